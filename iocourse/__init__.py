@@ -1,6 +1,7 @@
-"""iocourse: attention is a question about moving words.
+"""Teaching library for the I/O complexity of attention: an I/O-counting emulator, closed-form costs, lower
+bounds and Triton kernels.
 
-Everything the course runs writes a `Ledger`; `costs` says what a schedule must move, `bounds` what any must.
+Every run returns a `Ledger`; `costs` has the traffic of each schedule, `bounds` the lower bounds for all.
 """
 
 import importlib
@@ -15,9 +16,9 @@ __all__ = ["FastMemoryFull", "Ledger", "Machine", "MachineError", "RowStats", "R
 
 
 def __getattr__(name: str) -> ModuleType:
-    """A room of the library, such as `iocourse.schedules`, loaded when it is first asked for."""
+    """Import and return a submodule, such as `iocourse.schedules`, when it is first used."""
     if name not in _rooms():
-        raise AttributeError(f"iocourse has no {name}; its rooms are {', '.join(_rooms())}")
+        raise AttributeError(f"iocourse has no {name}; its submodules are {', '.join(_rooms())}")
     try:
         return importlib.import_module(f"{__name__}.{name}")
     except ImportError as error:

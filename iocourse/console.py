@@ -1,5 +1,6 @@
-"""What is said in a terminal: tables, names of files, how far work has come (not in tests), and its end.
-And how what is more than text is shown below a cell.
+"""Terminal output: tables, file names, a progress meter (silent under test) and clean exit on SIGTERM.
+
+`show` displays HTML below a notebook cell.
 """
 
 from __future__ import annotations
@@ -13,38 +14,38 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import Any, TypeVar
 
-PATIENCE = 1.0  # seconds before a word is said
-PACE = 0.5  # seconds between two
+PATIENCE = 1.0  # seconds before the progress meter appears
+PACE = 0.5  # seconds between its updates
 
 T = TypeVar("T")
 
-DASH = "–"  # where there is no number
-LONGEST = 120  # bytes of a name: a file's may have 255, and something comes before and after
+DASH = "–"  # printed in place of a missing number
+LONGEST = 120  # bytes of a name; a file name may have 255, including what is added before and after
 
 
 def with_unit(number: int, thing: str) -> str:
-    """1 word, 2 words, 4,096 words."""
+    """Return a number with its unit in singular or plural: 1 word, 2 words, 4,096 words."""
     return f"{number:,} {thing}{'s' * (number != 1)}"
 
 
 def number(x: float | None, digits: int) -> str:
-    """A number with so many digits after the point, a dash where there is none."""
+    """Return x with `digits` digits after the point, or a dash for None."""
     return DASH if x is None else f"{x:.{digits}f}"
 
 
 def times_joined(sizes: Iterable[object]) -> str:
-    """128×64×4, without those that are None."""
+    """Return the sizes that are not None joined as in 128×64×4."""
     return "×".join(str(size) for size in sizes if size is not None)
 
 
 def table(rows: Sequence[Sequence[object]], *, left: int = 1, gap: int = 2, least: Sequence[int] = ()) -> str:
-    """Rows of cells in columns as wide as their widest cell, `left` of them to the left, others to the right.
+    """Return the rows as text in aligned columns: the first `left` left-aligned, the others right-aligned.
 
     Args:
-        rows: cells, which are shown by `str`; every row has as many as the first.
-        left: how many columns stand to the left.
+        rows: cells, printed with `str`; every row has as many as the first.
+        left: number of left-aligned columns.
         gap: spaces between columns.
-        least: widths that the first columns have at least.
+        least: minimum widths of the first columns.
     """
     cells = [[str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -57,11 +58,10 @@ def table(rows: Sequence[Sequence[object]], *, left: int = 1, gap: int = 2, leas
 
 
 def show(data: dict[str, Any], html: str, metadata: dict[str, Any] | None = None) -> None:
-    """Show below a cell what is saved with a notebook, `data` by MIME type, and then in its place `html`.
+    """Display `data` (by MIME type) below a cell, and then replace it by `html`.
 
-    A page that is read live shows HTML where it has some, and a saved notebook has none: GitHub would show
-    nothing else. So a run is compared with what was saved by what comes first. nbval does that with every
-    type of text; what takes the place of an output is to it no output.
+    Live pages show the HTML. Saved notebooks keep only `data`, because GitHub would show nothing but HTML.
+    nbval ignores the replacement of an output, so it compares a run with the saved `data`.
 
     Raises:
         NotImplementedError: in a terminal. IPython then prints the text itself.
@@ -78,12 +78,12 @@ def show(data: dict[str, Any], html: str, metadata: dict[str, Any] | None = None
 
 
 def paragraphs(*parts: str) -> str:
-    """The parts that say something, with an empty line between them."""
+    """Join the parts that are not empty with an empty line between them."""
     return "\n\n".join(filter(None, parts))
 
 
 def steps(items: Sequence[T], doing: str) -> Iterator[T]:
-    """The items one by one, with a bar on standard error while it is a terminal; `doing` names the work."""
+    """Return an iterator over the items, with a progress bar `doing` if standard error is a terminal."""
     try:
         from tqdm import tqdm
     except ModuleNotFoundError:
@@ -93,9 +93,9 @@ def steps(items: Sequence[T], doing: str) -> Iterator[T]:
 
 @contextmanager
 def progress_meter(doing: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A function to tell of each piece of work done, out of `total`: a line on standard error says the share.
+    """Context manager of a function to call with each amount of work done; prints the percentage of `total`.
 
-    Nothing is said of what is over within a second, or where standard error is no terminal.
+    Prints to standard error, only if it is a terminal and the work takes more than a second.
     """
     done, due, said = 0, monotonic() + PATIENCE, ""
 
@@ -116,7 +116,7 @@ def progress_meter(doing: str, total: int) -> Iterator[Callable[[int], None]]:
 
 @contextmanager
 def exit_on_sigterm() -> Iterator[None]:
-    """Within this block a polite end (SIGTERM, as `timeout` sends it) is as Ctrl-C."""
+    """Context manager: inside its block SIGTERM (sent by `timeout`, for example) acts like Ctrl-C."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -125,8 +125,9 @@ def exit_on_sigterm() -> Iterator[None]:
 
 
 def display_path(name: str) -> str:
-    """The name of a file as it can be shown, and as a file can be called: in one form of Unicode, with ? for
-    what would steer a terminal, and cut after 120 bytes.
+    """Return a file name that is safe to print and to use for a file.
+
+    It is NFC-normalised, has ? in place of control characters, and is shortened to 120 bytes.
     """
     stored = name.encode("utf-8", "surrogateescape")
     try:
@@ -137,9 +138,11 @@ def display_path(name: str) -> str:
     if len(text.encode()) <= LONGEST:
         return text
     start = text.encode()[: LONGEST - 10].decode("utf-8", "ignore")
-    return f"{start}…{hashlib.sha256(text.encode()).hexdigest()[:6]}"  # those with the same start keep apart
+    return (
+        f"{start}…{hashlib.sha256(text.encode()).hexdigest()[:6]}"  # names with the same start stay distinct
+    )
 
 
 def printable(text: str) -> str:
-    """The text with ? for what cannot be seen and may steer a terminal."""
+    """Return the text with ? in place of characters that are not printable and may control a terminal."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)

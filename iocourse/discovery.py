@@ -1,4 +1,4 @@
-"""Folders where every file is an entry, imported one and all, a broken one named; and files of no package."""
+"""Import all modules of a package folder, or a single file that belongs to no package."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from types import ModuleType
 
 
 def files_of(package: str, path: Iterable[str], beside: Collection[str] = ()) -> list[ModuleType]:
-    """The modules of a package by name, but for those named in `beside` and those that begin with _.
+    """Import the modules of a package, sorted by name, except those in `beside` and those that begin with _.
 
-    Raises ImportError that names the file which cannot be imported, and says why.
+    Raises ImportError that names the file which cannot be imported, and the reason.
     """
     names = sorted(found.name for found in pkgutil.iter_modules(path))
     return [_imported(f"{package}.{name}") for name in names if name[0] != "_" and name not in beside]
@@ -26,12 +26,13 @@ def _imported(name: str) -> ModuleType:
 
 
 def loaded(path: Path, name: str) -> ModuleType:
-    """What a file that no package has says as a module of this name. Raises ImportError where it is no Python
-    file, and what the file itself raises.
+    """Import a file outside any package as a module called `name`, and return the module.
+
+    Raises ImportError if it is not a Python file, and any error that the file itself raises.
     """
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise ImportError("it is no Python file", name=name)
+        raise ImportError("not a Python file", name=name)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

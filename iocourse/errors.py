@@ -2,7 +2,7 @@
 
 
 class UsageError(Exception):
-    """A wrong argument, or a command in the wrong place (exit code 2)."""
+    """A wrong argument, or a command run in the wrong folder; the command line exits with code 2."""
 
 
 def error_text(error: BaseException) -> str:

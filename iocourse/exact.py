@@ -1,7 +1,7 @@
-"""What is true: attention and its gradients in float64 NumPy, every matrix written out in full.
+"""Reference implementation of attention and its gradients in float64 NumPy, with every matrix materialised.
 
-Nothing here is economical. These functions are the yardstick that every schedule, kernel and
-student's answer is measured with, so they follow the formulas line by line.
+Results of schedules, kernels and students are compared with these functions, so they follow the formulas line
+by line and are not optimised.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ __all__ = [
 ]
 
 Array = NDArray[np.float64]
-TOO_LARGE = "Q and K hold numbers so large that their products overflow float64; scale them down"
+TOO_LARGE = "products of Q and K overflow float64; scale Q or K down"
 
 
 def real_array(name: str, value: ArrayLike, *, minus_inf: bool = False) -> Array:
-    """`value` as float64, or an error that names the argument: attention's input is finite and real.
+    """Return `value` as float64 after checking that it is finite and floating-point.
 
-    `minus_inf` allows -inf in a vector: a row statistic is that where a query sees no key.
+    `minus_inf` accepts -inf in a vector, such as a row statistic of a query without a visible key.
+    Raises TypeError or ValueError that names the argument.
     """
     array = _array(name, value)
     if array.dtype.kind != "f":
         raise TypeError(
-            f"{name} has dtype {array.dtype}; attention works on floating-point numbers: "
-            f"pass {name}.astype(np.float64)"
+            f"{name} must have a floating-point dtype, got {array.dtype}; pass {name}.astype(np.float64)"
         )
     allowed = np.isfinite(array) | (np.isneginf(array) & (minus_inf and array.ndim == 1))
     if not allowed.all():
@@ -63,7 +63,7 @@ def _array(name: str, value: ArrayLike) -> NDArray[Any]:
 
 
 def check_products(Q: Array, K: Array) -> None:
-    """Raise ValueError where a product of a row of Q (Nq, d) and one of K (Nk, d) overflows float64."""
+    """Raise ValueError if the product of a row of Q (Nq, d) and a row of K (Nk, d) overflows float64."""
     largest = [float(np.abs(X).max(initial=0.0)) for X in (Q, K)]
     if Q.shape[1] * largest[0] * largest[1] < np.inf:
         return
@@ -74,9 +74,9 @@ def check_products(Q: Array, K: Array) -> None:
 
 
 def check_qkv(Q: ArrayLike, K: ArrayLike, V: ArrayLike) -> tuple[Array, Array, Array]:
-    """Q, K, V as float64 after the checks every attention makes: finite, floating, matching, not empty.
+    """Return Q, K, V as float64 after checking that they are finite, floating-point, matching and not empty.
 
-    Shapes (..., Nq, d), (..., Nk, d), (..., Nk, dv). Raises TypeError or ValueError naming the argument.
+    Shapes: (..., Nq, d), (..., Nk, d), (..., Nk, dv). Raises TypeError or ValueError naming the argument.
     """
     q, k, v = real_array("Q", Q), real_array("K", K), real_array("V", V)
     for name, a in (("Q", q), ("K", k), ("V", v)):
@@ -99,10 +99,10 @@ def check_qkv(Q: ArrayLike, K: ArrayLike, V: ArrayLike) -> tuple[Array, Array, A
 
 
 def real_numbers(value: Any, name: str = "the answer") -> Array:
-    """An answer of real numbers as float64, whatever its type: float32, whole numbers, truth values, lists.
+    """Return `value` as a float64 array; accepts floats, integers, Booleans and nested lists of them.
 
-    Raises TypeError where it holds complex numbers, text or other objects, even if NumPy could convert
-    them, and ValueError where it has no shape; `name` is its name in the message.
+    Raises TypeError for complex numbers, text or other objects, even if NumPy could convert them, and
+    ValueError for nested lists of unequal lengths. `name` is used in the message.
     """
     if value is None:
         raise TypeError(f"{name} is None; does the function end with a return?")
@@ -113,10 +113,10 @@ def real_numbers(value: Any, name: str = "the answer") -> Array:
             raise
         raise ValueError(f"{name} is {len(value)} results of unlike shapes, expected one array") from error
     if array.dtype.kind == "O" and array.size and all(isinstance(x, Real) for x in array.flat):
-        return array.astype(np.float64)  # fractions, and whole numbers beyond int64
+        return array.astype(np.float64)  # fractions, and integers beyond int64
     if array.dtype.kind not in "fiub":
         came = _NO_NUMBERS.get(array.dtype.kind, "no numbers")
-        raise TypeError(f"{name} holds {came} (dtype {array.dtype}); allowed are real numbers")
+        raise TypeError(f"{name} must hold real numbers, got {came} (dtype {array.dtype})")
     return np.asarray(array, dtype=np.float64)
 
 
@@ -125,10 +125,10 @@ _NO_NUMBERS = {"c": "complex numbers", "U": "text", "S": "bytes"}
 
 @library_solution
 def softmax(S: ArrayLike, axis: int = -1) -> Array:
-    """exp(S) divided by its sum along `axis`, computed after subtracting the maximum.
+    """Return exp(S) divided by its sum along `axis`, computed after subtracting the maximum.
 
-    A slice that is -inf throughout (every key masked) gives zeros, not NaN.
-    Raises ValueError where S is empty or holds NaN or +inf.
+    A slice of -inf only (every key masked) gives zeros, not NaN.
+    Raises ValueError if S is empty or holds NaN or +inf.
     """
     s = _score_array("S", S)
     top = s.max(axis=axis, keepdims=True)
@@ -138,12 +138,12 @@ def softmax(S: ArrayLike, axis: int = -1) -> Array:
 
 
 def _score_array(name: str, value: ArrayLike) -> Array:
-    """Scores as float64: finite, or -inf for a hidden pair; at least one word."""
+    """Return scores as float64. Raises ValueError if they are empty or hold NaN or +inf."""
     s = np.asarray(_array(name, value), dtype=np.float64)
     if s.ndim == 0 or 0 in s.shape:
         raise ValueError(f"{name} has shape {s.shape}; expected at least one score along each axis")
     if np.isnan(s).any() or np.isposinf(s).any():
-        raise ValueError(f"{name} holds NaN or +inf; allowed are finite numbers and -inf")
+        raise ValueError(f"{name} must hold finite numbers or -inf, got NaN or +inf")
     return s
 
 
@@ -151,13 +151,13 @@ def _score_array(name: str, value: ArrayLike) -> Array:
 def scores(
     Q: Array, K: Array, *, causal: bool = False, scale: float | None = None, mask: ArrayLike | None = None
 ) -> Array:
-    """S = scale·QKᵀ + mask, shape (..., Nq, Nk); `scale` defaults to 1/√d.
+    """Return S = scale·QKᵀ + mask, shape (..., Nq, Nk); `scale` defaults to 1/√d.
 
-    `causal` hides key j from query i where j > i (upper-left aligned). `mask` is additive,
-    broadcast to S, and may hold -inf for a hidden pair; NaN and +inf are refused.
+    `causal` masks key j for query i if j > i (upper-left aligned). `mask` is additive, broadcast to S, and
+    may hold -inf for a masked pair. Raises TypeError or ValueError naming the argument.
     """
     causal = truth("causal", causal)
-    with np.errstate(over="ignore", invalid="ignore"):  # the next line says it in words
+    with np.errstate(over="ignore", invalid="ignore"):  # the next lines raise an error instead
         S = Q @ np.swapaxes(K, -1, -2) * _factor(scale, Q.shape[-1])  # (..., Nq, Nk)
     if not np.isfinite(S).all():
         raise ValueError(TOO_LARGE)
@@ -180,9 +180,12 @@ def _factor(scale: float | None, d: int) -> float:
 def _additive_mask(mask: ArrayLike, shape: tuple[int, ...]) -> Array:
     given = np.asarray(mask)
     if given.dtype.kind != "f":
-        raise TypeError(f"mask has dtype {given.dtype}; it is added to the scores: 0.0 keeps, -inf hides")
+        raise TypeError(
+            f"mask must have a floating-point dtype, got {given.dtype}; it is added to the scores, so use "
+            "0.0 to keep a pair and -inf to mask it"
+        )
     if np.isnan(given).any() or np.isposinf(given).any():
-        raise ValueError("mask holds NaN or +inf; allowed are finite numbers and -inf")
+        raise ValueError("mask must hold finite numbers or -inf, got NaN or +inf")
     try:
         return np.broadcast_to(given.astype(np.float64), shape)
     except ValueError:
@@ -199,11 +202,11 @@ def attention(
     scale: float | None = None,
     mask: ArrayLike | None = None,
 ) -> Array:
-    """O = softmax(scale·QKᵀ + mask) V in float64, shape (..., Nq, dv).
+    """Return O = softmax(scale·QKᵀ + mask) V in float64, shape (..., Nq, dv).
 
-    Leading axes are heads and batches. A query whose keys are all masked gets a row of zeros:
-    the empty sum, which is also what a kernel that never visits a tile leaves behind.
-    Raises TypeError (integers), ValueError (NaN, shapes), each naming the argument.
+    Leading axes are heads and batches. A query whose keys are all masked gets a row of zeros, the empty sum;
+    a kernel that skips all its tiles returns the same.
+    Raises TypeError (integers) or ValueError (NaN, shapes) naming the argument.
     """
     q, k, v = check_qkv(Q, K, V)
     return softmax(scores(q, k, causal=causal, scale=scale, mask=mask)) @ v
@@ -211,7 +214,7 @@ def attention(
 
 @library_solution
 def log_sum_exp(S: ArrayLike) -> Array:
-    """log Σ_j exp(S_ij) along the last axis, natural logarithm; -inf for a row that is -inf throughout."""
+    """Return log Σ_j exp(S_ij) along the last axis (natural logarithm); -inf for a row of -inf only."""
     s = _score_array("S", S)
     top = s.max(axis=-1)
     shift = np.where(np.isneginf(top), 0.0, top)
@@ -220,7 +223,7 @@ def log_sum_exp(S: ArrayLike) -> Array:
 
 
 class Gradients(NamedTuple):
-    """Gradients of a loss with respect to Q, K and V, shapes as Q, K and V."""
+    """Gradients of a loss with respect to Q, K and V, with the shapes of Q, K and V."""
 
     dQ: Array
     dK: Array
@@ -238,17 +241,17 @@ def attention_backward(
     scale: float | None = None,
     mask: ArrayLike | None = None,
 ) -> Gradients:
-    """dQ, dK, dV for the gradient dO of the loss with respect to O, dO of shape (..., Nq, dv).
+    """Return dQ, dK, dV for the gradient dO of the loss with respect to O, dO of shape (..., Nq, dv).
 
     dV = PᵀdO, dP = dO Vᵀ, dS = P∘(dP - D) with D_i = Σ_j P_ij dP_ij, dQ = scale·dS K, dK = scale·dSᵀQ.
-    Rows with every key masked contribute nothing.
+    Queries whose keys are all masked contribute 0. Raises TypeError or ValueError naming the argument.
     """
     q, k, v = check_qkv(Q, K, V)
     do = real_array("dO", dO)
     factor = _factor(scale, q.shape[-1])
     P = softmax(scores(q, k, causal=causal, scale=scale, mask=mask))  # (..., Nq, Nk)
     if do.shape != (*P.shape[:-1], v.shape[-1]):
-        raise ValueError(f"dO has shape {do.shape}; it must have O's shape {(*P.shape[:-1], v.shape[-1])}")
+        raise ValueError(f"dO must have the shape of O, {(*P.shape[:-1], v.shape[-1])}, got {do.shape}")
     dP = do @ np.swapaxes(v, -1, -2)  # (..., Nq, Nk)
     dS = softmax_backward(P, dP)  # (..., Nq, Nk)
     return Gradients(
@@ -258,7 +261,7 @@ def attention_backward(
 
 @library_solution
 def softmax_backward(P: Array, dP: Array) -> Array:
-    """dS = P∘(dP - rowsum(P∘dP)), shape (..., Nq, Nk): the Jacobian of softmax applied to dP."""
+    """Return dS = P∘(dP - rowsum(P∘dP)), shape (..., Nq, Nk): the vector–Jacobian product of softmax."""
     return np.asarray(P * (dP - (P * dP).sum(axis=-1, keepdims=True)), dtype=np.float64)
 
 
@@ -280,9 +283,9 @@ def _paper_inputs(named: dict[str, ArrayLike]) -> dict[str, Array]:
 
 
 def loss_x(X: ArrayLike, A1: ArrayLike, A2: ArrayLike, A3: ArrayLike, Y: ArrayLike, E: ArrayLike) -> float:
-    """L(X) = ½‖D(X)⁻¹ exp(A1 X A2ᵀ) A3 Y - E‖²; A1, A2, A3, E are (n, d), X and Y are (d, d).
+    """Return L(X) = ½‖D(X)⁻¹ exp(A1 X A2ᵀ) A3 Y - E‖²; A1, A2, A3, E are (n, d), X and Y are (d, d).
 
-    The attention loss of 2410.09397: ordinary attention with Q = A1X, K = A2, V = A3Y and no scale.
+    The attention loss of 2410.09397: standard attention with Q = A1X, K = A2, V = A3Y and scale 1.
     """
     a = _paper_inputs({"X": X, "A1": A1, "A2": A2, "A3": A3, "Y": Y, "E": E})
     O = softmax(a["A1"] @ a["X"] @ a["A2"].T) @ (a["A3"] @ a["Y"])  # (n, d)
@@ -291,7 +294,7 @@ def loss_x(X: ArrayLike, A1: ArrayLike, A2: ArrayLike, A3: ArrayLike, Y: ArrayLi
 
 @library_solution
 def grad_x(X: ArrayLike, A1: ArrayLike, A2: ArrayLike, A3: ArrayLike, Y: ArrayLike, E: ArrayLike) -> Array:
-    """dL/dX of `loss_x`, shape (d, d): A1ᵀ p A2 with p = f∘q - diag((f∘q)1) f (2410.09397)."""
+    """Return dL/dX of `loss_x`, shape (d, d): A1ᵀ p A2 with p = f∘q - diag((f∘q)1) f (2410.09397)."""
     a = _paper_inputs({"X": X, "A1": A1, "A2": A2, "A3": A3, "Y": Y, "E": E})
     f = softmax(a["A1"] @ a["X"] @ a["A2"].T)  # (n, n)
     h = a["A3"] @ a["Y"]  # (n, d)
@@ -301,9 +304,9 @@ def grad_x(X: ArrayLike, A1: ArrayLike, A2: ArrayLike, A3: ArrayLike, Y: ArrayLi
 
 
 def max_abs_error(got: Any, want: Any) -> float:
-    """max |got - want|, as a float; infinite where shapes differ or `got` is not finite.
+    """Return max |got - want| as a float; inf if the shapes differ or `got` is not finite.
 
-    Raises TypeError where one of them is not made of real numbers.
+    Raises TypeError if one of them does not hold real numbers.
     """
     g, w = real_numbers(got, "got"), real_numbers(want, "want")
     if g.shape != w.shape or not np.isfinite(g).all():

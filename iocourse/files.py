@@ -1,4 +1,4 @@
-"""Files that are written whole, and the JSON that they hold."""
+"""Atomic writing of files, and reading and writing of JSON objects."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 
 
 def atomic_write(path: Path, text: str | bytes) -> None:
-    """Write a text, as UTF-8, or bytes to `path`: a reader finds the old file or the new one, never a part.
+    """Write text (as UTF-8) or bytes to `path` so that a reader finds the old or the new file, never a part.
 
-    A link stays one, and what is no file, such as a terminal, is written to as it is.
+    A symbolic link is kept and its target replaced. A path that is not a regular file, such as a terminal, is
+    written directly.
     """
     path, data = path.resolve(), text if isinstance(text, bytes) else text.encode("utf-8")
     if path.exists() and not path.is_file() and not path.is_dir():
@@ -31,7 +32,7 @@ def atomic_write(path: Path, text: str | bytes) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; an empty one where none can be read, as while it is written."""
+    """Return the JSON object in a file, or {} if it cannot be read."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -40,5 +41,5 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_json(path: Path, found: Any) -> None:
-    """Write what JSON can hold to `path`, as `atomic_write` does."""
+    """Write `found` as JSON to `path`, atomically."""
     atomic_write(path, json.dumps(found, indent=1, ensure_ascii=False) + "\n")

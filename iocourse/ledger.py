@@ -1,7 +1,7 @@
-"""What was moved: words read and written per array, the peak of fast memory, the trace of moves.
+"""Traffic record of one run: words read and written per array, the peak of fast memory and an optional trace
+of moves.
 
-Everything the course runs writes one of these, and every closed form is one, so "does the
-schedule cost what it must?" is an `==`, and "where not?" is a `-`.
+Runs and closed forms both return a Ledger, so `==` compares a run with its formula and `-` lists differences.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ __all__ = ["Difference", "Ledger", "Move", "PhaseTotal", "without_zeros"]
 
 
 class Move(NamedTuple):
-    """One event of a run. `resident` is the number of words in fast memory after it."""
+    """One event of a run: a load or store, or a tile that is created or freed."""
 
-    kind: str  # "load", "store", "new" (a tile made in fast memory) or "free"
-    array: str  # the slow array moved, or the name of the tile made or freed
-    rows: tuple[int, int] | None  # half-open range of the array's rows; None where no array is meant
-    cols: tuple[int, int] | None  # likewise its columns; None where the array has one axis
+    kind: str  # "load", "store", "new" (a tile created in fast memory) or "free"
+    array: str  # the slow array, or the name of the tile created or freed
+    rows: tuple[int, int] | None  # half-open range of rows of the array; None for "new" and "free"
+    cols: tuple[int, int] | None  # range of columns; None if the array has one axis
     words: int
-    resident: int
+    resident: int  # words in fast memory after the event
     phase: str = ""
-    tile: int = 0  # which tile, numbered as they are made: a load and the free that ends it share a number
+    tile: int = 0  # number of the tile in order of creation; its load and its free have the same number
 
 
 class PhaseTotal(NamedTuple):
@@ -39,21 +39,26 @@ class PhaseTotal(NamedTuple):
 
 
 def without_zeros(counts: Mapping[str, int]) -> dict[str, int]:
-    """The arrays that have words at all."""
+    """Return the counts without arrays that have 0 words."""
     return {name: words for name, words in counts.items() if words}
 
 
 @dataclass(eq=False)
 class Ledger:
-    """Words moved between slow and fast memory.
+    """Words moved between slow and fast memory, per array.
 
-    `reads`, `writes` and `atomics` map an array's name to words (an atomic add is already one read
-    and one write in those two). `peak` is the most words that were in fast memory at once, scratch
-    included; in a closed form it is the footprint. `sizes` maps an array to its words, so that
-    differences can say "read 8×"; `itemsizes` maps it to the bytes of a word, where words have a size at all:
-    on a GPU, not in the model. `measured` is True for what a run moved, False for what a formula says. Two
-    ledgers are equal when reads, writes, atomics and peak agree; the rest tells how the numbers came about
-    and is not compared.
+    Two ledgers are equal if reads, writes, atomics and peak are equal; the other attributes are not compared.
+
+    Attributes:
+        reads, writes: words read and written, by name of the array.
+        peak: maximum number of words in fast memory at once, including scratch; in a closed form, the
+            footprint.
+        atomics: words of atomic additions, each of which is also one read and one write.
+        phases: totals of each `machine.phase`, by name.
+        sizes: words of each array, so that a difference can print "read 8×".
+        moves: trace of the run, or empty.
+        itemsizes: bytes per word of each array; empty in the model, where words have no size.
+        measured: True for a run, False for a closed form.
     """
 
     reads: dict[str, int] = field(default_factory=dict)
@@ -78,24 +83,22 @@ class Ledger:
 
     @property
     def total(self) -> int:
-        """Words moved, W in the lessons: read + written."""
+        """Words moved (W in the lessons): read + written."""
         return self.read + self.written
 
     @property
     def bytes_read(self) -> int:
-        """Bytes read. Raises ValueError where the words of an array have no size: in the model they have
-        none.
-        """
+        """Bytes read. Raises ValueError if `itemsizes` lacks an array, as in the model."""
         return self._bytes(self.reads)
 
     @property
     def bytes_written(self) -> int:
-        """Bytes written. Raises ValueError where the words of an array have no size."""
+        """Bytes written. Raises ValueError if `itemsizes` lacks an array."""
         return self._bytes(self.writes)
 
     @property
     def bytes(self) -> int:
-        """Bytes moved: read + written. Raises ValueError where the words of an array have no size."""
+        """Bytes moved: read + written. Raises ValueError if `itemsizes` lacks an array."""
         return self.bytes_read + self.bytes_written
 
     def _bytes(self, counts: Mapping[str, int]) -> int:
@@ -103,13 +106,13 @@ class Ledger:
         unsized = [name for name in moved if name not in self.itemsizes]
         if unsized:
             raise ValueError(
-                f"no bytes a word are known for {', '.join(unsized)}: this ledger counts words only"
+                f"the bytes per word of {', '.join(unsized)} are not known; this ledger counts words only"
             )
         return sum(int(words) * int(self.itemsizes[name]) for name, words in moved.items())
 
     @property
     def arrays(self) -> list[str]:
-        """Every array that was read or written, in the order of first appearance."""
+        """Names of the arrays that were read or written, in order of first appearance."""
         return list(dict.fromkeys([*without_zeros(self.reads), *without_zeros(self.writes)]))
 
     def _counts(self) -> tuple[dict[str, int], dict[str, int], dict[str, int], int]:
@@ -126,11 +129,11 @@ class Ledger:
     __hash__ = None  # type: ignore[assignment]
 
     def __sub__(self, other: Ledger) -> Difference:
-        """What this ledger moved that `other` did not: `measured - closed_form`."""
+        """Return the Difference to `other`, as in `measured - closed_form`."""
         return Difference(self, other) if isinstance(other, Ledger) else NotImplemented
 
     def copy(self) -> Ledger:
-        """A ledger of its own with the same entries."""
+        """Return an independent copy."""
         return Ledger(
             reads=dict(self.reads),
             writes=dict(self.writes),
@@ -144,11 +147,11 @@ class Ledger:
         )
 
     def rows(self) -> list[tuple[str, int, int]]:
-        """(array, words read, words written) for every array that moved."""
+        """Return (array, words read, words written) for every array that was moved."""
         return [(name, self.reads.get(name, 0), self.writes.get(name, 0)) for name in self.arrays]
 
     def to_json(self) -> str:
-        """Everything in this ledger as a JSON object; `from_json` is the inverse."""
+        """Return the ledger as a JSON object; `from_json` is the inverse."""
         record = {
             "reads": self.reads,
             "writes": self.writes,
@@ -160,11 +163,11 @@ class Ledger:
             "itemsizes": self.itemsizes,
             "measured": self.measured,
         }
-        return json.dumps(record, default=index)  # NumPy's integers are Python's
+        return json.dumps(record, default=index)  # converts NumPy integers
 
     @classmethod
     def from_json(cls, text: str) -> Ledger:
-        """The ledger that `to_json` wrote. Raises ValueError where the text is no such object."""
+        """Return the ledger that `to_json` wrote. Raises ValueError if the text is not such an object."""
         try:
             record: dict[str, Any] = json.loads(text)
             return cls(
@@ -193,7 +196,7 @@ class Ledger:
         return "\n".join(lines)
 
     def _summary(self) -> str:
-        """The totals in words: of a run on the machine with its peak, of a kernel with its bytes."""
+        """Return the totals as text: words and, for the machine, the peak; for a kernel, the bytes."""
         moved = f"{self.total:,} words moved"
         if self.itemsizes and not set(self.arrays) - set(self.itemsizes):
             moved += f", {self.bytes:,} bytes"
@@ -233,7 +236,7 @@ def _range(pair: Iterable[int] | None) -> tuple[int, int] | None:
 
 @dataclass(frozen=True)
 class Difference:
-    """How `got` differs from `expected`, line by line; falsy when they are equal."""
+    """Difference between the ledgers `got` and `expected`, printed line by line; falsy if they are equal."""
 
     got: Ledger
     expected: Ledger
@@ -243,16 +246,16 @@ class Difference:
 
     @property
     def words(self) -> int:
-        """Words that `got` moved beyond `expected`; negative when it moved fewer."""
+        """Words moved by `got` minus words moved by `expected`."""
         return self.got.total - self.expected.total
 
     @property
     def _other(self) -> str:
-        """What `expected` is to `got`: the closed form of a run, or another ledger of its kind."""
+        """Name of `expected` in the lines: the closed form of a run, or the other ledger of the same kind."""
         return "closed form says" if self.got.measured and not self.expected.measured else "the other"
 
     def lines(self) -> list[str]:
-        """One sentence for each array, direction or peak that differs."""
+        """Return one line for each array and direction that differs, and one for the peak."""
         found = self._lines_for("read", self.got.reads, self.expected.reads)
         found += self._lines_for("written", self.got.writes, self.expected.writes)
         found += self._lines_for("updated atomically", self.got.atomics, self.expected.atomics)

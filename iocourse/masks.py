@@ -1,7 +1,7 @@
-"""Which query sees which key: masks, as ranges of rows and columns that a schedule can loop over.
+"""Attention masks as ranges of rows and columns that a schedule can loop over.
 
-A mask knows positions, never words: asking it costs nothing on the machine. Schedules ask for the
-columns a block of rows needs, and for the rows a block of columns needs; `sees` decides single pairs.
+A mask is a rule on positions and uses no words on the machine. `columns` returns the columns that a block of
+rows needs, `visits` the rows that a block of columns needs, and `sees` evaluates single pairs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Range = tuple[int, int]  # half-open: start, stop
 
 
 class Visit(NamedTuple):
-    """Rows start:stop that a block of columns needs; `first` where no block of columns before needed them."""
+    """Rows start:stop that a block of columns needs; `first` is True if no earlier block needed them."""
 
     start: int
     stop: int
@@ -42,12 +42,11 @@ class Visit(NamedTuple):
 
 
 class Mask:
-    """Every query sees every key: the mask that hides nothing, and the base of the others.
+    """Base class of masks of N queries and N keys; by itself it masks nothing.
 
-    `alike` is True where every block of rows needs the same columns, which lets a dry machine count one
-    block for many. `reach`, where it is a number, says how far apart a query and a key that it sees may be,
-    and that nothing else matters: blocks with more rows than this before and behind them meet as many.
-    Shapes: N queries and N keys.
+    `alike`: True if every block of rows needs the same columns, so that a dry machine can count one block for
+    many. `reach`: maximum distance of a query and a visible key, if visibility depends on nothing else;
+    otherwise None. All blocks with more than `reach` rows before and after them need equally many columns.
     """
 
     alike = True
@@ -57,78 +56,78 @@ class Mask:
         self.N = positive_int("N", N)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(N={self.N}): {self.nnz:,} of {self.N**2:,} pairs seen"
+        return f"{type(self).__name__}(N={self.N}): {self.nnz:,} of {self.N**2:,} pairs visible"
 
     def columns(self, start: int, stop: int) -> list[Range]:
-        """Columns that rows start:stop need, as ranges from left to right."""
+        """Return the columns that rows start:stop need, as ranges from left to right."""
         return [(0, self.N)]
 
     def visits(self, start: int, stop: int) -> list[Visit]:
-        """Rows that columns start:stop need, from top to bottom, first visits apart from later ones."""
+        """Return the rows that columns start:stop need, from top to bottom, with first visits separate."""
         return [Visit(0, self.N, start == 0)]
 
     def unseen_rows(self) -> list[Range]:
-        """Rows that no block of columns ever visits, as ranges from top to bottom."""
+        """Return the rows that no block of columns needs, as ranges from top to bottom."""
         return []
 
     def sees(self, i: NDArray[Any], j: NDArray[Any]) -> NDArray[np.bool_]:
-        """Whether query i sees key j; i and j are arrays of positions that broadcast."""
+        """Return True for each pair in which query i attends to key j; i and j are arrays that broadcast."""
         return np.ones(np.broadcast_shapes(i.shape, j.shape), dtype=bool)
 
     @property
     def nnz(self) -> int:
-        """Number of pairs (query, key) that are seen."""
+        """Number of visible pairs (query, key)."""
         return self.N**2
 
     @property
     def nonempty_rows(self) -> int:
-        """Number of queries that see at least one key."""
+        """Number of queries that attend to at least one key."""
         return self.N
 
     @property
     def nonempty_columns(self) -> int:
-        """Number of keys that at least one query sees."""
+        """Number of keys to which at least one query attends."""
         return self.N
 
     def pairs(self) -> NDArray[np.bool_]:
-        """The mask written out: (N, N), True where query i sees key j."""
+        """Return the mask as an array (N, N), True where query i attends to key j."""
         positions = np.arange(self.N)
         return self.sees(positions[:, None], positions[None, :])
 
     def additive(self) -> NDArray[np.float64]:
-        """The mask as `exact.attention` takes it: (N, N), 0 for a pair that is seen, else -inf."""
+        """Return the mask for `exact.attention`: (N, N), 0 for a visible pair, otherwise -inf."""
         return np.where(self.pairs(), 0.0, -np.inf)
 
 
 class Full(Mask):
-    """Every query sees every key."""
+    """Mask in which every query attends to every key."""
 
 
 class Causal(Mask):
-    """Query i sees keys 0 … i."""
+    """Mask in which query i attends to keys 0 … i."""
 
     alike = False
 
     def columns(self, start: int, stop: int) -> list[Range]:
-        """All columns up to the last row."""
+        """Return the columns up to the last row."""
         return [(0, stop)]
 
     def visits(self, start: int, stop: int) -> list[Visit]:
-        """All rows from the first column on."""
+        """Return the rows from the first column on."""
         return [Visit(start, self.N, start == 0)]
 
     def sees(self, i: NDArray[Any], j: NDArray[Any]) -> NDArray[np.bool_]:
-        """j ≤ i."""
+        """Return j ≤ i."""
         return j <= i
 
     @property
     def nnz(self) -> int:
-        """N(N + 1)/2."""
+        """Number of visible pairs: N(N + 1)/2."""
         return self.N * (self.N + 1) // 2
 
 
 class Window(Mask):
-    """Query i sees the keys at most w positions away: i - w … i + w. Raises ValueError for w < 0."""
+    """Mask in which query i attends to keys i - w … i + w. Raises ValueError if w < 0."""
 
     alike = False
 
@@ -140,34 +139,40 @@ class Window(Mask):
         return super().__repr__().replace("):", f", w={self.w}):")
 
     def columns(self, start: int, stop: int) -> list[Range]:
-        """From w before the first row to w after the last."""
+        """Return the columns from w before the first row to w after the last."""
         return [(max(0, start - self.w), min(self.N, stop + self.w))]
 
     def visits(self, start: int, stop: int) -> list[Visit]:
-        """The rows near these columns; rows from start + w on see no column before."""
+        """Return the rows within w of these columns; rows from start + w on are first visits."""
         top, bottom = max(0, start - self.w), min(self.N, stop + self.w)
         border = min(max(start + self.w, top), bottom) if start else top
         parts = (Visit(top, border, False), Visit(border, bottom, True))
         return [part for part in parts if part.start < part.stop]
 
     def sees(self, i: NDArray[Any], j: NDArray[Any]) -> NDArray[np.bool_]:
-        """|i - j| ≤ w."""
+        """Return |i - j| ≤ w."""
         return np.asarray(np.abs(i - j) <= self.w)
 
     @property
     def nnz(self) -> int:
-        """N(2w + 1) - w(w + 1) for w < N."""
+        """Number of visible pairs: N(2w + 1) - w(w + 1) for w < N."""
         w = min(self.w, self.N - 1)
         return self.N * (2 * w + 1) - w * (w + 1)
 
 
 class BlockMask(Mask):
-    """Tiles of Br queries and Bc keys that are seen or hidden as a whole.
+    """Mask of tiles of Br queries and Bc keys, each either full or empty.
 
-    `tiles` is boolean, (⌈N/Br⌉, ⌈N/Bc⌉). With `causal`, keys after the query are hidden inside a seen tile
-    too, and tiles without any pair left are dropped. A query that sees no key is refused, unless
-    `allow_empty`: then its row of O is zero, and so are its gradients.
-    Raises TypeError and ValueError naming the argument; an empty row is named by its queries.
+    Args:
+        N: sequence length.
+        tiles: Booleans (⌈N/Br⌉, ⌈N/Bc⌉), True for a visible tile.
+        Br: queries per tile.
+        Bc: keys per tile (default: Br).
+        causal: also mask keys after the query inside visible tiles, and drop tiles that become empty.
+        allow_empty: accept queries that attend to no key; their rows of O and their gradients are zero.
+
+    Raises:
+        TypeError, ValueError: naming the argument, or the queries that attend to no key.
     """
 
     alike = False
@@ -198,7 +203,7 @@ class BlockMask(Mask):
 
     def __repr__(self) -> str:
         shape = " x ".join(map(str, self.tiles.shape))
-        seen = f"{int(self.tiles.sum()):,} of {self.tiles.size:,} tiles seen"
+        seen = f"{int(self.tiles.sum()):,} of {self.tiles.size:,} tiles not empty"
         return f"BlockMask(N={self.N}, {shape} tiles of {self.Br} x {self.Bc}): {seen}"
 
     def __eq__(self, other: object) -> bool:
@@ -215,49 +220,52 @@ class BlockMask(Mask):
             I = int(empty[0]) // self.Br
             raise ValueError(
                 f"tiles[{I}] leaves {empty.size} queries without any key, the first is query {empty[0]} "
-                f"(its row of tiles holds queries {self._row_starts[I]}:{self._row_stops[I]}); give each "
-                "query at least one key it sees, or pass allow_empty=True for rows of zeros"
+                f"(its row of tiles has queries {self._row_starts[I]}:{self._row_stops[I]}). Every query "
+                "must attend to at least one key; or pass allow_empty=True for rows of zeros"
             )
 
     def _row_is_seen(self) -> NDArray[np.bool_]:
-        """(N,): with a causal mask a row of its first tile may still lie before all of the tile's keys."""
+        """Return Booleans (N,): True for queries that attend to at least one key.
+
+        Under a causal mask some rows of a tile may be before all keys of their first tile.
+        """
         first = np.where(self.tiles.any(axis=1), self.tiles.argmax(axis=1) * self.Bc, self.N)
         rows = np.arange(self.N)
         first_key = first[rows // self.Br]
         return first_key <= rows if self.causal else first_key < self.N
 
     def columns(self, start: int, stop: int) -> list[Range]:
-        """The columns of every tile that some of these rows see, neighbours joined."""
+        """Return the columns of every tile that is visible to some of these rows, adjacent tiles joined."""
         rows = (start // self.Br, _blocks(stop, self.Br))
-        if self._asked[0] != rows:  # the next block of rows often lies in the same tiles
+        if self._asked[0] != rows:  # the next block of rows is often in the same tiles
             self._asked = rows, _runs(np.asarray(self.tiles[slice(*rows)].any(axis=0)), self.Bc, self.N)
         return list(self._asked[1])
 
     def visits(self, start: int, stop: int) -> list[Visit]:
-        """The rows of every tile that some of these columns see, neighbours of the same kind joined."""
+        """Return the rows of every tile visible in some of these columns, adjacent ones of a kind joined."""
         needed = np.asarray(self.tiles[:, start // self.Bc : _blocks(stop, self.Bc)].any(axis=1))
         before = np.asarray(self.tiles[:, : _blocks(start, self.Bc)].any(axis=1))
         kinds = ((needed & ~before, True), (needed & before, False))
         return sorted(Visit(*run, first) for rows, first in kinds for run in _runs(rows, self.Br, self.N))
 
     def unseen_rows(self) -> list[Range]:
-        """The rows of tiles that are hidden throughout."""
+        """Return the rows whose tiles are all empty."""
         return _runs(~np.asarray(self.tiles.any(axis=1)), self.Br, self.N)
 
     def sees(self, i: NDArray[Any], j: NDArray[Any]) -> NDArray[np.bool_]:
-        """True where the tile of (i, j) is seen and, with a causal mask, j ≤ i."""
+        """Return True where the tile of (i, j) is visible and, with a causal mask, j ≤ i."""
         seen = self.tiles[i // self.Br, j // self.Bc]
         return np.asarray(seen & (j <= i)) if self.causal else np.asarray(seen)
 
     @cached_property
     def nnz(self) -> int:
-        """Number of pairs in the tiles that are seen, less those a causal mask hides."""
+        """Number of visible pairs: those in visible tiles, less those that a causal mask hides."""
         widths = np.minimum(self.Bc, self.N - np.arange(self.tiles.shape[1]) * self.Bc)
         inside = int((self._row_stops - self._row_starts) @ (self.tiles @ widths))
         return inside - self._hidden_inside() if self.causal else inside
 
     def _hidden_inside(self) -> int:
-        """Pairs that a causal mask hides in tiles that are seen: those on the diagonal."""
+        """Return the number of pairs in visible tiles that a causal mask hides (tiles on the diagonal)."""
         hidden = 0
         last_keys = np.minimum(np.arange(1, self.tiles.shape[1] + 1) * self.Bc, self.N) - 1
         for I, J in np.argwhere(self.tiles & (last_keys[None, :] > self._row_starts[:, None])):
@@ -267,12 +275,12 @@ class BlockMask(Mask):
 
     @property
     def nonempty_rows(self) -> int:
-        """Number of queries that see at least one key."""
+        """Number of queries that attend to at least one key."""
         return int(self._row_is_seen().sum())
 
     @property
     def nonempty_columns(self) -> int:
-        """Number of keys that at least one query sees."""
+        """Number of keys to which at least one query attends."""
         lowest = np.where(self.tiles, self._row_stops[:, None], 0).max(axis=0)  # one after the last query
         keys = np.arange(self.N)
         seen_until = lowest[keys // self.Bc]
@@ -284,7 +292,7 @@ def _blocks(n: int, b: int) -> int:
 
 
 def _runs(flags: NDArray[np.bool_], size: int, N: int) -> list[Range]:
-    """The positions of the tiles of `size` whose flag is set, neighbours joined."""
+    """Return the positions of the tiles of `size` whose flag is set, as ranges, adjacent tiles joined."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], flags, [False]))))
     return [(begin * size, min(end * size, N)) for begin, end in edges.reshape(-1, 2).tolist()]
 
@@ -292,37 +300,36 @@ def _runs(flags: NDArray[np.bool_], size: int, N: int) -> list[Range]:
 def _grid(tiles: ArrayLike, shape: tuple[int, int]) -> NDArray[np.bool_]:
     given = np.asarray(tiles)
     if given.dtype.kind != "b":
-        raise TypeError(
-            f"tiles has dtype {given.dtype}; a mask of tiles is boolean, True where a tile is seen"
-        )
+        raise TypeError(f"tiles must be Boolean, True for a visible tile, got dtype {given.dtype}")
     if given.shape != shape:
-        raise ValueError(f"tiles has shape {given.shape}; with this N, Br and Bc it must be {shape}")
+        raise ValueError(f"tiles must have shape {shape} for this N, Br and Bc, got {given.shape}")
     return given.copy()
 
 
 # ------------------------------------------------------------------ builders: square tiles of side B
 def _square(N: int, B: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Numbers of the row and of the column of each tile."""
+    """Return the row indices (n, 1) and the column indices (1, n) of the n x n tiles."""
     n = _blocks(*check_sizes(N=N, B=B))
     return np.arange(n)[:, None], np.arange(n)[None, :]
 
 
 def causal(N: int, B: int) -> BlockMask:
-    """The tiles on and below the diagonal, nb(nb + 1)/2 of nb²; on the diagonal later keys are hidden."""
+    """Return the causal mask in tiles of side B: nb(nb + 1)/2 of nb² tiles are visible, nb = ⌈N/B⌉."""
     I, J = _square(N, B)
     return BlockMask(N, J <= I, B, causal=True)
 
 
 def sliding_window(N: int, B: int, w: int) -> BlockMask:
-    """Tiles at most w tiles from the diagonal: nb(2w + 1) - w(w + 1) for w < nb."""
+    """Return the mask of tiles at most w tiles from the diagonal: nb(2w + 1) - w(w + 1) tiles for w < nb."""
     I, J = _square(N, B)
     return BlockMask(N, np.abs(I - J) <= zero_or_more("w", w), B)
 
 
 def bigbird(N: int, B: int, g: int, w: int, r: int, *, seed: int = 0) -> BlockMask:
-    """g global rows and columns of tiles, a window of ±w tiles, r more random tiles in every other row.
+    """Return a BigBird mask: g global rows and columns of tiles, a window of ±w, r random tiles per row.
 
-    The three parts of BigBird (Zaheer et al., 2007.14062). A row with fewer than r tiles left gets them all.
+    The r random tiles are in addition to the others, in rows that are not global; a row with fewer than r
+    remaining tiles gets all of them. Source: BigBird (Zaheer et al., 2007.14062).
     """
     I, J = _square(N, B)
     g, w, r = (zero_or_more(name, value) for name, value in (("g", g), ("w", w), ("r", r)))
@@ -335,23 +342,29 @@ def bigbird(N: int, B: int, g: int, w: int, r: int, *, seed: int = 0) -> BlockMa
 
 
 def strided(N: int, B: int, s: int) -> BlockMask:
-    """The diagonal and every s-th column of tiles."""
+    """Return the mask of the diagonal and every s-th column of tiles."""
     I, J = _square(N, B)
-    step = min(positive_int("s", s), I.size)  # a longer one meets the first column alone, too
+    step = min(positive_int("s", s), I.size)  # a larger s also selects the first column only
     return BlockMask(N, (I == J) | (J % step == 0), B)
 
 
 def random(N: int, B: int, p: float, *, seed: int = 0) -> BlockMask:
-    """The diagonal, and each other tile with probability p. Raises ValueError where p is not in [0, 1]."""
+    """Return a mask of the diagonal and each other tile with probability p.
+
+    Raises ValueError if p is not in [0, 1].
+    """
     if isinstance(p, bool) or not isinstance(p, (int, float, np.floating)) or not 0 <= p <= 1:
-        raise ValueError(f"p must be a probability, from 0 to 1, got {p!r}")
+        raise ValueError(f"p must be a probability from 0 to 1, got {p!r}")
     I, J = _square(N, B)
     drawn = np.random.default_rng(seed).random((I.size, J.size)) < p
     return BlockMask(N, drawn | (I == J), B)
 
 
 def covering_blocks(pairs: ArrayLike, B: int) -> BlockMask:
-    """The tiles of side B that hold at least one True of `pairs`, (N, N) boolean: a superset of the pairs."""
+    """Return the mask of all tiles of side B with at least one True of `pairs`, Booleans of shape (N, N).
+
+    Raises ValueError.
+    """
     given = np.asarray(pairs)
     if given.dtype.kind != "b" or given.ndim != 2 or given.shape[0] != given.shape[1]:
         raise ValueError(f"pairs must be boolean of shape (N, N), got {given.dtype} of shape {given.shape}")

@@ -1,4 +1,4 @@
-"""While a check looks at a student's answer, the library's own answers step aside."""
+"""Guard of library functions that solve exercises: they raise LibrarySolutionUsed while a check runs."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any, ParamSpec, TypeVar
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_open_blocks = 0  # one count for the whole process, so that a thread is no way out
+_open_blocks = 0  # one count for the process, so that a new thread is guarded too
 
 
 class LibrarySolutionUsed(RuntimeError):
-    """A library function was called where a student's own work is being judged."""
+    """A library function that solves an exercise was called while a check runs."""
 
 
 @contextmanager
 def solutions_blocked() -> Iterator[None]:
-    """Within this block every function marked `library_solution` refuses to be called."""
+    """Context manager: in its block every function marked `library_solution` raises LibrarySolutionUsed."""
     global _open_blocks
     _open_blocks += 1
     try:
@@ -31,22 +31,22 @@ def solutions_blocked() -> Iterator[None]:
 
 
 def are_solutions_blocked() -> bool:
-    """Whether a check is looking at a student's answer now."""
+    """Return True while a check runs a student's answer."""
     return _open_blocks > 0
 
 
 def require_unblocked(name: str) -> None:
-    """Raise `LibrarySolutionUsed` when a check is running; `name` says which library function was called."""
+    """Raise `LibrarySolutionUsed` while a check runs; `name` is the library function that was called."""
     if are_solutions_blocked():
         raise LibrarySolutionUsed(
-            f"{name} is the library's own answer and refuses to be called while a check runs"
+            f"{name} solves the exercise and cannot be called while a check runs; write your own solution"
         )
 
 
 def library_solution(function: Callable[P, R]) -> Callable[P, R]:
-    """Mark a function that would solve an exercise: callable everywhere, except inside `solutions_blocked()`.
+    """Mark a function that solves an exercise: it cannot be called inside `solutions_blocked()`.
 
-    `inspect.getsource` and help() show the function as it was written.
+    `inspect.getsource` and help() show the original function.
     """
 
     @functools.wraps(function)
@@ -60,11 +60,11 @@ def library_solution(function: Callable[P, R]) -> Callable[P, R]:
 
 @contextmanager
 def no_calls_into(modules: tuple[str, ...], why: str) -> Iterator[None]:
-    """Within this block any call of a function of these modules, or of one inside them, is refused.
+    """Context manager: in its block a call into these modules or submodules raises LibrarySolutionUsed.
 
-    `why` ends the sentence of the `LibrarySolutionUsed`, which is raised at the call, and again at the end of
-    the block if the caller caught it there. Functions written in C are known by the module or the object
-    they belong to. Watches this thread alone.
+    The message is the name of the function and `why`. The error is raised at the call, and again at the end
+    of the block if the caller caught it. Functions written in C are identified by the module or the object
+    they belong to. Only the current thread is watched.
     """
     caught: list[LibrarySolutionUsed] = []
 
@@ -85,7 +85,7 @@ def no_calls_into(modules: tuple[str, ...], why: str) -> Iterator[None]:
 
 
 def _name_of_call(frame: FrameType, event: str, function: Any) -> str:
-    """The function that is called, as `module.name`; "" where the event is no call."""
+    """Return the called function as `module.name`, or "" if the event is not a call."""
     if event == "call":
         return f"{frame.f_globals.get('__name__')}.{frame.f_code.co_name}"
     if event != "c_call":

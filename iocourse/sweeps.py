@@ -1,19 +1,21 @@
-"""Every way to do a pass in sweeps, and the cheapest: the search that keeps `schedules.best` honest.
+"""Search over all divisions of a pass into sweeps, with the least traffic; it checks `schedules.best`.
 
-A sweep goes through the N x N pairs once: blocks of one side stay in fast memory, the other side passes by.
-With r arrays of width d that stay, M/(r·d) rows fit; with t that pass, t·N·d words go by for each block. A
-sum that passes is read and written, so it counts twice. Each N x N matrix read or written is N² words. In
-units of N² and with x = d/√M a sweep costs r·t·x² + n. A sweep with a single product can also be cut:
+A sweep is one pass over all N x N pairs: blocks of one side are resident in fast memory, the other side is
+streamed. With r resident arrays of width d, M/(r·d) rows fit; with t streamed arrays, t·N·d words are moved
+per block. A streamed sum is read and written, so it counts twice. Each N x N matrix that is read or written
+costs N² words. In units of N², with x = d/√M and n such matrices, a sweep costs r·t·x² + n. A sweep with a
+single product can also be cut:
 
-- in tiles, to make a matrix: √M x √M of it stay, a column of each factor passes at a time. 2x + n;
-- in two slices, to use one, up to x = 2: half the width of the sum stays, so twice the rows: x²/2 instead of
-  x², and the matrix is read twice;
-- in tiles, to use one, from x = 2 on: √M x √M of the sum stay, x slices. 2x with the matrix. Slices are whole
-  in number, which is left out here: it costs nothing at x = 2, 3, ..., and 2 per cent at most, at x = √6.
+- in tiles, to compute a matrix: √M x √M of it are resident, and the factors are streamed by columns. 2x + n;
+- in two slices, to use a matrix, up to x = 2: half the width of the sum is resident, so twice as many rows
+  fit. The cost is x²/2 instead of x², and the matrix is read twice;
+- in tiles, to use a matrix, from x = 2 on: √M x √M of the sum are resident, in x slices. 2x with the matrix.
+  The number of slices is an integer, which is neglected here; the error is 0 at x = 2, 3, ..., and at most
+  2 %, at x = √6.
 
-These are leading terms, for 1 << d << N and M << N·d. Numbers a row (log-sum-exp, D) are of lower order.
-They are there in time, for a sweep ends before the next begins: stored scores S serve as stored weights P.
-What is found is the least of these sweeps, and no bound: another kind of schedule may move less.
+These are leading terms for 1 << d << N and M << N·d. Row statistics (log-sum-exp, D) are of lower order. They
+are available in time, because a sweep ends before the next one begins; so stored scores S serve as stored
+weights P. The result is the minimum over these sweeps, not a lower bound: other schedules may move less.
 """
 
 from __future__ import annotations
@@ -46,15 +48,15 @@ Item = TypeVar("Item")
 Names = tuple[str, ...]
 
 
-# ------------------------------------------------------------------ what a pass consists of
+# ------------------------------------------------------------------ products of a pass
 class Product(NamedTuple):
-    """One product of matrices: it makes an N x N matrix from two arrays, or uses one to add to an output."""
+    """One matrix product: it computes an N x N matrix from two arrays, or multiplies one into an output."""
 
     matrix: str  # (N, N)
     row: str  # (N, d), on the side of the queries
     column: str  # (N, d), on the side of the keys
-    output: str = ""  # the one of the two that is added to; none where the matrix is made
-    after: str = ""  # the output that must be done before
+    output: str = ""  # the array of the two that is the output; "" if the matrix is computed
+    after: str = ""  # the output that must be complete before
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Task:
 
     @property
     def outputs(self) -> frozenset[str]:
-        """The arrays (N, d) to be done."""
+        """Names of the output arrays (N, d)."""
         return frozenset(product.output for product in self.products) - {""}
 
 
@@ -79,7 +81,7 @@ BACKWARD = (
     Product("dS", "Q", "dK", output="dK"),
     Product("P", "dO", "dV", output="dV"),
 )
-GRADIENT = (  # forward, which leaves dO = O - E, and then dQ
+GRADIENT = (  # forward, which stores dO = O - E, and then dQ
     *FORWARD,
     Product("dP", "dO", "V", after="O"),
     Product("dS", "dQ", "K", output="dQ"),
@@ -94,22 +96,22 @@ TASKS = {
 }
 
 
-# ------------------------------------------------------------------ sweeps, and what they lead to
+# ------------------------------------------------------------------ sweeps and the states between them
 class Terms(NamedTuple):
-    """a·x² + b·x + c, in units of N² words."""
+    """Cost a·x² + b·x + c of a sweep as a function of x = d/√M, in units of N² words."""
 
     a: float
     b: float
     c: float
 
     def at(self, x: float) -> float:
-        """The words at x = d/√M, in units of N²."""
+        """Return the words at x = d/√M, in units of N²."""
         return self.a * x * x + self.b * x + self.c
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What stays, what passes, which N x N matrices are read and written, what is done; and the words."""
+    """One sweep: resident and streamed arrays, N x N matrices read and written, completed outputs, cost."""
 
     stay: Names
     passing: Names
@@ -118,7 +120,7 @@ class Sweep:
     done: Names
     terms: Terms
     cut: str = ""  # "in two slices" or "in tiles"
-    holds: tuple[float, float] = (0.0, inf)  # from which x to which it is offered
+    holds: tuple[float, float] = (0.0, inf)  # range of x for which it is offered
 
     def __str__(self) -> str:
         parts = ((self.stay, "stay"), (self.passing, "pass"), (self.read, "read"), (self.written, "written"))
@@ -127,7 +129,7 @@ class Sweep:
 
 
 class State(NamedTuple):
-    """Slow memory between two sweeps: the N x N matrices stored, and the outputs done."""
+    """Slow memory between two sweeps: the stored N x N matrices and the completed outputs."""
 
     stored: frozenset[str]
     done: frozenset[str]
@@ -135,8 +137,8 @@ class State(NamedTuple):
 
 @cache
 def moves(task: Task, state: State) -> list[tuple[Sweep, State]]:
-    """Each sweep that does an output or stores a matrix, and the state it leads to."""
-    found = dict[tuple[Terms, State], tuple[Sweep, State]]()  # one of those that cost the same
+    """Return each sweep that completes an output or stores a matrix, with the state after it."""
+    found = dict[tuple[Terms, State], tuple[Sweep, State]]()  # one per cost and state
     waiting = [p for p in task.products if p.output not in state.done and p.after in state.done | {""}]
     for read, products in product(_subsets(sorted(state.stored)), _subsets(waiting)):
         at_hand = {*read, *(p.matrix for p in products if not p.output)}
@@ -153,7 +155,7 @@ def moves(task: Task, state: State) -> list[tuple[Sweep, State]]:
 
 
 def _ways(products: tuple[Product, ...], read: Names, written: Names, done: Names) -> Iterator[Sweep]:
-    """These products in one sweep: rows stay, columns stay, or a single product is cut."""
+    """Yield the sweeps that compute these products: rows resident, columns resident, or one product cut."""
     rows, columns = _distinct(p.row for p in products), _distinct(p.column for p in products)
     moved = len(read) + len(written)
     for stay, passing in ((rows, columns), (columns, rows)):
@@ -172,20 +174,20 @@ def _distinct(names: Iterable[str]) -> Names:
 
 
 def _subsets(items: Sequence[Item]) -> Iterator[tuple[Item, ...]]:
-    """All of them, from large to small: what is read is tried before what is made again."""
+    """Yield all subsets, from large to small, so that reading a matrix is tried before recomputing it."""
     return chain.from_iterable(combinations(items, size) for size in range(len(items), -1, -1))
 
 
 # ------------------------------------------------------------------ the cheapest sequence
 class Found(NamedTuple):
-    """The least words at some x, in units of N², and the sweeps that move them, in order."""
+    """The least cost at one x, in units of N² words, and the sweeps that reach it, in order."""
 
     cost: float
     sweeps: tuple[Sweep, ...]
 
     @property
     def terms(self) -> Terms:
-        """The words of all sweeps together."""
+        """Sum of the terms of all sweeps."""
         return Terms(*map(sum, zip(*(sweep.terms for sweep in self.sweeps), strict=True)))
 
     def __str__(self) -> str:
@@ -193,7 +195,7 @@ class Found(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """From x_from to x_to no sequence costs less than these sweeps: a·x² + b·x + c, in units of N²."""
+    """Interval of x in which these sweeps are the cheapest, with their cost a·x² + b·x + c in units of N²."""
 
     x_from: float
     x_to: float
@@ -205,17 +207,17 @@ class Piece(NamedTuple):
 
 @library_solution
 def min_cost(pass_: str, x: float) -> Found:
-    """The cheapest sequence of sweeps for a pass at x = d/√M: Dijkstra over what slow memory can hold.
+    """Return the cheapest sequence of sweeps for a pass at x = d/√M, and its cost.
 
-    `pass_` is a name in `TASKS`. Among equals a sequence with the fewest sweeps. Raises ValueError for
-    another name, with those there are, and where x is no number above 0.
+    Dijkstra's algorithm over the states of slow memory; if costs are equal, the fewest sweeps. `pass_` is a
+    name in `TASKS`. Raises ValueError for another name, or if x is not a number above 0.
     """
     if pass_ not in TASKS:
-        raise ValueError(f"pass_ = {pass_!r} is unknown; there are {', '.join(TASKS)}")
+        raise ValueError(f"pass_ must be one of {', '.join(TASKS)}, got {pass_!r}")
     return _least(TASKS[pass_], _above_zero("x", x))
 
 
-@lru_cache(maxsize=1000)  # an envelope asks at the ends of every stretch
+@lru_cache(maxsize=1000)  # an envelope evaluates the ends of every interval twice
 def _least(task: Task, x: float) -> Found:
     order, begin, no_sweeps = count(), State(task.given, frozenset()), tuple[Sweep, ...]()
     waiting = [(0.0, 0, next(order), begin, no_sweeps)]
@@ -225,7 +227,7 @@ def _least(task: Task, x: float) -> Found:
         if state.done == task.outputs:
             return Found(words, sweeps)
         for sweep, after in _worth_trying(task, state):
-            # To 12 digits, so that equal sums stay equal in whichever order they were added.
+            # Rounded to 12 digits, so that sums in different orders of addition stay equal.
             far = (float(f"{words + sweep.terms.at(x):.12g}"), length + 1)
             if sweep.holds[0] <= x <= sweep.holds[1] and far < reached.get(after, (inf, 0)):
                 reached[after] = far
@@ -234,13 +236,13 @@ def _least(task: Task, x: float) -> Found:
 
 @cache
 def _worth_trying(task: Task, state: State) -> list[tuple[Sweep, State]]:
-    """The moves without those to whose state another always moves fewer words."""
+    """Return the moves without those for which another move to the same state always costs less."""
     found = moves(task, state)
     return [(one, after) for one, after in found if not any(_beats(o, one) for o, to in found if to == after)]
 
 
 def _beats(one: Sweep, other: Sweep) -> bool:
-    """Whether `one` moves fewer words at every x at which `other` is offered."""
+    """Return True if `one` moves fewer words at every x for which `other` is offered."""
     mine, its = one.terms, other.terms
     least = mine.a <= its.a and mine.b <= its.b and mine.c <= its.c and mine != its
     return least and one.holds[0] <= other.holds[0] and other.holds[1] <= one.holds[1]
@@ -248,25 +250,25 @@ def _beats(one: Sweep, other: Sweep) -> bool:
 
 @library_solution
 def lower_envelope(pass_: str, low: float, high: float) -> list[Piece]:
-    """From x = low to x = high, piece by piece, the terms that are the least and the sweeps they belong to.
+    """Return the pieces of the least cost as a function of x, from x = low to x = high, in order.
 
     Raises ValueError as `min_cost` does, and unless low < high.
     """
     low, high = _above_zero("low", low), _above_zero("high", high)
     if low >= high:
-        raise ValueError(f"low = {low} must be below high = {high}")
+        raise ValueError(f"low must be below high, got low = {low} and high = {high}")
     steps = [*(low * (high / low) ** (step / 32) for step in range(32)), high]
     changes = [change for left, right in pairwise(steps) for change in _changes(pass_, left, right)]
     starts = [(low, min_cost(pass_, low)), *changes, (high, min_cost(pass_, high))]
     return [
         Piece(x, x_to, *found.terms, found.sweeps)
         for (x, found), (x_to, _) in pairwise(starts)
-        if x_to - x > 1e-9 * x  # where three meet in a point, the one in the middle is no piece
+        if x_to - x > 1e-9 * x  # omit empty pieces, where three curves intersect in one point
     ]
 
 
 def _changes(pass_: str, left: float, right: float) -> list[tuple[float, Found]]:
-    """Each x from left to right from which on other terms are the least, and what is cheapest there."""
+    """Return each x between left and right at which the cheapest terms change, with the new cheapest."""
     before, after = min_cost(pass_, left), min_cost(pass_, right)
     if before.terms == after.terms:
         return []
@@ -277,7 +279,7 @@ def _changes(pass_: str, left: float, right: float) -> list[tuple[float, Found]]
 
 
 def _crossing(before: Terms, after: Terms, left: float, right: float) -> float:
-    """Where `after` becomes less than `before`, by halving."""
+    """Return the x at which `after` becomes less than `before`, by bisection."""
     while left < (middle := (left + right) / 2) < right:
         left, right = (middle, right) if before.at(middle) <= after.at(middle) else (left, middle)
     return middle
@@ -285,5 +287,5 @@ def _crossing(before: Terms, after: Terms, left: float, right: float) -> float:
 
 def _above_zero(name: str, value: float) -> float:
     if not 0 < value < inf:
-        raise ValueError(f"{name} = {value} must be a number above 0")
+        raise ValueError(f"{name} must be a number above 0, got {value}")
     return float(value)

@@ -1,9 +1,8 @@
-"""The ledger of a Triton launch: what the loads and stores of real kernels move, counted in Triton's
-interpreter.
+"""Count the words that Triton kernels load and store, in Triton's interpreter, and return them as a Ledger.
 
-Every load, store and atomic of an interpreted kernel, by pointer or by descriptor, ends in one of four
-functions of Triton's interpreter. `count` stands a proxy before them that sees the addresses and the mask,
-and files each word under the tensor it belongs to. Lanes that a mask switches off move nothing.
+Every load, store and atomic of an interpreted kernel, by pointer or by descriptor, calls one of four
+functions of Triton's interpreter. `count` replaces them by a proxy that reads the addresses and the mask and
+counts each word for the tensor it belongs to. Masked lanes move nothing.
 """
 
 from __future__ import annotations
@@ -22,48 +21,47 @@ from .solution_guard import require_unblocked
 
 __all__ = ["HOOKS", "OTHER", "CannotCount", "OutsideEveryArray", "count"]
 
-OTHER = "<other>"  # words of no tensor that was named or passed to a kernel
+OTHER = "<other>"  # words outside the tensors that were named or passed to a kernel
 HOOKS = ("load", "store", "atomic_rmw", "atomic_cas")
 
 
 class CannotCount(RuntimeError):
-    """Nothing can be counted here; the message says why, and what to do."""
+    """Launches cannot be counted in this process; the message has the reason and a remedy."""
 
 
 class OutsideEveryArray(IndexError):
-    """A kernel reached for memory that belongs to none of its arrays; nothing was read or written there."""
+    """A kernel accessed an address outside its arrays; the access was not executed."""
 
 
 @contextmanager
 def count(**tensors: Any) -> Iterator[Ledger]:
-    """Count what Triton kernels launched in this block read and write, a word being one element.
+    """Context manager: count the words (elements) that Triton kernels read and write inside its block.
 
-    Only loads, stores and atomics of Triton kernels are counted: not what torch does by itself, such as
-    filling an array with zeros. A bfloat16 tensor is counted as what the interpreter is given for it, a
+    Only loads, stores and atomics of Triton kernels are counted, not work that torch does itself, such as
+    filling an array with zeros. A bfloat16 tensor counts as float32, because the interpreter receives a
     float32 copy.
 
     Args:
-        tensors: the names under which CPU tensors appear in the ledger. A tensor that is not named here takes
-        the
-            name of the kernel's parameter, and is kept alive until the block ends.
+        tensors: CPU tensors, by their name in the ledger. A tensor that is not named here has the name of the
+            kernel's parameter, and is kept alive until the block ends.
 
     Yields:
-        A `Ledger` with reads, writes, atomics and sizes in words, and `itemsizes` in bytes a word. Its peak
-        is 0: what a program holds is the compiler's business (see `iocourse.gpu.compilation`).
+        A `Ledger` with reads, writes, atomics and sizes in words, and `itemsizes` in bytes per word. Its peak
+        is 0, because the compiler determines what a program keeps (see `iocourse.gpu.compilation`).
 
     Raises:
         TritonMissing: torch or triton is missing.
-        CannotCount: kernels are compiled here, or this Triton keeps its loads elsewhere.
-        OutsideEveryArray: a kernel's load, store or atomic passes the end of its arrays, as where a mask is
-            missing (inside the kernel, so that Triton reports it as an InterpreterError).
-        TypeError: a name is given to something that is no tensor.
+        CannotCount: kernels are compiled in this process, or this version of Triton is not supported.
+        OutsideEveryArray: a load, store or atomic is out of bounds of every array, for example because a mask
+            is missing (raised inside the kernel, so Triton reports it as an InterpreterError).
+        TypeError: an argument is not a tensor.
     """
     interpreter, jit = _interpreter()
     ledger = Ledger(measured=True)
     arrays = _Arrays(ledger)
     for name, tensor in tensors.items():
         if not hasattr(tensor, "data_ptr"):
-            raise TypeError(f"{name} is a {type(tensor).__name__}; allowed: a torch tensor")
+            raise TypeError(f"{name} must be a torch tensor, got {type(tensor).__name__}")
         arrays.add(name, tensor)
     interpreted = interpreter.InterpretedFunction
     changes = [
@@ -83,7 +81,7 @@ def count(**tensors: Any) -> Iterator[Ledger]:
 
 
 def _interpreter() -> tuple[Any, Any]:
-    """Triton's interpreter and the compiling half of its front end, or `CannotCount`."""
+    """Return Triton's modules interpreter and jit, patched. Raises CannotCount or TritonMissing."""
     require_triton()
     try:
         from triton import knobs
@@ -95,7 +93,9 @@ def _interpreter() -> tuple[Any, Any]:
     native = getattr(interpreter, "_interpreter", None)
     absent = [name for name in HOOKS if not hasattr(native, name)]
     if absent:
-        raise CannotCount(f"this triton keeps its {', '.join(absent)} elsewhere: nothing can be counted")
+        raise CannotCount(
+            f"this version of triton cannot be counted: its interpreter lacks {', '.join(absent)}"
+        )
     if not knobs.runtime.interpret:
         raise CannotCount(_HOW)
     patch_interpreter()
@@ -103,8 +103,8 @@ def _interpreter() -> tuple[Any, Any]:
 
 
 _HOW = (
-    "kernels are compiled here, and only interpreted ones can be counted: start a new process with "
-    "TRITON_INTERPRET=1 set before triton or iocourse.kernels is imported, and use CPU tensors"
+    "kernels are compiled in this process, and only interpreted kernels can be counted. Start a new process "
+    "with TRITON_INTERPRET=1 set before triton or iocourse.kernels is imported, and use CPU tensors"
 )
 
 
@@ -113,7 +113,7 @@ def _refuse(*_: Any, **__: Any) -> None:
 
 
 def _naming(run: Callable[..., Any], arrays: _Arrays) -> Callable[..., Any]:
-    """`run` of an interpreted kernel, which first looks at what the kernel is given."""
+    """Return a `run` of an interpreted kernel that first registers its tensors under the parameter names."""
 
     def run_named(self: Any, *args: Any, **kwargs: Any) -> Any:
         _refuse_library_kernel(self)
@@ -126,8 +126,9 @@ def _naming(run: Callable[..., Any], arrays: _Arrays) -> Callable[..., Any]:
 
 
 def _tensors(name: str, value: Any) -> list[tuple[str, Any]]:
-    """The tensors of an argument and their names: a NamedTuple of several brings its own; one beside its
-    strides has the argument's.
+    """Return the tensors of an argument with their names.
+
+    Several tensors in a NamedTuple have the names of its fields; a single one has the name of the argument.
     """
     fields = getattr(value, "_fields", None)
     parts = zip(fields, value, strict=True) if fields else [(name, value)]
@@ -137,7 +138,7 @@ def _tensors(name: str, value: Any) -> list[tuple[str, Any]]:
 
 
 def _own_work(call: Callable[..., Any]) -> Callable[..., Any]:
-    """`__call__` of what a kernel calls, which in a check must not be the library's."""
+    """Return a `__call__` for functions called by kernels; in a check it rejects those of the library."""
 
     def call_own(self: Any, *args: Any, **kwargs: Any) -> Any:
         _refuse_library_kernel(self)
@@ -152,7 +153,7 @@ def _refuse_library_kernel(kernel: Any) -> None:
 
 
 class _Proxy:
-    """Triton's interpreter, with the four functions that touch memory counted on the way."""
+    """Proxy of Triton's interpreter that counts the calls of the four functions that access memory."""
 
     def __init__(self, native: Any, arrays: _Arrays) -> None:
         self._native = native
@@ -184,10 +185,10 @@ def _width(value: Any) -> int:
 
 @dataclass
 class _Array:
-    """Where one tensor lies: addresses start … stop - 1, and the elements among them."""
+    """Addresses start … stop - 1 of one tensor, and its elements among them."""
 
     name: str
-    tensor: Any  # held, so that its memory is not handed to another tensor while the block lasts
+    tensor: Any  # keeps its memory from being reused by another tensor inside the block
     start: int = field(init=False)
     stop: int = field(init=False)
     itemsize: int = field(init=False)
@@ -199,7 +200,7 @@ class _Array:
         self.stop = self.start + (reach + 1) * self.itemsize if self.tensor.numel() else self.start
 
     def holds(self, addresses: NDArray[Any]) -> NDArray[np.bool_]:
-        """Which addresses are those of an element: views such as q, k and v of one tensor lie interleaved."""
+        """Return True for each address of an element; views such as q, k, v of one tensor are interleaved."""
         rest = (addresses.astype(np.int64) - self.start) // self.itemsize
         inside = (addresses >= self.start) & (addresses < self.stop)
         steps = sorted(zip(self.tensor.stride(), self.tensor.shape, strict=True), reverse=True)
@@ -211,7 +212,7 @@ class _Array:
 
 
 class _Arrays:
-    """The tensors a block knows, and the ledger that their words go to."""
+    """The tensors known in a block, and the ledger that counts their words."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
@@ -230,7 +231,7 @@ class _Arrays:
         self.add(name, tensor)
 
     def count(self, ptrs: Any, mask: Any, width: int, *, reads: bool = False, writes: bool = False) -> None:
-        """File every address that the mask lets through under its tensor."""
+        """Count every address that is not masked for its tensor."""
         addresses = np.asarray(ptrs)[np.broadcast_to(np.asarray(mask, dtype=bool), np.shape(ptrs))]
         while addresses.size:
             name, found = self._owner(addresses)
@@ -238,7 +239,7 @@ class _Arrays:
             addresses = addresses[~found]
 
     def _owner(self, addresses: NDArray[Any]) -> tuple[str, NDArray[np.bool_]]:
-        """The name of the first address's tensor, and which of the addresses are its."""
+        """Return the name of the tensor of the first address, and True for each address of that tensor."""
         low, high = addresses.min(), addresses.max()
         near = [array for array in self.known if array.start <= high and low < array.stop]
         if len(near) == 1 and near[0].start <= low and high < near[0].stop:
@@ -249,7 +250,7 @@ class _Arrays:
                 return array.name, found
         if all(array.tensor.device.type == "cpu" for array in self.known):
             raise OutsideEveryArray(self._complaint(addresses[0], addresses.size))
-        # The interpreter works on copies of tensors that lie elsewhere, at addresses nobody told us.
+        # The interpreter uses copies of tensors on other devices, whose addresses are not known here.
         others = ~np.logical_or.reduce([array.holds(addresses) for array in near], initial=False)
         return OTHER, np.broadcast_to(others, addresses.shape)
 
@@ -257,7 +258,7 @@ class _Arrays:
         after = [array for array in self.known if array.stop <= address]
         near = max(after, key=lambda array: array.stop, default=None)
         where = f", {int(address) - near.stop} bytes behind the end of {near.name}" if near else ""
-        return f"one of {words} words lies outside every array{where}: is a mask missing, or a stride wrong?"
+        return f"one of {words} words is outside every array{where}: is a mask missing, or a stride wrong?"
 
     def _file(self, name: str, words: int, width: int, reads: bool, writes: bool) -> None:
         tallies = [self.ledger.reads] * reads + [self.ledger.writes] * writes

@@ -1,6 +1,6 @@
-"""The site, built once for a run of the tests, and the checks of its pages that need no browser.
+"""Build the site once per test run, and check its pages without a browser.
 
-A page must have no link that leads nowhere on the site, and no picture without words.
+The checks find broken links within the site and figures without alternative text.
 """
 
 import importlib.util
@@ -33,7 +33,7 @@ machinery.PathFinder.find_spec = classmethod(seen)
 
 # ---------------------------------------------------------------------- building
 def build(folder, *options, checkout=ROOT, env=None):
-    """Build the site of a checkout, with warnings as errors, and return what was printed of problems."""
+    """Build the site of a checkout, with warnings as errors, and return the printed problems."""
     command = [sys.executable, "-m", "sphinx", "-q", "-j", "auto", "--fail-on-warning", "--keep-going"]
     done = subprocess.run(
         [*command, "docs", str(folder), *options],
@@ -43,7 +43,7 @@ def build(folder, *options, checkout=ROOT, env=None):
 
 
 def dummy_lite(folder):
-    """What docs/lite/build.py would make of lesson 04, as far as the site needs it."""
+    """Create the parts of the output of docs/lite/build.py for lesson 04 that the site needs."""
     for name in ("lab/index.html", "files/04_flash_forward.ipynb"):
         (folder / name).parent.mkdir(parents=True)
         (folder / name).write_text("<title>JupyterLite</title>")
@@ -86,7 +86,7 @@ def extension():
 
 # ---------------------------------------------------------------------- pages
 class Page(HTMLParser):
-    """What a page links to, the places it has, its text, its pictures and those that say nothing."""
+    """Contents of a page: its links, anchors, text and figures, and the figures without a description."""
 
     def __init__(self, html):
         super().__init__()
@@ -123,7 +123,7 @@ def page_at(site, name):
 
 
 def _speaks(alt: str) -> bool:
-    """Whether the text says more than the name of a file."""
+    """Return True if the text is more than a file name."""
     return bool(alt.strip()) and not FILE_NAME.fullmatch(alt.strip())
 
 
@@ -159,7 +159,7 @@ def _leads_somewhere(path: Path, link: str, pages: dict[Path, Page]) -> bool:
 
 
 def asked_elsewhere(site):
-    """What the pages load from another server, and how many things they load in all."""
+    """Return the resources that the pages load from another server, and the number of all resources."""
     texts = [path.read_text(encoding="utf-8") for path in pages_of(site)]
     asked = [tag for text in texts for tag in re.findall(r"<(?:script|img|link|iframe)\b[^>]*>", text)]
     return [tag for tag in asked if re.search(r"(?:src|href)=\"(?:https?:)?//", tag)], len(asked)

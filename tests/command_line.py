@@ -1,4 +1,4 @@
-"""Commands as their tests call them: what one prints that does as it is asked, or the line of a refusal."""
+"""Run commands for tests: return the output of a successful command, or the error line of a bad one."""
 
 import json
 
@@ -6,7 +6,7 @@ from iocourse import cli
 
 
 def refused(capsys, main, *arguments):
-    """The line a bad command prints; argparse leaves by SystemExit, our own refusals return 2."""
+    """Return the error line of a bad command. argparse raises SystemExit; errors of iocourse return 2."""
     try:
         code = main(arguments)
     except SystemExit as leave:
@@ -17,7 +17,7 @@ def refused(capsys, main, *arguments):
 
 
 def counted(capsys, *arguments):
-    """What `iocourse count` prints."""
+    """Return the output of `iocourse count`."""
     assert cli.main(["count", *arguments]) == 0
     out, err = capsys.readouterr()
     assert err == ""
@@ -25,10 +25,10 @@ def counted(capsys, *arguments):
 
 
 def count_refused(capsys, *arguments):
-    """The line that `iocourse count` prints of bad arguments."""
+    """Return the error line of `iocourse count` for bad arguments."""
     return refused(capsys, cli.main, "count", *arguments)
 
 
 def as_json(capsys, *arguments):
-    """The JSON object of `iocourse count`."""
+    """Return the JSON object that `iocourse count --json` prints."""
     return json.loads(counted(capsys, *arguments, "--json"))

@@ -1,4 +1,4 @@
-"""What launches take of their chips: read where a record is of their very code, else compiled all at once."""
+"""Resources of compiled launches: read from a record of the same code, otherwise compiled in one process."""
 
 from functools import cache
 from importlib import metadata
@@ -11,7 +11,7 @@ from tools.bench.resources.compiling import job_of
 
 
 def as_reported(launches) -> list[Resources]:
-    """What each launch (arch, launch) takes, in order: recorded of this code by this Triton, or compiled."""
+    """Return the resources of each launch (arch, launch), in order: recorded for this code, or compiled."""
     launches = list(launches)
     known = [recorded_codes().get(fingerprint(one.kernel, job_of(arch, one))) for arch, one in launches]
     answers = iter(compiled([launch for launch, row in zip(launches, known, strict=True) if row is None]))
@@ -19,7 +19,7 @@ def as_reported(launches) -> list[Resources]:
 
 
 def compiled(launches) -> list[Resources]:
-    """The same, compiled here and now, by one process: starting takes it longer than most kernels do."""
+    """Compile all launches in one process and return their resources; a start takes longer than a kernel."""
     answers = list(reports([job_of(arch, one) for arch, one in launches])) if launches else []
     for answer in answers:
         assert not isinstance(answer, CompilationFailed), answer
@@ -28,7 +28,7 @@ def compiled(launches) -> list[Resources]:
 
 @cache
 def recorded_codes():
-    """Fingerprint -> row, of the records that were made with the Triton which is installed."""
+    """Return fingerprint -> row of the records made with the installed version of Triton."""
     records = [record for name in ("resources", "hot-loops") if (record := load_record(name))]
     return {
         row["code"]: row

@@ -1,5 +1,5 @@
-"""What every test shares: a private home for progress, Hypothesis without chance or deadlines, and Triton's
-interpreter.
+"""Shared setup of all tests: a private home for progress, Hypothesis without randomness or deadlines, and
+Triton's interpreter.
 """
 
 import asyncio
@@ -55,13 +55,14 @@ _temporary = pytest.StashKey[Path]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--order SEED`: files, and the tests of each, in an order drawn from the seed."""
+    """Add `--order SEED`: run files, and the tests of each, in an order drawn from the seed."""
     parser.addoption("--order", type=int, metavar="SEED", help="shuffle files, and the tests of each")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A test never reads or writes the progress of the person who runs it. Its temporary files are in a
-    folder of this run, where `pytest_sessionfinish` looks at what is left; only pytest's own stay elsewhere.
+    """Keep tests away from the user's progress, and place their temporary files in a folder of this run.
+
+    `pytest_sessionfinish` checks which files remain in it. pytest's own temporary files are elsewhere.
     """
     os.environ["IOCOURSE_HOME"] = _home.name
     if not hasattr(config, "workerinput"):
@@ -71,26 +72,26 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """The seed, so that an order can be had again."""
+    """Print the seed, so that an order can be repeated."""
     seed = config.getoption("--order")
     return [] if seed is None else [f"order: files, and the tests of each, as --order {seed} has them"]
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One more than there are cores: a third of the time a worker waits, for a browser or a server."""
+    """Use one worker more than cores, because a worker waits for a browser or server a third of the time."""
     return 1 + (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """`-m quick` does not even import a file without a quick test: importing all takes half of its minute."""
+    """With `-m quick`, ignore files without a quick test, because importing all takes half a minute."""
     if config.option.markexpr == "quick" and collection_path.suffix == ".py":
         return "mark.quick" not in collection_path.read_text(encoding="utf-8") or None
     return None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests with a limit of their own take long, and go first: one begun last would be waited for."""
+    """Move tests with an individual time limit to the front; a long test started last would delay the end."""
     seed = config.getoption("--order")
     if seed is None:
         items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
@@ -103,7 +104,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """From here on there is garbage, and it is looked for among what the tests have made."""
+    """Freeze the objects made so far, so that garbage collection examines only objects of the tests."""
     gc.freeze()
     gc.enable()
     gc.set_threshold(10_000, 10, 10)
@@ -111,20 +112,20 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """A run that leaves something of ours in the temporary folder has failed."""
+    """Fail a run that leaves files of iocourse in the temporary folder."""
     if _left_behind(session.config) and exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def _left_behind(config: pytest.Config) -> list[str]:
-    """What is there of ours; a worker's home goes when the worker does."""
+    """Return the files of iocourse left in the temporary folder; homes of workers are removed later."""
     folder = config.stash.get(_temporary, None)
     ours = [] if folder is None else [*folder.glob("iocourse-*"), *folder.glob("ranks-*")]
     return sorted(path.name for path in ours if not path.name.startswith("iocourse-home-"))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say loudly what is easily overlooked."""
+    """Print left files and skipped security tests in red."""
     for name in _left_behind(config):
         terminalreporter.write_line(f"LEFT BEHIND in the temporary folder: {name}", red=True, bold=True)
     skipped = terminalreporter.stats.get("skipped", [])
@@ -143,8 +144,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
-    """Every test has room for its calls: how deep in pytest it stands must not make it slow. And it leaves
-    no event loop running: no other test in this process could then run one.
+    """Run each test with preallocated stack frames, so that its depth in pytest does not make it slow.
+
+    Fails a test that leaves an event loop running, because no other test in this process could run one.
     """
     from iocourse.machine.run import with_preallocated_frames  # here, because it loads NumPy
 
@@ -160,7 +162,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], Path, str]]:
-    """What `iocourse lab` would start: command, folder and token of each server, which ends at once."""
+    """Replace the servers of `iocourse lab`; returns the command, folder and token of each started server."""
     from iocourse.course import lab
 
     commands = []

@@ -1,4 +1,4 @@
-"""What a commit tries a share of and `IOCOURSE_LONG=1` tries whole; see docs/guide/tests.md."""
+"""Number of examples per test: few by default, all with `IOCOURSE_LONG=1`; see docs/guide/tests.md."""
 
 import os
 from typing import TypeVar
@@ -8,5 +8,5 @@ LONG = os.environ.get("IOCOURSE_LONG") == "1"
 
 
 def many(few: Many, all_of_them: Many) -> Many:
-    """How many examples, or which: the few of every run, or with IOCOURSE_LONG=1 all."""
+    """Return the number (or list) of examples of a default run, or with IOCOURSE_LONG=1 all of them."""
     return all_of_them if LONG else few

@@ -1,11 +1,11 @@
-"""What a page says to a screen reader, and how well its text stands out, as Chromium renders it.
+"""Accessibility checks of a page rendered by Chromium: names for screen readers, and contrast of its text.
 
-    spoken(page, ".jp-OutputArea")   what has a role that a reader stops at, with its name
+    spoken(page, ".jp-OutputArea")   elements that a screen reader announces, with their names
     unnamed(page)                    those of them without a name
-    readings(page)                   its texts with their contrasts, one for each pair of colours
-    contrast(page)                   the text of the page that is hardest to read
+    readings(page)                   texts with their contrasts, one for each pair of colours
+    contrast(page)                   the text with the least contrast
 
-Each looks at the first element that a CSS selector finds, at the whole page without one.
+Each examines the first element that a CSS selector finds, or the complete page without one.
 """
 
 from typing import NamedTuple
@@ -18,7 +18,7 @@ SPEAKS = {
 
 
 class Spoken(NamedTuple):
-    """What the accessibility tree has of one element: its value is aria-valuetext where there is one."""
+    """One element of the accessibility tree: role, name and value (aria-valuetext if there is one)."""
 
     role: str
     name: str
@@ -28,7 +28,7 @@ class Spoken(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """A piece of text, the contrast of its colour to what is beneath it, both as red, green and blue."""
+    """A piece of text, its contrast, and its colour and background as red, green and blue."""
 
     ratio: float
     text: str
@@ -37,12 +37,12 @@ class Reading(NamedTuple):
 
 
 def unnamed(page, within="body"):
-    """Images, buttons, links and controls that a screen reader can only call by their kind."""
+    """Return the images, buttons, links and controls without a name for screen readers."""
     return _told(page, within, lambda node: not _name(node))
 
 
 def spoken(page, within="body"):
-    """Images, buttons, links and controls in their order, as a screen reader is told of them."""
+    """Return the images, buttons, links and controls in order, as a screen reader announces them."""
     return _told(page, within, lambda node: True)
 
 
@@ -83,27 +83,27 @@ def _spoken(session, node):
 
 
 def contrast(page, within="body"):
-    """The text with the least contrast to what lies under it; None where there is no text."""
+    """Return the text with the least contrast to its background, or None if there is no text."""
     return min(readings(page, within), default=None, key=lambda one: one.ratio)
 
 
 def readings(page, within="body"):
-    """The first text of each pair of colours, its own and that of what lies under it.
+    """Return the first text of each pair of text colour and background colour.
 
-    Text in pictures and over background images is not looked at, nor what is disabled or hidden.
+    Text in figures and over background images is ignored, and so are disabled and hidden elements.
     """
     found = page.evaluate(TEXTS, within)
     return [Reading(ratio(one["colour"], one["ground"]), **one) for one in found]
 
 
 def ratio(one, other):
-    """The contrast of two colours, each red, green and blue from 0 to 255: from 1 to 21 (WCAG 2.2)."""
+    """Return the contrast of two colours, 1 to 21 (WCAG 2.2); each is red, green and blue from 0 to 255."""
     dark, light = sorted(map(luminance, (one, other)))
     return (light + 0.05) / (dark + 0.05)
 
 
 def luminance(colour):
-    """The relative luminance of red, green and blue from 0 to 255: from 0 to 1 (WCAG 2.2)."""
+    """Return the relative luminance, 0 to 1 (WCAG 2.2), of red, green and blue from 0 to 255."""
     red, green, blue = (_linear(channel / 255) for channel in colour)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 

@@ -1,6 +1,6 @@
-"""Import this before torch and triton: it skips the test module where Triton cannot interpret kernels.
+"""Skip the importing test module if Triton cannot interpret kernels; import this before torch and triton.
 
-conftest.py has set TRITON_INTERPRET by then, which must stand before triton is imported by anyone.
+conftest.py sets TRITON_INTERPRET earlier, because it must be set before the first import of triton.
 """
 
 from importlib import metadata

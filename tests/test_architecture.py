@@ -1,4 +1,4 @@
-"""The house as CONTRIBUTING.md draws it: rooms import only rooms above them, no circles, short listings."""
+"""Tests of the package layers of CONTRIBUTING.md: imports go upwards only, no cycles, short listings."""
 
 import ast
 from functools import cache
@@ -24,7 +24,7 @@ FILES = sorted(path for path in HOUSE.rglob("*.py"))
 
 
 def module_of(path: Path) -> str:
-    """The dotted name of a file of the house."""
+    """Return the dotted module name of a file of the package."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -34,7 +34,7 @@ MODULES = {module_of(path): path for path in FILES}
 
 @cache
 def imports(path: Path) -> frozenset[str]:
-    """The modules of the house that a file imports anywhere, also inside functions and for types alone."""
+    """Return the modules of the package that a file imports anywhere, also in functions or for types only."""
     package = module_of(path) if path.name == "__init__.py" else module_of(path).rpartition(".")[0]
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -49,7 +49,7 @@ def imports(path: Path) -> frozenset[str]:
 
 
 def room_of(module: str) -> str:
-    """The room a module stands in; the package's own face is none."""
+    """Return the subpackage of a module; "" for `iocourse` itself."""
     return module.split(".")[1] if "." in module else ""
 
 

@@ -1,4 +1,4 @@
-"""The command line: exit codes, one line for a bad argument, and nothing heavy loaded at the start."""
+"""Tests of the command line: exit codes, one error line for a bad argument, and a fast start."""
 
 import argparse
 import importlib
@@ -76,7 +76,7 @@ def test_help_lists_every_command_of_the_contract(capsys):
 def test_a_command_that_has_left_says_where_it_went(capsys, name, rest):
     now = cli.MOVED[name]
     said = refused(capsys, main, name, *rest)
-    assert said == f"iocourse {name}: moved: run {now} in the root of a checkout\n"
+    assert said == f"iocourse {name}: moved; run {now} in the root of a checkout\n"
     place = now.removeprefix("python -m ").split()[0].replace(".", "/")
     assert (ROOT / place / "__main__.py").is_file() or (ROOT / now.split()[1] / "conf.py").is_file()
 
@@ -137,7 +137,7 @@ def test_progress_travels_by_export_reset_and_import(capsys, tmp_path):
     file = str(tmp_path / "mine.json")
     assert main(["progress", "--export", file]) == 0
     assert main(["progress", "--reset"]) == 0
-    backup = re.search(r"kept at (.*)$", capsys.readouterr().out, re.MULTILINE)[1]
+    backup = re.search(r"^progress reset; the old file is (.*)$", capsys.readouterr().out, re.MULTILINE)[1]
     assert "4B" in Path(backup).read_text() and progress.load() == {}
     assert main(["progress", "--import", file]) == 0 and progress.load()["4B"]["status"] == "solved"
 

@@ -1,4 +1,4 @@
-"""What `conftest.py` has every run say: loops left running, files left behind, warnings, order, walls."""
+"""Tests of conftest.py: event loops and files left behind, warnings, test order and sandbox are reported."""
 
 import os
 import re

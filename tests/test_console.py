@@ -1,4 +1,4 @@
-"""Tables stand in columns; progress bars are seen in a terminal and nowhere else."""
+"""Tests of terminal output: tables are aligned; progress bars appear in a terminal only."""
 
 import io
 import json
@@ -50,7 +50,7 @@ def test_a_row_that_misses_a_cell_is_refused():
 
 @pytest.fixture
 def at_once(monkeypatch):
-    """A word is said as soon as there is something to say, and after every piece."""
+    """Make the progress meter print at once and after every piece of work."""
     monkeypatch.setattr(console, "PATIENCE", 0.0)
     monkeypatch.setattr(console, "PACE", 0.0)
 

@@ -1,5 +1,5 @@
-"""The steps of CONTRIBUTING.md and docs/guide/adding.md are done in a scratch copy: their examples go into
-the files they name, and their lines "Check:" are run.
+"""Run the steps of CONTRIBUTING.md and docs/guide/adding.md in a scratch copy: insert their examples into the
+files that they name, and run their "Check:" lines.
 """
 
 import os
@@ -36,7 +36,7 @@ COPIED = (
 
 
 def place(before: str, where: str, code: str) -> str:
-    """The text of a file with an example at its place: "at its end", or "in `LINE`", which is after LINE."""
+    """Return the text of a file with an example inserted: "at its end", or "in `LINE`" (after LINE)."""
     if where == "at its end":
         return f"{before}\n\n{code}"
     line = where.removeprefix("in `").removesuffix("`") + "\n"
@@ -58,7 +58,7 @@ def examples(text):
 
 @pytest.fixture(scope="module")
 def scratch(tmp_path_factory, examples):
-    """A copy of what is needed, with every example in its file."""
+    """A copy of the needed part of the checkout, with every example in its file."""
     root = tmp_path_factory.mktemp("scratch")
     for folder in COPIED:  # with what Python has compiled, which it compares with the sources
         shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("*.ipynb"))
@@ -76,7 +76,7 @@ def scratch(tmp_path_factory, examples):
 
 @pytest.fixture(scope="module")
 def python(scratch):
-    """A function: a Python command -> its result, in the scratch copy."""
+    """A function that runs a Python command in the scratch copy and returns its result."""
     env = os.environ | {"PYTHONPATH": str(scratch)}
     how = {"cwd": scratch, "env": env, "capture_output": True, "text": True, "check": False}
     return lambda *command: subprocess.run([sys.executable, *command], **how)
@@ -84,7 +84,7 @@ def python(scratch):
 
 @pytest.fixture(scope="module")
 def printed(python):
-    """What a Python command prints in the scratch copy; it must succeed."""
+    """A function that runs a Python command in the scratch copy and returns its output; it must succeed."""
 
     def run(*command: str) -> str:
         done = python(*command)
@@ -96,13 +96,13 @@ def printed(python):
 
 @pytest.fixture(scope="module")
 def recorded(printed):
-    """What the command prints that records mistakes of the new exercise."""
+    """The output of the command that records mistakes of the new exercise."""
     return printed("-m", "tests.mutation", "--record-cover", "--only", "0B", "--jobs", "1")
 
 
 @pytest.fixture(scope="module")
 def checked(python, text, recorded):
-    """All lines "Check: `pytest …`" in one run, as a start takes long: a file -> how many tests passed."""
+    """The number of passed tests per file, from one run of all lines "Check: `pytest …`"."""
     chosen = {}  # file of tests -> which of its tests
     for line in CHECK.findall(text):
         command, *arguments = shlex.split(line)

@@ -1,4 +1,4 @@
-"""Closed forms of kernels: single launches and passes, block masks, packed sequences and slices of d.
+"""Tests of closed forms of kernels: launches and passes, block masks, packed sequences and slices of d.
 
 By hand, and tile by tile. Words are held by `test_traffic` and `test_traffic_variants`, pass by pass, against
 real launches.
@@ -28,7 +28,7 @@ from iocourse.ledger import Ledger
 
 
 def test_materialising_pays_where_tiles_are_small_beside_d():
-    """Lesson 06's rule: S is N² words once, against O of N d words for each tile of keys."""
+    """Rule of lesson 06: S costs N² words once, compared with Nd words of O per tile of keys."""
     p = KernelProblem(4096, 4096, 512)
     small = (
         sliced_forward(p, BM=32, BN=32).total,
@@ -67,7 +67,7 @@ def band(p: KernelProblem):
 @settings(max_examples=150)
 @given(problems, blocks, blocks)
 def test_counts_of_rows_tile_by_tile(p, BM, BN):
-    """Every count of a band, from tiles that hold a seen pair. A band's tiles lie side by side."""
+    """Every count of a band, recomputed from the tiles with a visible pair, which are contiguous."""
     seen = band(p)
     tiles = [
         (i, j, min(BM, p.Nq - i), min(BN, p.Nk - j))
@@ -96,7 +96,7 @@ def test_a_band_as_a_list_meets_the_same_tiles(p, BM, BN):
 
 
 def test_a_list_by_hand():
-    """Three by three tiles of 16, one hidden pair in one of them, 40 queries and 40 keys."""
+    """3 × 3 tiles of 16, one masked pair in one of them, 40 queries and 40 keys."""
     pairs = np.zeros((1, 1, 40, 40), bool)
     pairs[0, 0, :16, :32] = True
     pairs[0, 0, 3, 20] = False  # cuts the second tile
@@ -136,7 +136,7 @@ edges = st.one_of(st.none(), st.integers(-50, 50))
 
 @st.composite
 def any_band(draw):
-    """Any band, with or without groups of heads."""
+    """Strategy: a problem with any band, with or without groups of heads."""
     low, high = draw(edges), draw(edges)
     H_kv, group = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     return KernelProblem(draw(sides), draw(sides), draw(sides), low, high, draw(sides), H_kv * group, H_kv)
@@ -171,9 +171,9 @@ def test_the_kernels_are_those_of_the_tile_table():
 @pytest.mark.parametrize(
     ("kernel", "BD", "message"),
     [
-        ("flash", None, f"kernel is 'flash'; allowed: {', '.join(KERNELS)}"),
-        ("forward", 16, "BD is 16 for forward; allowed: None, because its tiles are whole rows"),
-        ("averages", None, "BD is None for averages; allowed: the columns of a slice"),
+        ("flash", None, f"kernel must be one of {', '.join(KERNELS)}, got 'flash'"),
+        ("forward", 16, "BD must be None, because its tiles are complete rows, for kernel forward; got 16"),
+        ("averages", None, "BD must be the columns of a slice, for kernel averages; got None"),
         ("averages", 0, "BD must be at least 1, got 0"),
     ],
 )

@@ -1,4 +1,4 @@
-"""`iocourse count`: the contract that others script against, and one line for each bad argument."""
+"""Tests of `iocourse count`: its JSON for scripts, and one error line for each bad argument."""
 
 import re
 
@@ -59,7 +59,7 @@ def test_every_schedule_runs_and_agrees_with_its_closed_form(capsys, name):
 
 
 def test_run_uses_the_emulator(capsys, monkeypatch):
-    """A schedule with other values is found out by its error, one that moves more by its ledger."""
+    """A schedule with wrong values is detected by its error, one with more traffic by its ledger."""
     honest = count.run
 
     def wrong_values(*args, **kwargs):
@@ -107,12 +107,12 @@ def test_published_tiles_are_taken_where_they_fit_and_refused_with_the_words_tha
     assert (best["tiles"], best["note"]) == ({"Br": 1, "Bc": 32}, "")
     assert (fits["tiles"], fits["note"]) == ({"Br": 8, "Bc": 18}, "tiles as published")
     line = count_refused(capsys, "flash1", *SIZES, "--published")
-    assert "--published: flash1 with Br=8, Bc=16 needs 528 words, 16 more than M = 512; without" in line
-    assert "no paper gives tiles for split_backward" in count_refused(
+    assert "--published: flash1 with Br = 8, Bc = 16 needs 528 words, 16 more than M = 512; omit" in line
+    assert "split_backward has no published tile sizes; schedules with some are " in count_refused(
         capsys, "split_backward", *SIZES, "--published"
     )
     line = count_refused(capsys, "flash1", *SIZES, "--published", "--Br", "2")
-    assert "--published and --Br both say what the tiles are" in line
+    assert "--published and --Br both set tile sizes; pass only one of them" in line
 
 
 def test_the_table(capsys):
@@ -142,8 +142,9 @@ def test_the_list(capsys):
 
 
 def test_names(capsys):
-    assert "'flash9' is unknown; there are naive, flash2" in count_refused(capsys, "flash9", *SIZES)
-    assert "NAME is missing; there are naive" in count_refused(capsys, *SIZES)
+    line = count_refused(capsys, "flash9", *SIZES)
+    assert "unknown schedule 'flash9'; known schedules are naive, flash2" in line
+    assert "NAME is missing; known schedules are naive" in count_refused(capsys, *SIZES)
 
 
 @pytest.mark.parametrize(
@@ -156,25 +157,34 @@ def test_names(capsys):
         (("--N", "many", "--d", "8", "--M", "9"), "argument --N: invalid int value: 'many'"),
         (
             ("--N", "64", "--d", "8", "--M", "34"),
-            "M = 34 is too small for flash2 at N = 64, d = 8: the smallest M that works is 35",
+            "M = 34 is too small for flash2 with N = 64, d = 8. It needs at least M = 35",
         ),
         (
             (*SIZES, "--Br", "26", "--Bc", "2"),
-            "flash2 with Br=26, Bc=2 does not fit M = 512: it needs 552 words, 40 short (the product "
-            "Q[0:26] @ K[0:2].T needs 52 words, 12 are free of M = 512); with the other tiles as given, "
+            "flash2 with Br = 26, Bc = 2 needs 552 words, but M = 512 (the product Q[0:26] @ K[0:2].T needs "
+            "52 words, but only 12 of M = 512 are free); with the other tile sizes unchanged, "
             "the largest Br that fits is 24, the largest Bc that fits is 1",
         ),
-        ((*SIZES, "--Br", "0"), "the tile size Br must be at least 1, got 0"),
-        ((*SIZES, "--Bd", "4"), "flash2 takes no --Bd"),
-        ((*SIZES, "--tile", "Bx=4"), "flash2 has no tile size Bx; it has Br, Bc"),
+        ((*SIZES, "--Br", "0"), "tile size Br must be at least 1, got 0"),
+        ((*SIZES, "--Bd", "4"), "flash2 does not accept --Bd"),
+        ((*SIZES, "--tile", "Bx=4"), "unknown tile size Bx; the tile sizes of flash2 are Br, Bc"),
         ((*SIZES, "--tile", "Br"), "expected NAME=INT, got 'Br'"),
         ((*SIZES, "--tile", "Br=x"), "expected NAME=INT, got 'Br=x'"),
-        ((*SIZES, "--Br", "4", "--tile", "Br=5"), "the tile size Br is given twice, as 4 and 5"),
-        ((*SIZES, "--mask", "causal"), "flash2 takes no --mask; these do: standard_backward, flash1_"),
-        ((*SIZES, "--w", "3"), "flash2 takes no --w; these do: window"),
-        ((*SIZES, "--w", "0"), "flash2 takes no --w; these do: window"),
-        ((*SIZES, "--g", "0"), "flash2 takes no --g; these do: low_rank, low_rank_backward"),
-        ((*SIZES, "--block", "8"), "--block is the side of the tiles of --mask, which is not given"),
+        ((*SIZES, "--Br", "4", "--tile", "Br=5"), "tile size Br was passed twice, as 4 and 5"),
+        (
+            (*SIZES, "--mask", "causal"),
+            "flash2 does not accept --mask; schedules with it are standard_backward, flash1_",
+        ),
+        ((*SIZES, "--w", "3"), "flash2 does not accept --w; schedules with it are window"),
+        ((*SIZES, "--w", "0"), "flash2 does not accept --w; schedules with it are window"),
+        (
+            (*SIZES, "--g", "0"),
+            "flash2 does not accept --g; schedules with it are low_rank, low_rank_backward",
+        ),
+        (
+            (*SIZES, "--block", "8"),
+            "--block is the side of the tiles of --mask; add --mask or remove --block",
+        ),
         ((*SIZES, "--speed"), "unrecognized arguments: --speed"),
     ],
 )
@@ -185,54 +195,70 @@ def test_bad_arguments_are_one_line(capsys, arguments, line):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (("gradient", "--lse"), "gradient takes no --lse; these do: naive, flash2"),
-        (("flash2_backward", "--lse"), "flash2_backward takes no --lse"),
-        (("gradient", "--mask", "causal"), "gradient takes no --mask"),
-        (("split_backward", "--no-recompute"), "split_backward takes no --no-recompute: bound B is one of"),
+        (("gradient", "--lse"), "gradient does not accept --lse; schedules with it are naive, flash2"),
+        (("flash2_backward", "--lse"), "flash2_backward does not accept --lse"),
+        (("gradient", "--mask", "causal"), "gradient does not accept --mask"),
+        (
+            ("split_backward", "--no-recompute"),
+            "split_backward does not accept --no-recompute: bound B applies to the forward pass only",
+        ),
         (("low_rank", "--g", "0"), "--g must be at least 1, got 0"),
         (("low_rank", "--g", "-3"), "--g must be at least 1, got -3"),
-        (("low_rank", "--lse"), "low_rank takes no --lse"),
-        (("low_rank", "--Br", "4"), "low_rank takes no --Br"),
-        (("low_rank", "--mask", "causal"), "low_rank takes no --mask"),
-        (("low_rank", "--no-recompute"), "it is an approximation and forms no score"),
+        (("low_rank", "--lse"), "low_rank does not accept --lse"),
+        (("low_rank", "--Br", "4"), "low_rank does not accept --Br"),
+        (("low_rank", "--mask", "causal"), "low_rank does not accept --mask"),
+        (("low_rank", "--no-recompute"), "it is an approximation and computes no scores"),
         (
             ("low_rank", "--g", "3", "--tile", "rc=165", "Bd=9"),
-            "low_rank with rc=165, Bd=9 does not fit M = 512: it needs 1502 words, 990 short (making zeros "
-            "(165, 9) needs 1,485 words, 512 are free of M = 512); with the other tiles as given, the "
+            "low_rank with rc = 165, Bd = 9 needs 1,502 words, but M = 512 (zeros (165, 9) needs 1,485 "
+            "words, but only 512 of M = 512 are free); with the other tile sizes unchanged, the "
             "largest rc that fits is 55, the largest Bd that fits is 3",
         ),
-        (("window",), "window needs --w W: the keys seen to either side of a query"),
+        (("window",), "window needs --w W, the number of keys on each side of a query"),
         (("window", "--w", "-1"), "--w must be at least 0, got -1"),
-        (("window", "--w", "3", "--Br", "4"), "window takes no --Br"),
-        (("window", "--w", "3", "--tile", "Bx=4"), "window has no tile size Bx; it has none"),
+        (("window", "--w", "3", "--Br", "4"), "window does not accept --Br"),
+        (("window", "--w", "3", "--tile", "Bx=4"), "unknown tile size Bx; the tile sizes of window are none"),
         (
             ("block_sparse",),
             "block_sparse needs --mask MASK, one of causal, window:W, bigbird:G,W,R, strided:S, ",
         ),
         (
             ("block_sparse", "--mask", "diagonal"),
-            "--mask 'diagonal' is unknown; allowed are causal, window:W",
+            "--mask must be one of causal, window:W, bigbird:G,W,R, strided:S, random:P[,SEED]; "
+            "got 'diagonal'",
         ),
-        (("block_sparse", "--mask", ""), "--mask '' is unknown; allowed are causal"),
-        (("block_sparse", "--mask", "causal:1"), "--mask 'causal:1' has 1 numbers; allowed is causal"),
-        (("block_sparse", "--mask", "window"), "--mask 'window' has 0 numbers; allowed is window:W"),
+        (("block_sparse", "--mask", ""), "--mask must be one of causal, window:W"),
+        (
+            ("block_sparse", "--mask", "causal:1"),
+            "--mask must have the form causal, got 'causal:1' with 1 numbers",
+        ),
+        (
+            ("block_sparse", "--mask", "window"),
+            "--mask must have the form window:W, got 'window' with 0 numbers",
+        ),
         (
             ("block_sparse", "--mask", "window:-1"),
-            "'window:-1': W must be a whole number of at least 0, got '-1'",
+            "'window:-1': W must be an integer of at least 0, got '-1'",
         ),
-        (("block_sparse", "--mask", "bigbird:1,x,2"), "W must be a whole number of at least 0, got 'x'"),
-        (("block_sparse", "--mask", "bigbird:1,1"), "has 2 numbers; allowed is bigbird:G,W,R"),
-        (("block_sparse", "--mask", "strided:0"), "S must be a whole number of at least 1, got '0'"),
-        (("block_sparse", "--mask", "strided:2.5"), "S must be a whole number of at least 1, got '2.5'"),
+        (("block_sparse", "--mask", "bigbird:1,x,2"), "W must be an integer of at least 0, got 'x'"),
+        (
+            ("block_sparse", "--mask", "bigbird:1,1"),
+            "must have the form bigbird:G,W,R, got 'bigbird:1,1' with 2 numbers",
+        ),
+        (("block_sparse", "--mask", "strided:0"), "S must be an integer of at least 1, got '0'"),
+        (("block_sparse", "--mask", "strided:2.5"), "S must be an integer of at least 1, got '2.5'"),
         (("block_sparse", "--mask", "random:1.5"), "P must be a number from 0 to 1, got '1.5'"),
         (("block_sparse", "--mask", "random:nan"), "P must be a number from 0 to 1, got 'nan'"),
-        (("block_sparse", "--mask", "random:0.5,x"), "SEED must be a whole number of at least 0, got 'x'"),
-        (("block_sparse", "--mask", "random:0.5,1,2"), "has 3 numbers; allowed is random:P[,SEED]"),
+        (("block_sparse", "--mask", "random:0.5,x"), "SEED must be an integer of at least 0, got 'x'"),
+        (
+            ("block_sparse", "--mask", "random:0.5,1,2"),
+            "must have the form random:P[,SEED], got 'random:0.5,1,2' with 3 numbers",
+        ),
         (("block_sparse", "--mask", "causal", "--block", "0"), "--block must be at least 1, got 0"),
         (
             ("flash1_backward", "--mask", "causal", "--Br", "40", "--Bc", "40"),
-            "it needs 4240 words, 3728 short (loading V[0:40] needs 320 words, 192 are free of M = 512); "
-            "no size of one tile fits with the others as given, Br=1, Bc=14 would",
+            "needs 4,240 words, but M = 512 (loading V[0:40] needs 320 words, but only 192 of M = 512 are "
+            "free); try Br = 1, Bc = 14",
         ),
     ],
 )
@@ -243,7 +269,7 @@ def test_bad_questions_are_one_line(capsys, arguments, line):
 
 def test_a_grid_that_would_fill_the_memory_is_refused(capsys):
     asked = ("block_sparse", "--N", "300000", "--d", "8", "--M", "100000", "--mask", "causal")
-    line = "--block 64 makes 4688 x 4688 tiles of N = 300000, more than 4096 x 4096: take at least 74"
+    line = "--block 64 gives 4688 x 4688 tiles for N = 300000, more than 4096 x 4096; use at least 74"
     assert line in count_refused(capsys, *asked)
     assert as_json(capsys, *asked, "--block", "15000")["mask"]["tiles"] == 400
 
@@ -297,7 +323,7 @@ def test_the_backward_schedules_take_masks(capsys, name):
 
 
 def test_the_side_of_a_tile(capsys):
-    """--block, else --Br, else 64."""
+    """--block, otherwise --Br, otherwise 64."""
     asked = ("block_sparse", "--N", "300", "--d", "8", "--M", "512", "--mask", "causal")
     sides = [as_json(capsys, *asked, *more)["mask"]["block"] for more in ((), ("--Br", "20"))]
     both = as_json(capsys, *asked, "--Br", "20", "--block", "30")
@@ -316,7 +342,7 @@ def test_the_six_masks_of_the_course(capsys):
 
 def test_a_mask_in_the_table(capsys):
     text = counted(capsys, "block_sparse", *SIZES, "--mask", "causal", "--block", "16")
-    assert "\nmask causal: 10 of 16 tiles of side 16 seen, 2,080 of 4,096 pairs\n" in text
+    assert "\nmask causal: 10 of 16 blocks of side 16 not empty, 2,080 of 4,096 pairs visible\n" in text
     assert "lower bound (compulsory_sparse) 2,048 words" in text
     window = counted(capsys, "window", *SIZES, "--w", "3")
     assert window.startswith("window at N=64, d=8, M=512, w=3, tiles none\n")
@@ -353,11 +379,11 @@ def test_the_smallest_M_works_and_one_word_less_does_not(capsys, name):
     least = schedule.smallest_M(30, 4, **problem)
     size = ("--N", "30", "--d", "4", *more, "--M")
     assert as_json(capsys, name, *size, str(least), "--run")["footprint"] <= least
-    assert f"the smallest M that works is {least}" in count_refused(capsys, name, *size, str(least - 1))
+    assert f"It needs at least M = {least:,}" in count_refused(capsys, name, *size, str(least - 1))
 
 
 def test_low_rank_says_what_it_is_measured_against(capsys):
-    """The words of an approximation are held against the compulsory traffic, its values against its own."""
+    """An approximation is compared with the compulsory traffic, and with the values of its reference."""
     asked = ("low_rank", *SIZES, "--g", "3", "--tile", "rc=50", "--run")
     record = as_json(capsys, *asked)
     assert record["g"] == 3 and record["tiles"] == {"rc": 50, "Bd": 3}
@@ -379,12 +405,12 @@ def test_low_rank_stays_at_the_compulsory_bound_where_bounds_of_exact_attention_
     low, flash = (as_json(capsys, name, *asked) for name in ("low_rank", "flash_optimal"))
     assert low["ratio"] == 1.0 and low["total"] == low["lower_bound"] == 4 * 65536 * 8
     assert flash["bound_id"] != "compulsory" and flash["lower_bound"] > 4 * low["total"]
-    assert low["g"] == 2  # where nothing else is said
+    assert low["g"] == 2  # the default
 
 
 def test_a_degree_whose_features_no_run_could_list_is_counted_but_not_run(capsys):
     asked = ("low_rank", "--N", "64", "--d", "64", "--g", "6", "--M", "10000000000")
     assert as_json(capsys, *asked)["total"] == 4 * 64 * 64
     line = count_refused(capsys, *asked, "--run")
-    assert "d = 64, g = 6 has rank 131,115,985; to list rc = 131,115,985 features a run would take " in line
-    assert "65.6 GB; allowed is rc up to 4,194,304" in line
+    assert "d = 64, g = 6 has rank 131,115,985, and a run with rc = 131,115,985 features would need " in line
+    assert "65.6 GB of memory; rc must be at most 4,194,304" in line

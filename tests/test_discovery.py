@@ -1,4 +1,4 @@
-"""A file of no package, loaded as a module."""
+"""Tests of importing a file outside any package as a module."""
 
 import sys
 
@@ -16,7 +16,7 @@ def test_a_file_is_a_module_of_the_name_it_is_given_and_no_other_module_finds_it
 def test_what_cannot_be_loaded_says_why(tmp_path):
     file = tmp_path / "notes.txt"
     file.write_text("not Python")
-    with pytest.raises(ImportError, match="it is no Python file"):
+    with pytest.raises(ImportError, match="not a Python file"):
         loaded(file, "notes")
     file = tmp_path / "broken.py"
     file.write_text("1 / 0")

@@ -1,8 +1,8 @@
-"""How many files of the package a reader passes through who follows one call from its first line to its last.
+"""Count the files of the package that a reader needs to follow one call from its first line to its last.
 
-A walk is made in a new process. Two things are counted. *Run*: files of which the call runs a function; what
-runs only because a file is being imported (class bodies, decorators) is left out, for no reader steps through
-it. *Imported*: files that are loaded when the call returns, whether anything in them runs or not.
+The call runs in a new process, and two sets of files are counted. *Run*: files of which the call runs a
+function; code that runs at import only (class bodies, decorators) is excluded, because readers skip it.
+*Imported*: files that are loaded when the call returns, whether or not they run.
 """
 
 import json
@@ -82,7 +82,7 @@ STUB = (
 @pytest.fixture
 def walk(tmp_path):
     def walked(prepared, call):
-        """What the call printed, the files it ran, and those imported at its end."""
+        """Return the output of the call, the files that it ran, and the files imported at its end."""
         env = os.environ | {"TRITON_INTERPRET": "1", "IOCOURSE_HOME": str(tmp_path), "MPLBACKEND": "agg"}
         code = WALK.replace("{prepared}", prepared).replace("{call}", call)
         script = tmp_path / "walk.py"

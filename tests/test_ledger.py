@@ -1,4 +1,4 @@
-"""The ledger: what equality compares, how a difference reads, JSON there and back."""
+"""Tests of the ledger: equality, the text of a difference, and conversion to and from JSON."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Mutants of the library: how they are drawn, which tests run, what is told; and the jobs that run rarely."""
+"""Tests of library mutants: how they are drawn, which tests run, the report; and of rarely run CI jobs."""
 
 import ast
 import json

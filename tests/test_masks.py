@@ -1,4 +1,4 @@
-"""Masks: what they say in ranges and in numbers is what `sees` says pair by pair."""
+"""Tests of masks: their ranges and counts agree with `sees`, evaluated pair by pair."""
 
 import gc
 import weakref
@@ -23,7 +23,7 @@ def tiles_of(draw, N, Br, Bc):
 
 @st.composite
 def any_mask(draw):
-    """A mask of each kind, with ragged tiles, tiles larger than N and empty rows among them."""
+    """Strategy: a mask of each kind, including smaller edge tiles, tiles larger than N and empty rows."""
     N = draw(st.integers(1, 24))
     kind = draw(st.sampled_from(["full", "causal", "window", "tiles", "causal tiles"]))
     if kind == "window":
@@ -40,7 +40,7 @@ def rows_of(ranges):
 
 
 def needed(mask, start, stop):
-    """(N,): the columns that rows start:stop need; a tile that is touched or seen in part counts whole."""
+    """Return Booleans (N,): the columns that rows start:stop need; a partly needed tile counts completely."""
     if not isinstance(mask, masks.BlockMask):
         return mask.pairs()[start:stop].any(axis=0)
     seen = np.kron(mask.tiles, np.ones((mask.Br, mask.Bc), dtype=bool))[:, : mask.N]
@@ -48,7 +48,7 @@ def needed(mask, start, stop):
 
 
 def rows_needed(mask, start, stop):
-    """(N,): the rows that columns start:stop need."""
+    """Return Booleans (N,): the rows that columns start:stop need."""
     if not isinstance(mask, masks.BlockMask):
         return mask.pairs()[:, start:stop].any(axis=1)
     seen = np.kron(mask.tiles, np.ones((mask.Br, mask.Bc), dtype=bool))[: mask.N]
@@ -115,9 +115,9 @@ def test_a_mask_knows_whether_all_blocks_are_alike():
 
 
 def test_what_a_mask_shows():
-    assert repr(masks.Window(100, 3)) == "Window(N=100, w=3): 688 of 10,000 pairs seen"
-    assert repr(masks.Causal(1000)) == "Causal(N=1000): 500,500 of 1,000,000 pairs seen"
-    assert repr(masks.causal(10, 4)) == "BlockMask(N=10, 3 x 3 tiles of 4 x 4): 6 of 9 tiles seen"
+    assert repr(masks.Window(100, 3)) == "Window(N=100, w=3): 688 of 10,000 pairs visible"
+    assert repr(masks.Causal(1000)) == "Causal(N=1000): 500,500 of 1,000,000 pairs visible"
+    assert repr(masks.causal(10, 4)) == "BlockMask(N=10, 3 x 3 tiles of 4 x 4): 6 of 9 tiles not empty"
 
 
 # ---- builders --------------------------------------------------------------------------------------------
@@ -208,14 +208,18 @@ HOLED = np.array([[True, False], [False, False]])
         (
             lambda: masks.BlockMask(8, GRID, 3),
             ValueError,
-            r"^tiles has shape \(2, 2\); with this N, Br and Bc it must be \(3, 3\)",
+            r"^tiles must have shape \(3, 3\) for this N, Br and Bc, got \(2, 2\)",
         ),
         (
             lambda: masks.BlockMask(8, GRID[0], 4),
             ValueError,
-            r"^tiles has shape \(2,\); .* it must be \(2, 2\)",
+            r"^tiles must have shape \(2, 2\) .* got \(2,\)",
         ),
-        (lambda: masks.BlockMask(8, GRID.astype(int), 4), TypeError, "^tiles has dtype int64; .* boolean"),
+        (
+            lambda: masks.BlockMask(8, GRID.astype(int), 4),
+            TypeError,
+            "^tiles must be Boolean, .* got dtype int64",
+        ),
         (
             lambda: masks.BlockMask(7, HOLED, 4),
             ValueError,
@@ -224,7 +228,7 @@ HOLED = np.array([[True, False], [False, False]])
         (
             lambda: masks.BlockMask(8, HOLED[::-1, ::-1] | HOLED, 2, 4, causal=True),
             ValueError,
-            "^tiles has shape",
+            "^tiles must have shape",
         ),
         (
             lambda: masks.BlockMask(8, np.array([[False, True], [True, True]]), 4, causal=True),
@@ -242,7 +246,7 @@ HOLED = np.array([[True, False], [False, False]])
         (lambda: masks.bigbird(8, 2, -1, 1, 1), ValueError, "^g must be"),
         (lambda: masks.bigbird(8, 2, 1, 1, 0.5), TypeError, "^r must be"),
         (lambda: masks.strided(8, 2, 0), ValueError, "^s must be"),
-        (lambda: masks.random(8, 2, 1.5), ValueError, r"^p must be a probability, from 0 to 1, got 1\.5"),
+        (lambda: masks.random(8, 2, 1.5), ValueError, r"^p must be a probability from 0 to 1, got 1\.5"),
         (lambda: masks.random(8, 2, float("nan")), ValueError, "^p must be"),
         (lambda: masks.random(8, 2, "0.1"), ValueError, "^p must be"),
         (lambda: masks.random(8, 2, True), ValueError, "^p must be"),
@@ -287,7 +291,7 @@ TAKE_MASKS = [s for s in REGISTRY.values() if "mask" in (*s.needs, *s.options)]
 
 
 def test_which_schedules_take_masks():
-    """Every exact backward schedule, and of the forward ones those that were made for one."""
+    """All exact backward schedules, and the forward schedules for masks."""
     backward = [s for s in REGISTRY.values() if s.pass_ == "backward" and s.approximates is None]
     assert len(backward) >= 6 and set(backward) <= set(TAKE_MASKS) and block_sparse in TAKE_MASKS
     assert all("mask" in s.needs for s in TAKE_MASKS if s not in backward)
@@ -297,7 +301,7 @@ def test_which_schedules_take_masks():
 @pytest.mark.parametrize(
     ("mask", "error", "message"),
     [
-        (masks.Causal(9), ValueError, "^mask is for N = 9, but the arrays have N = 8 rows"),
+        (masks.Causal(9), ValueError, "^mask must be for N = 8, the rows of the arrays, got N = 9"),
         (np.ones((8, 8), dtype=bool), TypeError, r"^mask must be one of iocourse\.masks, got ndarray"),
         ("causal", TypeError, r"^mask must be one of iocourse\.masks, got str"),
     ],
@@ -320,7 +324,7 @@ def test_a_mask_that_is_needed_and_one_that_is_not_taken():
     for name in ("flash2", "gradient", "window"):
         schedule = REGISTRY[name]
         tiles = dict.fromkeys(schedule.tile_names, 2) | dict.fromkeys(schedule.needs, 2)
-        with pytest.raises(TypeError, match=f"^{name} takes no mask"):
+        with pytest.raises(TypeError, match=f"^{name} does not accept mask"):
             schedule.cost(8, 2, **tiles, mask=masks.Causal(8))
 
 

@@ -1,4 +1,4 @@
-"""NumPy's integers count as Python's everywhere: no width overflows, and what comes out is a plain int."""
+"""NumPy integers are accepted like Python ints everywhere. They never overflow; results are plain ints."""
 
 import inspect
 
@@ -23,21 +23,21 @@ logs = st.builds(lambda e, f: max(1, round(2 ** (e + f))), st.integers(0, 15), s
 
 @st.composite
 def both(draw, values):
-    """A whole number twice: as Python has it, and in a NumPy type that is just wide enough, or wider."""
+    """Strategy: an integer as a Python int, and in a NumPy type that is wide enough."""
     value = draw(values)
     holding = [width for width in WIDTHS if value <= np.iinfo(width).max]
     return value, draw(st.sampled_from(holding))(value)
 
 
 def plain(ledger):
-    """Whether every number in a ledger is Python's own."""
+    """Return True if every number in a ledger is a Python int."""
     counts = (ledger.reads, ledger.writes, ledger.atomics, ledger.sizes)
     found = [*(words for part in counts for words in part.values()), ledger.peak, ledger.total]
     return {type(words) for words in found} == {int}
 
 
 def problems(schedule, N, draw):
-    """What a schedule must be told, as Python and as NumPy numbers."""
+    """Return the required arguments of a schedule as Python and as NumPy numbers."""
     if "mask" in schedule.needs:
         return {"mask": masks.Window(N, 3)}, {"mask": masks.Window(np.int64(N), np.int8(3))}
     told = {name: draw(both(st.integers(1, 3))) for name in schedule.needs}

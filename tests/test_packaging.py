@@ -1,4 +1,4 @@
-"""The ground the course stands on: what it requires, what it loads, and what the set-up files promise."""
+"""Tests of packaging: required packages, modules loaded at import, and the commands of the set-up files."""
 
 import json
 import os
@@ -31,7 +31,7 @@ GUIDE = {
 
 
 def python(code: str) -> str:
-    """What a fresh interpreter prints."""
+    """Run a new Python process and return its output."""
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -134,7 +134,7 @@ def test_ranges_are_wide_enough_for(versions: dict[str, str]):
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this tree, built from a copy so that nothing is left behind in the checkout."""
+    """The wheel of this tree, built from a copy so that the checkout does not change."""
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "LICENSE-text"):
         shutil.copy(ROOT / name, source)
@@ -164,7 +164,7 @@ def test_the_wheel_carries_everything_in_the_package(wheel: Path):
 
 @pytest.fixture(scope="module")
 def colab(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bare environment that believes to have Colab's packages: their names and versions, no code."""
+    """An empty environment with the names and versions of Colab's packages, but not their code."""
     home = tmp_path_factory.mktemp("colab")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
     script = home / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
@@ -388,7 +388,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "les
 
 
 def test_colab_and_binder_links_name_the_published_place_and_this_version_or_there_are_none():
-    """A link to an address that nobody has claimed would lead to whatever its first owner puts there."""
+    """A link to an unregistered address would lead to the content of whoever registers it first."""
     project = read_project(ROOT)
     texts = {path: path.read_text(encoding="utf-8") for path in (*PAGES, *NOTEBOOKS)}
     assert len(texts) > 75

@@ -1,4 +1,4 @@
-"""`iocourse profile`: the closed form of a launch in bytes, its table, and what is refused."""
+"""Tests of `iocourse profile`: the closed form of a launch in bytes, its table, and error messages."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""docs/guide/reading-the-code.md: its files and names exist, and its examples print what it shows."""
+"""Tests of docs/guide/reading-the-code.md: its files and names exist; its examples print what it shows."""
 
 import ast
 import contextlib
@@ -28,7 +28,7 @@ EXAMPLES = EXAMPLE.findall(TEXT)
 
 @cache
 def names_in(file: Path) -> set[str]:
-    """What a file defines or imports: functions, classes, constants, methods as Class.name and as name."""
+    """Return the names that a file defines or imports; methods as Class.name and as name."""
     tree, found = ast.parse(file.read_text(encoding="utf-8")), set()
     for node in tree.body:
         if isinstance(node, ast.Assign):

@@ -1,4 +1,4 @@
-"""While a check runs, the library's answers refuse, whichever way they are called."""
+"""Tests of the solution guard: library solutions raise an error while a check runs, however called."""
 
 import importlib
 import inspect
@@ -60,7 +60,12 @@ ANSWERS = LOW_RANK | {
 @pytest.mark.parametrize("call", ANSWERS.values(), ids=list(ANSWERS))
 def test_a_library_answer_refuses_inside_an_exam_only(call):
     call()
-    with solutions_blocked(), pytest.raises(LibrarySolutionUsed, match="library's own answer"):
+    with (
+        solutions_blocked(),
+        pytest.raises(
+            LibrarySolutionUsed, match="solves the exercise and cannot be called while a check runs"
+        ),
+    ):
         call()
     call()
 
@@ -138,7 +143,7 @@ def test_source_signature_and_help_are_those_of_the_function_as_it_was_written()
     assert "softmax(scores(" in inspect.getsource(exact.attention)
     assert "o.add_matmul(s, v)" in inspect.getsource(schedules.flash2)
     assert list(inspect.signature(schedules.flash2).parameters)[:4] == ["m", "Q", "K", "V"]
-    assert exact.attention.__doc__.startswith("O = softmax")
+    assert exact.attention.__doc__.startswith("Return O = softmax")
     assert "m: Machine, Q: SlowArray" in inspect.getsource(schedules.flash2.body)
     assert "attention(Q: 'ArrayLike', K: 'ArrayLike'" in pydoc.render_doc(
         exact.attention, renderer=pydoc.plaintext

@@ -1,4 +1,4 @@
-"""The search over sequences of sweeps: its envelopes, its rule against closed forms, `best` against both."""
+"""Tests of the search over sequences of sweeps: its envelopes, its costs and `best` against closed forms."""
 
 from itertools import combinations, product
 from math import inf, sqrt
@@ -83,10 +83,16 @@ def test_a_result_prints_its_words_and_its_sweeps():
 @pytest.mark.parametrize(
     ("ask", "said"),
     [
-        (lambda: sweeps.min_cost("sideways", 1.0), "there are forward, backward, given, gradient, tied"),
-        (lambda: sweeps.min_cost("forward", 0.0), "x = 0.0 must be a number above 0"),
-        (lambda: sweeps.min_cost("forward", float("nan")), "x = nan must be"),
-        (lambda: sweeps.lower_envelope("forward", 2.0, 1.0), "low = 2.0 must be below high = 1.0"),
+        (
+            lambda: sweeps.min_cost("sideways", 1.0),
+            "pass_ must be one of forward, backward, given, gradient, tied, got 'sideways'",
+        ),
+        (lambda: sweeps.min_cost("forward", 0.0), "x must be a number above 0, got 0.0"),
+        (lambda: sweeps.min_cost("forward", float("nan")), "x must be a number above 0, got nan"),
+        (
+            lambda: sweeps.lower_envelope("forward", 2.0, 1.0),
+            "low must be below high, got low = 2.0 and high = 1.0",
+        ),
         (lambda: sweeps.lower_envelope("forward", -1.0, 1.0), "low = -1.0 must be"),
     ],
 )
@@ -106,7 +112,7 @@ def test_it_steps_aside_while_a_check_runs():
 
 
 def all_moves(task):
-    """Every sweep from every state that can be reached."""
+    """Return every sweep from every reachable state."""
     start = sweeps.State(task.given, frozenset())
     found, waiting = {start}, [start]
     while waiting:
@@ -119,7 +125,7 @@ def all_moves(task):
 
 
 def arrays_of(task, sweep):
-    """What the outputs and the matrices a sweep leaves behind need, from the formulas backwards."""
+    """Return the arrays needed for the outputs and matrices of a sweep, derived from the formulas."""
     makers = {made.matrix: {made.row, made.column} for made in task.products if not made.output}
 
     def behind(matrix):
@@ -160,7 +166,7 @@ def test_every_sweep_costs_what_stays_times_what_passes(pass_):
 
 @pytest.mark.parametrize("x", [0.5, 1.5, 2.0, 3.0])
 def test_cutting_a_single_product_costs_what_its_tiles_cost(x):
-    """In tiles of a x b words: N²/ab tiles to make a matrix, Nd/ab to use one; a + b words a step, √M = 1."""
+    """With a x b tiles: N²/ab tiles to compute a matrix, Nd/ab to use one; a + b words per step, √M = 1."""
     found = {str(sweep): sweep for _, sweep, _ in all_moves(sweeps.TASKS["forward"])}
     make = found["in tiles; Q, K pass; S written"]
     assert make.terms.at(x) == pytest.approx(x * (1 + 1) + 1)
@@ -176,7 +182,7 @@ def test_cutting_a_single_product_costs_what_its_tiles_cost(x):
 @pytest.mark.parametrize("pass_", ["forward", "tied", "given"])
 @pytest.mark.parametrize("x", [0.3, 0.9, 1.1, 1.7, 2.5])
 def test_no_sequence_of_three_sweeps_is_cheaper(pass_, x):
-    """Every sequence written out, without Dijkstra; in "given" the least takes up to four."""
+    """Enumerates all sequences without Dijkstra; in "given" the cheapest has up to four sweeps."""
     task = sweeps.TASKS[pass_]
     costs_ = {sweeps.State(task.given, frozenset()): 0.0}
     least = inf
@@ -259,14 +265,15 @@ def test_two_orders_that_are_not_the_best_are_among_the_sweeps():
 
 
 def least_of(found, n, d, M):
-    """Words of the cheapest of these schedules that fits."""
+    """Return the words of the cheapest of these schedules that fits."""
     return min(one.cost(n, d, **one.tiles(n, d, M)).total for one in found if one.smallest_M(n, d) <= M)
 
 
 def best_words(pass_, n, d, M):
-    """Words of the best schedule of a pass; where P is given, also those that take it.
+    """Return the words of the best schedule of a pass; for "given", also of schedules with P as an input.
 
-    `gradient_reassociated` brackets its products otherwise than sweeps do, and is below them from 13d² on.
+    Excludes `gradient_reassociated`, which multiplies in another order than sweeps do and is cheaper than
+    them from M = 13d² on.
     """
     if pass_ == "given":
         return least_of(schedules.of_pass("backward"), n, d, M)
@@ -276,7 +283,7 @@ def best_words(pass_, n, d, M):
 
 
 def memories(d, steps):
-    """From d²/4 to 64d² words."""
+    """Strategy: M from d²/4 to 64d² words."""
     return [int(d * d / 4 * 256 ** (step / steps)) for step in range(steps + 1)]
 
 
@@ -290,7 +297,7 @@ def test_best_has_the_leading_cost_of_the_cheapest_sweeps(pass_):
 @pytest.mark.parametrize("pass_", NAMED)
 @pytest.mark.parametrize("d", [64, 128, 256])
 def test_best_is_the_schedules_of_the_envelope(pass_, d):
-    """Nowhere worse; and, where M holds at most an eighth of an array, within 1 per cent what they cost."""
+    """Never worse, and within 1 % of their cost if M is at most an eighth of an array."""
     named = [schedules.get(name) for name in dict.fromkeys(NAMED[pass_].values())]
     for n, M in product((2048, 4096, 8192, 16384, 32768, 65536), memories(d, 16)):
         best, theirs = best_words(pass_, n, d, M), least_of(named, n, d, M)
@@ -330,14 +337,14 @@ def subsets(items):
 
 
 def held(made, done, again):
-    """Matrices of which a tile stays: those that slices make or use; dS takes the place of dP."""
+    """Return the matrices with a resident tile: those that slices compute or use; dS replaces dP."""
     sliced = {matrix for matrix in made & {*MAKES} if again.intersection(MAKES[matrix])}
     sliced |= {SUMS[out][0].replace("dS", "dP") for out in done if again.intersection(SUMS[out][1:])}
     return max(1, len(sliced))
 
 
 def cost(made, read, written, done, x):
-    """The least over both sides, slices of the width for sums alone, and which arrays come again."""
+    """Return the least cost over both sides, slices of the width for sums, and sets of reloaded arrays."""
     used = [MAKES[matrix] for matrix in made & {*MAKES}] + [SUMS[out][1:] for out in done]
     rows, columns = ({pair[side] for pair in used} for side in (0, 1))
     moved, least = len(read) + len(written), inf
@@ -354,7 +361,7 @@ def cost(made, read, written, done, x):
 
 
 def steps(pass_, stored, done):
-    """What may be made, read, written and done next."""
+    """Yield the possible next steps: products computed, matrices read and written, outputs completed."""
     wanted, _, matrices = PASSES[pass_]
     for read, new in product(subsets(stored), subsets(wanted - done)):
         for made in subsets(matrices - read):
@@ -371,7 +378,7 @@ def steps(pass_, stored, done):
 
 
 def least(pass_, x):
-    """Words in units of N²: states in the order of what they hold, each with its cheapest way."""
+    """Return the least words in units of N²: states in order of their contents, each with its least cost."""
     wanted, given, matrices = PASSES[pass_]
     words = {(frozenset(given), frozenset()): 0.0}
     for stored, done in sorted(product(subsets(matrices), subsets(wanted)), key=lambda s: sum(map(len, s))):
@@ -390,6 +397,6 @@ def test_arrays_that_come_again_with_every_tile_never_pay(pass_, x):
 
 
 def test_it_finds_what_the_wider_rule_offers():
-    """Fused small tiles, 2√6·x: Q and a sum for O come again with every tile, K and V pass."""
+    """Fused small tiles, 2√6·x: Q and a sum for O are reloaded with every tile, K and V are streamed."""
     assert cost({"P"}, set(), set(), {"O"}, 9.0) == pytest.approx(2 * sqrt(6) * 9)
     assert cost({"P"}, set(), {"P"}, set(), 9.0) == pytest.approx(2 * 9 + 1)

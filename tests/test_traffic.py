@@ -1,5 +1,4 @@
-"""The ledger of Triton launches: equal to the closed forms to the word and byte, and loud where it cannot
-count."""
+"""Tests of the traffic count of Triton launches: it equals the closed forms exactly, or raises an error."""
 
 import types
 
@@ -33,7 +32,7 @@ blocks = st.tuples(st.sampled_from([32, 64, 32, 16]), st.sampled_from([32, 64, 3
 
 
 def expected_bytes(ledger, itemsize):
-    """Bytes of a closed form: the numbers of q's type, and those that are float32 always."""
+    """Return the bytes of a closed form: arrays of the type of q, and arrays that are always float32."""
     counts = [*ledger.reads.items(), *ledger.writes.items()]
     return sum(words * (4 if name in FLOAT32 else itemsize) for name, words in counts)
 
@@ -71,7 +70,7 @@ def test_kernels_move_what_the_closed_forms_say(
 
 
 def test_a_causal_mask_is_met_in_whole_tiles():
-    """N = 4 tiles of 16: query tile i loads i + 1 tiles of keys, so 1 + 2 + 3 + 4 in all."""
+    """N = 4 tiles of 16: query tile i loads i + 1 tiles of keys, in total 1 + 2 + 3 + 4."""
     assert KernelProblem(64, 64, 8, None, 0).keys_met(16, 16) == 10 * 16
     assert KernelProblem(64, 64, 8, None, 0).queries_met(16, 16) == 10 * 16
     assert KernelProblem(60, 60, 8, None, 0).keys_met(16, 16) == (1 + 2 + 3) * 16 + 60
@@ -79,7 +78,7 @@ def test_a_causal_mask_is_met_in_whole_tiles():
 
 
 def moved(ledger):
-    """Reads and writes without peak and atomics, of which one side knows more than the other."""
+    """Return reads and writes only; peak and atomics differ between kernel and emulator."""
     return Ledger(reads=ledger.reads, writes=ledger.writes)
 
 
@@ -100,7 +99,7 @@ def backward(N, d, *, deterministic, **tiles):
 
 
 def as_they_lie(ledger, N):
-    """The ledger with LSE itself in the place of what is prepared from it, which is written first."""
+    """Return the ledger with LSE in place of the arrays that are computed and written from it first."""
     assert ledger.writes.pop("LSE2") == N
     ledger.reads["LSE"] += ledger.reads.pop("LSE2")
     return ledger
@@ -114,7 +113,7 @@ def test_the_emulator_moves_the_same_split_backward(N, d):
 
 @pytest.mark.parametrize("N, d", [(96, 24), (64, 16), (32, 8)])
 def test_the_emulator_moves_the_same_fused_backward_but_for_the_zeros(N, d):
-    """The emulator's first addition to a row of dQ is a write alone; a GPU writes zeros, and reads those."""
+    """The emulator's first addition to a row of dQ is a write only; a GPU writes zeros and reads them."""
     ledger = as_they_lie(backward(N, d, deterministic=False, fused=(16, 32)), N)
     ledger.reads["LSE"] -= N  # it is prepared in a launch of its own
     for side in (ledger.reads, ledger.writes):
@@ -174,7 +173,7 @@ def device_descriptor_kernel(source, target, n, m, ROWS: tl.constexpr, COLUMNS: 
 
 
 def copied(source, target, **names):
-    """The ledger of copying `source` in blocks of 16."""
+    """Return the ledger of a kernel that copies `source` in blocks of 16."""
     n = source.numel()
     with traffic.count(**names) as ledger:
         copy_kernel[(triton.cdiv(n, 16),)](source, target, n, BLOCK=16)
@@ -260,7 +259,7 @@ def packed_projection(B=2, N=40, H=2, d=8):
 
 @pytest.mark.parametrize("named", [True, False])
 def test_q_k_and_v_of_one_tensor_are_told_apart(named):
-    """They lie interleaved, within each other's first and last address."""
+    """They are interleaved, within each other's first and last address."""
     _, (q, k, v) = packed_projection()
     names = {"first": q, "second": k, "third": v} if named else {}
     with using(forward=(32, 16)), traffic.count(**names) as ledger:
@@ -289,7 +288,7 @@ def test_one_tensor_in_three_places_goes_by_the_first_name():
 
 
 def test_a_tensor_made_and_dropped_does_not_lend_its_address():
-    """The second target may come to lie where the first was: words must not go to a tensor that is gone."""
+    """The second target may reuse the address of the first; its words must not count for the first."""
     x = torch.ones(20)
     with traffic.count(x=x) as ledger:
         for _ in range(3):
@@ -310,14 +309,14 @@ def test_bfloat16_is_counted_as_the_copy_the_interpreter_takes():
 
 @pytest.mark.parametrize("kernel", [unmasked_copy_kernel, unmasked_read_kernel])
 def test_past_the_end_raises_and_moves_nothing(kernel):
-    """What lies behind the array belongs to a neighbour, and must stay as it was."""
+    """The memory behind the array belongs to another one and must not change."""
     others, memory = torch.ones(64), torch.zeros(64)
     x, y = others[:20], memory[:20]
     with pytest.raises(InterpreterError) as caught, traffic.count(x=x, y=y):
         kernel[(2,)](x, y, 20, BLOCK=16)
     cause = caught.value.__cause__
     assert isinstance(cause, OutsideEveryArray)
-    assert "12 words lies outside every array, 0 bytes behind the end of" in str(cause)
+    assert "12 words is outside every array, 0 bytes behind the end of" in str(cause)
     assert "is a mask missing" in str(cause)
     assert not memory[20:].any() and not y[16:].any()
 
@@ -326,7 +325,7 @@ def test_an_atomic_far_outside():
     y = torch.zeros(20)
     with pytest.raises(InterpreterError) as caught, traffic.count(y=y):
         add_outside_kernel[(1,)](y, 25)
-    assert "one of 1 words lies outside every array, 20 bytes behind the end of y" in str(
+    assert "one of 1 words is outside every array, 20 bytes behind the end of y" in str(
         caught.value.__cause__
     )
 
@@ -361,7 +360,7 @@ def test_everything_is_put_back_after_an_error():
     with pytest.raises(InterpreterError), traffic.count(x=x, y=y):
         unmasked_copy_kernel[(2,)](x, y, 20, BLOCK=16)
     assert hooks() == before
-    with pytest.raises(TypeError, match=r"x is a int; allowed: a torch tensor"), traffic.count(x=3):
+    with pytest.raises(TypeError, match=r"x must be a torch tensor, got int"), traffic.count(x=3):
         pass
     assert hooks() == before
 
@@ -379,8 +378,7 @@ def test_counts_nest():
 
 
 def test_triton_keeps_its_loads_where_the_hook_stands():
-    """Should a new Triton move one of these, counting must be looked at again before its version is
-    allowed."""
+    """If a new version of Triton moves one of these, check the counting before allowing that version."""
     assert traffic.HOOKS == ("load", "store", "atomic_rmw", "atomic_cas")
     for name in traffic.HOOKS:
         assert callable(getattr(interpreter._interpreter, name))
@@ -394,7 +392,12 @@ def test_triton_keeps_its_loads_where_the_hook_stands():
 def test_a_hook_that_moved_is_reported(absent, monkeypatch):
     rest = {name: getattr(interpreter._interpreter, name) for name in traffic.HOOKS if name != absent}
     monkeypatch.setattr(interpreter, "_interpreter", types.SimpleNamespace(**rest))
-    with pytest.raises(CannotCount, match=f"this triton keeps its {absent} elsewhere"), traffic.count():
+    with (
+        pytest.raises(
+            CannotCount, match=f"this version of triton cannot be counted: its interpreter lacks {absent}"
+        ),
+        traffic.count(),
+    ):
         pass
 
 
@@ -411,7 +414,7 @@ def test_where_kernels_are_compiled(monkeypatch):
     from triton import knobs
 
     monkeypatch.setattr(knobs.runtime, "interpret", False)
-    with pytest.raises(CannotCount, match="start a new process with TRITON_INTERPRET=1"), traffic.count():
+    with pytest.raises(CannotCount, match="Start a new process with TRITON_INTERPRET=1"), traffic.count():
         pass
 
 
@@ -438,6 +441,6 @@ def test_a_ledger_shows_its_bytes():
 
 def test_words_of_the_model_have_no_bytes():
     with pytest.raises(
-        ValueError, match="no bytes a word are known for Q, K, V: this ledger counts words only"
+        ValueError, match="the bytes per word of Q, K, V are not known; this ledger counts words only"
     ):
         _ = costs.flash2(8, 4, Br=2, Bc=2, lse=True).bytes

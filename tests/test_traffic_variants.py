@@ -1,5 +1,5 @@
-"""Block masks, packed sequences, d in slices: the ledger equals the closed forms to the word and byte,
-nothing is read that nobody needs, and work goes by tiles.
+"""Tests of the traffic of block masks, packed sequences and slices of d: the count equals the closed forms,
+reads only needed words and is proportional to the tiles.
 """
 
 from itertools import accumulate
@@ -61,7 +61,7 @@ sliced_tiles = st.tuples(*[triple] * len(SlicedTiles._fields)).map(
 
 
 def same(ledger, closed, itemsize):
-    """Word for word, array by array, and byte for byte."""
+    """Assert that both ledgers have equal words and bytes per array."""
     assert ledger == closed, ledger - closed
     counts = [*closed.reads.items(), *closed.writes.items()]
     assert ledger.bytes == sum(words * WIDTHS.get(name, itemsize) for name, words in counts)
@@ -72,7 +72,7 @@ def leaves(dtype, *shapes):
 
 
 def loss_of(o, lse, dlse):
-    """Of O alone, or of LSE too, which then has a gradient to be read."""
+    """Return a loss of O only, or also of LSE, which then has a gradient to be read."""
     return o.sum() + torch.where(lse.isinf(), 0.0, lse).sum() if dlse else o.sum()
 
 
@@ -182,7 +182,7 @@ def test_decode_reads_each_key_once_for_all_heads_that_share_it():
 
 
 def test_a_packed_batch_reads_no_row_that_is_not_there():
-    """One tile holds each sequence: every row of K and V is read once a pass, with no row beside it."""
+    """One tile holds each sequence, so every row of K and V is read once per pass, and no other row."""
     lengths = ((10, 12), (30, 25), (0, 7), (4, 0), (1, 3))
     cu = [
         torch.tensor([0, *accumulate(pair[side] for pair in lengths)], dtype=torch.int32) for side in (0, 1)
@@ -222,7 +222,7 @@ def moved(mask, n, d=16):
 
 @pytest.mark.parametrize("own", [1, 2, 4, 8])
 def test_work_is_proportional_to_the_tiles_that_are_listed(own):
-    """Of 8 × 8 tiles each row lists `own`: K, V, and what a backward pass streams, are that many tiles."""
+    """Each row lists `own` of 8 × 8 tiles; K, V and the arrays streamed in the backward pass are as many."""
     rows, columns = np.indices((8, 8))
     forward, backward = moved(torch.from_numpy((columns - rows) % 8 < own), 128)
     tile = 16 * 16
@@ -240,7 +240,7 @@ def test_a_causal_mask_lists_half_the_tiles_and_cuts_the_diagonal():
 
 
 def test_a_mask_that_all_share_costs_no_more_lists():
-    """Lists are read by each head and batch, from one place: their sizes are those of one."""
+    """Each head and batch reads the same lists, so their sizes are those of one head."""
     q, k, v = leaves(torch.float32, *[(2, 3, 64, 8)] * 3)
     blocks = torch.eye(4, dtype=torch.bool)
     with using(forward=(16, 16)), traffic.count(Q=q, K=k, V=v) as ledger:

@@ -1,4 +1,4 @@
-"""What is published: the sdist is the whole checkout, and the wheel opens the lessons with no checkout."""
+"""Tests of the published files: the sdist is the complete checkout; the wheel opens lessons without one."""
 
 import ast
 import importlib.util
@@ -21,7 +21,7 @@ ANYWHERE = shutil.ignore_patterns("work", "*.egg-info", "__pycache__", ".*_cache
 
 
 def passing(folder, names):
-    """What a copy of the checkout does without: caches anywhere, and these folders at its root."""
+    """Return the entries that a copy of the checkout omits: caches anywhere, and some folders at its root."""
     return ANYWHERE(folder, names) | ({".git", ".venv", "build", "dist"} if Path(folder) == ROOT else set())
 
 
@@ -33,7 +33,7 @@ ADDRESS = re.compile(r"http://\S+/lab/tree/work/00_start_here\.ipynb\?token=(\w+
 
 
 def built(source, out, *kinds):
-    """What `python -m build` makes of a folder, without the network; by suffix."""
+    """Return the files that `python -m build` creates from a folder, without the network, by suffix."""
     pytest.importorskip("build", reason="build is not installed")
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), *kinds, str(source)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -126,7 +126,7 @@ def installed(published, tmp_path_factory):
 
 
 def test_the_folder_that_holds_an_editable_clone_imports_it(tmp_path):
-    """Python started beside a clone named iocourse finds the package in it, as everywhere else."""
+    """Python started in the parent folder of a clone named iocourse finds the package, as everywhere else."""
     clone, elsewhere = tmp_path / "iocourse", tmp_path / "elsewhere"
     elsewhere.mkdir()
     shutil.copytree(ROOT, clone, ignore=passing)
@@ -146,7 +146,7 @@ def test_the_folder_that_holds_an_editable_clone_imports_it(tmp_path):
 
 @pytest.fixture
 def environment(tmp_path):
-    """That of somebody who has just arrived: an empty home, and no checkout on the path."""
+    """Return the environment of a new user: an empty home, and no checkout on the path."""
     bare = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "JUPYTER_TOKEN")}
     shared = Path(sys.prefix) / "share" / "jupyter"  # where pip would have put JupyterLab's pages
     return bare | {
@@ -250,7 +250,7 @@ print(len(found), len(lacking))
 
 
 def test_every_module_of_the_package_imports_without_the_checkout(installed, environment, folder):
-    """Modules that need torch, triton or Numba may say so where these are missing; here none is."""
+    """Modules may fail with a message if torch, triton or Numba is missing; here all are installed."""
     done = subprocess.run(
         [str(installed), "-c", EVERY_MODULE], cwd=folder, env=environment, capture_output=True, text=True
     )

@@ -1,4 +1,4 @@
-"""The command line: a thin face over the rooms of the library. Each command loads only what it needs."""
+"""Command line `iocourse`: parse the arguments and call the library. A command imports only what it needs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from iocourse import __version__
 from iocourse.errors import UsageError
 
 Handler = Callable[[argparse.Namespace], int]
-# Letters that an encoding may lack, in plain ones.
+# ASCII replacements for characters that an output encoding may lack.
 _PLAIN = {"–": "-", "—": "-", "−": "-", "×": "x", "·": "*", "≤": "<=", "≥": ">=", "≠": "!=", "≈": "~"}
 _PLAIN |= {"√": "sqrt", "…": "...", "→": "->", "←": "<-", "“": '"', "”": '"', "‘": "'", "’": "'"}
 _PLAIN |= {"█": "#", "▏": "|", "│": "|", "─": "-", "✓": "+", "✗": "x"}
-# Commands of an earlier version, and what does the same in a checkout.
+# Commands of an earlier version, with the command that replaces each in a checkout.
 MOVED = {
     "bench": "python -m tools.bench WHAT",
     "mutants": "python -m tests.mutation",
@@ -32,10 +32,10 @@ MOVED = {
 
 
 class Parser(argparse.ArgumentParser):
-    """Says in one line which argument was wrong."""
+    """Argument parser that reports an error in one line instead of printing the usage."""
 
     def error(self, message: str) -> NoReturn:
-        """Print the line and leave with exit code 2."""
+        """Print the message and a hint to --help, and exit with code 2."""
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
@@ -43,16 +43,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        argv: the arguments; those of the process where None.
+        argv: the arguments; None for those of the process.
 
     Returns:
-        0 done, 1 found something wrong, 2 bad arguments, 130 interrupted.
+        The exit code: 0 success, 1 a problem was found, 2 bad arguments, 130 interrupted.
     """
     print_anything()
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments and arguments[0] in MOVED:
         now = MOVED[arguments[0]]
-        print(f"iocourse {arguments[0]}: moved: run {now} in the root of a checkout", file=sys.stderr)
+        print(f"iocourse {arguments[0]}: moved; run {now} in the root of a checkout", file=sys.stderr)
         return 2
     parser = build_parser(arguments[0] if arguments else "")
     parsed, extra = parser.parse_known_args(arguments)
@@ -63,12 +63,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run_command(name: str, command: Callable[[], int]) -> int:
-    """The exit code of a command, whose errors of use are printed in one line that starts with its name."""
+    """Run a command and return its exit code; print usage errors in one line that starts with `name`."""
     try:
         code = int(command())
-        print(end="", flush=True)  # also where there is nothing to write to
+        print(end="", flush=True)  # raises BrokenPipeError here rather than at exit
         return code
-    except BrokenPipeError:  # whoever reads, such as head, has seen enough
+    except BrokenPipeError:  # the reader, such as head, closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (UsageError, OSError) as error:
@@ -82,9 +82,9 @@ def run_command(name: str, command: Callable[[], int]) -> int:
 
 
 def print_anything() -> None:
-    """Let standard output and error take any text, also where their encoding lacks a character.
+    """Make standard output and error accept any text, even if their encoding lacks a character.
 
-    A character that it lacks is printed as plain letters (× as x, … as ...), or else by its code.
+    Such a character is printed in ASCII (× as x, … as ...), or otherwise as its code.
     """
     codecs.register_error("iocourse.plain", _plain)
     for stream in (sys.stdout, sys.stderr):
@@ -103,29 +103,29 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
 
 
 def build_parser(command: str = "") -> Parser:
-    """The parser. `count` and `profile` bring their own options, and are loaded for those commands only."""
+    """Return the parser. The options of count, profile and grade are imported only if that is `command`."""
     parser = Parser(prog="iocourse", description="The I/O complexity of attention.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"iocourse {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    _add_room(commands, command, "count", "count the words one schedule moves")
+    _add_room(commands, command, "count", "count the words that one schedule moves")
     _add_room(commands, command, "profile", "print the bytes that one launch must move")
-    doctor = _add(commands, "doctor", _doctor, "look at this machine and say what it lacks")
+    doctor = _add(commands, "doctor", _doctor, "check this machine and list what is missing")
     doctor.add_argument("--json", action="store_true", help="print JSON")
-    lab = _add(commands, "lab", _lab, "open the course in JupyterLab; further options go to JupyterLab")
-    lab.add_argument("--no-browser", action="store_true", help="print the address and open no browser")
+    lab = _add(commands, "lab", _lab, "open the course in JupyterLab; other options are passed to JupyterLab")
+    lab.add_argument("--no-browser", action="store_true", help="print the address; do not open a browser")
     lab.add_argument(
         "--update",
         metavar="LESSON",
         nargs="?",
         const="",
-        help="open nothing: bring your copies of the lessons, or of this one, up to date, with your answers",
+        help="update your copies of the lessons, or of this one, and keep your answers; open nothing",
     )
     _add_progress(commands)
     _add_room(commands, command, "grade", "grade a folder of submissions to one lesson")
     return parser
 
 
-Commands = argparse._SubParsersAction  # argparse has no public name for it
+Commands = argparse._SubParsersAction  # argparse lacks a public name for it
 
 
 def _add(commands: Commands[Parser], name: str, handler: Handler, text: str) -> Parser:
@@ -135,7 +135,7 @@ def _add(commands: Commands[Parser], name: str, handler: Handler, text: str) -> 
 
 
 def _add_room(commands: Commands[Parser], command: str, name: str, text: str) -> None:
-    """A command whose room brings its own options and handler, and is loaded for it alone."""
+    """Add a command whose options and handler are in iocourse.<name>, imported only for that command."""
     if command == name:
         importlib.import_module(f"iocourse.{name}").add_parser(commands)
     else:
@@ -143,12 +143,12 @@ def _add_room(commands: Commands[Parser], command: str, name: str, text: str) ->
 
 
 def _add_progress(commands: Commands[Parser]) -> None:
-    parser = _add(commands, "progress", _progress, "show what has been solved, and where that is kept")
+    parser = _add(commands, "progress", _progress, "show the solved exercises and the file that records them")
     parser.add_argument("--json", action="store_true", help="print JSON")
     one = parser.add_mutually_exclusive_group()
     one.add_argument("--export", metavar="FILE", type=Path, help="write the progress to FILE")
     one.add_argument("--import", metavar="FILE", type=Path, dest="merge", help="merge FILE into the progress")
-    one.add_argument("--reset", action="store_true", help="start afresh; the old file is kept")
+    one.add_argument("--reset", action="store_true", help="delete the progress; the old file is kept")
     one.add_argument(
         "--cohort", metavar="FOLDER", type=Path, help="count a class's predictions, from exported files"
     )
@@ -160,10 +160,10 @@ def _add_progress(commands: Commands[Parser]) -> None:
         help="with --cohort: this question or lesson, such as 4.5 or 04; repeatable",
     )
     parser.add_argument(
-        "--blind", action="store_true", help="with --cohort: do not say what came out, for a class to discuss"
+        "--blind", action="store_true", help="with --cohort: hide the correct results, for a class discussion"
     )
     parser.add_argument(
-        "--figure", metavar="FILE", type=Path, help="with --cohort: also draw them, FILE.svg or FILE.png"
+        "--figure", metavar="FILE", type=Path, help="with --cohort: also draw them in FILE.svg or FILE.png"
     )
 
 
@@ -180,7 +180,7 @@ def _lab(arguments: argparse.Namespace) -> int:
 
     if arguments.update is not None:
         if arguments.extra:
-            raise UsageError(f"--update takes one LESSON or none; got also {' '.join(arguments.extra)}")
+            raise UsageError(f"--update accepts at most one LESSON, got also {' '.join(arguments.extra)}")
         return update_copies(arguments.update)
     return open_lab(browser=not arguments.no_browser, options=arguments.extra)
 
@@ -198,14 +198,14 @@ def _progress(arguments: argparse.Namespace) -> int:
         return 0
     for option in ("only", "blind", "figure"):
         if getattr(arguments, option):
-            raise UsageError(f"--{option} goes with --cohort FOLDER")
+            raise UsageError(f"--{option} can only be used with --cohort FOLDER")
     if arguments.export:
         print(f"{progress.export_to(arguments.export)} exercises written to {arguments.export}")
     elif arguments.merge:
         print(f"{progress.import_from(arguments.merge)} exercises in {progress.location()}")
     elif arguments.reset:
         kept = progress.reset()
-        print(f"started afresh; the old file is kept at {kept}" if kept else "there was nothing to reset")
+        print(f"progress reset; the old file is {kept}" if kept else "there was no progress to reset")
     elif arguments.json:
         facts = {"path": str(progress.location()), "exercises": progress.load()}
         print(json.dumps(facts, indent=1, sort_keys=True))
@@ -221,5 +221,5 @@ def _known_exercises() -> tuple[str, ...]:
         return exercise_ids(find_course())
     except UsageError:  # installed without the lessons
         return ()
-    except (ValueError, LookupError, TypeError):  # one of them is no notebook
+    except (ValueError, LookupError, TypeError):  # one of them is not a valid notebook
         return ()

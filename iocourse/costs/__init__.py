@@ -1,9 +1,9 @@
-"""What each schedule must cost: closed forms in words, as functions of the sizes and the tiles.
+"""Closed forms: the exact traffic and footprint of each schedule as a function of its sizes and tile sizes.
 
-A function marked `@form` in a file of `forms/` is found without being listed, and is `costs.<name>`. It
+A function decorated with `@form` in a file of `forms/` becomes `costs.<name>`; no list of files is needed. It
 returns a `Ledger` whose `peak` is the footprint, the exact number of words of fast memory the schedule needs.
-The formulas are stated for the loop orders in `iocourse.schedules`; a property test holds that machine and
-formula agree to the word.
+The formulas are for the loop orders of `iocourse.schedules`; a property test checks that machine and formula
+agree exactly.
 """
 
 from ..discovery import files_of
@@ -19,15 +19,15 @@ __all__ += ["largest_square", *sorted(FORMS)]
 
 
 def form_of(name: str) -> Form:
-    """The closed form called `name`. Raises LookupError that says how to write one."""
+    """Return the closed form `name`. Raises LookupError that explains how to add one."""
     if name not in FORMS:
         raise LookupError(
-            f"there is no closed form costs.{name}: write def {name}(N, d, *, <tiles>) -> Ledger, marked "
-            "@form, in a file of iocourse/costs/forms/"
+            f"missing closed form costs.{name}: add def {name}(N, d, *, <tiles>) -> Ledger, decorated with "
+            "@form, to a file of iocourse/costs/forms/"
         )
     return FORMS[name]
 
 
 def __getattr__(name: str) -> Form:
-    """What a type checker is told of the closed forms; asked for one that is missing, the names there are."""
-    raise AttributeError(f"there is no closed form costs.{name}; there are {', '.join(FORMS)}")
+    """Raise AttributeError that lists the closed forms; the annotation is for type checkers."""
+    raise AttributeError(f"unknown closed form costs.{name}; known forms are {', '.join(FORMS)}")

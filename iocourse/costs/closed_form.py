@@ -1,4 +1,4 @@
-"""What the closed forms share: rounding up, a ledger, sizes worth trying, and sums over a mask's blocks."""
+"""Shared functions of the closed forms: rounding up, ledgers, searches for tile sizes, sums over a mask."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ FORMS: dict[str, Form] = {}
 
 
 def ceil_div(a: int, b: int) -> int:
-    """⌈a/b⌉ for whole numbers."""
+    """Return ⌈a/b⌉ for integers a and b."""
     return -(-index(a) // index(b))
 
 
 def form(function: Callable[P, Ledger]) -> Callable[P, Ledger]:
-    """Make the function the closed form of the schedule of its name. Raises ValueError where two files do."""
+    """Register the function as the closed form of its name. Raises ValueError if another file has one."""
     known = FORMS.setdefault(function.__name__, function)
     if known.__module__ != function.__module__:
         raise ValueError(f"{known.__module__} and {function.__module__} both define {function.__name__}")
@@ -35,7 +35,7 @@ def form(function: Callable[P, Ledger]) -> Callable[P, Ledger]:
 
 
 def closed_form(reads: dict[str, int], writes: dict[str, int], peak: int, shapes: dict[str, Shape]) -> Ledger:
-    """A ledger whose `peak` is the footprint; `shapes` are those of the arrays that move."""
+    """Return a ledger whose `peak` is the footprint. `shapes` must include all arrays that are moved."""
     names = reads.keys() | writes.keys()
     moved = {name: words_in(shape) for name, shape in shapes.items() if name in names}
     return Ledger(reads=reads, writes=writes, peak=peak, sizes=moved)
@@ -43,27 +43,27 @@ def closed_form(reads: dict[str, int], writes: dict[str, int], peak: int, shapes
 
 @dataclass(frozen=True)
 class Sweep:
-    """What blocks of one side meet on the other, summed over all of them.
+    """One pass over all blocks of rows (or columns), and the columns (or rows) that each block needs.
 
-    `met` is the number of rows (or columns) met, once for each block that meets them. `pairs` holds
-    (size of the block, length of a run it meets): what footprints depend on.
+    `met`: number of needed columns, summed over the blocks. `pairs`: all pairs (block size, length of a
+    contiguous range of needed columns), which determine the footprint.
     """
 
     met: int
     pairs: frozenset[tuple[int, int]]
 
     def widest(self, room: Callable[[int, int], int], b: int) -> int:
-        """The largest room(size of a block, slice of at most b that it meets)."""
+        """Return the maximum of `room`(block size, slice size), with slices of at most b needed columns."""
         return max(room(size, min(b, length)) for size, length in self.pairs)
 
 
 def row_sweep(mask: Mask | None, N: int, Br: int) -> Sweep:
-    """Blocks of Br rows and the columns they need; `mask` None hides nothing."""
+    """Return the sweep of blocks of Br rows over the columns they need; `mask` None masks nothing."""
     return _sweep(N, Br) if mask is None else _sweep(N, Br, mask.columns, mask.reach)
 
 
 def column_sweep(mask: Mask | None, N: int, Bc: int) -> Sweep:
-    """Blocks of Bc columns and the rows they need; `mask` None hides nothing."""
+    """Return the sweep of blocks of Bc columns over the rows they need; `mask` None masks nothing."""
     return _sweep(N, Bc) if mask is None else _sweep(N, Bc, mask.visits, mask.reach)
 
 
@@ -73,7 +73,7 @@ def _sweep(
     needed: Callable[[int, int], Iterable[tuple[int, ...]]] | None = None,
     reach: int | None = None,
 ) -> Sweep:
-    """`needed` gives the runs, from start to stop first, that a block start:stop meets; None: everything."""
+    """Return the sweep of blocks of size b; `needed(start, stop)` yields the ranges they need, None all."""
     if needed is None:
         return Sweep(ceil_div(N, b) * N, frozenset({(min(b, N), N)}))
     met, pairs = 0, set[tuple[int, int]]()
@@ -86,8 +86,9 @@ def _sweep(
 
 
 def _unlike_blocks(N: int, b: int, reach: int) -> Iterator[tuple[int, int]]:
-    """Where blocks begin, and for how many each stands: one for all that have more than `reach` rows before
-    them and at least as many behind.
+    """Yield (start, times) of blocks: one represents all with more than `reach` rows before and after them.
+
+    All blocks in the middle need equally many columns.
     """
     starts, first, end = range(0, N, b), reach // b + 1, (N - reach) // b
     if end <= first:
@@ -99,10 +100,7 @@ def _unlike_blocks(N: int, b: int, reach: int) -> Iterator[tuple[int, int]]:
 
 
 def best_pair(cost: Callable[[int, int], int], extent: int, partner: Callable[[int], int]) -> tuple[int, int]:
-    """(a, b) with the least cost(a, b): a runs over the sizes worth trying for `extent`, b = partner(a) ≥ 1.
-
-    A size is worth trying where ⌈extent/a⌉ changes: about 2√extent of them.
-    """
+    """Return (a, b) with the least cost(a, b), for a in distinct_sizes(extent) and b = partner(a) ≥ 1."""
     pairs = [(a, b) for a in distinct_sizes(extent) if (b := partner(a)) >= 1]
     return min(pairs, key=lambda pair: cost(*pair))
 
@@ -110,11 +108,11 @@ def best_pair(cost: Callable[[int, int], int], extent: int, partner: Callable[[i
 def best_sizes(
     cost: Callable[..., int], extent: int, others: Callable[[int], tuple[int, ...]]
 ) -> tuple[int, ...]:
-    """(a, *others(a)) as `best_pair` finds it, for a cost that no larger size raises; few sizes are tried.
+    """Return (a, *others(a)) with the least cost, as `best_pair` does, by branch and bound.
 
-    `others(a)` are sizes that no larger a raises. So a stretch of sizes costs at least what its largest a
-    would with the others of its smallest: a promise. The stretch with the least is halved until it is one
-    size, whose promise is its cost.
+    Requires that cost does not increase with any size, and others(a) does not increase with a. Then the cost
+    of the largest a of an interval, with the others of its smallest a, is a lower bound for the interval. The
+    interval with the least bound is halved until it is one size, whose bound is its cost.
     """
     sizes = distinct_sizes(extent)
 
@@ -124,7 +122,7 @@ def best_sizes(
     fitting = bisect_left(sizes, 1, key=lambda a: min(others(a)))
     stretches = [promise(fitting, len(sizes))]
     while True:
-        _, start, stop = heappop(stretches)  # of equals the largest sizes, as `best_pair` does
+        _, start, stop = heappop(stretches)  # if equal, the largest sizes, as in `best_pair`
         if stop - start == 1:
             return sizes[start], *others(sizes[start])
         for half in ((start, (start + stop) // 2), ((start + stop) // 2, stop)):
@@ -132,9 +130,9 @@ def best_sizes(
 
 
 def largest_square(form: Form, N: int, d: int, M: int) -> int:
-    """The largest B, up to the larger of N and d, with a footprint form(N, d, B=B) of at most M words.
+    """Return the largest B ≤ max(N, d) whose footprint form(N, d, B=B).peak is at most M words.
 
-    Of the footprint one square of B x B words is a part, cut to N and d.
+    Requires that the footprint includes one tile of B x B words, cut to N and d.
     """
     most = isqrt(M) if isqrt(M) < min(N, d) else max(N, d)
     return bisect_right(range(1, most + 1), M, key=lambda B: form(N, d, B=B).peak)
@@ -142,7 +140,7 @@ def largest_square(form: Form, N: int, d: int, M: int) -> int:
 
 @lru_cache(maxsize=64)
 def distinct_sizes(extent: int) -> tuple[int, ...]:
-    """The smallest size for each value of ⌈extent/size⌉, from large to small: about 2√extent of them."""
+    """Return the smallest size for each value of ⌈extent/size⌉, in descending order: about 2√extent sizes."""
     size = extent = positive_int("extent", extent)
     found = list[int]()
     while size >= 1:

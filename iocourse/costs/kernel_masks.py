@@ -1,7 +1,8 @@
-"""Which queries meet which keys in the Triton kernels: a band, a block mask, packed sequences.
+"""Problems of the Triton kernels (band, block mask or packed sequences): rows and tiles that they load.
 
-A call of attention is a `KernelProblem`: its sizes, and how many rows, keys and tiles its kernels meet. The
-closed forms of `kernels` hold for every kind; what programs read to find their tiles is counted too.
+A call of attention is a `KernelProblem` with its sizes and the numbers of rows, keys and tiles that its
+kernels load. The closed forms of `kernels` use them for every kind of problem. Words that programs read to
+find their tiles are counted too.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ from numpy.typing import NDArray
 from ..sizes import check_sizes, plain_ints
 from .closed_form import ceil_div
 
-SPAN = 3  # numbers that say where a tile's list begins, where its cut tiles begin, and where it ends
+SPAN = 3  # indices per tile: start of its list, start of its partial tiles, end of its list
 
 
 def rows_of_delta(d: int) -> int:
-    """Queries of one program of the kernel that computes D: about 8,192 numbers of O, and no more than 32."""
+    """Return the queries per program of the kernel of D: about 8,192 entries of O, at most 32 rows."""
     return min(32, 8192 // max(16, 1 << (d - 1).bit_length()))
 
 
 @dataclass(frozen=True)
 class KernelProblem:
-    """Sizes of one call: B batches, H heads of Nq queries, H_kv heads of Nk keys, head size d, the band.
+    """One call of attention: B batches, H heads of Nq queries, H_kv heads of Nk keys, dimension d, a band.
 
-    Query i sees key j where low ≤ j - i ≤ high; None: no limit. Causal is high = 0.
+    Query i attends to key j if low ≤ j - i ≤ high; None means no limit. Causal is high = 0.
     """
 
     Nq: int
@@ -45,66 +46,67 @@ class KernelProblem:
 
     @property
     def queries(self) -> int:
-        """Rows of Q, over all heads."""
+        """Rows of Q, summed over all heads."""
         return self.B * self.H * self.Nq
 
     @property
     def keys(self) -> int:
-        """Rows of K, over its own heads."""
+        """Rows of K, summed over the H_kv heads."""
         return self.B * self.H_kv * self.Nk
 
     def row_products_extra(self, BM: int) -> dict[str, int]:
-        """Words that the kernel of D reads to find its rows; none here."""
+        """Return the words, by array, that the kernel of D reads to find its rows; none for a band."""
         return {}
 
     def rows_extra(self, BM: int, BN: int) -> dict[str, int]:
-        """Words that programs of BM queries read to know which keys they see; none for a band."""
+        """Return the words, by array, that programs of BM queries read to find keys; none for a band."""
         return {}
 
     def columns_extra(self, BM: int, BN: int) -> dict[str, int]:
-        """Words that programs of BN keys read to know which queries see them; none for a band."""
+        """Return the words, by array, that programs of BN keys read to find queries; none for a band."""
         return {}
 
     def keys_met(self, BM: int, BN: int) -> int:
-        """Rows of K that tiles of BM queries load in tiles of BN, over all heads of Q: B·H·Σᵢ |keys(i)|."""
+        """Return the rows of K that tiles of BM queries load, in tiles of BN: B·H·Σᵢ |keys(i)|."""
         return self.B * self.H * sum(keys for _, keys, _ in self._rows(BM, BN))
 
     def queries_met(self, BM: int, BN: int) -> int:
-        """Rows of Q that tiles of BN keys load in tiles of BM, over all heads of Q: B·H·Σⱼ |queries(j)|."""
+        """Return the rows of Q that tiles of BN keys load, in tiles of BM: B·H·Σⱼ |queries(j)|."""
         return self.B * self.H * sum(queries for _, queries, _ in self._columns(BM, BN))
 
     def whole_rows(self, block: int) -> int:
-        """Rows of Q, over all heads, with the last `block` of every sequence filled up."""
+        """Return the rows of Q, summed over all heads, with each sequence padded to a multiple of `block`."""
         return self.B * self.H * ceil_div(self.Nq, block) * block
 
     def row_numbers_met(self, BM: int, BN: int) -> int:
-        """The same of the rows of `queries_met`: BM for every tile that is met."""
+        """Return the rows of `queries_met` with complete tiles: BM for every tile that is loaded."""
         return self.B * self.H * BM * sum(tiles for *_, tiles in self._columns(BM, BN))
 
     def rows_again(self, BM: int, BN: int) -> int:
-        """Rows of Q, each once for every tile of BN keys that its tile of BM queries meets."""
+        """Return the rows of Q, each counted once per tile of BN keys that its tile of BM queries loads."""
         return self.B * self.H * sum(rows * tiles for rows, _, tiles in self._rows(BM, BN))
 
     def columns_again(self, BM: int, BN: int) -> int:
-        """Rows of K, each once for every tile of BM queries that its tile of BN keys meets, over all heads of
-        Q.
+        """Return the rows of K, each counted once per tile of BM queries that its tile of BN keys loads.
+
+        Summed over all heads of Q.
         """
         return self.B * self.H * sum(rows * tiles for rows, _, tiles in self._columns(BM, BN))
 
     def rows_hit(self, BM: int, BN: int) -> int:
-        """Rows of Q in tiles that meet any keys."""
+        """Return the rows of Q in tiles that load at least one key."""
         return self.B * self.H * sum(rows for rows, _, tiles in self._rows(BM, BN) if tiles)
 
     def columns_hit(self, BM: int, BN: int) -> int:
-        """Rows of K, over its own heads, in tiles that meet any queries."""
+        """Return the rows of K, summed over the H_kv heads, in tiles that load at least one query."""
         return self.B * self.H_kv * sum(rows for rows, _, tiles in self._columns(BM, BN) if tiles)
 
     def pairs_met(self, BM: int, BN: int) -> int:
-        """Scores in all tiles that tiles of queries meet."""
+        """Return the number of scores in all tiles that the kernels by queries compute."""
         return self.B * self.H * sum(rows * keys for rows, keys, _ in self._rows(BM, BN))
 
     def pairs_met_by_keys(self, BM: int, BN: int) -> int:
-        """Scores in all tiles that tiles of keys meet."""
+        """Return the number of scores in all tiles that the kernels by keys compute."""
         return self.B * self.H * sum(rows * queries for rows, queries, _ in self._columns(BM, BN))
 
     def _rows(self, BM: int, BN: int) -> Iterator[tuple[int, int, int]]:
@@ -119,9 +121,9 @@ class KernelProblem:
 def _met(
     rows: int, columns: int, block: int, step: int, low: int | None, high: int | None
 ) -> Iterator[tuple[int, int, int]]:
-    """For each block of rows: how many they are, and the columns and tiles of `step` that they load.
+    """Yield, per block of rows, its number of rows and the numbers of columns and tiles of `step` it loads.
 
-    Tiles are whole, cut off at the last column.
+    Tiles are loaded completely, except beyond the last column.
     """
     block, step = check_sizes(BM=block, BN=step)
     for start in range(0, rows, block):
@@ -135,52 +137,55 @@ def _met(
 
 @dataclass(frozen=True)
 class BlockLists(KernelProblem):
-    """A block mask: `pairs` (mb, mh, Nq, Nk) booleans, mb and mh being 1 where batches or heads share it."""
+    """Problem with a block mask: Booleans `pairs` (mb, mh, Nq, Nk); mb or mh is 1 for a shared mask."""
 
     pairs: NDArray[np.bool_] = field(default_factory=lambda: np.ones((1, 1, 1, 1), bool), compare=False)
 
     def tiles(self, BM: int, BN: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """(hit, cut), each (mb, mh, ⌈Nq/BM⌉, ⌈Nk/BN⌉): tiles with a pair that is seen, and those of them
-        that are not seen whole. A tile that passes the last key is never whole.
+        """Return (hit, cut), each (mb, mh, ⌈Nq/BM⌉, ⌈Nk/BN⌉): non-empty tiles, and partial tiles.
+
+        A tile that extends beyond the last key is always partial.
         """
         rows, columns = ceil_div(self.Nq, BM), ceil_div(self.Nk, BN)
         mb, mh = self.pairs.shape[:2]
         seen = np.zeros((mb, mh, rows * BM, columns * BN), bool)
         seen[:, :, : self.Nq, : self.Nk] = self.pairs
         whole = seen.copy()
-        whole[:, :, self.Nq :] = True  # queries past the last one ask for nothing
+        whole[:, :, self.Nq :] = True  # rows out of bounds do not make a tile partial
         shape = (mb, mh, rows, BM, columns, BN)
         hit = np.asarray(seen.reshape(shape).any((3, 5)))
         return hit, np.asarray(hit & ~whole.reshape(shape).all((3, 5)))
 
     def _all_heads(self, counts: NDArray[np.int64]) -> int:
-        """The sum over all batches and heads of counts (mb, mh, …)."""
+        """Return the sum of counts (mb, mh, …) over all batches and heads."""
         mb, mh = counts.shape[:2]
         return int(counts.sum() * (self.B // mb) * (self.H // mh))
 
     def keys_met(self, BM: int, BN: int) -> int:
-        """Rows of K loaded by tiles of queries: the sizes of all tiles of keys that are hit."""
+        """Return the rows of K that tiles of queries load: the sizes of all non-empty tiles of keys."""
         hit, _ = self.tiles(BM, BN)
         return self._all_heads(hit * _sizes(self.Nk, BN))
 
     def queries_met(self, BM: int, BN: int) -> int:
-        """Rows of Q loaded by tiles of keys: the sizes of all tiles of queries that are hit."""
+        """Return the rows of Q that tiles of keys load: the sizes of all non-empty tiles of queries."""
         hit, _ = self.tiles(BM, BN)
         return self._all_heads(hit * _sizes(self.Nq, BM)[:, None])
 
     def row_numbers_met(self, BM: int, BN: int) -> int:
-        """BM for every tile that is hit."""
+        """Return BM times the number of non-empty tiles."""
         return BM * self._all_heads(self.tiles(BM, BN)[0].astype(np.int64))
 
     def rows_extra(self, BM: int, BN: int) -> dict[str, int]:
-        """Each program reads its place in the order of work and its span; then an entry for each tile, and
-        for each cut tile the number of its pattern and the pattern.
+        """Return the words, by array, that programs of queries read to find their tiles.
+
+        Each program reads its position in the order of work and its span, then one entry per non-empty tile,
+        and per partial tile the index of its pattern and the pattern.
         """
         programs = self.B * self.H * ceil_div(self.Nq, BM)
         return {"order": programs, "spans": SPAN * programs} | self._lists(BM, BN)
 
     def columns_extra(self, BM: int, BN: int) -> dict[str, int]:
-        """The same for programs of keys, which do the heads of a group one after the other."""
+        """Return the same for programs of keys, which process the heads of a group one after another."""
         tiles = ceil_div(self.Nk, BN)
         return {
             "order": self.B * self.H_kv * tiles,
@@ -198,16 +203,15 @@ class BlockLists(KernelProblem):
 
 
 def _sizes(n: int, block: int) -> NDArray[np.int64]:
-    """Rows of each tile of n rows."""
+    """Return the number of rows of each tile of n rows, as an array."""
     return np.minimum(block, n - np.arange(0, n, block)).astype(np.int64)
 
 
 @dataclass(frozen=True)
 class PackedSequences(KernelProblem):
-    """Sequences one behind the other: `lengths` are (queries, keys) of each, whose sums are Nq and Nk;
-    B is 1.
+    """Problem of packed sequences: `lengths` are (queries, keys) of each, with sums Nq and Nk; B is 1.
 
-    lower_right: the band counts from a diagonal that ends in each sequence's last pair.
+    `lower_right`: the diagonal of the band ends in the last pair of each sequence.
     """
 
     lengths: tuple[tuple[int, int], ...] = ()
@@ -228,32 +232,35 @@ class PackedSequences(KernelProblem):
         )
 
     def keys_met(self, BM: int, BN: int) -> int:
-        """The sum over the sequences: no tile reaches into another."""
+        """Return the sum over the sequences; no tile extends into another sequence."""
         return sum(one.keys_met(BM, BN) for one in self._each)
 
     def queries_met(self, BM: int, BN: int) -> int:
-        """The sum over the sequences."""
+        """Return the sum over the sequences."""
         return sum(one.queries_met(BM, BN) for one in self._each)
 
     def whole_rows(self, block: int) -> int:
-        """The sum over the sequences."""
+        """Return the sum over the sequences."""
         return sum(one.whole_rows(block) for one in self._each)
 
     def row_numbers_met(self, BM: int, BN: int) -> int:
-        """The sum over the sequences."""
+        """Return the sum over the sequences."""
         return sum(one.row_numbers_met(BM, BN) for one in self._each)
 
     def row_products_extra(self, BM: int) -> dict[str, int]:
-        """Each program reads where its queries begin and end; there are programs for the longest sequence."""
+        """Return the words of `cu_q` that the kernel of D reads: start and end of the sequence per program.
+
+        Every sequence has as many programs as the longest one.
+        """
         return {"cu_q": 2 * self._programs(self.H, 0, BM)}
 
     def rows_extra(self, BM: int, BN: int) -> dict[str, int]:
-        """The same, and where its keys begin and end."""
+        """Return the words of `cu_q` and `cu_k` that programs of queries read: starts and ends."""
         numbers = 2 * self._programs(self.H, 0, BM)
         return {"cu_q": numbers, "cu_k": numbers}
 
     def columns_extra(self, BM: int, BN: int) -> dict[str, int]:
-        """The same for programs of keys."""
+        """Return the words of `cu_q` and `cu_k` that programs of keys read: starts and ends."""
         numbers = 2 * self._programs(self.H_kv, 1, BN)
         return {"cu_q": numbers, "cu_k": numbers}
 

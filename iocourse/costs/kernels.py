@@ -1,12 +1,12 @@
-"""Closed forms of the Triton kernels in `iocourse.kernels`: what their loads and stores move, in words.
+"""Closed forms of the Triton kernels in `iocourse.kernels`: the words that their loads and stores move.
 
-They are the forms of `flash2`, `split_backward` and `fused_backward` with what a kernel adds: many heads, Nq
-≠ Nk, and masks met in whole tiles, because a tile that the diagonal cuts is loaded whole. The kernels that
-cut d into slices have the forms of `small_cache_fused` (F6) and `small_cache` (F5), and of their backward
-passes. The peak is 0: what a program holds is measured by the compiler, in registers and bytes.
+They are the forms of `flash2`, `split_backward` and `fused_backward`, extended to many heads, Nq ≠ Nk, and
+masks in units of tiles, because a partial tile is loaded completely. The kernels that cut d into slices have
+the forms of `small_cache_fused` and `small_cache`, and of their backward passes. The peak is 0, because the
+compiler determines the registers and bytes that a program uses.
 
-`kernel_words` counts one launch; a pass is the sum of its launches. Which queries meet which keys is the
-problem's to say: a band, a block mask or packed sequences (`kernel_masks`).
+`kernel_words` counts one launch; a pass is the sum of its launches. The problem defines which queries attend
+to which keys: a band, a block mask or packed sequences (`kernel_masks`).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from .closed_form import ceil_div
 from .kernel_masks import KernelProblem as KernelProblem
 from .kernel_masks import rows_of_delta
 
-WHOLE = ("forward", "fused", "queries", "keys")  # tiles of whole rows: BM, BN
-SLICED = (  # tiles that cut d too: BM, BN, BD; the first three write no scores out
+WHOLE = ("forward", "fused", "queries", "keys")  # tiles of complete rows: BM, BN
+SLICED = (  # tiles that also cut d: BM, BN, BD; the first three do not store scores
     "sliced_forward", "sliced_queries", "sliced_keys",
     "scores", "averages", "weights", "query_gradients", "key_gradients",
 )  # fmt: skip
 KERNELS = WHOLE + SLICED
-# Bytes of a word of what is not in the type of Q, K and V: float32, int32, and booleans. What is added to
-# atomically is float32 too.
+# Bytes per word of arrays whose type is not that of Q, K and V: float32, int32 and Boolean. Targets of atomic
+# additions are float32 too.
 FLOAT32 = ("LSE", "dLSE", "LSE2", "D", "S", "O_sum", "dQ_sum", "dK_sum", "dV_sum", "O_parts", "LSE_parts")
 LISTS = ("order", "spans", "entries", "slots", "cu_q", "cu_k")
 WIDTHS = dict.fromkeys(FLOAT32 + LISTS, 4) | {"patterns": 1}
@@ -38,25 +38,25 @@ def kernel_words(
     kernel: str, problem: KernelProblem, *, BM: int, BN: int, BD: int | None = None, dlse: bool = False,
     pad: int | None = None,
 ) -> Ledger:  # fmt: skip
-    """Words that one launch of a kernel reads and writes, by array.
+    """Return the words that one launch of a kernel reads and writes, by array.
 
     Args:
         kernel: one of `KERNELS`.
-        problem: the sizes, and which queries see which keys.
-        BM: queries of a tile.
-        BN: keys of a tile.
-        BD: columns of a slice of d; None for the kernels of `WHOLE`, which have none.
-        dlse: for queries, whether D takes off the gradient of LSE.
-        pad: for queries, the rows of which it leaves row numbers in multiples; None: BM.
+        problem: the sizes, and which queries attend to which keys.
+        BM: queries per tile.
+        BN: keys per tile.
+        BD: columns per slice of d; None for the kernels of `WHOLE`, which do not slice d.
+        dlse: for the kernel "queries", True if the gradient of LSE is subtracted from D.
+        pad: for the kernel "queries", D and LSE2 are written padded to a multiple of this; None: BM.
 
     Raises:
-        ValueError: an unknown kernel, or a BD where there is none or none where there is one.
+        ValueError: an unknown kernel, or BD passed to a kernel of `WHOLE` or missing for another.
     """
     if kernel not in KERNELS:
-        raise ValueError(f"kernel is {kernel!r}; allowed: {', '.join(KERNELS)}")
+        raise ValueError(f"kernel must be one of {', '.join(KERNELS)}, got {kernel!r}")
     if (BD is None) != (kernel in WHOLE):
-        allowed = "None, because its tiles are whole rows" if kernel in WHOLE else "the columns of a slice"
-        raise ValueError(f"BD is {BD!r} for {kernel}; allowed: {allowed}")
+        allowed = "None, because its tiles are complete rows" if kernel in WHOLE else "the columns of a slice"
+        raise ValueError(f"BD must be {allowed}, for kernel {kernel}; got {BD!r}")
     columns = problem.d if BD is None else positive_int("BD", BD)
     BM, BN = check_sizes(BM=BM, BN=BN)
     reads, writes = _COUNTS[kernel](problem, BM, BN, columns)
@@ -65,10 +65,10 @@ def kernel_words(
 
 
 def row_products(problem: KernelProblem, dlse: bool, *tiles: int, zeros: bool = False) -> Ledger:
-    """The kernel of D = rowsum(dO ∘ O) and LSE / log 2, which has no tile of keys.
+    """Return the words of the kernel that computes D = rowsum(dO ∘ O) and LSE / log 2.
 
-    2Nd + N read and 2N' written a head, N' being N up to a whole tile of each of `tiles`, queries a tile of
-    the kernels that follow; with `zeros` Nd more, those of dQ_sum.
+    Per head it reads 2Nd + N words and writes 2N', where N' is N padded to a multiple of each of `tiles`, the
+    queries per tile of the kernels that follow. With `zeros` it also writes Nd zeros to dQ_sum.
     """
     rows = rows_of_delta(problem.d)
     more = problem.row_products_extra(rows), {"dQ_sum": problem.queries * problem.d} if zeros else {}
@@ -76,7 +76,7 @@ def row_products(problem: KernelProblem, dlse: bool, *tiles: int, zeros: bool = 
 
 
 def _prepared(p: KernelProblem, dlse: bool, pad: int) -> Ledger:
-    """What D and LSE2 are made of, with a gradient of LSE that too; and both, in whole multiples of `pad`."""
+    """Return the words read for D and LSE2, and the words written: both padded to a multiple of `pad`."""
     reads = {"O": p.queries * p.d, "dO": p.queries * p.d, "LSE": p.queries}
     left = dict.fromkeys(("LSE2", "D"), p.whole_rows(pad))
     return Ledger(reads | ({"dLSE": p.queries} if dlse else {}), left)
@@ -84,17 +84,21 @@ def _prepared(p: KernelProblem, dlse: bool, pad: int) -> Ledger:
 
 # ------------------------------------------------------------------ passes
 def attention_forward(problem: KernelProblem, *, BM: int, BN: int) -> Ledger:
-    """O and LSE: Nd + 2Nd⌈N/BM⌉ read, Nd + N written, for one head and no mask."""
+    """Return the words of the forward pass (O and LSE).
+
+    For one head without a mask: Nd + 2Nd⌈N/BM⌉ read, Nd + N written.
+    """
     return kernel_words("forward", problem, BM=BM, BN=BN)
 
 
 def attention_split_backward(
     problem: KernelProblem, *, queries: tuple[int, int], keys: tuple[int, int], dlse: bool = False
 ) -> Ledger:
-    """dQ, D and LSE / log 2, then dK and dV; `queries` and `keys` are the (BM, BN) of the two kernels.
+    """Return the words of the two-pass backward pass: dQ, D and LSE / log 2, then dK and dV.
 
-    4Nd + N + 2Nd⌈N/BM⌉ + 2N' and 4Nd + ⌈N/BN⌉(2Nd + 2N') words for one head and no mask, N' being N up to a
-    whole tile of each kernel.
+    `queries` and `keys` are the (BM, BN) of the two kernels. For one head without a mask:
+    4Nd + N + 2Nd⌈N/BM⌉ + 2N' and 4Nd + ⌈N/BN⌉(2Nd + 2N') words, where N' is N padded to complete tiles of
+    both kernels.
     """
     return sum_ledgers(
         kernel_words("queries", problem, BM=queries[0], BN=queries[1], dlse=dlse, pad=keys[0]),
@@ -103,11 +107,11 @@ def attention_split_backward(
 
 
 def attention_fused_backward(problem: KernelProblem, *, BM: int, BN: int, dlse: bool = False) -> Ledger:
-    """D, LSE / log 2 and zeros; then dK, dV and dQ at once, dQ by atomic additions: each is one read and one
-    write.
+    """Return the words of the fused backward pass: D, LSE / log 2 and zeros, then dK, dV, dQ in one kernel.
 
-    3Nd + N + 2N', then 4Nd + ⌈N/BN⌉(4Nd + 2N') words for one head and no mask, N' as above. dQ_sum is float32
-    whatever the others are; scaling and casting it is torch's and is not counted.
+    dQ is added atomically; each addition is one read and one write. For one head without a mask:
+    3Nd + N + 2N', then 4Nd + ⌈N/BN⌉(4Nd + 2N') words, where N' is N padded to a multiple of BM. dQ_sum is
+    always float32; torch scales and casts it, which is not counted.
     """
     return sum_ledgers(
         row_products(problem, dlse, BM, zeros=True), kernel_words("fused", problem, BM=BM, BN=BN)
@@ -117,11 +121,11 @@ def attention_fused_backward(problem: KernelProblem, *, BM: int, BN: int, dlse: 
 def attention_decode(
     problem: KernelProblem, *, parts: int, tiles: int = 1, last_merges: bool = False
 ) -> Ledger:  # fmt: skip
-    """One query a head against Nk keys in `parts` stretches, then the merge; Nq is 1.
+    """Return the words of a decode step with split-KV: one query per head, Nk keys in `parts`, then a merge.
 
-    2·B·H_kv·Nk·d words of K and V for each of the `tiles` of query heads that share them (one for up to 64),
-    and B·H·(d + 1) words written and read again for each part. `last_merges`: each of the B·H_kv·tiles·parts
-    programs adds to a counter too, an int32 that is read and written, and the last of a tile writes its 0.
+    Per tile of query heads that share K and V (`tiles`, one for up to 64 heads) 2·B·H_kv·Nk·d words are read;
+    per part B·H·(d + 1) words are written and read back. With `last_merges` each of the B·H_kv·tiles·parts
+    programs also increments a counter (int32, one read and one write), and the last of a tile resets it to 0.
     """
     parts, tiles = check_sizes(parts=parts, tiles=tiles)
     p, met, rows = problem, problem.keys * tiles, problem.queries
@@ -136,10 +140,9 @@ def attention_decode(
 
 
 # ------------------------------------------------------------------ passes that cut d into slices
-# A tile of queries reads its rows of Q again for each tile of keys, because no row of Q stays: the problem
-# says # how many that are. The forms do not depend on the width of a slice, except where scores are read once
-# for # each.
-_ANY = 16  # columns of a slice where their number changes no count
+# A tile of queries reloads its rows of Q for each tile of keys, because Q is not resident (see `rows_again`).
+# The forms do not depend on the width of a slice, except where scores are read once per slice.
+_ANY = 16  # columns per slice for kernels whose counts do not depend on it
 
 
 def _words(kernel: str, problem: KernelProblem, tile: Pair | Triple) -> Ledger:
@@ -148,17 +151,20 @@ def _words(kernel: str, problem: KernelProblem, tile: Pair | Triple) -> Ledger:
 
 
 def sliced_forward(problem: KernelProblem, *, BM: int, BN: int) -> Ledger:
-    """F6: Nd⌈N/BN⌉ + 2Nd⌈N/BM⌉ read for the scores and V, and O kept in O_sum between tiles of keys,
-    Nd(⌈N/BN⌉ - 1) read and as much written; Nd + N written. For one head and no mask.
+    """Return the words of the fused split-d forward pass.
+
+    For one head without a mask: Nd⌈N/BN⌉ + 2Nd⌈N/BM⌉ read for the scores and V; Nd(⌈N/BN⌉ - 1) read and as
+    many written for O_sum, which holds O between tiles of keys; Nd + N written for O and LSE.
     """
     return _words("sliced_forward", problem, (BM, BN))
 
 
 def sliced_backward(problem: KernelProblem, *, queries: Pair, keys: Pair, dlse: bool = False) -> Ledger:
-    """D; dQ row by row; dK and dV column by column. `queries` and `keys` are the (BM, BN) of two kernels.
+    """Return the words of the fused split-d backward pass: D, then dQ by queries, then dK and dV by keys.
 
-    The first sweep reads Q and dO once for each tile of keys, V once and K twice for each tile of queries;
-    the second reads K and V once for each tile of queries, Q and dO twice for each tile of keys.
+    `queries` and `keys` are the (BM, BN) of the two kernels. The first reads Q and dO once per tile of keys,
+    V once and K twice per tile of queries; the second reads K and V once per tile of queries, Q and dO twice
+    per tile of keys.
     """
     return sum_ledgers(
         row_products(problem, dlse, queries[0], keys[0]),
@@ -168,9 +174,10 @@ def sliced_backward(problem: KernelProblem, *, queries: Pair, keys: Pair, dlse: 
 
 
 def scores_forward(problem: KernelProblem, *, scores: Pair, averages: Triple) -> Ledger:
-    """F5: Nd⌈N/BN⌉ + Nd⌈N/BM⌉ read and N² written for S, which is read once for each slice of O.
+    """Return the words of the split-d forward pass with scores materialised.
 
-    For one head and no mask; a mask's unseen tiles are neither written nor read.
+    For one head without a mask: Nd⌈N/BN⌉ + Nd⌈N/BM⌉ read and N² written for S, which is read once per slice
+    of O. Empty tiles of a mask are neither written nor read.
     """
     return sum_ledgers(_words("scores", problem, scores), _words("averages", problem, averages))
 
@@ -183,7 +190,7 @@ def scores_backward(
     key_gradients: Triple,
     dlse: bool = False,
 ) -> Ledger:
-    """B5: D; P and dS written, 2N² words; then dQ from dS, and dK and dV from dS and P, a slice at a time."""
+    """Return the words of the split-d backward pass: D; P and dS (2N² written); then dQ, dK, dV by slices."""
     return sum_ledgers(
         row_products(problem, dlse, weights[0]),
         _words("weights", problem, weights),
@@ -193,30 +200,32 @@ def scores_backward(
 
 
 # ------------------------------------------------------------------ the backward kernels of lesson 12
-# LSE and D are read as they lie, one number for each row that there is. The library's own kernels prepare
-# both.
+# They read LSE and D without padding, one value per row; the kernels of the library scale and pad both first.
 def delta_plain(problem: KernelProblem) -> Ledger:
-    """(12.1): 2Nd + N words a head."""
+    """Return the words of the kernel of D, (12.1): 2Nd + N per head."""
     rows = problem.queries * problem.d
     return Ledger({"O": rows, "dO": rows}, {"D": problem.queries})
 
 
 def dq_plain(problem: KernelProblem, BM: int, BN: int) -> Ledger:
-    """The first bracket of (6.10): 4Nd + 2N + 2Nd⌈N/BM⌉ words a head without a mask."""
+    """Return the words of the kernel of dQ, (6.10): 4Nd + 2N + 2Nd⌈N/BM⌉ per head without a mask."""
     met, rows = problem.keys_met(BM, BN) * problem.d, problem.queries * problem.d
     reads = {"Q": rows, "O": rows, "dO": rows, "LSE": problem.queries, "K": met, "V": met}
     return Ledger(reads, {"D": problem.queries, "dQ": rows})
 
 
 def dkdv_plain(problem: KernelProblem, BM: int, BN: int) -> Ledger:
-    """The second bracket of (6.10): 4Nd + ⌈N/BN⌉(2Nd + 2N) words a head without a mask."""
+    """Return the words of the kernel of dK and dV, (6.10): 4Nd + ⌈N/BN⌉(2Nd + 2N) per head without a mask."""
     met, columns = problem.queries_met(BM, BN), problem.keys * problem.d
     reads = dict.fromkeys(("Q", "dO"), met * problem.d) | dict.fromkeys(("LSE", "D"), met)
     return Ledger(reads | dict.fromkeys(("K", "V"), columns), {"dK": columns, "dV": columns})
 
 
 def fused_backward_plain(problem: KernelProblem, BM: int, BN: int) -> Ledger:
-    """(12.2), D's own launch included: 6Nd + N + ⌈N/BN⌉(4Nd + 2N) words a head without a mask."""
+    """Return the words of the fused kernel with that of D, (12.2): 6Nd + N + ⌈N/BN⌉(4Nd + 2N) per head.
+
+    The formula is for no mask.
+    """
     shares = {"dQ": problem.queries_met(BM, BN) * problem.d}
     return sum_ledgers(
         delta_plain(problem), dkdv_plain(problem, BM, BN), Ledger(shares, shares, atomics=shares)
@@ -225,7 +234,7 @@ def fused_backward_plain(problem: KernelProblem, BM: int, BN: int) -> Ledger:
 
 # ------------------------------------------------------------------ ledgers
 def sum_ledgers(*ledgers: Ledger) -> Ledger:
-    """The words of several launches, array by array."""
+    """Return the sum of the words of several launches, per array."""
 
     def total(part: str) -> Counts:
         counts = [getattr(one, part) for one in ledgers]
@@ -236,14 +245,14 @@ def sum_ledgers(*ledgers: Ledger) -> Ledger:
 
 
 def ledger_bytes(ledger: Ledger, itemsize: int) -> int:
-    """Bytes of a kernel's ledger, with `itemsize` bytes for a number of Q, K and V."""
+    """Return the bytes of a kernel's ledger, with `itemsize` bytes per element of Q, K and V."""
     widths = widths_of(ledger, itemsize)
     counts = [*ledger.reads.items(), *ledger.writes.items()]
     return sum(words * widths[name] for name, words in counts)
 
 
 def widths_of(ledger: Ledger, itemsize: int) -> Counts:
-    """Bytes of a word of each array in a kernel's ledger."""
+    """Return the bytes per word of each array in a kernel's ledger."""
     names = [*ledger.reads, *ledger.writes]
     return dict.fromkeys(names, itemsize) | WIDTHS | dict.fromkeys(ledger.atomics, 4)
 
@@ -255,7 +264,7 @@ def _forward(p: KernelProblem, BM: int, BN: int, _: int) -> tuple[Counts, Counts
 
 
 def _queries(p: KernelProblem, BM: int, BN: int, _: int) -> tuple[Counts, Counts]:
-    """Without what D and LSE2 take, which is `_prepared`."""
+    """Return reads and writes without those for D and LSE2, which `_prepared` returns."""
     rows, met = p.queries * p.d, p.keys_met(BM, BN) * p.d
     return {"Q": rows, "K": met, "V": met} | p.rows_extra(BM, BN), {"dQ": rows}
 

@@ -1,8 +1,8 @@
-"""`iocourse count`: one schedule's ledger, as a table or as JSON that others script against.
+"""`iocourse count`: print the traffic of one schedule as a table or as JSON for scripts.
 
-First the command, then the request that its arguments make (`parse_request`) and what it is answered with
-(`count_report`): words per array, footprint, lower bound, and a run on the emulator. `distributed` has the
-same for schedules between ranks, `mask_specs` the masks by name.
+`count` runs the command, `parse_request` parses its arguments into a CountRequest, and `count_report` builds
+the report: words per array, footprint, lower bound and, with --run, an emulator run. `distributed` does the
+same for schedules between ranks; `mask_specs` builds the mask of --mask.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from . import mask_specs
 from .mask_specs import FORMS, SIDE
 
 TILE_OPTIONS = ("Br", "Bc", "Bd")
-DEGREE = 2  # of a polynomial, where --g is not given
+DEGREE = 2  # of the polynomial, if --g is not given
 SEED = 0  # of the random input of --run
-# Schedules between ranks are imported for --ranks and --list alone: what their options allow is written here.
+# Schedules between ranks are imported for --ranks and --list only, so the choices of their options are here.
 RANK_OPTIONS = ("ranks", "heads", "grid", "layout", "queries", "features", "seq_lens", "placement")
 LAYOUTS = ("contiguous", "zigzag", "striped")
 PLACES = ("split", "whole", "tokens")
@@ -39,25 +39,23 @@ PLACES = ("split", "whole", "tokens")
 
 def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     """Add `count` to the subparsers of the command line and set its handler."""
-    meaning = "count the words one schedule moves"
+    meaning = "count the words that one schedule moves"
     parser = commands.add_parser("count", help=meaning, description=meaning, allow_abbrev=False)
     parser.set_defaults(handler=count)
-    parser.add_argument("name", metavar="NAME", nargs="?", help="the schedule; see --list")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="name of the schedule; see --list")
     for size, meaning in (("N", "sequence length"), ("d", "head dimension"), ("M", "words of fast memory")):
         parser.add_argument(f"--{size}", type=int, help=meaning)
     for tile in TILE_OPTIONS:
-        parser.add_argument(f"--{tile}", metavar="b", type=int, help=f"the tile size {tile}")
+        parser.add_argument(f"--{tile}", metavar="b", type=int, help=f"tile size {tile}")
     parser.add_argument(
         "--tile", metavar="NAME=INT", type=_tile, nargs="+", action="extend", default=[], help="a tile size"
     )
-    parser.add_argument(
-        "--published", action="store_true", help="tile sizes as the schedule's paper gives them"
-    )
+    parser.add_argument("--published", action="store_true", help="use the tile sizes of the schedule's paper")
     _add_problem(parser)
     parser.add_argument(
         "--no-recompute",
         action="store_true",
-        help="hold it against schedules that form no score twice: bound B counts too",
+        help="also consider bound B, which holds if no score is computed twice",
     )
     parser.add_argument("--run", action="store_true", help="run it on random input and check the values")
     _add_rank_options(parser)
@@ -66,45 +64,49 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
 
 
 def _add_problem(parser: argparse.ArgumentParser) -> None:
-    """What is computed, beside N and d."""
-    parser.add_argument("--lse", action="store_true", help="also store the rows' log-sum-exp")
+    """Add the options that define the problem in addition to N and d."""
+    parser.add_argument("--lse", action="store_true", help="also store the log-sum-exp of each row")
     parser.add_argument(
         "--mask",
         metavar="MASK",
-        help=f"{FORMS}; a grid of square tiles, of which W, G, R and S count whole ones",
+        help=f"{FORMS}; a grid of square tiles, with W, G, R and S in tiles",
     )
     parser.add_argument(
         "--block",
         metavar="B",
         type=int,
-        help=f"side of the mask's tiles; --Br where given, else {SIDE}",
+        help=f"side of the mask's tiles (default: --Br if given, otherwise {SIDE})",
     )
-    parser.add_argument("--w", type=int, help="keys that `window` sees to either side of a query")
-    parser.add_argument("--g", type=int, help=f"degree of the polynomial of `low_rank`; else {DEGREE}")
+    parser.add_argument("--w", type=int, help="number of keys on each side of a query, for `window`")
+    parser.add_argument("--g", type=int, help=f"degree of the polynomial, for `low_rank` (default: {DEGREE})")
 
 
 def _add_rank_options(parser: argparse.ArgumentParser) -> None:
-    """The options of schedules between ranks."""
+    """Add the options of schedules between ranks."""
     group = parser.add_argument_group("schedules between ranks")
-    group.add_argument("--ranks", metavar="P", type=int, help="count what each of P ranks moves")
-    group.add_argument("--heads", metavar="H", type=int, help="heads; else 1")
+    group.add_argument("--ranks", metavar="P", type=int, help="count the words of each of P ranks")
+    group.add_argument("--heads", metavar="H", type=int, help="number of heads (default: 1)")
     group.add_argument(
         "--grid",
         metavar="AxB",
-        help="rows and columns of a grid of ranks; else the one with the fewest words",
+        help="rows and columns of the grid of ranks (default: the grid with the least traffic)",
     )
     group.add_argument(
-        "--layout", choices=LAYOUTS, help="how rows lie: `causal --layout zigzag` is causal_zigzag"
+        "--layout",
+        choices=LAYOUTS,
+        help="layout of the rows on the ranks; `causal --layout zigzag` selects causal_zigzag",
     )
-    group.add_argument("--queries", metavar="m", type=int, help="queries of `decode`; else 1")
-    group.add_argument("--features", metavar="r", type=int, help="features of states; else d")
+    group.add_argument(
+        "--queries", metavar="m", type=int, help="number of queries, for `decode` (default: 1)"
+    )
+    group.add_argument("--features", metavar="r", type=int, help="number of features of states (default: d)")
     group.add_argument(
         "--seq-lens", metavar="n,n,...", help="lengths of the sequences of `packed`; N is their sum"
     )
     group.add_argument(
         "--placement",
         choices=PLACES,
-        help="how sequences are placed: `split` by work, `whole` by work, or equal `tokens` (default: split)",
+        help="placement of sequences: `split` by work, `whole` by work, or equal `tokens` (default: split)",
     )
 
 
@@ -117,7 +119,7 @@ def _tile(text: str) -> tuple[str, int]:
 
 
 def count(arguments: argparse.Namespace) -> int:
-    """Print what was asked for. Raises UsageError, which the command line turns into exit code 2."""
+    """Print the report or the list and return exit code 0. Raises UsageError, which becomes exit code 2."""
     if arguments.list:
         from . import distributed
 
@@ -138,7 +140,7 @@ def count(arguments: argparse.Namespace) -> int:
 
 
 def _counted(arguments: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    """The record that --json prints, and the table."""
+    """Return the record that --json prints, and the same as text."""
     if arguments.ranks is not None:
         from . import distributed
 
@@ -150,7 +152,7 @@ def _counted(arguments: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
 
 def _refuse_without_ranks(arguments: argparse.Namespace) -> None:
-    """Raise UsageError where an option or the name belongs to ranks, and --ranks is not given."""
+    """Raise UsageError if an option or the name belongs to schedules between ranks and --ranks is missing."""
     named = [
         f"--{option.replace('_', '-')}" for option in RANK_OPTIONS if getattr(arguments, option) is not None
     ]
@@ -159,7 +161,7 @@ def _refuse_without_ranks(arguments: argparse.Namespace) -> None:
 
         named += [arguments.name] if arguments.name in distributed.REGISTRY else []
     if named:
-        raise UsageError(f"{named[0]} is about schedules between ranks: say on how many with --ranks P")
+        raise UsageError(f"{named[0]} is for schedules between ranks; add --ranks P, the number of ranks")
 
 
 def _json(record: Any) -> str:
@@ -168,7 +170,7 @@ def _json(record: Any) -> str:
 
 @dataclass(frozen=True)
 class CountRequest:
-    """One schedule at N, d, M. `settings` is what it is told beside its tiles: mask, w, g, lse."""
+    """One schedule with N, d, M and tile sizes. `settings` has its other arguments: mask, w, g and lse."""
 
     schedule: Schedule
     N: int
@@ -182,22 +184,22 @@ class CountRequest:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Settings and tiles together, as a schedule takes them."""
+        """Settings and tiles together, the keyword arguments of the schedule."""
         return self.settings | self.tiles
 
     @property
     def grid(self) -> BlockMask | None:
-        """The mask of --mask."""
+        """The mask of --mask, or None."""
         return self.settings.get("mask")
 
     @property
     def seen(self) -> Mask | None:
-        """The pairs that matter, by --mask or --w; None where all do."""
+        """The mask of --mask or --w; None if every query attends to every key."""
         return mask_of(self.N, self.settings)
 
 
 def parse_request(arguments: argparse.Namespace) -> CountRequest:
-    """The question the arguments ask. Raises UsageError, and ValueError naming an argument."""
+    """Parse the arguments into a CountRequest. Raises UsageError, or ValueError naming an argument."""
     schedule = _schedule(arguments.name)
     _refuse_what_it_does_not_take(schedule, arguments)
     missing = [f"--{size}" for size in "NdM" if getattr(arguments, size) is None]
@@ -215,9 +217,9 @@ def parse_request(arguments: argparse.Namespace) -> CountRequest:
 def _schedule(name: str | None) -> Schedule:
     built = ", ".join(REGISTRY)
     if name is None:
-        raise UsageError(f"NAME is missing; there are {built}")
+        raise UsageError(f"NAME is missing; known schedules are {built}")
     if name not in REGISTRY:
-        raise UsageError(f"NAME {name!r} is unknown; there are {built}")
+        raise UsageError(f"unknown schedule {name!r}; known schedules are {built}")
     return REGISTRY[name]
 
 
@@ -229,16 +231,18 @@ def _refuse_what_it_does_not_take(schedule: Schedule, arguments: argparse.Namesp
     takes = (*schedule.needs, *schedule.options)
     for option in ("mask", "w", "lse", "g"):
         value = getattr(arguments, option)
-        if value is not None and value is not False and option not in takes:  # --g 0 is an option given
-            others = f"; these do: {_takers(option)}" if _takers(option) else ""
-            raise UsageError(f"{schedule.name} takes no --{option}{others}")
+        if value is not None and value is not False and option not in takes:  # --g 0 counts as given
+            others = f"; schedules with it are {_takers(option)}" if _takers(option) else ""
+            raise UsageError(f"{schedule.name} does not accept --{option}{others}")
     if arguments.block is not None and arguments.mask is None:
-        raise UsageError("--block is the side of the tiles of --mask, which is not given")
+        raise UsageError("--block is the side of the tiles of --mask; add --mask or remove --block")
     if arguments.no_recompute and schedule.pass_ != "forward":
-        raise UsageError(f"{schedule.name} takes no --no-recompute: bound B is one of the forward pass")
+        raise UsageError(
+            f"{schedule.name} does not accept --no-recompute: bound B applies to the forward pass only"
+        )
     if arguments.no_recompute and schedule.approximates is not None:
         raise UsageError(
-            f"{schedule.name} takes no --no-recompute: it is an approximation and forms no score"
+            f"{schedule.name} does not accept --no-recompute: it is an approximation and computes no scores"
         )
 
 
@@ -246,7 +250,7 @@ def _settings(schedule: Schedule, arguments: argparse.Namespace, N: int) -> dict
     settings: dict[str, Any] = {"lse": True} if arguments.lse else {}
     if "w" in schedule.needs:
         if arguments.w is None:
-            raise UsageError(f"{schedule.name} needs --w W: the keys seen to either side of a query")
+            raise UsageError(f"{schedule.name} needs --w W, the number of keys on each side of a query")
         settings["w"] = zero_or_more("--w", arguments.w)
     if "g" in schedule.needs:
         settings["g"] = positive_int("--g", DEGREE if arguments.g is None else arguments.g)
@@ -263,16 +267,18 @@ def _given_tiles(schedule: Schedule, arguments: argparse.Namespace) -> dict[str,
     given = {tile: size for tile, size in by_name.items() if size is not None}
     for tile, size in arguments.tile:
         if given.setdefault(tile, size) != size:
-            raise UsageError(f"the tile size {tile} is given twice, as {given[tile]} and {size}")
+            raise UsageError(
+                f"tile size {tile} was passed twice, as {given[tile]} and {size}; pass one of them"
+            )
     for name, size in given.items():
         if name not in schedule.tile_names:
             has = ", ".join(schedule.tile_names) or "none"
             raise UsageError(
-                f"{schedule.name} takes no --{name}"
+                f"{schedule.name} does not accept --{name}"
                 if name in TILE_OPTIONS
-                else f"{schedule.name} has no tile size {name}; it has {has}"
+                else f"unknown tile size {name}; the tile sizes of {schedule.name} are {has}"
             )
-        positive_int(f"the tile size {name}", size)
+        positive_int(f"tile size {name}", size)
     return given
 
 
@@ -285,7 +291,7 @@ def _tiles(
     settings: dict[str, Any],
     published: bool,
 ) -> tuple[dict[str, int], str]:
-    """The tile sizes to count with, and where they come from."""
+    """Return the tile sizes to count with, and a note on their origin."""
     problem = {name: value for name, value in settings.items() if name != "lse"}
     if published:
         return _published(schedule, N, d, M, given), "tiles as published"
@@ -298,11 +304,9 @@ def _tiles(
 
 
 def _published(schedule: Schedule, N: int, d: int, M: int, given: dict[str, int]) -> dict[str, int]:
-    """The sizes of its paper. Raises UsageError beside sizes of one's own, or where they do not fit."""
+    """Return the tile sizes of its paper. Raises UsageError if others were passed, or if they do not fit."""
     if given:
-        raise UsageError(
-            f"--published and --{next(iter(given))} both say what the tiles are; give one of them"
-        )
+        raise UsageError(f"--published and --{next(iter(given))} both set tile sizes; pass only one of them")
     try:
         return schedule.tiles(N, d, M, published=True)
     except ValueError as error:
@@ -310,7 +314,7 @@ def _published(schedule: Schedule, N: int, d: int, M: int, given: dict[str, int]
 
 
 def count_report(q: CountRequest, *, run_it: bool) -> tuple[dict[str, Any], Ledger]:
-    """The record that --json prints, and the closed form. Raises UsageError where the tiles do not fit."""
+    """Return the record that --json prints and the closed form. Raises UsageError if the tiles do not fit."""
     form = q.schedule.cost(q.N, q.d, **q.parameters)
     if form.peak > q.M:
         raise UsageError(_does_not_fit(q, form.peak))
@@ -335,12 +339,11 @@ def count_report(q: CountRequest, *, run_it: bool) -> tuple[dict[str, Any], Ledg
 
 
 def _does_not_fit(q: CountRequest, needed: int) -> str:
-    """Which array, how many words short, and the largest tiles that would fit."""
-    shown = ", ".join(f"{name}={size}" for name, size in q.tiles.items())
+    """Return the error message: words needed, the first tile that does not fit, and tile sizes that fit."""
+    shown = ", ".join(f"{name} = {size}" for name, size in q.tiles.items())
     what = f"{q.schedule.name} with {shown}" if q.tiles else q.schedule.name
-    short = f"it needs {needed} words, {needed - q.M} short ({_first_overflow(q)})"
     advice = q.schedule.advice(q.N, q.d, q.M, **q.parameters)
-    return f"{what} does not fit M = {q.M}: {short}; {advice}"
+    return f"{what} needs {needed:,} words, but M = {q.M:,} ({_first_overflow(q)}); {advice}"
 
 
 def _first_overflow(q: CountRequest) -> str:
@@ -360,7 +363,7 @@ def _seen(q: CountRequest) -> dict[str, Any]:
 
 
 def _run(q: CountRequest, form: Ledger) -> dict[str, Any]:
-    """Run the schedule on the emulator; what it moved must be what the closed form says."""
+    """Run the schedule on the emulator, require the traffic of the closed form, return peak and errors."""
     drawn = q.schedule.drawn(np.random.default_rng(SEED), q.N, q.d, q.seen, q.settings)
     arrays = {name: drawn[name] for name in q.schedule.operands}
     with progress_meter(f"{q.schedule.name} moves {form.total:,} words on the emulator", form.total) as watch:
@@ -381,7 +384,7 @@ def _error(got: Iterable[Array], right: Iterable[Array]) -> float:
 
 
 def text(record: dict[str, Any], ledger: Ledger) -> str:
-    """The record as a table."""
+    """Return the record as text: the ledger's table, the lower bound and, after a run, its errors."""
     sizes = ", ".join(f"{name}={record[name]}" for name in ("N", "d", "M", "w", "g") if name in record)
     tiles = ", ".join(f"{name}={size}" for name, size in record["tiles"].items())
     lines = [f"{record['schedule']} at {sizes}, tiles {tiles or 'none'}", *_mask_line(record), repr(ledger)]
@@ -403,5 +406,5 @@ def _mask_line(record: dict[str, Any]) -> list[str]:
     if "mask" not in record:
         return []
     mask, N = record["mask"], record["N"]
-    tiles = f"{mask['tiles_seen']:,} of {mask['tiles']:,} tiles of side {mask['block']} seen"
-    return [f"mask {mask['name']}: {tiles}, {mask['pairs_seen']:,} of {N * N:,} pairs"]
+    tiles = f"{mask['tiles_seen']:,} of {mask['tiles']:,} blocks of side {mask['block']} not empty"
+    return [f"mask {mask['name']}: {tiles}, {mask['pairs_seen']:,} of {N * N:,} pairs visible"]

@@ -1,4 +1,4 @@
-"""`iocourse count NAME --ranks P`: what a schedule between ranks moves and holds, beside the lower bound."""
+"""`iocourse count NAME --ranks P`: traffic, memory and lower bound of a schedule between ranks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BOUNDED = {"forward": ("forward", False), "backward": ("backward", False), "caus
 
 
 class RankRequest(NamedTuple):
-    """One schedule on P ranks; `sizes` is what else its closed form is told: H, a, m, r, texts, layout."""
+    """One schedule on P ranks. `sizes`: further arguments of its closed form (H, a, m, r, texts, layout)."""
 
     schedule: RankSchedule
     P: int
@@ -38,11 +38,14 @@ class RankRequest(NamedTuple):
 
 
 def parse_request(arguments: argparse.Namespace) -> RankRequest:
-    """The question that the arguments ask. Raises UsageError, and ValueError naming an argument."""
+    """Parse the arguments into a RankRequest. Raises UsageError, or ValueError naming an argument."""
     for option in OF_TWO_MEMORIES:
         given = getattr(arguments, option)
-        if given is not None and given is not False and given != []:  # --g 0 is an option given
-            raise UsageError(f"{_flag(option)} is about two memories, and --ranks about a network")
+        if given is not None and given is not False and given != []:  # --g 0 counts as given
+            raise UsageError(
+                f"{_flag(option)} is for schedules of one machine and cannot be used with --ranks; "
+                "remove one of them"
+            )
     schedule = _schedule(arguments.name, arguments.layout)
     sizes = _sizes(schedule, arguments)
     if "texts" in schedule.options:
@@ -54,7 +57,7 @@ def parse_request(arguments: argparse.Namespace) -> RankRequest:
     if arguments.grid is not None:
         return RankRequest(schedule, P, N, d, sizes | {"a": _rows(arguments.grid, P)}, "grid as given")
     a = best_grid(schedule, P, N, d, **sizes)
-    return RankRequest(schedule, P, N, d, sizes | {"a": a}, "the grid with the fewest words")
+    return RankRequest(schedule, P, N, d, sizes | {"a": a}, "the grid with the least traffic")
 
 
 def _flag(name: str) -> str:
@@ -68,14 +71,14 @@ def _require(arguments: argparse.Namespace, *names: str) -> None:
 
 
 def _packed(schedule: RankSchedule, arguments: argparse.Namespace, sizes: dict[str, Any]) -> RankRequest:
-    """Texts placed on ranks: their sum is N, and the placement says which rows a rank has."""
+    """Return the request for packed sequences: N is the sum of their lengths, the layout their placement."""
     _require(arguments, "seq_lens", "d")
     P, d = (positive_int(f"--{name}", getattr(arguments, name)) for name in ("ranks", "d"))
     texts = _lengths(arguments.seq_lens)
     if arguments.N not in (None, sum(texts)):
-        raise UsageError(f"--N {arguments.N} is not the sum of --seq-lens, {sum(texts)}; leave it out")
+        raise UsageError(f"--N must be the sum of --seq-lens, {sum(texts)}, got {arguments.N}; or omit it")
     placed = PLACES[arguments.placement or "split"](texts, P)
-    work, split = load_balance.imbalance(placed.pairs), with_unit(len(placed.split), "text")
+    work, split = load_balance.imbalance(placed.pairs), with_unit(len(placed.split), "sequence")
     note = f"busiest rank {work:.2f} times the mean work, {split} on more than one rank"
     return RankRequest(schedule, P, sum(texts), d, sizes | {"texts": texts, "layout": placed.layout}, note)
 
@@ -84,24 +87,24 @@ def _lengths(told: str) -> list[int]:
     try:
         lengths = [int(one) for one in told.split(",")]
     except ValueError:
-        raise UsageError(f"--seq-lens {told!r} are no lengths; they look like 4096,512,64") from None
+        raise UsageError(f"--seq-lens must be lengths such as 4096,512,64, got {told!r}") from None
     return [positive_int("each length in --seq-lens", length) for length in lengths]
 
 
 def _schedule(name: str | None, layout: str | None) -> RankSchedule:
     built = ", ".join(distributed.REGISTRY)
     if name is None:
-        raise UsageError(f"NAME is missing; between ranks there are {built}")
+        raise UsageError(f"NAME is missing; schedules between ranks are {built}")
     found = distributed.REGISTRY.get(f"{name}_{layout}") or distributed.REGISTRY.get(name)
     if found is None:
-        raise UsageError(f"NAME {name!r} is no schedule between ranks; there are {built}")
+        raise UsageError(f"unknown schedule between ranks {name!r}; known ones are {built}")
     if layout not in (None, found.layout):
-        raise UsageError(f"--layout {layout}: the rows of {name} lie {found.layout}")
+        raise UsageError(f"--layout {layout}: the layout of {name} is {found.layout}")
     return found
 
 
 def _sizes(schedule: RankSchedule, arguments: argparse.Namespace) -> dict[str, int]:
-    """What the closed form is told of heads, queries and features; states are those of one head."""
+    """Return H, m and r for the closed form. Raises UsageError for an option that does not apply."""
     takes = {
         "queries": bool(schedule.shared),
         "features": schedule.pass_ == "states",
@@ -112,7 +115,7 @@ def _sizes(schedule: RankSchedule, arguments: argparse.Namespace) -> dict[str, i
     }
     for option, taken in takes.items():
         if getattr(arguments, option) is not None and not taken:
-            raise UsageError(f"{schedule.name} takes no {_flag(option)}")
+            raise UsageError(f"{schedule.name} does not accept {_flag(option)}")
     named = {"H": "heads", "m": "queries", "r": "features"}
     given = {size: getattr(arguments, option) for size, option in named.items()}
     sizes = {size: positive_int(f"--{named[size]}", n) for size, n in given.items() if n is not None}
@@ -120,19 +123,19 @@ def _sizes(schedule: RankSchedule, arguments: argparse.Namespace) -> dict[str, i
 
 
 def _rows(grid: str, P: int) -> int:
-    """The rows of AxB, which must make P ranks."""
+    """Return A of a grid AxB. Raises UsageError unless A·B = P."""
     try:
         a, b = map(int, grid.split("x"))
     except ValueError:
-        raise UsageError(f"--grid {grid!r} is no grid; it looks like 4x2") from None
+        raise UsageError(f"--grid must be rows and columns such as 4x2, got {grid!r}") from None
     if a < 1 or b < 1 or a * b != P:
-        raise UsageError(f"--grid {grid} makes {a * b} ranks, and --ranks says {P}")
+        raise UsageError(f"--grid {grid} has {a * b} ranks, but --ranks is {P}; both must be equal")
     return a
 
 
-# ---------------------------------------------------------------------- the answer
+# ---------------------------------------------------------------------- the report
 def count_report(q: RankRequest) -> tuple[dict[str, Any], RankLedger]:
-    """The record that --json prints, and the closed form of the rank that moves most."""
+    """Return the record that --json prints, and the closed form of the rank with the most traffic."""
     ledgers = ledgers_of(q.schedule, q.P, q.N, q.d, **q.sizes)
     each = [ledger.words for ledger in ledgers]
     rank = each.index(max(each))
@@ -148,7 +151,7 @@ def count_report(q: RankRequest) -> tuple[dict[str, Any], RankLedger]:
 
 
 def _bound(q: RankRequest, words: int) -> dict[str, Any]:
-    """The largest proved bound, and how many times it the busiest rank moves; None where there is none."""
+    """Return the best lower bound, its id, and the ratio of `words` to it; None if no bound is known."""
     if q.schedule.pass_ not in BOUNDED:
         return {"lower_bound": None, "bound_id": None, "ratio": None}
     pass_, causal = BOUNDED[q.schedule.pass_]
@@ -157,16 +160,16 @@ def _bound(q: RankRequest, words: int) -> dict[str, Any]:
 
 
 def text(record: dict[str, Any], ledger: RankLedger) -> str:
-    """The record as a table."""
+    """Return the record as text: the busiest rank's table, the mean, the memory and the lower bound."""
     grid = f", grid {'x'.join(map(str, record['grid']))}" if "grid" in record else ""
     sizes = ", ".join(f"{name}={record[name]}" for name in ("N", "d", "ranks", "heads"))
     lines = [f"{record['schedule']} at {sizes}{grid}, layout {record['layout']}", repr(ledger)]
     lines.append(
-        f"rank {record['rank']} moves most; the mean over ranks is {record['mean']:,.0f} words"
+        f"rank {record['rank']} has the most traffic; the mean over ranks is {record['mean']:,.0f} words"
         if record["words"]
-        else "no rank moves a word"
+        else "no rank moves words"
     )
-    lines.append(f"memory of a rank: {record['memory']:,} words, its own rows and what it holds of others")
+    lines.append(f"memory per rank: {record['memory']:,} words, its own rows and the received data it keeps")
     lines.append(_bound_line(record))
     return "\n".join([*lines, *([f"note: {record['note']}"] if record["note"] else [])])
 
@@ -179,7 +182,7 @@ def _bound_line(record: dict[str, Any]) -> str:
 
 
 def listing() -> list[dict[str, str]]:
-    """The schedules between ranks, as `count --list` shows them: their regime begins with --ranks."""
+    """Return the rows of `count --list` for schedules between ranks; their regime begins with --ranks."""
     return [
         {"name": s.name, "pass": s.pass_, "regime": f"--ranks: {s.regime}", "source": s.source}
         for s in distributed.REGISTRY.values()

@@ -1,4 +1,4 @@
-"""Masks by name, as the command line takes them: a rule for a grid of square tiles."""
+"""Build a mask of square tiles from its specification on the command line, such as window:4."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ..errors import UsageError
 from ..masks import BlockMask
 from ..sizes import positive_int
 
-SIDE = 64  # of the tiles, where nothing else is said
+SIDE = 64  # of the tiles, by default
 MOST = 4096  # tiles along one side: 16 million in the grid
 
 
 class Rule(NamedTuple):
-    """How a mask is built from N, the side B of a tile, and the numbers after its name."""
+    """One kind of mask: names of the numbers in its specification, and a function build(N, B, *numbers)."""
 
     numbers: tuple[str, ...]
     build: Callable[..., BlockMask]
@@ -23,7 +23,7 @@ class Rule(NamedTuple):
 
     @property
     def form(self) -> str:
-        """What stands after the name."""
+        """Form of the numbers after the name, such as :G,W,R."""
         rest = "".join(f"[,{name}]" for name in self.optional)
         return f":{','.join(self.numbers)}{rest}" if self.numbers else ""
 
@@ -39,17 +39,20 @@ FORMS = ", ".join(f"{name}{rule.form}" for name, rule in RULES.items())
 
 
 def build(spec: str, N: int, B: int, option: str = "--mask") -> BlockMask:
-    """The mask that `spec` names, for N queries in tiles of side B. Raises UsageError naming the part of the
-    option.
+    """Return the mask of specification `spec`, for N queries in tiles of side B.
+
+    Raises UsageError that names `option` and the wrong part.
     """
     name, colon, rest = spec.partition(":")
     if name not in RULES:
-        raise UsageError(f"{option} {spec!r} is unknown; allowed are {FORMS}")
+        raise UsageError(f"{option} must be one of {FORMS}; got {spec!r}")
     rule = RULES[name]
     given = rest.split(",") if colon else []
     least, most = len(rule.numbers), len(rule.numbers) + len(rule.optional)
     if not least <= len(given) <= most:
-        raise UsageError(f"{option} {spec!r} has {len(given)} numbers; allowed is {name}{rule.form}")
+        raise UsageError(
+            f"{option} must have the form {name}{rule.form}, got {spec!r} with {len(given)} numbers"
+        )
     _check_side(N, B)
     names = (*rule.numbers, *rule.optional)
     numbers = [_number(f"{option} {spec!r}", part, value) for part, value in zip(names, given, strict=False)]
@@ -59,14 +62,14 @@ def build(spec: str, N: int, B: int, option: str = "--mask") -> BlockMask:
 def _check_side(N: int, B: int) -> None:
     tiles = -(-N // positive_int("--block", B))
     if tiles > MOST:
-        made = f"--block {B} makes {tiles} x {tiles} tiles of N = {N}, more than {MOST} x {MOST}"
-        raise UsageError(f"{made}: take at least {-(-N // MOST)}")
+        made = f"--block {B} gives {tiles} x {tiles} tiles for N = {N}, more than {MOST} x {MOST}"
+        raise UsageError(f"{made}; use at least {-(-N // MOST)}")
 
 
 def _number(where: str, part: str, value: str) -> Any:
-    """A probability P, a step S of at least 1, or a number of tiles, which may be 0."""
+    """Return `value` as a probability P, a step S of at least 1, or a number of tiles of at least 0."""
     least = 1 if part == "S" else 0
-    allowed = "a number from 0 to 1" if part == "P" else f"a whole number of at least {least}"
+    allowed = "a number from 0 to 1" if part == "P" else f"an integer of at least {least}"
     try:
         number = float(value) if part == "P" else int(value)
     except ValueError:

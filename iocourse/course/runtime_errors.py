@@ -107,7 +107,7 @@ MISTAKES: tuple[tuple[str, Advice], ...] = (
         r"matmul: Input operand .* mismatch| @ .*: shapes .* do not match|shapes .* not aligned",
         _always(TRANSPOSED),
     ),
-    (r"could not be broadcast|: shapes .* do not match|does not fit", _missing_axis),
+    (r"(could not|cannot) be broadcast|does not fit", _missing_axis),
     (r"truth value of an array|by a truth test", _always(ONE_TRUTH)),
     (r"(^|raised )NameError", _always(NOT_RUN)),
     (r"Did you forget to add @triton\.jit", _always(TL_OUTSIDE)),

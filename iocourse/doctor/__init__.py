@@ -1,4 +1,4 @@
-"""What this machine has, what it lacks, and which lessons that touches."""
+"""Inspect this machine for `iocourse doctor`: installed packages, GPU, Triton's interpreter, and advice."""
 
 import glob
 import importlib.util
@@ -56,7 +56,7 @@ _SELF_TEST_TOO = "import runpy, sys\nrunpy.run_path(sys.argv[1], run_name='__mai
 
 @dataclass(frozen=True)
 class Report:
-    """Everything `inspect_environment` found; printing it, or ending a cell with it, shows plain text."""
+    """Result of `inspect_environment`. Its text form is a table with one line of advice per finding."""
 
     iocourse: str
     python: str
@@ -69,7 +69,7 @@ class Report:
     advice: tuple[str, ...] = field(default=())
 
     def to_json(self) -> str:
-        """The same facts as one JSON object; a missing package or GPU is null."""
+        """Return the report as a JSON object; a missing package or GPU is null."""
         return json.dumps(asdict(self), indent=2)
 
     def __str__(self) -> str:
@@ -86,10 +86,10 @@ class Report:
 
 
 def inspect_environment() -> Report:
-    """Look at this machine: versions, GPU, and whether Triton's interpreter gives a known answer.
+    """Return a Report with the versions of packages, the GPU, and the self-test of Triton's interpreter.
 
-    Needs neither torch nor triton. Where they are installed they are asked in processes of their own, so that
-    nothing is loaded into this one; that takes a few seconds.
+    Works without torch and triton. If they are installed, they run in separate processes, so that nothing is
+    imported into this one; that takes a few seconds.
     """
     packages = {name: installed(name) for name in PACKAGES}
     probed, tested = _asked_at_once(packages)
@@ -110,7 +110,7 @@ def inspect_environment() -> Report:
 
 
 def installed(name: str) -> str | None:
-    """The version of an installed and importable distribution, else None. Does not import it."""
+    """Return the version of an installed and importable distribution, otherwise None. Does not import it."""
     try:
         found = importlib.util.find_spec(name) is not None
     except ValueError:  # sys.modules[name] is None: the import is blocked
@@ -122,7 +122,7 @@ def installed(name: str) -> str | None:
 
 
 def find_ncu() -> str | None:
-    """The path of Nsight Compute's command line: on PATH, or the newest where NVIDIA's installers put it."""
+    """Return the path of ncu (Nsight Compute), from PATH or from NVIDIA's default folders, or None."""
     found = shutil.which("ncu")
     if found:
         return found
@@ -131,10 +131,10 @@ def find_ncu() -> str | None:
 
 
 def cannot_interpret(triton: str | None, numpy: str | None) -> str:
-    """Why these two versions cannot interpret a kernel together, or "" where nothing is known against it.
+    """Return the reason why these versions cannot interpret kernels together, or "" if none is known.
 
-    NumPy 2.4 stopped turning one-element arrays into plain numbers; Triton's interpreter relied on that for
-    every loop bound until 3.7.
+    NumPy 2.4 no longer converts one-element arrays to numbers, and before 3.7 Triton's interpreter relied on
+    this for every loop bound.
     """
     if triton is None or numpy is None or _release(triton) >= (3, 7) or _release(numpy) < (2, 4):
         return ""
@@ -145,13 +145,13 @@ def cannot_interpret(triton: str | None, numpy: str | None) -> str:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """'3.7.1+git12' -> (3, 7)."""
+    """Return the first two numbers of a version: '3.7.1+git12' -> (3, 7)."""
     return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
 
 
 def _python(*arguments: str, **environment: str) -> str:
-    """Run this Python in a clean process and return what it printed; RuntimeError says what went wrong."""
-    # -P: the folder of a script must not be searched, or a module of ours could hide one of torch's.
+    """Run this Python in a new process and return its output. Raises RuntimeError with the error."""
+    # -P: do not search the folder of the script, where a module of iocourse could hide one of torch's.
     command = [sys.executable, "-P", *arguments]
     env = os.environ | environment
     try:
@@ -164,9 +164,9 @@ def _python(*arguments: str, **environment: str) -> str:
 
 
 def _asked_at_once(packages: dict[str, str | None]) -> tuple[str, str]:
-    """What the probe for a GPU and the self-test print in one process: loading torch takes most of the time.
+    """Return the outputs of the GPU probe and of the self-test, run in one process, which imports torch once.
 
-    Both "" where that fails: asked alone, each says why.
+    Both are "" if that fails. Each is then run again separately, which gives its own error message.
     """
     if packages["torch"] is None or packages["triton"] is None:
         return "", ""
@@ -179,21 +179,21 @@ def _asked_at_once(packages: dict[str, str | None]) -> tuple[str, str]:
 
 
 def _look_for_gpu(packages: dict[str, str | None], probed: str) -> tuple[dict[str, str] | None, str]:
-    """The first CUDA device as torch sees it, and one line about it; `probed` is what the probe printed."""
+    """Return the first CUDA device (or None) and a line of text about it. `probed`: output of the probe."""
     if packages["torch"] is None:
-        return None, "not looked for: torch is not installed"
+        return None, "not checked: torch is not installed"
     try:
         printed = probed or _python("-c", _GPU_PROBE)
         gpu: dict[str, str] | None = json.loads(printed.splitlines()[-1])
     except (RuntimeError, ValueError, IndexError) as error:
-        return None, f"not looked for: torch could not be asked ({error})"
+        return None, f"not checked: torch failed ({error})"
     if gpu is None:
         return None, "none that torch can use"
     return gpu, f"{gpu['name']}, compute capability {gpu['compute_capability']}"
 
 
 def _self_test(packages: dict[str, str | None], tested: str) -> str:
-    """Run the self-test kernel in Triton's interpreter, or take what it printed: is it the known answer?"""
+    """Return "passed: …", "failed: …" or "skipped: …" for the self-test. `tested`: its output, or ""."""
     for name in ("triton", "torch"):
         if packages[name] is None:
             return f"skipped: {name} is not installed"
@@ -203,20 +203,20 @@ def _self_test(packages: dict[str, str | None], tested: str) -> str:
     except (RuntimeError, ValueError, IndexError) as error:
         return f"failed: {cannot_interpret(packages['triton'], packages['numpy']) or error}"
     if value != KNOWN_ANSWER:
-        return f"failed: the kernel said {value:g}, the answer is {KNOWN_ANSWER:g}"
-    return f"passed: the kernel said {value:g}, as it should"
+        return f"failed: the kernel returned {value:g}, expected {KNOWN_ANSWER:g}"
+    return f"passed: the kernel returned {value:g}, as expected"
 
 
 def install_command(*names: str) -> str:
-    """The command that installs these packages into the Python that runs now."""
-    pins = Path(__file__).parents[2] / "constraints.txt"  # next to the package in a checkout, nowhere else
+    """Return the command that installs these packages into the running Python."""
+    pins = Path(__file__).parents[2] / "constraints.txt"  # exists in a checkout only
     tested = ["-c", f'"{pins}"'] if pins.exists() else []
     requirements = (f'"{REQUIREMENTS[name]}"' for name in names)
     return " ".join([_this_python(), "-m pip install", *tested, *requirements])
 
 
 def _this_python() -> str:
-    """`python` where that is the one running now; else its path, as in an environment nobody activated."""
+    """Return `python` if that is the running Python, otherwise its path (if its environment is inactive)."""
     if not sys.executable or shutil.which("python") == sys.executable:
         return "python"
     return f'"{sys.executable}"' if " " in sys.executable else sys.executable
@@ -229,22 +229,22 @@ def _advice(
     if base:
         yield f"Every lesson needs {' and '.join(base)}: {install_command(*base)}"
     else:
-        yield "Lessons 00-09 and 15-19 need NumPy, matplotlib and ipywidgets, and all three are here."
+        yield "Lessons 00-09 and 15-19 need NumPy, matplotlib and ipywidgets; all three are installed."
     if packages["jupyterlab"] is None:
         yield f"`iocourse lab` needs JupyterLab: {install_command('jupyterlab')}"
     if packages["anywidget"] is None:
-        yield f"The explorers are still pictures without anywidget: {install_command('anywidget')}"
+        yield f"Without anywidget the explorers are static figures: {install_command('anywidget')}"
     yield from _advice_on_low_rank(packages)
     yield from _advice_on_kernels(packages, interpreter)
     if gpu and ncu is None:
         yield (
             "`python -m tools.bench gpu`, in a checkout of iocourse, counts bytes with NVIDIA Nsight Compute "
-            "(ncu), which is not on PATH: it comes with the CUDA toolkit."
+            "(ncu), which is not on PATH. It is part of the CUDA toolkit."
         )
     if gpu and _release(gpu["compute_capability"]) < (8, 0):
         yield (
-            "On a GPU older than Ampere lessons 10-14 interpret kernels, because Triton has no tensor-core "
-            "code for it. TRITON_INTERPRET=0 asks for compiling: 3 to 70 seconds a kernel, the first time."
+            "On a GPU older than Ampere lessons 10-14 interpret kernels, because Triton does not support its "
+            "tensor cores. Set TRITON_INTERPRET=0 to compile: 3 to 70 seconds per kernel, the first time."
         )
 
 
@@ -262,15 +262,15 @@ def _advice_on_kernels(packages: dict[str, str | None], interpreter: str) -> Ite
         yield f"Only lessons 10-14, with Triton kernels, need {lacks}: {command}"
     elif "triton" in missing:
         yield (
-            "Triton is published for Linux only: of lessons 10-14 the parts in NumPy run here, and Colab "
-            "runs the rest."
+            "Triton is published for Linux only. The NumPy parts of lessons 10-14 run here; use Colab for "
+            "the rest."
         )
     problem = cannot_interpret(packages["triton"], packages["numpy"])
     if problem:
-        # Not a newer triton: torch asks for exactly the one it was built for.
+        # Not a newer triton, because torch requires exactly the version it was built with.
         cure = f'{_this_python()} -m pip install "numpy>=2.0,<2.4"'
         yield f"{problem}. For lessons 10-14, with Triton kernels: {cure}"
     elif interpreter.startswith("failed"):
         yield "Lessons 10-14, with Triton kernels, will not run until the interpreter passes its test."
     elif not missing:
-        yield "Lessons 10-14, with Triton kernels, have what they need."
+        yield "Lessons 10-14, with Triton kernels, can run."

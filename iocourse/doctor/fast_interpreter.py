@@ -1,15 +1,14 @@
-"""Patch of Triton's interpreter that leaves out work done anew for every call: the same values, in a fifth of
+"""Patch of Triton's interpreter: cache work that it repeats in every call, for the same values in a fifth of
 the time.
 
 Before every call of a kernel, and of every function that a kernel calls, the interpreter searches all names
-of `triton.language` for those it replaces; for every operation it builds a table of NumPy's types, and the
-shape of each result number by number; and each sum and product of 32-bit integers is repeated in 64 bits, for
-an assertion that only a debug build has. Here the names found are remembered, and so is what each shape is
-made of, the table is built once, and the repetition is left out. Operands are prepared at a glance where that
-has been done before (at the end of this file). Versions of Triton that lack what is replaced here (3.6 to 3.9
-have it) are left as they are.
+of `triton.language` for those that it replaces. For every operation it builds a table of NumPy types, and the
+shape of each result element by element. It repeats each sum and product of 32-bit integers in 64 bits for an
+assertion that only a debug build has. This patch caches the names and the shapes, builds the table once, and
+omits the repetition. It also caches the common type and shape of operands (end of this file). Triton 3.6 to
+3.9 have the functions that it replaces; versions without them are not changed.
 
-A launch changes `triton.language` and the one builder of the process, so threads take turns to launch.
+A launch changes `triton.language` and the one builder of the process, so only one thread at a time launches.
 """
 
 import threading
@@ -32,13 +31,13 @@ _REPLACED = (
 _launching = threading.RLock()  # held during a launch
 _PARTS = {"handle", "shape", "numel", "type", "dtype"}  # of a tensor
 Pair = tuple[Any, Any]
-LEAST, MOST = 2.0**-126, float.fromhex("0x1.fffffep127")  # of floats that are float32 beside a tensor
-NUMBERS = {"a whole number", "a number"}
-WIDE = ("int32", "int64", "fp16", "bf16", "fp32", "fp64")  # types that take every number of 32 bits
+LEAST, MOST = 2.0**-126, float.fromhex("0x1.fffffep127")  # of floats that become float32 next to a tensor
+NUMBERS = {"an integer", "a number"}
+WIDE = ("int32", "int64", "fp16", "bf16", "fp32", "fp64")  # types that can hold every 32-bit number
 
 
 def patch_interpreter() -> None:
-    """Change the interpreter of this process, once."""
+    """Apply the patch to the interpreter of this process; further calls do nothing."""
     there = all(hasattr(interpreter, name) for name in _REPLACED)
     if not there or hasattr(interpreter._patch_lang, "instead_of"):
         return
@@ -55,13 +54,13 @@ def patch_interpreter() -> None:
 
 
 def cache_shapes(language: Any) -> None:
-    """Change what this copy of `triton.language` makes, once: each shape is checked and named but once."""
+    """Patch this copy of `triton.language` so that each shape of a tensor is checked and named only once."""
     language.tensor.__init__ = _with_known_shape(language.tensor.__init__)
     language.block_type.__init__ = _block_of_known_shape(language.block_type.__init__, language.constexpr)
 
 
 def _remembered(patch: Callable[..., Any]) -> Callable[..., Any]:
-    """`_patch_lang`, which replaces what it replaced the last time it began from the same state."""
+    """Return a `_patch_lang` that caches its replacements for each state of the language it starts from."""
     known: dict[tuple[bool, ...], list[tuple[Any, Any, str, Any]]] = {}
     langs: WeakKeyDictionary[Callable[..., Any], tuple[bool, ...]] = WeakKeyDictionary()
 
@@ -86,7 +85,7 @@ def _remembered(patch: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _direct(replacement: Any) -> Any:
-    """What replaces a function of the language, without two functions between that only look who calls."""
+    """Return the replacement of a language function without the two wrappers that only check the caller."""
     defaults = getattr(replacement, "__kwdefaults__", None) or {}
     if set(defaults) != {"member"}:
         return replacement
@@ -102,7 +101,7 @@ def _direct(replacement: Any) -> Any:
 
 
 def _with_room(launch: Callable[..., None]) -> Callable[..., None]:
-    """One launch at a time, whose programs are deep loops of calls, with room for their frames."""
+    """Return a launch function that runs one launch at a time, with preallocated stack frames."""
 
     def launch_with_room(*args: Any, **kwargs: Any) -> None:
         with _launching:
@@ -112,7 +111,7 @@ def _with_room(launch: Callable[..., None]) -> Callable[..., None]:
 
 
 def _as_it_stands(to_ir: Callable[..., Any]) -> Callable[..., Any]:
-    """`block_type.to_ir`, of which the interpreter gets an equal type."""
+    """Return a `block_type.to_ir` that gives the interpreter the type itself instead of an equal copy."""
 
     def as_it_stands(self: Any, builder: Any) -> Any:
         return self if isinstance(builder, interpreter.InterpreterBuilder) else to_ir(self, builder)
@@ -121,13 +120,13 @@ def _as_it_stands(to_ir: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _langs_seen(fn: Callable[..., Any]) -> tuple[bool, ...]:
-    """Whether a kernel sees `triton.language`, and whether its core."""
+    """Return two Booleans: `triton.language` is a global of the kernel, and so is its core."""
     seen = fn.__globals__.values()
     return tuple(any(value is lang for value in seen) for lang in (tl, tl.core))
 
 
 def _with_known_shape(make: Callable[..., None]) -> Callable[..., None]:
-    """`tensor.__init__`, which takes its shape from the first tensor that had it."""
+    """Return a `tensor.__init__` that reuses the shape objects of the first tensor of that shape."""
     known: dict[tuple[int, ...], tuple[Any, Any]] = {}
 
     def init(self: Any, handle: Any, type: Any) -> None:
@@ -144,7 +143,7 @@ def _with_known_shape(make: Callable[..., None]) -> Callable[..., None]:
 
 
 def _block_of_known_shape(make: Callable[..., None], constexpr: Any) -> Callable[..., None]:
-    """`block_type.__init__`, which checks and names a shape once for each type of elements."""
+    """Return a `block_type.__init__` that checks and names a shape once per element type."""
     known: dict[tuple[Any, ...], dict[str, Any]] = {}
 
     def init(self: Any, element_ty: Any, shape: Any) -> None:
@@ -159,7 +158,7 @@ def _block_of_known_shape(make: Callable[..., None], constexpr: Any) -> Callable
 
 
 def _looked_up(dtype_of: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """`_get_np_dtype`, asked once for each type of a scalar or of a block's scalars."""
+    """Return a `_get_np_dtype` that caches its result per scalar type."""
     known: dict[str, Any] = {}
 
     def get_np_dtype(tt_dtype: Any) -> Any:
@@ -173,14 +172,14 @@ def _looked_up(dtype_of: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 # ---- operands
-# Before every operation the interpreter asks which type two operands have in common, converts both to it,
-# and compares their shapes number by number, each in a wrapper. The answers depend on the two types and on
-# the two shapes alone, so they are remembered; quotients, pointers, numbers of more than 32 bits and whatever
-# is to be refused go Triton's own way.
+# Before every operation the interpreter determines the common type of two operands, converts both to it, and
+# compares their shapes size by size, each in a wrapper. The results depend only on the two types and the two
+# shapes, so they are cached. Quotients, pointers, numbers of more than 32 bits and invalid operands use
+# Triton's own code.
 
 
 def _with_known_type(check: Callable[..., Pair]) -> Callable[..., Pair]:
-    """`binary_op_type_checking_impl`, which finds the type of each two kinds of operands once."""
+    """Return a `binary_op_type_checking_impl` that caches the common type of two kinds of operands."""
     known: dict[tuple[str, str], Any] = {}
 
     def checked(self: Any, lhs: Any, rhs: Any, *how: Any, **named: Any) -> Pair:
@@ -201,25 +200,25 @@ def _with_known_type(check: Callable[..., Pair]) -> Callable[..., Pair]:
 
 
 def _kind(operand: Any) -> str:
-    """What decides over an operand's type; "" where more does than its type."""
+    """Return the kind of an operand, which determines its type in an operation; "" if it cannot be cached."""
     if type(operand) is tl.tensor:
         scalar = operand.type.scalar
         return scalar.name if type(scalar) is tl.dtype else ""
     if type(operand) is int and -(2**31) <= operand < 2**31:
-        return "a whole number"
+        return "an integer"
     there = type(operand) is float and (LEAST <= abs(operand) <= MOST or operand in (0.0, inf, -inf))
     return "a number" if there else ""
 
 
 def _as(self: Any, operand: Any, kind: Any) -> Any:
-    """A tensor or a number as a tensor of this type."""
+    """Return a tensor or number as a tensor of this type."""
     if type(operand) is not tl.tensor:
         return self.scalar_constant(operand, dtype=kind)
     return operand if operand.type.scalar.name == kind.name else self.cast(operand, kind)
 
 
 def _broadcast_to_known_shape(broadcast: Callable[..., Pair]) -> Callable[..., Pair]:
-    """`broadcast_impl_value`, which finds the shape of each two shapes with as many axes once."""
+    """Return a `broadcast_impl_value` that caches the common shape of two shapes with equally many axes."""
     known: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = {}
 
     def broadcast_pair(self: Any, lhs: Any, rhs: Any) -> Pair:
@@ -242,7 +241,7 @@ def _broadcast_to_known_shape(broadcast: Callable[..., Pair]) -> Callable[..., P
 
 
 def _stretched(self: Any, operand: Any, shape: list[int]) -> Any:
-    """A tensor of this shape, which has 1 wherever it has another size."""
+    """Return the operand broadcast to this shape; every size of it that differs must be 1."""
     if operand.type.shape.values == shape:
         return operand
     kind = tl.block_type(operand.type.scalar, shape)

@@ -1,7 +1,7 @@
-"""The doctor's self-test: one real Triton kernel with an answer known beforehand.
+"""Self-test of Triton for `iocourse doctor`: run one kernel with a known result and print the result.
 
-`iocourse.doctor` runs this file in a process of its own with TRITON_INTERPRET=1, because Triton reads that
-variable once, when a kernel is defined. It prints the kernel's answer and nothing else.
+`iocourse.doctor` runs this file in a separate process with TRITON_INTERPRET=1, because Triton reads that
+variable once, when a kernel is defined.
 """
 
 import torch
@@ -21,7 +21,7 @@ def sum_of_squares(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 
 def answer(n: int) -> float:
-    """0² + 1² + … + (n - 1)², as the kernel sees it."""
+    """Return 0² + 1² + … + (n - 1)², computed by the kernel."""
     out = torch.empty(1)
     sum_of_squares[(1,)](torch.arange(n, dtype=torch.float32), out, n, BLOCK=16)
     return float(out[0])

@@ -1,4 +1,4 @@
-"""Whether kernels can run here at all, and what to do where they cannot."""
+"""Check that torch and triton can be imported, and explain how to install what is missing."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 
 
 class TritonMissing(ImportError):
-    """torch or triton is missing; the message says which, and what runs without them."""
+    """torch or triton is missing; the message names it and the schedules that run without it."""
 
 
 def missing() -> tuple[str, ...]:
-    """Those of torch and triton that cannot be imported here."""
+    """Return the names of torch and triton that cannot be imported."""
     return tuple(name for name in ("torch", "triton") if not _importable(name))
 
 
@@ -22,23 +22,23 @@ def _importable(name: str) -> bool:
 
 
 def require_triton() -> None:
-    """Raise `TritonMissing` where torch or triton is missing."""
+    """Raise `TritonMissing` if torch or triton is missing."""
     if missing():
         raise TritonMissing(explanation())
 
 
 def explanation() -> str:
-    """Which package is missing, how to get it, and what runs instead; "" where nothing is missing."""
+    """Return text with the missing packages, how to install them and what runs without them; "" if none."""
     if not missing():
         return ""
     return (
-        f"{what_to_install()}. The schedules of attention's kernels run in NumPy: iocourse.schedules.flash2, "
-        "split_backward and fused_backward, counted by the same Ledger."
+        f"{what_to_install()}. The same schedules run in NumPy: iocourse.schedules.flash2, split_backward "
+        "and fused_backward, counted by the same Ledger."
     )
 
 
 def what_to_install() -> str:
-    """Which package is missing and how to get it, as a line without its full stop; "" where none is."""
+    """Return a line with the missing packages and how to install them, without a full stop; "" if none."""
     names = missing()
     if not names:
         return ""

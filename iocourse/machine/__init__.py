@@ -1,7 +1,8 @@
-"""The two-level memory: slow arrays that can only be loaded and stored, fast tiles that count against M.
+"""Emulator of the two-level memory model: load, compute on and store tiles while every word moved is counted.
 
-Fast memory holds M words. Arithmetic happens on tiles only; up to four scalar registers are free, which
-is what the row-by-row updates (`Tile.add_matmul`, `RowStats.update`, `Features`) use.
+Arrays in slow memory can only be loaded and stored. Fast memory holds M words, and arithmetic works on its
+tiles only. In addition there are four free scalar registers, used by the row-by-row updates
+(`Tile.add_matmul`, `RowStats.update`, `Features`).
 """
 
 from ..sizes import positive_int

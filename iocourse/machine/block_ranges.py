@@ -1,4 +1,4 @@
-"""Blocks: ranges of rows and columns that schedules loop over, and how a dry machine skips equal ones."""
+"""Blocks of rows or columns for the loops of a schedule; on a dry machine one block represents equal ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Box = tuple[tuple[int, int], ...]  # a half-open range (start, stop) for each ax
 
 
 class Block(NamedTuple):
-    """A range of rows or columns. On a dry machine it stands for `times` blocks of the same size."""
+    """A half-open range of rows or columns. On a dry machine it represents `times` blocks of equal size."""
 
     start: int
     stop: int
@@ -27,13 +27,16 @@ class Block(NamedTuple):
 
 
 def every_block(begin: int, end: int, b: int) -> Iterator[Block]:
-    """Blocks of b that cover begin:end; the last may be ragged, and a larger b gives one block."""
+    """Yield blocks of size b that cover begin:end; the last may be smaller."""
     for start in range(begin, end, b):
         yield Block(start, min(end, start + b), start == begin, start + b >= end)
 
 
 def representatives(begin: int, end: int, b: int) -> Iterator[Block]:
-    """First, one for all in the middle, last: enough for a schedule that treats its ends differently."""
+    """Yield the first block, one block with `times` set for all in the middle, and the last block.
+
+    The first and last are separate because a schedule may treat them differently.
+    """
     count = -((begin - end) // b)
     yield Block(begin, min(end, begin + b), True, count == 1)
     if count > 2:
@@ -43,19 +46,19 @@ def representatives(begin: int, end: int, b: int) -> Iterator[Block]:
 
 
 class Loops:
-    """The loops a machine is in. Where they are collapsed, one block stands for many: `times` of them."""
+    """Nested block loops of one machine and their product of repetitions, `times` (1 unless collapsed)."""
 
     def __init__(self, *, collapsed: bool) -> None:
         self.collapsed = collapsed
         self.leave()
 
     def leave(self) -> None:
-        """Out of every loop."""
+        """Leave all loops: no current block, `times` = 1."""
         self._blocks: tuple[Block, ...] = ()
         self.times = 1
 
     def over(self, begin: int, end: int, b: int, *, alike: bool) -> Iterator[Block]:
-        """Blocks of b that cover begin:end: all, or representatives of `alike` ones where collapsed."""
+        """Yield blocks of size b that cover begin:end; if collapsed, one block represents `alike` ones."""
         if not self.collapsed:
             return every_block(begin, end, b)
         return self._collapse((representatives if alike else every_block)(begin, end, b))
@@ -69,16 +72,18 @@ class Loops:
                 yield block
                 if self._blocks is not here:
                     raise MachineError(
-                        "loops over a dry machine's blocks must stand inside one another; use unroll=True"
+                        "loops over the blocks of a dry machine must be nested, not interleaved. "
+                        "Nest them, or use unroll=True"
                     )
         finally:
             self._blocks, self.times = outer, times
 
     def reach(self, box: Box, asked: tuple[Any, Any], shape: Shape, *, certain: bool) -> Box:
-        """The words a move covers, with those of the blocks that its block stands for.
+        """Return the box that a move covers, extended to all blocks that its block represents.
 
-        A range worked out by hand in such a loop may go anywhere. For a store (not `certain`) it counts as
-        the whole axis, for a load it is taken as it stands: a dry run may not refuse what a real one accepts.
+        A range computed by hand inside a collapsed loop may differ in each iteration. A store (not `certain`)
+        of such a range counts as the complete axis, and a load as the range itself, so that a dry run never
+        rejects what a real run accepts.
         """
         if not self.collapsed:
             return box
@@ -89,8 +94,8 @@ class Loops:
         if isinstance(part, Block):
             if part.times > 1 and part not in self._blocks:
                 raise MachineError(
-                    "a dry machine's block stands for many and is good only inside its own loop: write "
-                    "for i in machine.blocks(...), without list or zip, or use unroll=True"
+                    "a block of a dry machine represents many blocks and is valid only inside its own loop. "
+                    "Write for i in machine.blocks(...), without list or zip, or use unroll=True"
                 )
             if not certain and self._in_one_of_many(part):
                 return 0, extent
@@ -98,6 +103,6 @@ class Loops:
         return side if certain or self.times == 1 else (0, extent)
 
     def _in_one_of_many(self, part: Block) -> bool:
-        """Whether a block was cut from another that stands for many: its twins in those are covered too."""
+        """Return True if `part` is inside a block that represents many, so the move covers all of them."""
         around = (block for block in self._blocks if block.times > 1 and block != part)
         return any(block.start <= part.start and part.stop <= block.stop for block in around)

@@ -1,4 +1,4 @@
-"""What can go wrong on the two-level machine, each with a name of its own."""
+"""Exceptions of the two-level machine, one class per kind of error."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any
 
 
 class MachineError(RuntimeError):
-    """Something the two-level machine does not allow."""
+    """An operation that the two-level machine does not allow."""
 
 
 class FastMemoryFull(MachineError):
-    """A tile does not fit: `short` words are missing. Fast memory has been emptied, the machine is usable.
+    """A tile does not fit: `short` words are missing. Fast memory has been emptied; the machine stays usable.
 
-    `asked` says which tile. `advice`, where a schedule has set it, is worked out when the error is shown.
+    `asked` names the tile, its words and the free words. `advice` is None or a function set by a schedule
+    that returns tile sizes which fit; it is called when the error is printed.
     """
 
     advice: Callable[[], str] | None = None
@@ -24,7 +25,9 @@ class FastMemoryFull(MachineError):
         self.short, self.asked = short, asked
 
     def __reduce__(self) -> tuple[Any, ...]:
-        advice = partial(str, self.advice()) if self.advice else None  # worked out: it may know a whole run
+        advice = (
+            partial(str, self.advice()) if self.advice else None
+        )  # called now: a closure cannot be pickled
         return type(self), (self.args[0], self.short, self.asked), {"advice": advice}
 
     def __str__(self) -> str:
@@ -32,17 +35,17 @@ class FastMemoryFull(MachineError):
 
 
 class UseAfterFree(MachineError):
-    """A tile was used, or freed again, after its room was given back: the one made as number `serial`."""
+    """A freed tile was used or freed again. `serial` is its number in order of creation."""
 
     serial: int | None = None
 
 
 class UninitialisedRead(MachineError):
-    """Slow memory was read where nothing has been written yet."""
+    """Words of slow memory were read before they were written."""
 
 
 class MoveLimitExceeded(MachineError):
-    """A run went past its limit of loads and stores: a schedule whose loop never ends, as a rule."""
+    """A run exceeded its limit of loads and stores, usually because of an infinite loop."""
 
 
 class ShapeMismatch(MachineError, ValueError):
@@ -50,12 +53,12 @@ class ShapeMismatch(MachineError, ValueError):
 
 
 class UntrackedArray(MachineError, TypeError):
-    """Words were taken out of fast memory, or brought into it, past the machine's counting."""
+    """Words would enter or leave fast memory without being counted."""
 
 
 class SlowMemoryArithmetic(MachineError, TypeError):
-    """Arithmetic was tried on an array in slow memory."""
+    """Arithmetic or indexing was attempted on an array in slow memory."""
 
 
 class SlowAttribute(SlowMemoryArithmetic, AttributeError):
-    """A method of NumPy's arrays (sum, copy, T …) was asked of an array in slow memory."""
+    """An attribute of NumPy arrays (sum, copy, T …) was used on an array in slow memory."""

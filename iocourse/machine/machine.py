@@ -1,4 +1,4 @@
-"""The machine itself: a fast memory of M words that is enforced, above a slow memory without limit."""
+"""The machine: load, store and allocate tiles, count every word, and raise FastMemoryFull beyond M words."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from .slow_memory import (
 from .tiles import Arithmetic, LazyText, Name, Number, TemporaryName, Tile, in_words, make_tile
 
 FREE_REGISTERS = 4
-TRACE_KEPT = 100_000  # moves: some 70 MB, more than any picture shows
+TRACE_KEPT = 100_000  # moves: about 70 MB, more than any figure shows
 WORD = np.dtype(np.float64)
 
 
@@ -46,36 +46,43 @@ Range = Block | tuple[int, int]  # half-open
 
 
 class SeesPairs(Protocol):
-    """What a machine asks a mask (see `iocourse.masks`)."""
+    """Interface of a mask, as far as the machine uses it (see `iocourse.masks`)."""
 
-    alike: bool  # nothing is hidden
+    alike: bool  # no pair is masked
 
     def sees(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-        """Whether query i sees key j, for arrays of positions."""
+        """Return True for each pair in which query i attends to key j; i and j are arrays of positions."""
 
 
 class TraceFull(Exception):
-    """The trace reached `max_moves`; the run was cut short on purpose."""
+    """The trace reached `max_moves`, which ends the run early on purpose."""
 
 
 @dataclass
 class _Cells:
-    """What stands behind a slow array: its values, and which of them have been written."""
+    """Contents of a slow array: its values and a record of the words written."""
 
     data: np.ndarray | None  # None on a dry machine
-    written: WriteTracker | None  # None where every word holds a value
+    written: WriteTracker | None  # None if every word holds a value
 
 
 class Machine:
-    """A fast memory of M words above a slow memory without limit. `ledger` counts every word that moves.
+    """Two-level memory: a fast memory of M words and an unlimited slow memory, with a count of words moved.
 
-    `dry=True` runs the same schedule on shapes alone: tiles have no values, and `blocks` yields one
-    block for many equal ones and multiplies the ledger, so counting does not get slower with N.
-    `unroll=True` (dry only) yields every block, for a full trace without values. `trace=True` keeps the
-    list of moves, False none; left out, a machine with every block keeps it until it is longer than
-    `TRACE_KEPT`, and then drops it. `max_moves` ends a run early by raising `TraceFull`. `watch` is told each
-    move's words.
-    Raises ValueError where M is not at least 1. What a machine shows can be read, not assigned.
+    `ledger` is the count. The attributes M, dry, unroll, trace and max_moves are read-only.
+
+    Args:
+        M: words of fast memory.
+        dry: run on shapes only. Tiles have no values, and `blocks` yields one block for many equal ones and
+            multiplies the counts, so counting does not get slower with N.
+        unroll: with `dry`, yield every block, for a full trace without values.
+        trace: True keeps the list of moves, False does not. By default a machine that yields every block
+            keeps it until it is longer than `TRACE_KEPT`, and then drops it.
+        max_moves: moves after which the run ends early by raising `TraceFull`; None for no limit.
+        watch: a function called with the words of each move.
+
+    Raises:
+        ValueError: M is less than 1.
     """
 
     M: int
@@ -113,14 +120,14 @@ class Machine:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.startswith("_"):
-            raise MachineError(f"machine.{name} can be read, not assigned; make another Machine instead")
+            raise MachineError(f"machine.{name} is read-only; create another Machine instead")
         super().__setattr__(name, value)
 
     def __delattr__(self, name: str) -> NoReturn:
-        raise MachineError(f"machine.{name} cannot be deleted")
+        raise MachineError(f"machine.{name} is read-only and cannot be deleted")
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        raise MachineError("a machine cannot be copied or pickled: its words are reached by load and store")
+        raise MachineError("a machine cannot be copied or pickled; use load and store to reach its words")
 
     def __repr__(self) -> str:
         kind = "dry machine" if self.dry else "machine"
@@ -129,7 +136,7 @@ class Machine:
 
     @property
     def ledger(self) -> Ledger:
-        """What has moved so far: a copy, which later moves do not change."""
+        """A copy of the current traffic count; later moves do not change it."""
         return self._ledger.copy()
 
     @property
@@ -149,28 +156,33 @@ class Machine:
 
     # ------------------------------------------------------------------ slow memory
     def slow(self, name: str, values: Any) -> SlowArray:
-        """Place an input in slow memory (no words move). `values`: floating-point array, finite (a vector of
-        row statistics may hold -inf).
+        """Place an input in slow memory, without moving words, and return it.
 
-        On a dry machine a shape (a tuple) will do. Raises TypeError, ValueError, or UntrackedArray inside a
-        run.
+        Args:
+            name: name of the array in the ledger.
+            values: a finite floating-point array (N,) or (N, d); a vector of row statistics may hold -inf.
+                On a dry machine a shape (a tuple) is enough.
+
+        Raises:
+            TypeError, ValueError: `values` is not such an array.
+            UntrackedArray: called during a run.
         """
         if self._running:
             raise UntrackedArray(
-                f"{name} cannot be placed in slow memory during a run: inputs are there before it starts. "
+                f"machine.slow({name!r}, ...) was called during a run, but inputs must be placed before it. "
                 f"For scratch or results use machine.new({name!r}, shape) and store tiles into it"
             )
         if isinstance(values, tuple):
             if not self.dry:
                 raise TypeError(
-                    f"{name} is a shape, {values}; only a dry machine runs on shapes: pass an array"
+                    f"{name} must be an array, got the shape {values}; only a dry machine accepts shapes"
                 )
             return self._add(name, values, _Cells(None, None))
         array = real_array(name, values, minus_inf=True)
         return self._add(name, array.shape, _Cells(None if self.dry else array, None))
 
     def new(self, name: str, shape: Shape) -> SlowArray:
-        """An array in slow memory with nothing written yet (no words move)."""
+        """Create an array in slow memory, without moving words. It must be written before it is read."""
         shape = check_shape(name, shape)
         written = BoxTracker() if self._loops.collapsed else BitmapTracker(shape)
         return self._add(name, shape, _Cells(None if self.dry else np.zeros(shape), written))
@@ -182,16 +194,18 @@ class Machine:
         return array
 
     def take(self, array: SlowArray) -> np.ndarray:
-        """A copy of a slow array's values after a run. Raises UninitialisedRead, and MachineError in a
-        run.
+        """Return a copy of the values of a slow array, after a run.
+
+        Raises UninitialisedRead if not all of them have been written, and MachineError during a run.
         """
         if self._running:
             raise MachineError(
-                "take(...) during a run would read slow memory uncounted; load the array instead"
+                "machine.take was called during a run, where it would read words without counting them. "
+                "Load the array instead"
             )
         data = self._find(array).data
         if data is None:
-            raise MachineError("a dry machine has shapes and counts, but no values")
+            raise MachineError("a dry machine has shapes and counts, but no values; use dry=False")
         self._require_written(array, box_of(array, None, None))
         return data.copy()
 
@@ -208,10 +222,11 @@ class Machine:
 
     # ------------------------------------------------------------------ moves
     def load(self, array: SlowArray, rows: Any, cols: Any = None, *, into: Tile | None = None) -> Tile:
-        """Copy rows (and columns) of a slow array into a new tile: as many words read as the tile has.
+        """Copy rows (and columns) of a slow array into a new tile, count its words as read, and return it.
 
-        `rows`, `cols`: a Block, a slice, (start, stop), or a number, which is a position. `into` frees that
-        tile first, so that the new one takes its place. Raises FastMemoryFull, UninitialisedRead, IndexError.
+        `rows`, `cols`: a Block, a slice, (start, stop), or one position; None for all. `into`: a tile that is
+        freed first, so that the new one can use its words.
+        Raises FastMemoryFull, UninitialisedRead and IndexError.
         """
         cells, box = self._find(array), box_of(array, rows, cols)
         reach = self._loops.reach(box, (rows, cols), array.shape, certain=True)
@@ -231,9 +246,9 @@ class Machine:
         return tile
 
     def store(self, tile: Tile, array: SlowArray, rows: Any, cols: Any = None) -> None:
-        """Copy a tile or view to rows (and columns) of a slow array: as many words written.
+        """Copy a tile or view to rows (and columns) of a slow array and count its words as written.
 
-        Raises ShapeMismatch, UseAfterFree, UntrackedArray, IndexError.
+        `rows`, `cols`: as for `load`. Raises ShapeMismatch, UseAfterFree, UntrackedArray, IndexError.
         """
         self._arithmetic.tile(tile)
         cells, box = self._find(array), box_of(array, rows, cols)
@@ -267,14 +282,14 @@ class Machine:
     def _refuse_another_move(self) -> NoReturn:
         most = self._most_moves
         raise MoveLimitExceeded(
-            f"{most:,} loads and stores, and the schedule goes on: does a loop never end? One that "
-            f"needs more is run with run(..., max_moves={10 * most:_}), or max_moves=None for no limit"
+            f"the schedule needs more than {most:,} loads and stores. Check for an infinite loop. "
+            f"To allow more, use run(..., max_moves={10 * most:_}), or max_moves=None for no limit"
         )
 
     def _record(self, kind: str, name: str, box: Box | None, words: int, tile: int) -> None:
         if self._droppable and len(self._ledger.moves) >= TRACE_KEPT:
             self._tracing = False
-            self._ledger.moves.clear()  # part of a trace would pass for the whole
+            self._ledger.moves.clear()  # a partial trace could be mistaken for a complete one
             return
         if self._trace_is_full:
             raise TraceFull
@@ -288,29 +303,30 @@ class Machine:
 
     # ------------------------------------------------------------------ fast memory
     def zeros(self, rows: Any, cols: Any = None) -> Tile:
-        """A tile of zeros, (rows,) or (rows, cols). Costs room, moves nothing.
+        """Return a new tile of zeros, (rows,) or (rows, cols). It uses fast memory but moves no words.
 
-        `rows`, `cols`: a Block, (start, stop), or a number, which says how many there are.
+        `rows`, `cols`: a number of rows or columns, or a Block or (start, stop) of that length.
+        Raises FastMemoryFull.
         """
         return self.full(rows, cols, 0.0)
 
     def full(self, rows: Any, cols: Any = None, value: float = 0.0) -> Tile:
-        """A tile filled with `value`, (rows,) or (rows, cols). Costs room, moves nothing."""
+        """Return a new tile filled with `value`, as `zeros` does."""
         if not isinstance(value, Number):
             raise UntrackedArray(
-                f"value must be a number, got {type(value).__name__}: words enter by machine.load"
+                f"value must be a number, got {type(value).__name__}; use machine.load to read an array"
             )
         shape = tuple(_length(name, n) for name, n in (("rows", rows), ("cols", cols)) if n is not None)
         name = f"{'zeros' if value == 0 else f'full of {value:g}'} {shape}"
         return self._filled(name, shape, value)
 
     def row_stats(self, rows: Any) -> RowStats:
-        """Fresh online-softmax statistics for a block of rows: m = -inf and l = 0, 2·rows words."""
+        """Return new online-softmax statistics of a block of rows, m = -inf and l = 0; 2·rows words."""
         shape = (_length("rows", rows),)
         return RowStats(self._filled("row maximum m", shape, -np.inf), self._filled("row sum l", shape, 0.0))
 
     def _filled(self, name: Name, shape: Shape, value: float) -> Tile:
-        tile = self._new_tile(name, shape, WORD, LazyText("making {}", (name,)))
+        tile = self._new_tile(name, shape, WORD, name)
         if not self.dry:
             tile._data = np.full(shape, value, dtype=np.float64)
         return tile
@@ -339,54 +355,57 @@ class Machine:
 
     def _forget(self, serial: int) -> None:
         name, words = self._room.give_back(serial)
-        # Freeing happens while a run is cut short, and must not cut it again.
+        # Tiles are also freed after TraceFull was raised, which must not be raised again.
         if self._tracing and not self._trace_is_full:
             self._record("free", str(name), None, words, serial)
 
     def empty(self) -> None:
-        """Free every tile. What is in slow memory, and the ledger, stay."""
+        """Free every tile. Slow memory and the ledger are unchanged."""
         for serial in list(self._resident):
             self._forget(serial)
 
     def show(self, tile: Tile | RowStats) -> None:
-        """Print a tile, or both rows of row statistics: name, shape and rounded values.
+        """Print the name, shape and rounded values of a tile, or of both tiles of row statistics.
 
-        For looking while a schedule is written: returns nothing, takes no room and moves no word. Prints
-        nothing while a check runs. Raises SlowMemoryArithmetic, UseAfterFree and UntrackedArray.
+        For debugging a schedule: returns None, uses no fast memory and moves no words. Prints nothing during
+        a check. Raises SlowMemoryArithmetic, UseAfterFree and UntrackedArray.
         """
         parts = (tile.m, tile.l) if isinstance(tile, RowStats) else (tile,)
         tiles = [self._arithmetic.tile(part) for part in parts]
-        if not are_solutions_blocked():  # what is printed, or formatted, can be caught and read
+        if not are_solutions_blocked():  # an answer could capture the printed text and read the values
             print(*map(in_words, tiles), sep="\n")
 
     # ------------------------------------------------------------------ loops and phases
     def blocks(self, n: int | tuple[int, int], b: int, *, alike: bool = True) -> Iterator[Block]:
-        """Blocks of b that cover range(n), or n = (start, stop); the last may be ragged.
+        """Yield blocks of size b that cover range(n), or n = (start, stop); the last may be smaller.
 
-        On a dry machine one block stands for all the equal ones between the first and the last. Where what
-        happens inside depends on the block (a causal mask, say), `alike=False` yields every block there too.
+        On a dry machine one block represents all equal ones between the first and the last. `alike=False`
+        yields every block there too; use it if the work depends on the block, as under a causal mask.
         """
         begin, end = (index(n[0]), index(n[1])) if isinstance(n, tuple) else (0, positive_int("n", n))
         if not 0 <= begin < end:
-            raise ValueError(f"n = {n} is no range of rows or columns; expected 0 <= start < stop")
+            raise ValueError(f"n must be a number or a range with 0 <= start < stop, got {n}")
         return self._loops.over(begin, end, positive_int("b", b), alike=alike)
 
     def hide(self, s: Tile, rows: Range, cols: Range, mask: SeesPairs) -> None:
-        """Scores of pairs that `mask` hides become -inf. A mask is a rule on positions: it takes no words.
+        """Set the scores of masked pairs to -inf in place. A mask is a rule on positions and uses no words.
 
-        `rows`, `cols`: a Block or (start, stop), the positions of s. Raises TypeError and ShapeMismatch.
+        `s`: scores, one row per query and one column per key. `rows`, `cols`: their positions, each a Block
+        or (start, stop). Raises TypeError and ShapeMismatch.
         """
         self._arithmetic.tile(s)
         i, j = _positions("rows", rows), _positions("cols", cols)
         if s.shape != (len(i), len(j)):
-            raise ShapeMismatch(f"{s.name} has shape {s.shape}, but the pairs are {len(i)} x {len(j)}")
+            raise ShapeMismatch(
+                f"{s.name} has shape {s.shape}, but rows and cols have {len(i)} x {len(j)} pairs"
+            )
         if s._data is not None and not mask.alike:
             sees = mask.sees(np.array(i)[:, None], np.array(j)[None, :])
             s._data[~sees] = -np.inf
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Moves inside this block are also totalled under `name`."""
+        """Context manager: also total the moves inside its block under `name` in `ledger.phases`."""
         outer, self._phase = self._phase, name
         try:
             yield
@@ -395,12 +414,12 @@ class Machine:
 
     @contextmanager
     def running(self, max_moves: int | None = None) -> Iterator[None]:
-        """While a schedule runs, slow memory is reached by load and store only; then tiles are freed.
+        """Context manager of one run: forbid `slow` and `take` inside, and free all tiles at the end.
 
-        More than `max_moves` loads and stores raise MoveLimitExceeded.
+        More than `max_moves` loads and stores raise MoveLimitExceeded (None: no limit).
         """
         if self._running:
-            raise MachineError("a schedule is running on this machine already")
+            raise MachineError("a schedule is already running on this machine; create another Machine")
         self._running, self._most_moves = True, max_moves or 0
         self._moves_left = count() if max_moves is None else iter(range(max_moves))
         try:
@@ -414,7 +433,8 @@ class Machine:
 def _require_written(array: SlowArray, cells: _Cells, box: Box) -> None:
     if cells.written is not None and not cells.written.holds(box):
         raise UninitialisedRead(
-            f"{SlowBlock(array, box)} was read, but not all of it has been written; store there first"
+            f"Read of uninitialised memory: not every word of {SlowBlock(array, box)} has been written. "
+            "Store to it before you load it"
         )
 
 
@@ -429,18 +449,18 @@ def _positions(name: str, part: Range) -> range:
 
 
 def _length(name: str, n: Any) -> int:
-    if type(n) is int and n < 1:  # a position, as `load` takes it?
-        rows = "rows; for one row write zeros(1, d)"
-        many = rows if name == "rows" else "columns; for one column write zeros(n, 1)"
-        raise ValueError(f"{name} must be at least 1, got {n}: a number here is how many {many}")
-    if isinstance(n, tuple) and len(n) == 2:  # (start, stop), as `load` takes it
+    if type(n) is int and n < 1:  # perhaps a position, as `load` accepts it
+        rows = "rows; for one row use zeros(1, d)"
+        many = rows if name == "rows" else "columns; for one column use zeros(n, 1)"
+        raise ValueError(f"{name} must be at least 1, got {n}: it is a number of {many}")
+    if isinstance(n, tuple) and len(n) == 2:  # (start, stop), as for `load`
         n = n[1] - n[0]
     return positive_int(name, n.size if isinstance(n, Block) else n)
 
 
 # ------------------------------------------------------------------ which tiles are in fast memory
 class Allocator:
-    """M words, of which tiles take theirs under serial numbers. `used` words are taken now."""
+    """Fast-memory allocator: M words, of which `used` belong to the tiles in `resident`, by serial number."""
 
     def __init__(self, M: int) -> None:
         self.M = M
@@ -450,35 +470,41 @@ class Allocator:
 
     @property
     def free(self) -> int:
-        """Words not in use."""
+        """Number of words not in use."""
         return self.M - self.used
 
     def take(self, name: Name, words: int) -> int:
-        """Room for a tile of so many words, which there must be; returns the tile's serial number."""
+        """Allocate `words`, which must be free, to a tile called `name` and return its serial number."""
         serial = next(self._serials)
         self.resident[serial] = (name, words)
         self.used += words
         return serial
 
     def give_back(self, serial: int) -> tuple[Name, int]:
-        """The room of this tile is free again; returns its name and words."""
+        """Free the words of tile `serial` and return its name and number of words."""
         left = self.resident.pop(serial)
         self.used -= left[1]
         return left
 
     def refuse(self, doing: Name, words: int, empty: Callable[[], None]) -> NoReturn:
-        """Raise FastMemoryFull: what is short, who is there, and a remedy. Fast memory is emptied first."""
+        """Empty fast memory and raise FastMemoryFull: the words needed and free, the tiles in use, a remedy.
+
+        `doing` names the operation that needs `words`.
+        """
         free, resident = self.free, list(self.resident.values())
         short = words - free
-        listing = ", ".join(f"{name} {size:,}" for name, size in resident) or "nothing"
+        listing = (
+            ", ".join(f"{name} ({size:,} word{'s' if size > 1 else ''})" for name, size in resident)
+            or "nothing"
+        )
         temporaries = any(isinstance(name, TemporaryName) for name, _ in resident)
         in_place = temporaries or str(doing).startswith("np.")
-        remedy = "Free or update in place the temporaries" if in_place else "Smaller tiles"
+        remedy = "Free the temporaries or update them in place" if in_place else "Use smaller tiles"
         empty()
-        asked = f"{doing} needs {words:,} words, {free:,} are free of M = {self.M:,}"
+        asked = f"{doing} needs {words:,} words, but only {free:,} of M = {self.M:,} are free"
         raise FastMemoryFull(
-            f"{asked}. Resident: {listing}. "
-            f"{remedy}, or at least {short:,} more word{'s' if short > 1 else ''} of M.",
+            f"Out of fast memory: {asked}. In use: {listing}. "
+            f"{remedy}, or increase M by at least {short:,} word{'s' if short > 1 else ''}.",
             short,
             asked,
         )

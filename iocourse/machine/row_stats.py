@@ -1,4 +1,4 @@
-"""The statistics of online softmax, updated row by row in at most four free registers."""
+"""Row statistics of online softmax (running maximum and sum), updated with the four free registers only."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from .tiles import Tile
 
 
 class RowStats:
-    """The running maximum m and running sum l of online softmax, one pair a row: 2·rows words.
+    """Running maximum m and running sum l of online softmax, two words per row.
 
-    After any number of updates, l_i = Σ exp(s_ij - m_i) over all the scores seen. The update works
-    row by row in at most four registers, so it takes no room in fast memory.
+    After any number of updates, l_i = Σ exp(s_ij - m_i) over all scores processed so far. An update works
+    row by row in at most four registers, so it uses no words of fast memory.
     """
 
     def __init__(self, m: Tile, l: Tile) -> None:
         for name, part in (("m", m), ("l", l)):
             if not isinstance(part, Tile):
-                raise UntrackedArray(f"{name} must be a tile, not a {type(part).__name__}")
+                raise UntrackedArray(f"{name} must be a tile, got {type(part).__name__}")
         if m.ndim != 1 or m.shape != l.shape:
-            raise ShapeMismatch(f"m has shape {m.shape} and l {l.shape}; both need one word for each row")
+            raise ShapeMismatch(f"m and l must both have shape (rows,), got {m.shape} and {l.shape}")
         self.m, self.l = m, l
 
     def __enter__(self) -> RowStats:
@@ -35,16 +35,16 @@ class RowStats:
         self.l.__exit__(kind, error, trace)
 
     def free(self) -> None:
-        """Give the room of both rows back."""
+        """Free both tiles, m and l."""
         self.m.free()
         self.l.free()
 
     def update(self, s: Tile, o: Tile | None = None) -> None:
-        """Take in scores s of shape (rows, cols): s becomes exp(s - new m), o is rescaled to the new m."""
+        """Update m and l with scores s (rows, cols), set s to exp(s - new m) and rescale o to the new m."""
         parts = [s] if o is None else [s, o]
         self._require_rows(*parts)
         if s is o:
-            raise ShapeMismatch(f"{s.name} was given both as the scores and as the output")
+            raise ShapeMismatch(f"s and o must be different tiles, got {s.name} for both")
         if s._data is None:
             return
         factor = self._take_in(s._data)
@@ -52,10 +52,10 @@ class RowStats:
             _scale_rows(o, factor)
 
     def _take_in(self, s: np.ndarray) -> np.ndarray:
-        """The update of s, m and l; returns exp(old m - new m)."""
+        """Update s, m and l in place and return exp(old m - new m), the factor of the output."""
         m, l = _values(self.m), _values(self.l)
         m_new = np.maximum(m, s.max(axis=1))
-        shift = np.where(np.isneginf(m_new), 0.0, m_new)  # a row that has seen only -inf stays at l = 0
+        shift = np.where(np.isneginf(m_new), 0.0, m_new)  # a row with only -inf scores keeps l = 0
         factor: np.ndarray = np.exp(m - shift)
         s -= shift[:, None]
         np.exp(s, out=s)
@@ -65,20 +65,20 @@ class RowStats:
         return factor
 
     def normalise(self, o: Tile) -> None:
-        """o /= l, row by row; a row that saw no score (l = 0) becomes zeros."""
+        """Divide o by l row by row, in place; a row with l = 0 (every score masked) becomes zeros."""
         self._require_rows(o)
         if o._data is not None:
             l = _values(self.l)
             _scale_rows(o, np.divide(1.0, l, out=np.zeros_like(l), where=l > 0))
 
     def unnormalise(self, o: Tile) -> None:
-        """o *= l, row by row: undo `normalise` before the next update."""
+        """Multiply o by l row by row, in place: undo `normalise` before the next update."""
         self._require_rows(o)
         if o._data is not None:
             _scale_rows(o, _values(self.l))
 
     def lse(self) -> Tile:
-        """m becomes m + log l, the log-sum-exp L of each row, in place; call it last."""
+        """Replace m by m + log l, the log-sum-exp L of each row, and return that tile; call it last."""
         self._require_rows()
         if self.m._data is not None:
             with np.errstate(divide="ignore"):
@@ -86,20 +86,20 @@ class RowStats:
         return self.m
 
     def _require_rows(self, *tiles: Tile) -> None:
-        """Everything is in fast memory, and each tile is a matrix with one row for each pair (m, l)."""
+        """Raise an error unless m, l and `tiles` are in fast memory and each tile has as many rows as m."""
         for part in (self.m, self.l, *tiles):
             self.m._machine._arithmetic.tile(part)
         for tile in tiles:
             if tile.ndim != 2 or tile.shape[0] != self.m.shape[0]:
                 rows = self.m.shape[0]
                 raise ShapeMismatch(
-                    f"{tile.name} has shape {tile.shape}, but the row statistics have {rows} rows and "
-                    f"work on tiles ({rows}, columns)"
+                    f"{tile.name} has shape {tile.shape}, but the row statistics have {rows} rows; "
+                    f"expected shape ({rows}, columns)"
                 )
 
 
 def _values(tile: Tile) -> np.ndarray:
-    assert tile._data is not None, "asked for on a machine with values only"
+    assert tile._data is not None, "a tile of a dry machine has no values"
     return tile._data
 
 
@@ -109,12 +109,13 @@ def _scale_rows(o: Tile, factor: np.ndarray) -> None:
 
 
 def probabilities(s: Tile, L: Tile) -> Tile:
-    """s becomes exp(s - L), L the log-sum-exp of each row: softmax again, in place, from one word a row.
+    """Recompute the softmax weights from the log-sum-exp: replace scores s by exp(s - L) and return s.
 
-    A row with L = -inf has seen no score; its probabilities are zeros. Raises ShapeMismatch.
+    s has shape (rows, cols) and L (rows,). A row with L = -inf (every score masked) becomes zeros.
+    Raises ShapeMismatch.
     """
     if not isinstance(L, Tile):
-        raise UntrackedArray(f"L must be a tile, not a {type(L).__name__}")
+        raise UntrackedArray(f"L must be a tile, got {type(L).__name__}")
     RowStats(L, L)._require_rows(s)
     if s._data is not None:
         shift = _values(L)

@@ -1,6 +1,6 @@
-"""Arrays in slow memory: a name and a shape for everyone, values for the machine alone; and what is written.
+"""Arrays in slow memory, of which only the machine has the values, and records of their written words.
 
-Which words of an array have been written is known word by word on a real machine, in boxes on a dry one.
+A real machine tracks written words with one flag per word, a dry machine with a list of boxes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .errors import SlowAttribute, SlowMemoryArithmetic
 
 
 class SlowArray:
-    """An array in slow memory: a name, a shape and a dtype. Its words are reached by `machine.load` only."""
+    """An array in slow memory: name, shape and dtype. Only `machine.load` reads its words."""
 
     __slots__ = ("__weakref__", "_name", "_shape")
 
@@ -27,17 +27,17 @@ class SlowArray:
 
     @property
     def name(self) -> str:
-        """The array's name, as it appears in the ledger."""
+        """Name of the array, as in the ledger."""
         return self._name
 
     @property
     def shape(self) -> Shape:
-        """The array's shape; the number of words is its product."""
+        """Shape of the array; the product of its axes is the number of words."""
         return self._shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of one word: float64 on the emulator."""
+        """Data type of one word: float64 on the emulator."""
         return np.dtype(np.float64)
 
     def __repr__(self) -> str:
@@ -45,14 +45,14 @@ class SlowArray:
 
     def _text(self) -> str:
         return (
-            f"{self.name} is in slow memory, where there is no arithmetic and no indexing. Load a part of it "
+            f"{self.name} is in slow memory, which supports neither arithmetic nor indexing. Load a block "
             f"first: tile = machine.load({self.name}, rows)"
         )
 
     def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise SlowMemoryArithmetic(self._text())
 
-    # NumPy must not treat a slow array as an object scalar: it asks here first and is refused.
+    # Defined so that NumPy raises an error instead of treating a slow array as an object scalar.
     __array_ufunc__ = __array_function__ = __array__ = _refuse
     __getitem__ = __setitem__ = __iter__ = __len__ = __contains__ = _refuse
     __float__ = __int__ = __complex__ = __index__ = __bool__ = _refuse
@@ -64,21 +64,21 @@ class SlowArray:
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):  # probes of Python, NumPy and IPython
             raise AttributeError(f"a slow array has no attribute {name!r}")
-        raise SlowAttribute(f"{self.name}.{name}: {self._text()}")
+        raise SlowAttribute(f"{self.name}.{name} is not available because {self._text()}")
 
 
 def check_shape(name: str, shape: Any) -> Shape:
-    """`shape` as a tuple of one or two sizes, or an error that names the array."""
+    """Return `shape` as a tuple of one or two positive ints, or raise an error that names the array."""
     if not isinstance(shape, tuple) or len(shape) not in (1, 2):
-        raise ValueError(f"{name} has shape {shape}; the machine holds vectors (N,) and matrices (N, d)")
+        raise ValueError(f"{name} must be a vector (N,) or a matrix (N, d), got shape {shape}")
     return tuple(positive_int(f"every axis of {name} (shape {shape})", axis) for axis in shape)
 
 
 def box_of(array: SlowArray, rows: Any, cols: Any) -> Box:
-    """The rows and columns asked for, as half-open ranges. IndexError and TypeError name the array."""
+    """Return `rows` and `cols` as half-open ranges. Raises IndexError or TypeError naming the array."""
     shape = array._shape
     if cols is not None and len(shape) == 1:
-        raise IndexError(f"{array.name} has one axis, but columns {cols} were asked for")
+        raise IndexError(f"{array.name} has one axis, but cols = {cols} was passed; pass rows only")
     side = _side(array, "rows", rows, shape[0])
     return (side,) if len(shape) == 1 else (side, _side(array, "columns", cols, shape[1]))
 
@@ -88,7 +88,9 @@ def _side(array: SlowArray, which: str, part: Any, extent: int) -> tuple[int, in
         return 0, extent
     start, stop = _ends(array, which, part, extent)
     if not 0 <= start < stop <= extent:
-        raise IndexError(f"{which} {start}:{stop} of {array.name} are not within 0:{extent}, or are empty")
+        raise IndexError(
+            f"{which} of {array.name} must be a non-empty range within 0:{extent}, got {start}:{stop}"
+        )
     return start, stop
 
 
@@ -102,11 +104,11 @@ def _ends(array: SlowArray, which: str, part: Any, extent: int) -> tuple[int, in
             return index(part), index(part) + 1
     except TypeError:
         pass
-    raise TypeError(f"{which} of {array.name}: expected a Block, a slice or (start, stop), got {part!r}")
+    raise TypeError(f"{which} of {array.name} must be a Block, a slice or (start, stop), got {part!r}")
 
 
 class SlowBlock(NamedTuple):
-    """A box of a slow array. As text: K[0:64], or C[0:4, 8:16] where not all columns are meant."""
+    """A box of a slow array. Its text is K[0:64], or C[0:4, 8:16] if it does not include every column."""
 
     array: SlowArray
     box: Box
@@ -121,39 +123,39 @@ class SlowBlock(NamedTuple):
 
 # ------------------------------------------------------------------ which words have been written
 class WriteTracker(Protocol):
-    """What a machine asks about an array that starts out unwritten."""
+    """Interface of a record of the words written to one array."""
 
     def add(self, box: Box) -> None:
-        """The words of `box` have been written."""
+        """Record the words of `box` as written."""
 
     def holds(self, box: Box) -> bool:
-        """True where every word of `box` has been written."""
+        """Return True if every word of `box` has been written."""
 
 
 class BitmapTracker:
-    """One flag a word."""
+    """Written words as one flag per word."""
 
     def __init__(self, shape: Shape) -> None:
         self._flags = np.zeros(shape, dtype=bool)
 
     def add(self, box: Box) -> None:
-        """The words of `box` have been written."""
+        """Record the words of `box` as written."""
         self._flags[slices(box)] = True
 
     def holds(self, box: Box) -> bool:
-        """True where every word of `box` has been written."""
+        """Return True if every word of `box` has been written."""
         part = self._flags[slices(box)]
         return bool(np.count_nonzero(part) == part.size)  # all() takes twice as long on a small tile
 
 
 class BoxTracker:
-    """A union of boxes, joined where they touch, so that its length does not grow with the array."""
+    """Written words as a list of boxes. Adjacent boxes are joined, so it does not grow with the array."""
 
     def __init__(self) -> None:
         self._boxes: list[Box] = []
 
     def add(self, box: Box) -> None:
-        """The words of `box` have been written."""
+        """Record the words of `box` as written."""
         for other in self._boxes:
             joined = _join(other, box)
             if joined is not None:
@@ -162,7 +164,7 @@ class BoxTracker:
         self._boxes.append(box)
 
     def holds(self, box: Box) -> bool:
-        """True where every word of `box` has been written."""
+        """Return True if every word of `box` has been written."""
         missing = [box]
         for other in self._boxes:
             missing = [piece for part in missing for piece in _without(part, other)]
@@ -170,12 +172,12 @@ class BoxTracker:
 
 
 def slices(box: Box) -> tuple[slice, ...]:
-    """The words of `box`, as an index."""
+    """Return `box` as a NumPy index: one slice per axis."""
     return tuple([slice(start, stop) for start, stop in box])
 
 
 def _join(a: Box, b: Box) -> Box | None:
-    """The union of two boxes where it is a box and they touch, else None."""
+    """Return the union of two boxes if they touch and it is a box, otherwise None."""
     axes = [axis for axis, (x, y) in enumerate(zip(a, b, strict=True)) if x != y]
     if not axes:
         return a
@@ -187,7 +189,7 @@ def _join(a: Box, b: Box) -> Box | None:
 
 
 def _without(box: Box, hole: Box) -> Iterator[Box]:
-    """`box` less `hole`, as disjoint boxes."""
+    """Yield disjoint boxes that cover `box` without `hole`."""
     if any(h[1] <= b[0] or b[1] <= h[0] for b, h in zip(box, hole, strict=True)):
         yield box
         return

@@ -1,8 +1,7 @@
-"""Tiles: arrays that live in fast memory and are counted there, and the arithmetic on them.
+"""Tiles (arrays in fast memory, whose words count against M) and the arithmetic on them.
 
-A tile answers to ordinary NumPy expressions. Whatever makes a new array takes room in fast memory;
-views and in-place updates take none. The same code runs with values and dry: what NumPy would refuse (shapes,
-types) is refused on both.
+Tiles support ordinary NumPy expressions. Each new array uses words of fast memory; views and in-place
+updates use none. The same code runs with values and dry, and raises the same errors of shape and type.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from .errors import MachineError, ShapeMismatch, UntrackedArray, UseAfterFree
 from .slow_memory import SlowArray
 
 Axis = int | tuple[int, ...] | None
-Name = object  # its text is meant, which is put together only where somebody reads it
+Name = object  # used through str(), which builds the text only when it is printed
 Number = (bool, int, float, np.bool_, np.integer, np.floating)
-DIGITS = 4  # of a tile as text
-MOST_ENTRIES = 100  # above, NumPy leaves out the middle of each axis
+DIGITS = 4  # of a printed tile
+MOST_ENTRIES = 100  # for more entries NumPy omits the middle of each axis
 
 
 class LazyText(NamedTuple):
-    """Text that most runs never read: a pattern, and what stands in it."""
+    """Text that is formatted only when it is printed: a format pattern and its arguments."""
 
     pattern: str
     parts: tuple[object, ...]
@@ -37,13 +36,11 @@ class LazyText(NamedTuple):
 
 
 class TemporaryName(LazyText):
-    """The name of a tile that an expression made."""
+    """Name of a tile that is the result of an expression."""
 
 
 class FastMemory(Protocol):
-    """What tiles and their arithmetic ask of the machine: is a tile there, room for a result, are there
-    values.
-    """
+    """Interface of the machine, as tiles and their arithmetic use it."""
 
     @property
     def dry(self) -> bool: ...
@@ -56,40 +53,42 @@ class FastMemory(Protocol):
 
 
 class Tile(NDArrayOperatorsMixin):
-    """An array in fast memory, shape as NumPy's. Made by a `Machine` or by an expression on tiles.
+    """An array in fast memory. A `Machine` or an expression on tiles creates it.
 
-    Leaving a `with` block or calling `free()` gives its room back; a view (`t.T`, `t[2:4]`) costs
-    nothing and lives as long as its base. On a dry machine a tile has a shape and no values.
+    Leaving its `with` block or calling `free()` frees its words. A view (`t.T`, `t[2:4]`) uses no words and
+    is valid as long as its base. On a dry machine a tile has a shape and no values.
     """
 
-    # No room for attributes of anyone else's, and nothing public that could be assigned.
+    # Slots, so that an answer can neither add attributes to a tile nor assign public ones.
     __slots__ = ("_base", "_data", "_dtype", "_flat", "_machine", "_name", "_serial", "_shape")
     _base: Tile | None
-    _data: np.ndarray | None  # None on a dry machine, and after freeing
+    _data: np.ndarray | None  # None on a dry machine, and after it was freed
     _dtype: np.dtype[Any]
-    _flat: bool  # in C order without gaps, so that reshape makes a view
+    _flat: bool  # in C order without gaps, so that reshape returns a view
     _machine: FastMemory
     _name: Name
     _serial: int
     _shape: Shape
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise UntrackedArray("a Tile is not made by hand: use machine.load, machine.zeros or machine.full")
+        raise UntrackedArray(
+            "Tile(...) cannot be called; create tiles with machine.load, machine.zeros or machine.full"
+        )
 
     # ------------------------------------------------------------------ what it is
     @property
     def name(self) -> str:
-        """What the tile holds, as error messages call it."""
+        """Name of the tile in error messages: its source, such as Q[0:4]."""
         return str(self._name)
 
     @property
     def shape(self) -> Shape:
-        """The shape, as NumPy's."""
+        """Shape, as of a NumPy array."""
         return self._shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of one entry. Every entry takes one word, whatever its type."""
+        """Data type of one entry. Every entry uses one word, for any type."""
         return self._dtype
 
     @property
@@ -104,17 +103,17 @@ class Tile(NDArrayOperatorsMixin):
 
     @property
     def words(self) -> int:
-        """Words this tile takes in fast memory: 0 for a view."""
+        """Words of fast memory that this tile uses: 0 for a view."""
         return 0 if self._base is not None else words_in(self.shape)
 
     @property
     def alive(self) -> bool:
-        """True while the tile, or the base it is a view of, is in fast memory."""
+        """True while the tile (for a view, its base) is in fast memory."""
         return self._serial in self._machine._resident
 
     def __len__(self) -> int:
         if not self.shape:
-            raise TypeError(f"tile {self.name} is a single word and has no length")
+            raise TypeError(f"tile {self.name} has shape () and therefore no length")
         return self.shape[0]
 
     def __repr__(self) -> str:
@@ -123,9 +122,9 @@ class Tile(NDArrayOperatorsMixin):
 
     # ------------------------------------------------------------------ how long it lives
     def free(self) -> None:
-        """Give the room back. Raises UseAfterFree when that happened before, TypeError on a view."""
+        """Free the words of this tile. Raises UseAfterFree if it was freed before, TypeError on a view."""
         if self._base is not None:
-            raise TypeError(f"{self.name} is a view and takes no room; free its base, {self._base.name}")
+            raise TypeError(f"{self.name} is a view and uses no words; free its base, {self._base.name}")
         self._require_alive("freed a second time")
         self._machine._release(self)
 
@@ -140,15 +139,16 @@ class Tile(NDArrayOperatorsMixin):
             self._machine._release(self)
 
     def __del__(self) -> None:
-        # A convenience for students' temporaries; our own schedules never rely on it.
+        # For temporaries in students' code; the schedules of the library do not rely on it.
         if getattr(self, "_base", self) is None and self._serial in self._machine._resident:
             self._machine._release(self)
 
     def _require_alive(self, what: str = "used") -> None:
         if self._serial not in self._machine._resident:
             gone = UseAfterFree(
-                f"tile {self.name} was {what} after it had been freed: its with block ended, free() was "
-                "called, another tile took its place, or fast memory was emptied. Load it again"
+                f"Use after free: tile {self.name} was {what}, but it is no longer in fast memory (its "
+                "with block ended, free() or load(into=...) released it, or fast memory was emptied). "
+                "Load it again"
             )
             gone.serial = self._serial
             raise gone
@@ -158,7 +158,7 @@ class Tile(NDArrayOperatorsMixin):
         out = kwargs.pop("out", (None,))[0]
         unit = self._machine._arithmetic
         if getattr(np, ufunc.__name__, None) is not ufunc:
-            self._refuse_bare(f"{ufunc.__name__}, which is no function of NumPy's own,")
+            self._refuse_bare(f"{ufunc.__name__}, which is not a NumPy function")
         if ufunc is np.matmul and method == "__call__" and not kwargs:
             return unit.matmul(inputs[0], inputs[1], out)
         if method == "__call__" and ufunc.nout == 1 and not kwargs:
@@ -167,7 +167,7 @@ class Tile(NDArrayOperatorsMixin):
             return unit.reduce(ufunc, inputs[0], out=out, **kwargs)
         raise TypeError(
             f"np.{ufunc.__name__} with method {method!r} and options {sorted(kwargs)} is not supported on "
-            "tiles; plain ufuncs, @, and .sum/.max/.min/.mean over an axis are"
+            "tiles. Use plain ufuncs, @, and .sum/.max/.min/.mean over an axis"
         )
 
     def __array_function__(
@@ -176,13 +176,13 @@ class Tile(NDArrayOperatorsMixin):
         handler = _FUNCTIONS.get(func)
         if handler is None:
             known = ", ".join(sorted(f"np.{f.__name__}" for f in _FUNCTIONS))
-            raise TypeError(f"np.{func.__name__} is not supported on tiles; these are: ufuncs, @, {known}")
+            raise TypeError(f"np.{func.__name__} is not supported on tiles. Use ufuncs, @, {known}")
         return handler(*args, **kwargs)
 
     def _refuse_bare(self, how: str) -> NoReturn:
         raise UntrackedArray(
-            f"tile {self.name} was turned into a bare Python or NumPy object by {how}; its words may only be "
-            "used in fast memory. Work on the tile itself, or store it with machine.store(...)"
+            f"tile {self.name} would be converted to a Python or NumPy object by {how}, and its words would "
+            "no longer be counted. Compute with the tile itself, or store it with machine.store(...)"
         )
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -204,11 +204,11 @@ class Tile(NDArrayOperatorsMixin):
         self._refuse_bare("copy or pickle")
 
     def tolist(self) -> NoReturn:
-        """Always raises UntrackedArray: words leave fast memory through `machine.store` only."""
+        """Always raises UntrackedArray; use `machine.store` to move words out of fast memory."""
         self._refuse_bare("tolist()")
 
     def item(self, *index: int) -> NoReturn:
-        """Always raises UntrackedArray: words leave fast memory through `machine.store` only."""
+        """Always raises UntrackedArray; use `machine.store` to move words out of fast memory."""
         self._refuse_bare("item()")
 
     def __contains__(self, value: object) -> NoReturn:
@@ -223,7 +223,7 @@ class Tile(NDArrayOperatorsMixin):
 
     @property
     def T(self) -> Tile:
-        """The transpose, as a view."""
+        """Transpose, as a view."""
         self._require_alive()
         data = None if self._data is None else self._data.T
         kind = TemporaryName if isinstance(self._name, TemporaryName) else LazyText
@@ -245,7 +245,7 @@ class Tile(NDArrayOperatorsMixin):
         return (self[i] for i in range(len(self)))
 
     def reshape(self, *shape: Any) -> Tile:
-        """A view of a whole tile with another shape. Raises ValueError on a slice or transpose."""
+        """Return a view with another shape. Raises ValueError on a slice or transpose, which needs a copy."""
         self._require_alive()
         if not self._flat:
             raise ValueError(f"{self.name} is a slice or transpose and cannot be reshaped without a copy")
@@ -257,43 +257,46 @@ class Tile(NDArrayOperatorsMixin):
 
     # ------------------------------------------------------------------ arithmetic
     def sum(self, axis: Axis = None, keepdims: bool = False) -> Tile:
-        """Sum along `axis`: a new tile."""
+        """Return the sum along `axis` as a new tile."""
         return self._machine._arithmetic.reduce(np.add, self, axis=axis, keepdims=keepdims)
 
     def max(self, axis: Axis = None, keepdims: bool = False) -> Tile:
-        """Largest entry along `axis`: a new tile."""
+        """Return the largest entry along `axis` as a new tile."""
         return self._machine._arithmetic.reduce(np.maximum, self, axis=axis, keepdims=keepdims)
 
     def min(self, axis: Axis = None, keepdims: bool = False) -> Tile:
-        """Smallest entry along `axis`: a new tile."""
+        """Return the smallest entry along `axis` as a new tile."""
         return self._machine._arithmetic.reduce(np.minimum, self, axis=axis, keepdims=keepdims)
 
     def mean(self, axis: Axis = None, keepdims: bool = False) -> Tile:
-        """Mean along `axis`: a new tile."""
+        """Return the mean along `axis` as a new tile."""
         total = self.sum(axis=axis, keepdims=keepdims)
         total *= total.size / self.size
         return total
 
     def copy(self) -> Tile:
-        """A new tile with the same values, which takes room of its own."""
+        """Return a new tile with the same values; it uses as many words again."""
         return self._machine._arithmetic.copy(self)
 
     def dot(self, other: Tile) -> Tile:
-        """The matrix product, as `self @ other`."""
+        """Return the matrix product `self @ other` as a new tile."""
         return self._machine._arithmetic.matmul(self, other)
 
     def add_matmul(self, A: Tile, B: Tile) -> Tile:
-        """self += A @ B without a temporary: each product is added in a register, as by tl.dot's acc."""
+        """Add A @ B to self in place, without a temporary, and return self."""
         self._machine._arithmetic.add_matmul(self, A, B)
         return self
 
     def multiply_by_matmul(self, A: Tile, B: Tile, *, less: Tile) -> Tile:
-        """self *= A @ B - less without a temporary, `less` one word a row: P becomes P∘(dO Vᵀ - D)."""
+        """Multiply self by A @ B - less in place, without a temporary, and return self.
+
+        `less` has shape (rows,). With the weights P, this computes dS = P∘(dO Vᵀ - D).
+        """
         self._machine._arithmetic.multiply_by_matmul(self, A, B, less)
         return self
 
     def add_row_dots(self, A: Tile, B: Tile) -> Tile:
-        """self += rowsum(A∘B) without a temporary: each row's sum grows in a register. self is (rows,)."""
+        """Add rowsum(A∘B) to self, of shape (rows,), in place and return self. No temporary is used."""
         self._machine._arithmetic.add_row_dots(self, A, B)
         return self
 
@@ -306,7 +309,7 @@ def make_tile(
     serial: int,
     base: Tile | None = None,
 ) -> Tile:
-    """The machine's own way to make a tile; it takes no room until the machine counts it under `serial`."""
+    """Create a Tile object without values. It uses no words until the machine counts it under `serial`."""
     tile = Tile.__new__(Tile)
     tile._machine, tile._name, tile._shape, tile._dtype = machine, name, shape, dtype
     tile._serial, tile._base, tile._data, tile._flat = serial, base, None, base is None
@@ -314,7 +317,7 @@ def make_tile(
 
 
 def in_words(tile: Tile) -> str:
-    """Name, shape and rounded values, as in "A[0:1] (1, 4): [[0. 2. 4. 6.]]"; a dry tile has no values."""
+    """Return name, shape and rounded values (none if dry), as in "A[0:1] (1, 4): [[0. 2. 4. 6.]]"."""
     head = f"{tile.name} {tile.shape}"
     if tile._data is None:
         return f"{head}: no values on a dry machine"
@@ -323,14 +326,14 @@ def in_words(tile: Tile) -> str:
 
 
 def _view_index(tile: Tile, index: Any) -> tuple[Any, ...]:
-    """The index as a tuple that makes a view; TypeError where it would copy."""
+    """Return the index as a tuple that selects a view. Raises TypeError for an index that would copy."""
     entries = index if isinstance(index, tuple) else (index,)
     for entry in entries:
         plain = isinstance(entry, (int, np.integer, slice)) and not isinstance(entry, bool)
         if not (entry is None or entry is Ellipsis or plain):
             raise TypeError(
-                f"{tile.name}[...] was indexed with {type(entry).__name__}; only integers, slices, None and "
-                "... make a view. Use np.where for a choice by condition"
+                f"{tile.name}[...] was indexed with {type(entry).__name__}; expected integers, slices, None "
+                "or ..., which return a view. To select by a condition, use np.where"
             )
     return entries if Ellipsis in entries else (*entries, ...)  # a full index would give a scalar, not a view
 
@@ -371,16 +374,16 @@ _FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
 }
 
 
-# ------------------------------------------------------------------ arithmetic: each new result is counted
+# ------------------------------------------------------------------ arithmetic: each new result uses words
 class Arithmetic:
-    """The arithmetic of one machine. Tiles call it; nothing here moves a word to or from slow memory."""
+    """Arithmetic on the tiles of one machine. It moves no words between slow and fast memory."""
 
     def __init__(self, machine: FastMemory) -> None:
         self._machine = machine
 
-    # ------------------------------------------------------------------ what may enter
+    # ------------------------------------------------------------------ checks of operands
     def tile(self, value: Any) -> Tile:
-        """`value` where it is a live tile of this machine; otherwise an error that says what came."""
+        """Return `value` if it is a tile of this machine in fast memory. Raises MachineError otherwise."""
         if not isinstance(value, Tile):
             self._refuse(value)
         if value._machine is not self._machine or value._serial not in self._machine._resident:
@@ -389,7 +392,7 @@ class Arithmetic:
         return value
 
     def _operand(self, value: Any) -> Any:
-        """The operand's data (None when dry). Only live tiles of this machine and plain numbers may enter."""
+        """Return a number or the data of a tile (None if dry). Raises MachineError for any other operand."""
         if not isinstance(value, Tile) and isinstance(value, Number):
             return value
         return self.tile(value)._data
@@ -399,22 +402,22 @@ class Arithmetic:
             value._refuse()
         shape = f" of shape {value.shape}" if isinstance(value, np.ndarray) else ""
         raise UntrackedArray(
-            f"a bare {type(value).__name__}{shape} is not in fast memory. Make a tile instead: "
+            f"Expected a tile, got {type(value).__name__}{shape}. Only tiles are counted: create one with "
             "machine.load, machine.zeros or machine.full"
         )
 
-    # ------------------------------------------------------------------ what comes out
+    # ------------------------------------------------------------------ results
     def _result(
         self, name: TemporaryName, shape: Shape, dtype: np.dtype[Any], compute: Callable[[], Any], doing: Name
     ) -> Tile:
         tile = self._machine._new_tile(name, shape, dtype, doing)
         if not self._machine.dry:
-            tile._data = np.asarray(_quietly(compute), order="C")  # so that reshape makes a view
+            tile._data = np.asarray(_quietly(compute), order="C")  # so that reshape returns a view
         return tile
 
     def _target(self, out: Any, shape: Shape, doing: Name, *, exact: bool = False) -> Tile:
         if not isinstance(out, Tile):
-            raise UntrackedArray(f"the result of {doing} on tiles must be a tile, not a {type(out).__name__}")
+            raise UntrackedArray(f"out of {doing} on tiles must be a tile, got {type(out).__name__}")
         self.tile(out)
         if (shape if exact else _broadcast(doing, out._shape, shape)) != out._shape:
             raise ShapeMismatch(
@@ -424,7 +427,7 @@ class Arithmetic:
 
     # ------------------------------------------------------------------ elementwise
     def elementwise(self, ufunc: np.ufunc, inputs: tuple[Any, ...], out: Any = None) -> Tile:
-        """ufunc(*inputs), as a new tile or into the tile `out`."""
+        """Return ufunc(*inputs) as a new tile, or write it to the tile `out` and return that."""
         doing = f"np.{ufunc.__name__}"
         data = [self._operand(value) for value in inputs]
         shape = _broadcast(doing, *[value.shape for value in inputs if isinstance(value, Tile)])
@@ -439,13 +442,13 @@ class Arithmetic:
         return target
 
     def copy(self, tile: Tile) -> Tile:
-        """A new tile with the same values."""
+        """Return a new tile with the same values."""
         data = self._operand(tile)
         name = _made('"{}.copy()"', tile)
         return self._result(name, tile.shape, tile.dtype, lambda: np.array(data), "a copy")
 
     def where(self, condition: Any, yes: Any, no: Any) -> Tile:
-        """np.where on tiles and numbers: a new tile."""
+        """Return np.where of tiles and numbers as a new tile."""
         parts = (condition, yes, no)
         data = [self._operand(part) for part in parts]
         shape = _broadcast("np.where", *[part.shape for part in parts if isinstance(part, Tile)])
@@ -453,7 +456,7 @@ class Arithmetic:
         return self._result(_made('"np.where"'), shape, dtype, lambda: np.where(*data), "np.where")
 
     def assign(self, target: Tile, value: Any) -> None:
-        """target[...] = value."""
+        """Assign a tile or number to every entry of `target`: target[...] = value."""
         data = self._operand(value)
         self._target(target, value.shape if isinstance(value, Tile) else (), "assignment")
         if target._data is not None:
@@ -461,7 +464,7 @@ class Arithmetic:
 
     # ------------------------------------------------------------------ products
     def matmul(self, A: Any, B: Any, out: Any = None) -> Tile:
-        """A @ B as a new tile."""
+        """Return A @ B as a new tile."""
         shape = self._product_shape(A, B)
         if out is not None:
             raise TypeError("np.matmul(..., out=) is not supported on tiles; use out.add_matmul(A, B)")
@@ -470,14 +473,14 @@ class Arithmetic:
         return self._result(_made('"{} @ {}"', A, B), shape, dtype, lambda: A._data @ B._data, doing)
 
     def add_matmul(self, target: Tile, A: Any, B: Any) -> None:
-        """target += A @ B, each product added in a register."""
+        """Add A @ B to `target` in place; the products accumulate in a register."""
         self._product_target(target, A, B)
         old = target._data
         if old is not None:
             _quietly(lambda: np.add(old, A._data @ B._data, out=old))
 
     def multiply_by_matmul(self, target: Tile, A: Any, B: Any, less: Any) -> None:
-        """target *= A @ B - less, row by row, each product less its row's word in a register."""
+        """Multiply `target` by A @ B - less in place; each factor is computed in a register."""
         self._product_target(target, A, B)
         self._row_words(target, less)
         p = target._data
@@ -485,38 +488,44 @@ class Arithmetic:
             _quietly(lambda: np.multiply(p, A._data @ B._data - less._data[:, None], out=p))
 
     def add_row_dots(self, target: Tile, A: Any, B: Any) -> None:
-        """target += rowsum(A∘B), each sum grown in a register."""
+        """Add rowsum(A∘B) to `target` in place; each sum accumulates in a register."""
         for operand in (A, B):
             self.tile(operand)
             if operand.ndim != 2 or operand.shape != A.shape:
-                raise ShapeMismatch(f"rows of {A.name} {A.shape} and {B.name} {B.shape} do not match")
+                raise ShapeMismatch(
+                    f"{A.name} {A.shape} and {B.name} {B.shape} must be matrices of equal shape"
+                )
         self._row_words(A, target)
         if target._serial in (A._serial, B._serial):
-            raise MachineError(f"{target.name} cannot take up a sum over itself in place")
+            raise MachineError(
+                f"{target.name} cannot be updated in place with a sum over itself: "
+                "its old words are still needed"
+            )
         old = target._data
         if old is not None:
             _quietly(lambda: np.add(old, np.einsum("ij,ij->i", A._data, B._data), out=old))
 
     def _product_target(self, target: Tile, A: Any, B: Any) -> None:
         shape = self._product_shape(A, B)
-        self._target(target, shape, LazyText("taking up the product {} @ {}", (A._name, B._name)), exact=True)
+        self._target(target, shape, LazyText("in-place update with {} @ {}", (A._name, B._name)), exact=True)
         if target._serial in (A._serial, B._serial):
             raise MachineError(
-                f"{target.name} cannot take up a product of itself in place: its old words are still needed"
+                f"{target.name} cannot be updated in place with a product of itself: "
+                "its old words are still needed"
             )
 
     def _row_words(self, matrix: Tile, rows: Any) -> None:
         self.tile(rows)
         if matrix.ndim != 2 or rows.shape != matrix.shape[:1]:
             raise ShapeMismatch(
-                f"{rows.name} has shape {rows.shape}; {matrix.name} {matrix.shape} needs one word a row"
+                f"{rows.name} has shape {rows.shape}; {matrix.name} {matrix.shape} needs one word per row"
             )
 
     def _product_shape(self, A: Any, B: Any) -> Shape:
         for operand in (A, B):
             self._operand(operand)
             if not isinstance(operand, Tile) or len(operand._shape) not in (1, 2):
-                raise TypeError("@ needs two tiles with one or two axes; for a number use *")
+                raise TypeError("@ needs two tiles with one or two axes each; to multiply by a number use *")
         if A._shape[-1] != B._shape[0]:
             raise ShapeMismatch(f"{A.name} @ {B.name}: shapes {A.shape} and {B.shape} do not match")
         return (*A._shape[:-1], *B._shape[1:])
@@ -531,10 +540,10 @@ class Arithmetic:
         out: Any = None,
         **other: Any,
     ) -> Tile:
-        """ufunc.reduce over one axis, some, or all (None): a new tile, or into the tile `out`."""
+        """Return ufunc.reduce over one axis, several, or all (None) as a new tile or in the tile `out`."""
         doing = f"np.{ufunc.__name__}.reduce"
         if any(value is not None for value in other.values()):
-            raise TypeError(f"{doing} on tiles takes axis and keepdims, not {sorted(other)}")
+            raise TypeError(f"{doing} on tiles accepts only axis and keepdims, got {sorted(other)}")
         data = self._operand(tile)
         shape = _reduced_shape(tile.shape, axis, keepdims)
         dtype = _reduced_dtype(ufunc, tile.dtype, tile.ndim, axis)
@@ -549,9 +558,12 @@ class Arithmetic:
         return target
 
 
-@np.errstate(all="ignore")  # a decorator costs 0.8 µs, a block 1.4, and all arithmetic passes here
+@np.errstate(all="ignore")  # a decorator costs 0.8 µs, a with block 1.4; all arithmetic is done here
 def _quietly(compute: Callable[[], Any]) -> Any:
-    """Overflow makes inf and 0/0 makes nan. No flag is raised, for a flag would tell of words uncounted."""
+    """Return compute() without NumPy warnings, which would reveal values of words that are not counted.
+
+    Overflow gives inf and 0/0 gives NaN.
+    """
     return compute()
 
 
@@ -562,7 +574,7 @@ def _broadcast(doing: Name, *shapes: Shape) -> Shape:
         return _common_shape(shapes)
     except ValueError:
         shown = " and ".join(str(shape) for shape in shapes)
-        raise ShapeMismatch(f"{doing}: shapes {shown} do not match") from None
+        raise ShapeMismatch(f"{doing}: shapes {shown} cannot be broadcast") from None
 
 
 @lru_cache(maxsize=1024)
@@ -571,7 +583,7 @@ def _common_shape(shapes: tuple[Shape, ...]) -> Shape:
 
 
 def _result_dtype(ufunc: np.ufunc, inputs: tuple[Any, ...], out: Tile | None) -> np.dtype[Any]:
-    """The type NumPy gives the result. Raises TypeError where it has none, or none that `out` can hold."""
+    """Return NumPy's type of the result. Raises TypeError if it has none, or one that `out` cannot hold."""
     types = *map(_dtype_or_number, inputs), None if out is None else out._dtype
     return _resolved(ufunc, types)
 
@@ -609,7 +621,7 @@ def _expression(ufunc: str, inputs: tuple[Any, ...]) -> TemporaryName:
 
 
 def _made(expression: str, *operands: Any) -> TemporaryName:
-    """The name of what an expression makes; tiles in it that were made so themselves are "…"."""
+    """Return the name of the result of an expression; operands that are temporaries appear as "…"."""
     return TemporaryName(f"(temporary from {expression})", tuple(map(_short, operands)))
 
 

@@ -1,8 +1,8 @@
-"""How to move less: the schedules, each a file of its own, collected in `REGISTRY`.
+"""Schedules of attention on the two-level machine, one file each, collected in `REGISTRY`.
 
-A file here is a schedule of the same name, found without being listed; `iocourse.schedules.flash2` is the
-schedule, not the file. The order is that of the course: dense schedules by pass, then those that need
-more (a mask, a width, a degree), and among these by the lesson that teaches them.
+Each file registers the schedule of its name; no list of files is needed. `iocourse.schedules.flash2` is the
+schedule, not the file. The order is that of the course: dense schedules by pass, then schedules that need
+a mask, a width or a degree, and within these by the lesson that teaches them.
 """
 
 from ..discovery import files_of

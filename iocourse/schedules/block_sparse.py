@@ -1,4 +1,4 @@
-"""Block-sparse attention: F3's order, where a mask says which keys a block of queries needs."""
+"""Block-sparse attention: the loop order of flash_optimal, loading only keys that some query attends to."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from .registry import Outputs, Tiles, schedule
 
 
 def block_sparse_tiles(N: int, d: int, M: int, mask: Mask) -> Tiles:
-    """The cheapest number of rows that fits, with Bc = 1.
+    """Return the Br with the least traffic that fits, with Bc = 1.
 
-    Two neighbours need no fewer columns than both as one block, so sizes up to half the largest are left out.
-    The work grows with N; above 2¹⁵ queries not every size is tried.
+    Two adjacent blocks together load at least the keys of their union, so sizes up to half the largest are
+    not tried. For N of 2¹⁵ and more, only some sizes are tried, because the work grows with N.
     """
     most = min(N, max(1, (M - d) // (2 * d + 3)))
     sizes = range(most, most // 2, -(1 + N // 2**15))
@@ -23,15 +23,16 @@ def block_sparse_tiles(N: int, d: int, M: int, mask: Mask) -> Tiles:
     pass_="forward",
     lesson=(8, 3),
     regime="any mask",
-    source="FlashAttention, 2205.14135, section 3.3, in F3's order",
+    source="FlashAttention, 2205.14135, section 3.3, in the loop order of flash_optimal",
     tiles=block_sparse_tiles,
 )
 def block_sparse(
     m: Machine, Q: SlowArray, K: SlowArray, V: SlowArray, *, mask: Mask, Br: int, Bc: int, lse: bool = False
 ) -> Outputs:
-    """Q_i and O_i stay; only the keys that some row of the block sees pass by. Costs `costs.block_sparse`.
+    """Masked attention with resident Q_i and O_i; only keys that a row of the block attends to are streamed.
 
-    A query that sees no key (allowed by `BlockMask(..., allow_empty=True)`) gets a row of zeros.
+    A query without a visible key (see `BlockMask(..., allow_empty=True)`) gets a row of zeros.
+    Traffic: `costs.block_sparse`.
     """
     N, d = Q.shape
     O = m.new("O", (N, d))
@@ -55,6 +56,6 @@ def _take_in(
     with m.load(K, j) as k:  # (Bc, d)
         s = q @ k.T  # (Br, Bc)
     m.hide(s, i, j, mask)
-    with s, m.load(V, j) as v:  # (Bc, d), in the room K_j has left
+    with s, m.load(V, j) as v:  # (Bc, d), in the words that K_j used
         stats.update(s, o)
         o.add_matmul(s, v)

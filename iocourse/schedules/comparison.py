@@ -1,6 +1,4 @@
-"""Schedules compared: the cheapest for M words, its distance from the lower bound, and where low rank
-wins.
-"""
+"""Comparisons of schedules: the cheapest for M words, ratios to the lower bound, break-even of low rank."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ R = TypeVar("R")
 
 
 class Choice(NamedTuple):
-    """A schedule, the tiles it picks, and what it then moves."""
+    """A schedule, its tile sizes, and its closed form with them."""
 
     schedule: Schedule
     tiles: Tiles
@@ -31,7 +29,7 @@ class Choice(NamedTuple):
 
 
 def _also_with_the_pass_last(function: Callable[P, R]) -> Callable[P, R]:
-    """Callable with the sizes first too, as the lessons do: the pass is the argument that is a word."""
+    """Wrap `function` so that the pass, its only string argument, may be the first or the last one."""
 
     @wraps(function)
     def either(*asked: Any, **named: Any) -> R:
@@ -46,11 +44,12 @@ def _also_with_the_pass_last(function: Callable[P, R]) -> Callable[P, R]:
 @library_solution
 @_also_with_the_pass_last
 def best(pass_: str, N: int, d: int, M: int) -> Choice:
-    """The cheapest dense schedule of a pass, one of `PASSES` ("forward", …), in a fast memory of M words.
+    """Return the schedule of a pass with the least traffic in M words of fast memory, its tiles and its cost.
 
-    `best(N, d, M)` is that of the forward pass, `best(N, d, M, pass_)` the same as `best(pass_, N, d, M)`.
-    Among equals the one with the smallest footprint. A schedule that is given P takes no part: its N² words
-    were moved before. Raises ValueError where none fits, naming the smallest M that works.
+    Compares the dense schedules of the pass (one of `PASSES`: "forward", …). If their traffic is equal, it
+    returns the one with the smallest footprint. Schedules with P as an input are excluded, because an earlier
+    pass had to move its N² words. `best(N, d, M)` means the forward pass, and `best(N, d, M, pass_)` equals
+    `best(pass_, N, d, M)`. Raises ValueError if none fits, naming the smallest M.
     """
     N, d, M = check_sizes(N=N, d=d, M=M)
     known = [schedule for schedule in of_pass(pass_) if not schedule.given_weights]
@@ -58,21 +57,27 @@ def best(pass_: str, N: int, d: int, M: int) -> Choice:
     if not fitting:
         least = min(schedule.smallest_M(N, d) for schedule in known)
         raise ValueError(
-            f"M = {M} is too small for every {pass_} schedule at N = {N}, d = {d}: {least} works"
+            f"M = {M:,} is too small for every {pass_} schedule with N = {N:,}, d = {d:,}. "
+            f"At least M = {least:,} is needed"
         )
     return _cheapest(fitting, N, d, M)
 
 
 def best_given_weights(pass_: str, N: int, d: int, M: int) -> Choice:
-    """The cheapest schedule of those that are handed P. Raises ValueError where there is none that fits."""
+    """Return the schedule with the least traffic among those with P as an input, with tiles and cost.
+
+    Raises ValueError if none fits.
+    """
     fitting = [s for s in of_pass(pass_) if s.given_weights and s.smallest_M(N, d) <= M]
     if not fitting:
-        raise ValueError(f"no {pass_} schedule that is handed P fits M = {M} at N = {N}, d = {d}")
+        raise ValueError(
+            f"no {pass_} schedule with P as an input fits in M = {M:,} with N = {N:,}, d = {d:,}"
+        )
     return _cheapest(fitting, N, d, M)
 
 
 def _cheapest(fitting: list[Schedule], N: int, d: int, M: int) -> Choice:
-    """Of these schedules the one with the fewest words, among equals with the smallest footprint."""
+    """Return the choice with the fewest words; if equal, with the smallest footprint."""
     picked = [(schedule, schedule.tiles(N, d, M)) for schedule in fitting]
     choices = (Choice(schedule, tiles, schedule.cost(N, d, **tiles)) for schedule, tiles in picked)
     return min(choices, key=lambda choice: (choice.cost.total, choice.cost.peak))
@@ -83,7 +88,7 @@ Chooser = Callable[[str, int, int, int], Choice]  # best(pass_, N, d, M)
 
 
 class Comparison(NamedTuple):
-    """A schedule at (N, d, M): its tiles, its words, and the best lower bound with its id."""
+    """A schedule with N, d and M: its tile sizes, its words, and the best lower bound with its id."""
 
     schedule: str
     N: int
@@ -96,7 +101,7 @@ class Comparison(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """Words moved over words that cannot be avoided: 1 would be optimal, inf where none are known."""
+        """Ratio of the words moved to the lower bound: 1 is optimal, inf if the bound is 0."""
         return self.words / self.bound if self.bound else inf
 
 
@@ -110,11 +115,22 @@ def against_bound(
     whole_rows: bool = False,
     **problem: Any,
 ) -> Comparison:
-    """The schedule with the tiles it picks, beside the best bound of its pass at M.
+    """Compare a schedule, with its best tiles for M, with the best lower bound of its pass.
 
-    `recompute=False` asks for the bound that holds where no product is formed twice, `whole_rows=True` for
-    the one where rows travel whole; whether P is handed over, the schedule knows. `problem` is the `mask` or
-    the window `w` of a sparse schedule, or the degree `g`. Raises ValueError where M is too small.
+    Args:
+        schedule: a schedule or its name.
+        N: sequence length.
+        d: head dimension.
+        M: words of fast memory.
+        recompute: False uses the bound for schedules that compute no product twice.
+        whole_rows: True uses the bound for schedules that move complete rows.
+        problem: `mask`, window width `w` or degree `g`, if the schedule needs one.
+
+    Returns:
+        A Comparison: tiles, words, bound and its id.
+
+    Raises:
+        ValueError: M is too small.
     """
     N, d, M = check_sizes(N=N, d=d, M=M)
     chosen = get(schedule) if isinstance(schedule, str) else schedule
@@ -136,7 +152,7 @@ def against_bound(
 
 
 class Gap(NamedTuple):
-    """At M words of fast memory: the best schedule known, its words, and the best bound with its id."""
+    """The best known schedule for M words of fast memory, its words, and the best lower bound with its id."""
 
     M: int
     schedule: str
@@ -146,7 +162,7 @@ class Gap(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """How many times the words that cannot be avoided the schedule moves; above 1 something is open."""
+        """Ratio of the words moved to the lower bound; above 1, the optimum is not known."""
         return self.words / self.bound
 
 
@@ -159,10 +175,10 @@ def optimality_gaps(
     given_weights: bool = False,
     chooser: Chooser | None = None,
 ) -> list[Gap]:
-    """The gap between what is done and what is proved, for each M of `at`.
+    """Return the gap between the best schedule and the best lower bound, for each M of `at`.
 
-    With `given_weights` both sides are those of a backward pass that is handed P, else of one that is not.
-    `chooser` picks the schedule in place of `best`. Raises ValueError where no schedule fits.
+    With `given_weights`, schedules and bounds are for a backward pass with P as an input. `chooser` selects
+    the schedule in place of `best`. Raises ValueError if no schedule fits.
     """
     choose = chooser or (best_given_weights if given_weights else best)
     found = []
@@ -174,7 +190,7 @@ def optimality_gaps(
 
 
 def optimality_gap_table(found: Iterable[Gap], d: int) -> str:
-    """The gaps as text, M in units of d² beside it."""
+    """Return the gaps as a text table, with M also in units of d²."""
     rows = [["M", "M/d²", "schedule", "words", "bound", "by", "ratio"]]
     for gap in found:
         sizes = [f"{gap.M:,}", f"{gap.M / d**2:.2f}"]
@@ -186,7 +202,7 @@ def optimality_gap_table(found: Iterable[Gap], d: int) -> str:
 
 # ------------------------------------------------------------------ low rank against exact attention
 class BreakEven(NamedTuple):
-    """The smallest N for which low rank is cheaper, in tokens; the rank, and the tiles of the state."""
+    """Smallest N (tokens) for which low rank moves fewer words; its rank and the tile sizes of its state."""
 
     N: int
     rank: int
@@ -194,30 +210,31 @@ class BreakEven(NamedTuple):
 
     @property
     def ranks(self) -> float:
-        """The crossing in units of the rank."""
+        """N in units of the rank."""
         return self.N / self.rank
 
 
 @library_solution
 def break_even_length(d: int, g: int, M: int, *, whole_rows: bool = False) -> BreakEven:
-    """Where `low_rank` of degree g falls below `flash_optimal`, both with the tiles they pick for M words.
+    """Return the smallest N for which `low_rank` of degree g moves fewer words than `flash_optimal`.
 
-    Exact counts, no leading terms. Low rank costs as many words a token whatever N is, FlashAttention never
-    fewer for larger N: below the crossing low rank moves as many words or more, from there on always fewer.
-    `whole_rows=True` cuts the state into rows only, Bd = d + 1, which moves up to 2.5 times as many words.
-    Raises ValueError where M is too small for FlashAttention.
+    Both use their best tiles for M words, and the counts are exact. Low rank moves the same number of words
+    per token for every N, and FlashAttention never moves fewer per token for a larger N, so low rank moves
+    fewer words for every N from the returned one on. `whole_rows=True` divides the state by rows only,
+    Bd = d + 1, which increases its traffic by a factor of up to 2.5.
+    Raises ValueError if M is too small for FlashAttention.
     """
     d, g, M = check_sizes(d=d, g=g, M=M)
     rank, flash_optimal, low_rank = rank_of(d, g), get("flash_optimal"), get("low_rank")
-    least = flash_optimal.smallest_M(1, d)  # a word more than low rank with one whole row of the state
+    least = flash_optimal.smallest_M(1, d)  # one word more than low rank with one complete row of the state
     if least > M:
-        raise ValueError(f"M = {M} is too small to compare at d = {d}: the smallest M that works is {least}")
+        raise ValueError(f"M = {M:,} is too small to compare at d = {d:,}. At least M = {least:,} is needed")
     if truth("whole_rows", whole_rows):
         tiles = {"rc": min(rank, (M - 2 * d - 1) // (d + 1)), "Bd": d + 1}
     else:
         tiles = low_rank.tiles(1, d, M, g=g)
     words_a_token = costs.low_rank(1, d, g=g, **tiles).total
-    # FlashAttention: 2d(1 + ⌈N/Br⌉) words a token, more than low rank's from this many blocks on.
+    # FlashAttention: 2d(1 + ⌈N/Br⌉) words per token, more than low rank from this number of blocks on.
     blocks = words_a_token // (2 * d)
-    Br = flash_optimal.tiles(M, d, M)["Br"]  # N = M queries never fit: as many rows as M holds
+    Br = flash_optimal.tiles(M, d, M)["Br"]  # N = M queries never fit, so this is the largest Br for M
     return BreakEven((blocks - 1) * Br + 1, rank, tiles)

@@ -1,4 +1,4 @@
-"""F1: FlashAttention-1's loop order, key blocks outside."""
+"""FlashAttention-1 loop order: key blocks in the outer loop."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from .registry import Outputs, Tiles, schedule
 
 
 def flash1_tiles(N: int, d: int, M: int) -> Tiles:
-    """One query at a time leaves the most room for keys: Br = 1 and the largest Bc, about 6N²d²/M words."""
+    """Return Br = 1, which leaves the most words for keys, and the largest Bc; traffic about 6N²d²/M."""
     return {"Br": 1, "Bc": min(N, (M - 2 * d - 2) // (2 * d + 1))}
 
 
 def published_tiles(N: int, d: int, M: int) -> Tiles:
-    """Those of 2205.14135, Algorithm 1: Bc = ⌈M/4d⌉, Br = min(⌈M/4d⌉, d). 12N²d²/M words."""
+    """Return the tiles of 2205.14135, Algorithm 1: Bc = ⌈M/4d⌉, Br = min(⌈M/4d⌉, d); traffic 12N²d²/M."""
     Bc = ceil_div(M, 4 * d)
     return {"Br": min(Bc, d), "Bc": Bc}
 
@@ -30,7 +30,10 @@ def published_tiles(N: int, d: int, M: int) -> Tiles:
 def flash1(
     m: Machine, Q: SlowArray, K: SlowArray, V: SlowArray, *, Br: int, Bc: int, lse: bool = False
 ) -> Outputs:
-    """K_j and V_j stay; Q_i, O_i, m_i and l_i come and go once for each j. Costs `costs.flash1` words."""
+    """Forward pass with resident K_j and V_j; Q_i is loaded, and O_i, m_i, l_i are loaded and stored, per j.
+
+    Traffic: `costs.flash1`.
+    """
     N, d = Q.shape
     O, maxima, sums = m.new("O", (N, d)), m.new("m", (N,)), m.new("l", (N,))
     L = m.new("LSE", (N,)) if lse else None

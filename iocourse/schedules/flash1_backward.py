@@ -1,4 +1,4 @@
-"""B1: FlashAttention-1's backward pass, key blocks outside, dQ_i in and out at every visit."""
+"""FlashAttention-1 backward pass: key blocks in the outer loop, dQ_i loaded and stored in each iteration."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from .registry import Outputs, Tiles, schedule
 
 
 def flash1_backward_tiles(N: int, d: int, M: int) -> Tiles:
-    """One row at a time leaves the most room for columns: Br = 1 and the largest Bc."""
+    """Return Br = 1, which leaves the most words for key blocks, and the largest Bc."""
     return {"Br": 1, "Bc": min(N, (M - 4 * d - 2) // (4 * d + 1))}
 
 
 def published_tiles(N: int, d: int, M: int) -> Tiles:
-    """Those of 2205.14135, Algorithm 4: Bc = ⌈M/4d⌉, Br = min(⌈M/4d⌉, d).
+    """Return the tiles of 2205.14135, Algorithm 4: Bc = ⌈M/4d⌉, Br = min(⌈M/4d⌉, d).
 
-    K_j, V_j, dK_j and dV_j alone fill M then: no room is left unless N is below Bc.
+    They fit only if N is less than Bc, because K_j, V_j, dK_j and dV_j already use all of M.
     """
     Bc = ceil_div(M, 4 * d)
     return {"Br": min(Bc, d), "Bc": Bc}
@@ -45,9 +45,9 @@ def flash1_backward(
     Bc: int,
     mask: Mask | None = None,
 ) -> Outputs:
-    """Scores again from Q, K and the row statistics, D_i again at every visit: 20N²d²/M words.
+    """Backward pass that recomputes the scores, and D_i in each iteration; traffic about 20N²d²/M words.
 
-    Costs `costs.flash1_backward`.
+    Traffic: `costs.flash1_backward`.
     """
     N, d = Q.shape
     seen = mask or Full(N)
@@ -89,6 +89,6 @@ def _clear(m: Machine, array: SlowArray, b: int) -> None:
 
 
 def _row_products(room: Tile, do: Tile, o: Tile) -> Tile:
-    """D_i = rowsum(dO∘O), in the room of the row sums, which have served."""
+    """Return D_i = rowsum(dO∘O) in `room`, the tile of the row sums, which are no longer needed."""
     room[:] = 0.0
     return room.add_row_dots(do, o)

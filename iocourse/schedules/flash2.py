@@ -1,4 +1,4 @@
-"""F2: FlashAttention-2's loop order, query blocks outside."""
+"""FlashAttention-2 loop order: query blocks in the outer loop."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from .registry import Outputs, Tiles, schedule
 
 
 def flash2_tiles(N: int, d: int, M: int) -> Tiles:
-    """One key at a time leaves the most room for queries: Bc = 1 and the largest Br, about 4N²d²/M words."""
+    """Return Bc = 1, which leaves the most words for queries, and the largest Br; traffic about 4N²d²/M."""
     return {"Br": min(N, (M - 2 * d) // (2 * d + 3)), "Bc": 1}
 
 
 def quarter_tiles(N: int, d: int, M: int) -> Tiles:
-    """FlashAttention-1's with rows and columns exchanged, for 2307.08691 gives no others: Br = ⌈M/4d⌉,
-    Bc = min(⌈M/4d⌉, d). 8N²d²/M.
+    """Return FlashAttention-1's tiles with Br and Bc exchanged: Br = ⌈M/4d⌉, Bc = min(⌈M/4d⌉, d).
+
+    2307.08691 does not give tile sizes in terms of M. Traffic about 8N²d²/M words.
     """
     Br = ceil_div(M, 4 * d)
     return {"Br": Br, "Bc": min(Br, d)}
@@ -32,7 +33,7 @@ def quarter_tiles(N: int, d: int, M: int) -> Tiles:
 def flash2(
     m: Machine, Q: SlowArray, K: SlowArray, V: SlowArray, *, Br: int, Bc: int, lse: bool = False
 ) -> Outputs:
-    """Q_i, O_i and the row statistics stay; K and V stream past. Costs `costs.flash2` words."""
+    """Forward pass with resident Q_i, O_i and row statistics; K, V are streamed. Traffic: `costs.flash2`."""
     N, d = Q.shape
     O = m.new("O", (N, d))
     L = m.new("LSE", (N,)) if lse else None

@@ -1,4 +1,4 @@
-"""B2: FlashAttention-2's backward pass, D computed first."""
+"""FlashAttention-2 backward pass: D is computed first, key blocks are in the outer loop."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .registry import Outputs, Tiles, schedule
 
 
 def flash2_backward_tiles(N: int, d: int, M: int) -> Tiles:
-    """One row at a time leaves the most room for columns: Br = 1, Bc = ⌊(M - 3d - 2)/(4d + 1)⌋."""
+    """Return Br = 1, which leaves the most words for key blocks, and Bc = ⌊(M - 3d - 2)/(4d + 1)⌋."""
     return {"Br": 1, "Bc": min(N, (M - 3 * d - 2) // (4 * d + 1))}
 
 
@@ -33,9 +33,10 @@ def flash2_backward(
     Bc: int,
     mask: Mask | None = None,
 ) -> Outputs:
-    """K_j, V_j, dK_j, dV_j stay; Q_i, dO_i, dQ_i and two words a row come and go.
+    """Backward pass with resident K_j, V_j, dK_j, dV_j; Q_i, dO_i, L_i and D_i are loaded per i.
 
-    About 16N²d²/M words. On the first visit dQ_i is made and not read. Costs `costs.flash2_backward`.
+    dQ_i is loaded (created, in the first iteration) and stored. Traffic about 16N²d²/M words, exactly
+    `costs.flash2_backward`.
     """
     N, d = Q.shape
     seen = mask or Full(N)
@@ -70,14 +71,14 @@ def flash2_backward(
 
 
 def row_products(m: Machine, O: SlowArray, dO: SlowArray, D: SlowArray, Br: int) -> None:
-    """D_i = rowsum(dO∘O) for all rows, to slow memory: 2Nd + N words."""
+    """Compute D = rowsum(dO∘O) and store it; traffic 2Nd + N words."""
     for i in m.blocks(O.shape[0], Br):
         with m.load(O, i) as o, m.load(dO, i) as do, m.zeros(i) as products:  # (Br, d), (Br, d), (Br,)
             m.store(products.add_row_dots(do, o), D, i)
 
 
 def clear_unseen(m: Machine, dQ: SlowArray, seen: Mask, Br: int) -> None:
-    """Zeros in the rows of dQ that no block of columns will ever visit."""
+    """Store zeros in the rows of dQ whose keys are all masked, because no key block writes them."""
     for unseen in seen.unseen_rows():
         for i in m.blocks(unseen, Br):
             with m.zeros(i, dQ.shape[1]) as zeros:

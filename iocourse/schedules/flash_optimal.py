@@ -1,4 +1,4 @@
-"""F3: the row-block order with its constant made as small as any schedule's can be."""
+"""FlashAttention-2 loop order with K/V buffer reuse; its leading constant 4 is optimal by Theorem A."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .registry import Outputs, Tiles, schedule
 
 
 def flash_optimal_tiles(N: int, d: int, M: int) -> Tiles:
-    """One key at a time leaves the most room for queries: Bc = 1, Br = ⌊(M - d)/(2d + 3)⌋."""
+    """Return Bc = 1, which leaves the most words for queries, and Br = ⌊(M - d)/(2d + 3)⌋."""
     return {"Br": min(N, (M - d) // (2 * d + 3)), "Bc": 1}
 
 
@@ -16,13 +16,16 @@ def flash_optimal_tiles(N: int, d: int, M: int) -> Tiles:
     pass_="forward",
     lesson=(4, 3),
     regime="M >= d^2",
-    source="FlashAttention-2's order with V_j in K_j's place and Bc = 1; optimal constant by Theorem A",
+    source="FlashAttention-2's loop order with V_j in K_j's buffer and Bc = 1; optimal constant by Theorem A",
     tiles=flash_optimal_tiles,
 )
 def flash_optimal(
     m: Machine, Q: SlowArray, K: SlowArray, V: SlowArray, *, Br: int, Bc: int, lse: bool = False
 ) -> Outputs:
-    """Q_i and O_i stay; K_j is freed before V_j arrives. Costs `costs.flash_optimal`, about 4N²d²/M."""
+    """Forward pass with resident Q_i and O_i; K_j is freed before V_j is loaded into the same words.
+
+    Traffic about 4N²d²/M words, exactly `costs.flash_optimal`.
+    """
     N, d = Q.shape
     O = m.new("O", (N, d))
     L = m.new("LSE", (N,)) if lse else None
@@ -32,7 +35,7 @@ def flash_optimal(
             for j in m.blocks(N, Bc):
                 with m.load(K, j) as k:  # (Bc, d)
                     s = q @ k.T  # (Br, Bc)
-                with s, m.load(V, j) as v:  # (Bc, d), in the room K_j has left
+                with s, m.load(V, j) as v:  # (Bc, d), in the words that K_j used
                     stats.update(s, o)
                     o.add_matmul(s, v)
             stats.normalise(o)

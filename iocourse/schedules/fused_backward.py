@@ -1,4 +1,4 @@
-"""B3: the same order with one row at a time, and dQ_i in dO_i's place."""
+"""Fused backward pass: FlashAttention-2 order with one query row at a time and dQ_i in dO_i's buffer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .registry import Outputs, Tiles, schedule
 
 
 def fused_backward_tiles(N: int, d: int, M: int) -> Tiles:
-    """One row at a time leaves the most room for columns: Br = 1, Bc = ⌊(M - 2d - 2)/(4d + 1)⌋."""
+    """Return Br = 1, which leaves the most words for key blocks, and Bc = ⌊(M - 2d - 2)/(4d + 1)⌋."""
     return {"Br": 1, "Bc": min(N, (M - 2 * d - 2) // (4 * d + 1))}
 
 
@@ -18,7 +18,7 @@ def fused_backward_tiles(N: int, d: int, M: int) -> Tiles:
     pass_="backward",
     lesson=(6, 6, 2),
     regime="M >= d^2",
-    source="FlashAttention-2's order with Br = 1 and dQ_i in dO_i's place",
+    source="FlashAttention-2's order with Br = 1 and dQ_i in dO_i's buffer",
     tiles=fused_backward_tiles,
 )
 def fused_backward(
@@ -34,9 +34,9 @@ def fused_backward(
     Bc: int,
     mask: Mask | None = None,
 ) -> Outputs:
-    """K_j, V_j, dK_j, dV_j stay; dO_i is freed before dQ_i arrives: 16N²d²/M words, 12 read and 4 written.
+    """Backward pass with resident K_j, V_j, dK_j, dV_j; dO_i is freed before dQ_i is loaded.
 
-    Costs `costs.fused_backward`.
+    Traffic about 16N²d²/M words (12 read, 4 written), exactly `costs.fused_backward`.
     """
     N, d = Q.shape
     seen = mask or Full(N)
@@ -55,7 +55,10 @@ def fused_backward(
                         probabilities(s, log_sums)
                         scores_gradient(m, dO, s, v, dv, products, i)
                         dk.add_matmul(s.T, q)
-                        with s, m.zeros(i, d) if first else m.load(dQ, i) as dq:  # where dO_i was
+                        with (
+                            s,
+                            m.zeros(i, d) if first else m.load(dQ, i) as dq,
+                        ):  # in the words that dO_i used
                             s *= d**-0.5
                             dq.add_matmul(s, k)
                             m.store(dq, dQ, i)
@@ -65,7 +68,7 @@ def fused_backward(
 
 
 def scores_gradient(m: Machine, dO: SlowArray, s: Tile, v: Tile, dv: Tile, products: Tile, i: Block) -> None:
-    """With P_ij in s: dV_j += P_ijᵀdO_i, then s becomes dS_ij; dO_i has gone at the end."""
+    """Replace P_ij in `s` by dS_ij and add P_ijᵀdO_i to dV_j; dO_i is loaded and freed."""
     with m.load(dO, i) as do:  # (Br, d)
         dv.add_matmul(s.T, do)
         s.multiply_by_matmul(do, v.T, less=products)

@@ -1,4 +1,4 @@
-"""dL/dX of the fine-grained paper for large caches: attention on Q = A1·X, K = A2, V = A3·Y, then A1ᵀdQ."""
+"""Gradient dL/dX of 2410.09397 for large caches: attention on Q = A1·X, K = A2, V = A3·Y, then A1ᵀdQ."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .standard_backward import product
 
 
 def gradient_tiles(N: int, d: int, M: int) -> Tiles:
-    """What stays takes all of M in each of the four parts."""
+    """Return tile sizes with which the resident arrays of each of the four parts fill fast memory."""
     Bn = min(
         (Bn for Bn in distinct_sizes(d) if 2 * Bn + 1 <= M),
         key=lambda Bn: N * ceil_div(d, Bn) + d * ceil_div(N, min(N, (M - Bn) // (Bn + 1))),
@@ -45,9 +45,9 @@ def gradient(
     Bq: int,
     Bg: int,
 ) -> Outputs:
-    """A forward sweep leaves dO = O - E, D and LSE; a second makes dQ; dX = A1ᵀdQ. 10N²d²/M words.
+    """Gradient dX: one pass stores dO = O - E, D and LSE, a second computes dQ, then dX = A1ᵀdQ.
 
-    Costs `costs.gradient`.
+    Traffic about 10N²d²/M words, exactly `costs.gradient`.
     """
     N, d = A1.shape
     Q, H, dO, dQ = (m.new(name, (N, d)) for name in ("Q", "H", "dO", "dQ"))
@@ -73,7 +73,7 @@ def forward_residual(
     D: SlowArray,
     i: Block,
 ) -> None:
-    """dO = O - E, D and LSE of a block of rows: Q_i and O_i stay, K and V stream past."""
+    """Compute and store dO = O - E, D and LSE of row block i: Q_i and O_i are resident, K and V streamed."""
     N, d = Q.shape
     with m.load(Q, i) as q, m.zeros(i, d) as o, m.row_stats(i) as stats:  # 2 x (Bf, d), 2·Bf
         for j in m.blocks(N, 1):
@@ -88,10 +88,10 @@ def forward_residual(
 def store_residual(
     m: Machine, o: Tile, stats: RowStats, E: SlowArray, dO: SlowArray, LSE: SlowArray, D: SlowArray, i: Block
 ) -> None:
-    """From unnormalised O_i: LSE_i, dO_i = O_i - E_i and D_i = rowsum(dO_i∘O_i), all three stored."""
+    """Normalise O_i, then store LSE_i, dO_i = O_i - E_i and D_i = rowsum(dO_i∘O_i)."""
     stats.normalise(o)
     m.store(stats.lse(), LSE, i)
-    products = stats.l  # in the room of the row sums, which have served
+    products = stats.l  # reuses the tile of the row sums, which are no longer needed
     products[:] = 0.0
     for c in m.blocks(o.shape[1], 1):
         column = o[:, c.start : c.stop]
@@ -102,7 +102,7 @@ def store_residual(
 
 
 def subtract(e: Tile, o: Tile, products: Tile) -> None:
-    """o becomes o - e, and products grows by rowsum(o∘(o - e)) for the o before; e is used up."""
+    """Add rowsum(o∘(o - e)) to `products`, then replace o by o - e; e is overwritten."""
     products.add_row_dots(o, o)
     e *= -1.0
     products.add_row_dots(o, e)

@@ -1,4 +1,4 @@
-"""dL/dX with dP stored: a sweep of its own makes it, so that only two arrays stay while dQ is made."""
+"""Gradient dL/dX with dP materialised by a separate pass, so that only two arrays are resident for dQ."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .standard_backward import product
 
 
 def gradient_dp_materialised_tiles(N: int, d: int, M: int) -> Tiles:
-    """What stays takes all of M in each part."""
+    """Return tile sizes with which the resident arrays of each part fill fast memory."""
     two_stay = min(N, (M - d) // (2 * d + 3))
     return {
         **sides_tiles(N, d, M),
@@ -20,7 +20,7 @@ def gradient_dp_materialised_tiles(N: int, d: int, M: int) -> Tiles:
 
 
 def sides_tiles(N: int, d: int, M: int) -> Tiles:
-    """The tiles of Q = A1·X, H = A3·Y and dX = A1ᵀdQ, as `gradient` picks them."""
+    """Return the tile sizes of Q = A1·X, H = A3·Y and dX = A1ᵀdQ that `gradient` uses."""
     picked = gradient_tiles(N, d, M)
     return {name: picked[name] for name in ("Bm", "Bn", "Bg")}
 
@@ -48,9 +48,9 @@ def gradient_dp_materialised(
     Bq: int,
     Bg: int,
 ) -> Outputs:
-    """Q_i, O_i stay; dO_i stays and dP - D is stored; Q_i, dQ_i stay; dX = A1ᵀdQ. 7N²d²/M + 2N² words.
+    """Gradient dX in passes with few resident arrays: Q_i and O_i, dO_i (stores dP - D), Q_i and dQ_i.
 
-    Costs `costs.gradient_dp_materialised`.
+    Traffic about 7N²d²/M + 2N² words, exactly `costs.gradient_dp_materialised`.
     """
     N, d = A1.shape
     Q, H, dO, dQ = (m.new(name, (N, d)) for name in ("Q", "H", "dO", "dQ"))

@@ -1,4 +1,4 @@
-"""dL/dX without Q, H or dQ: the d x d matrices stay, and what they multiply is one row at a time."""
+"""Gradient dL/dX without Q, H or dQ in slow memory: the d x d matrices are resident, rows are streamed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .registry import Outputs, Tiles, schedule
 
 
 def gradient_reassociated_tiles(N: int, d: int, M: int) -> Tiles:
-    """What X and Y, in the second sweep also dX, leave of M goes to rows of A1."""
+    """Return the largest numbers of rows of A1 that fit in addition to X, Y and (second pass) dX."""
     room = M - 2 * d * d
     return {
         "Bf": min(N, (room - 2 * d) // (2 * d + 3)),
@@ -35,9 +35,9 @@ def gradient_reassociated(
     Bf: int,
     Bq: int,
 ) -> Outputs:
-    """s_ij = A1_i·(X a2_j), v_j = a3_j·Y on the fly, dX += (A1_Iᵀ dS_Ij) a2_j. 8N²d²/M words.
+    """Gradient dX with s_ij = A1_i·(X a2_j) and v_j = a3_j·Y computed when needed, dX += (A1_Iᵀ dS_Ij) a2_j.
 
-    Costs `costs.gradient_reassociated`.
+    Traffic about 8N²d²/M words, exactly `costs.gradient_reassociated`.
     """
     N, d = A1.shape
     dO, dX = m.new("dO", (N, d)), m.new("dX", (d, d))

@@ -1,4 +1,4 @@
-"""dL/dX with only one array staying at a time: the scores stored, and later dS in their place."""
+"""Gradient dL/dX with one resident array at a time: the scores are stored and later overwritten by dS."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .standard_backward import output_tile, product
 
 
 def gradient_scores_materialised_tiles(N: int, d: int, M: int) -> Tiles:
-    """What stays takes all of M in each part; the tiles of O and of dQ are the cheapest that fit."""
+    """Return tile sizes with which the resident arrays fill fast memory, and the best tiles of O and dQ."""
     Bd, Bo = best_pair(
         lambda Bd, Bo: (N + 3) * ceil_div(d, Bd) + d * ceil_div(N, Bo),
         d,
@@ -53,10 +53,10 @@ def gradient_scores_materialised(
     Be: int,
     Bg: int,
 ) -> Outputs:
-    """Q_i stays, S is stored; O stays; dO_i stays, dS replaces S; dQ stays; dX. 4N²d²/M + 5N² words.
+    """Gradient dX in passes with one resident array: Q_i (stores S), O, dO_i (dS replaces S), dQ.
 
-    With tiles of O and dQ d/k wide the words are (2 + 2/k)N²d²/M + (3 + 2k)N². Costs
-    `costs.gradient_scores_materialised`.
+    Traffic about 4N²d²/M + 5N² words, and (2 + 2/k)N²d²/M + (3 + 2k)N² with tiles of O and dQ that are d/k
+    wide; exactly `costs.gradient_scores_materialised`.
     """
     N, d = A1.shape
     Q, H, dO, dQ = (m.new(name, (N, d)) for name in ("Q", "H", "dO", "dQ"))
@@ -73,7 +73,7 @@ def gradient_scores_materialised(
 
 
 def _store_scores(m: Machine, Q: SlowArray, K: SlowArray, S: SlowArray, LSE: SlowArray, Bs: int) -> None:
-    """S = QKᵀ and the log-sum-exp of its rows: Q_i and the row statistics stay, K passes."""
+    """Store S = QKᵀ and the log-sum-exp of its rows: Q_i and the row statistics are resident, K streamed."""
     N = Q.shape[0]
     for i in m.blocks(N, Bs):
         with m.load(Q, i) as q, m.row_stats(i) as stats:  # (Bs, d), 2·Bs
@@ -95,7 +95,7 @@ def _store_residuals(
     Bo: int,
     Bd: int,
 ) -> None:
-    """O = softmax(S)·V, stored as dO = O - E, and D = rowsum(dO∘O): Bo x Bd tiles of O stay, S and V pass."""
+    """Compute O = softmax(S)·V by resident Bo x Bd tiles; store dO = O - E and D = rowsum(dO∘O)."""
     N, d = V.shape
     for i in m.blocks(N, Bo):
         for c in m.blocks(d, Bd):
@@ -104,7 +104,7 @@ def _store_residuals(
                     for j in m.blocks(N, 1):
                         with m.load(S, i, j) as s, m.load(V, j, c) as v:  # (Bo, 1), (1, Bd)
                             o.add_matmul(probabilities(s, log_sums), v)
-                with m.load(D, i) if c.start else m.zeros(i) as products:  # (Bo,), where LSE_i was
+                with m.load(D, i) if c.start else m.zeros(i) as products:  # (Bo,), in the words of LSE_i
                     for column in m.blocks((c.start, c.stop), 1):
                         with m.load(E, i, column) as e:  # (Bo, 1)
                             subtract(e, o[:, column.start - c.start : column.stop - c.start], products)

@@ -1,4 +1,4 @@
-"""dL/dX for small caches: every product blocked, the scores in slow memory and then their gradient there."""
+"""Gradient dL/dX for small caches: every product is blocked; slow memory holds the scores, then dS."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .standard_backward import product, product_of_rows
 
 
 def gradient_small_cache_tiles(N: int, d: int, M: int) -> Tiles:
-    """The largest B that fits: B² + 4B ≤ M where both N and d are larger."""
+    """Return the largest B that fits: B² + 4B ≤ M if N and d are larger."""
     return {"B": costs.largest_square(costs.gradient_small_cache, N, d, M)}
 
 
@@ -32,9 +32,9 @@ def gradient_small_cache(
     *,
     B: int,
 ) -> Outputs:
-    """Q, H, S, dO, dS (over S), dQ and dX, each tile by tile: 8N²d/√M + 6Nd²/√M + 3N² words.
+    """Gradient dX by blocked products for Q, H, S, dO, dS (in place of S), dQ and dX.
 
-    Costs `costs.gradient_small_cache`.
+    Traffic about 8N²d/√M + 6Nd²/√M + 3N² words, exactly `costs.gradient_small_cache`.
     """
     N, d = A1.shape
     Q, H, dO, dQ = (m.new(name, (N, d)) for name in ("Q", "H", "dO", "dQ"))
@@ -90,7 +90,7 @@ def _residual(
     i: Block,
     c: Block,
 ) -> None:
-    """A tile of O from columns of S and rows of V, turned into dO = O - E on the way out."""
+    """Compute a tile of O from columns of S and rows of V, and store it as dO = O - E."""
     with m.zeros(i, c) as o:  # (B, B)
         for j in m.blocks(V.shape[0], 1):
             with m.load(S, i, j) as s, m.load(V, j, c) as v:  # (B, 1), (1, B)

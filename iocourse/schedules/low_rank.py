@@ -1,8 +1,8 @@
-"""Low rank: a Taylor polynomial for exp makes attention two products with a small state.
+"""Low-rank attention: with a Taylor polynomial for exp, attention is two products with a small state.
 
 p(q·k) = φ(q)·ψ(k) with r = C(d + g, g) features. The state T = ψ(K)ᵀ[1, V], (r, d + 1), does not grow with N,
-and O is φ(Q)T over the row sums, its first column. Features are made when they are needed and stored nowhere.
-Where T fits, each row of Q, K and V is read once: 4Nd words. Where it does not, its tiles are made in turn.
+and O is φ(Q)T divided by its first column, the row sums. Features are computed when needed and not stored.
+If T fits, each row of Q, K and V is read once: 4Nd words. Otherwise T is computed tile by tile.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ..machine import Block, Features, Machine, SlowArray, Tile
 from ..monomials import rank_of
 from .registry import Approximates, Tiles, schedule
 
-MOST_FEATURES = 2**22  # in a tile of a run
-BYTES_LISTED = 500  # about, in Python, for one of them
+MOST_FEATURES = 2**22  # per tile of a run
+BYTES_LISTED = 500  # approximate bytes per feature in Python
 
 
 def low_rank_tiles(N: int, d: int, M: int, g: int) -> Tiles:
-    """The cheapest tile of the state that fits: for each number of tiles across the largest rc."""
+    """Return the tile of the state with the least traffic that fits; tries each width with its largest rc."""
 
     def tiles(Bd: int) -> Tiles:
         return {"rc": min(rank_of(d, g), (M - d - Bd) // Bd), "Bd": Bd}
@@ -34,14 +34,14 @@ def low_rank_tiles(N: int, d: int, M: int, g: int) -> Tiles:
 
 
 def polynomial_attention(a: Mapping[str, Array], *, g: int) -> tuple[Array, ...]:
-    """What low rank stands for: p(QKᵀ/√d)V over row sums, p the Taylor polynomial of exp of degree g."""
+    """Return p(QKᵀ/√d)V divided by row sums, the reference of low rank; p is the Taylor polynomial of exp."""
     S = exact.scores(a["Q"], a["K"])
     P = sum((S**l / factorial(l) for l in range(1, g + 1)), start=S**0)  # (N, N)
     return (P @ a["V"] / P.sum(axis=1, keepdims=True),)
 
 
 def low_rank_note(N: int, d: int, M: int, g: int) -> str:
-    """The rank, and how the state is cut for M."""
+    """Return a remark with the rank and the number of tiles of the state for M."""
     picked = low_rank_tiles(N, d, M, g)
     r = rank_of(d, g)
     if picked["rc"] == r and picked["Bd"] == d + 1:
@@ -60,10 +60,11 @@ def low_rank_note(N: int, d: int, M: int, g: int) -> str:
     approximates=Approximates("dense attention with the same polynomial", polynomial_attention),
 )
 def low_rank(m: Machine, Q: SlowArray, K: SlowArray, V: SlowArray, *, g: int, rc: int, Bd: int) -> SlowArray:
-    """A tile of the state grows while K and V pass by, then Q passes and takes its part of O from it.
+    """Low-rank forward pass: accumulate a tile of the state over K and V, then add its part to each row of O.
 
-    Costs `costs.low_rank`. Row sums l are made with the first columns and kept for the others. An odd degree
-    is for small scores: its polynomial can be negative, and a row of negative weights has no mean.
+    The row sums l are computed with the first columns of the state and stored for the others. Use an odd
+    degree for small scores only, because its polynomial can be negative.
+    Traffic: `costs.low_rank`.
     """
     N, d = Q.shape
     require_features_that_can_be_listed(d, g, rc)
@@ -77,18 +78,18 @@ def low_rank(m: Machine, Q: SlowArray, K: SlowArray, V: SlowArray, *, g: int, rc
 
 
 def require_features_that_can_be_listed(d: int, g: int, rc: int) -> None:
-    """Words of fast memory are one thing, the list of features that a run keeps in Python another."""
+    """Raise ValueError if a run would keep too long a list of features in Python, whatever M is."""
     rank = rank_of(d, g)
     listed = min(rc, rank)
     if listed > MOST_FEATURES:
         raise ValueError(
-            f"d = {d}, g = {g} has rank {rank:,}; to list rc = {listed:,} features a run would take about "
-            f"{listed * BYTES_LISTED / 1e9:,.1f} GB; allowed is rc up to {MOST_FEATURES:,}"
+            f"d = {d}, g = {g} has rank {rank:,}, and a run with rc = {listed:,} features would need about "
+            f"{listed * BYTES_LISTED / 1e9:,.1f} GB of memory; rc must be at most {MOST_FEATURES:,}"
         )
 
 
 def listed_features(d: int, g: int, p: Block, *, weighted: bool = False) -> Features:
-    """Monomials p.start … p.stop - 1, by degree and then by coordinates; the weight of xᵃ is 1/a!."""
+    """Return monomials p.start … p.stop - 1, ordered by degree, then coordinates, with weights 1/a! or 1."""
     all_of_them = chain.from_iterable(combinations_with_replacement(range(d), k) for k in range(g + 1))
     factors = list(islice(all_of_them, p.start, p.stop))
     return Features(factors, [_weight(axes) for axes in factors] if weighted else None)
@@ -104,14 +105,14 @@ def _take_in_keys(m: Machine, K: SlowArray, V: SlowArray, state: Tile, features:
             if c.first:
                 features.add_outer(state[:, :1], k)
             if averages(c):
-                with m.load(V, j, columns_of_values(c)) as v:  # (1, Bd), one less beside the row sums
+                with m.load(V, j, columns_of_values(c)) as v:  # (1, Bd), one less in the tile of row sums
                     features.add_outer(state[:, int(c.first) :], k, v)
 
 
 def _answer_queries(
     m: Machine, Q: SlowArray, O: SlowArray, l: SlowArray, state: Tile, features: Features, c: Block, p: Block
 ) -> None:
-    """The first tile down starts a piece of O, the last one divides it by the row sums."""
+    """Add the part of this tile of the state to O: the first tile creates O, the last divides by row sums."""
     for i in m.blocks(Q.shape[0], 1):
         with m.load(Q, i) as q:  # (1, d)
             q *= Q.shape[1] ** -0.5
@@ -136,10 +137,10 @@ def _answer_queries(
 
 
 def averages(c: Block) -> bool:
-    """Whether columns c of [1, V] hold some of V."""
+    """Return True if columns c of [1, V] include a column of V."""
     return c.stop > 1
 
 
 def columns_of_values(c: Block) -> tuple[int, int]:
-    """The columns of V among columns c of [1, V]."""
+    """Return the range of columns of V among columns c of [1, V]."""
     return max(0, c.start - 1), c.stop - 1

@@ -1,9 +1,9 @@
-"""The backward pass of low rank: one state goes from the keys to the queries, another comes back.
+"""Backward pass of low-rank attention, with two states: T from keys to queries, U from queries to keys.
 
-The forward pass leaves T = ψ(K)ᵀ[1, V], (r, d + 1). A query takes its gradient from T and leaves its part in
-U = φ(Q)ᵀ[-D, dO]/l, of the same shape; a key takes its own from U. Nothing else passes between them.
-Where both states fit, two sweeps do it: each row of Q, dO, K and V is read once, 7Nd words and T. Where
-they do not, their tiles are taken in turn, T's first.
+The forward pass stores T = ψ(K)ᵀ[1, V], (r, d + 1). Each query computes its gradient from T and adds its part
+to U = φ(Q)ᵀ[-D, dO]/l, of the same shape; each key computes its gradients from U.
+If both states fit, two passes suffice: each row of Q, dO, K and V is read once, 7Nd words and T. Otherwise
+the states are processed tile by tile, T first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .registry import Approximates, ForwardExtras, Outputs, Tiles, schedule
 
 
 def low_rank_backward_tiles(N: int, d: int, M: int, g: int) -> Tiles:
-    """Both states whole where they fit, else the cheapest tile: for each count across the tallest."""
+    """Return complete states if they fit, otherwise the best tile; tries each width with its largest rc."""
     r = rank_of(d, g)
     whole = {"rc": r, "Bd": d + 1}
     if costs.low_rank_backward(1, d, g=g, **whole).peak <= M:
@@ -38,7 +38,7 @@ def low_rank_backward_tiles(N: int, d: int, M: int, g: int) -> Tiles:
 
 
 def polynomial_gradient(a: Mapping[str, Array], *, g: int) -> tuple[Array, ...]:
-    """dQ, dK, dV of Σ dO∘O, O = p(QKᵀ/√d)V over row sums, p the Taylor polynomial of exp of degree g."""
+    """Return dQ, dK, dV of Σ dO∘O, where O = p(QKᵀ/√d)V / row sums and p is the Taylor polynomial of exp."""
     Q, K, V, dO = (a[name] for name in ("Q", "K", "V", "dO"))
     S, scale = exact.scores(Q, K), Q.shape[1] ** -0.5
     slopes = sum((S**l / factorial(l) for l in range(1, g)), start=S**0)  # (N, N): p' has one degree less
@@ -50,12 +50,12 @@ def polynomial_gradient(a: Mapping[str, Array], *, g: int) -> tuple[Array, ...]:
 
 
 def state_shape(N: int, d: int, *, g: int) -> dict[str, Shape]:
-    """Of the state that the forward pass leaves."""
+    """Return {"T": (r, d + 1)}, the shape of the state that the forward pass stores."""
     return {"T": (rank_of(d, g), d + 1)}
 
 
 def state_left(a: Mapping[str, Array], *, g: int) -> dict[str, Array]:
-    """T = ψ(K)ᵀ[1, V], (r, d + 1), the features in the order of `listed_features`."""
+    """Return T = ψ(K)ᵀ[1, V], (r, d + 1), with the features in the order of `listed_features`."""
     p = plan(a["K"].shape[1], g)
     weights = p.multiplicities / np.array([factorial(l) for l in range(g + 1)])[p.degrees]  # (r,): 1/a!
     ones = np.ones((len(a["V"]), 1))
@@ -63,7 +63,7 @@ def state_left(a: Mapping[str, Array], *, g: int) -> dict[str, Array]:
 
 
 def low_rank_backward_note(N: int, d: int, M: int, g: int) -> str:
-    """The rank, and how the states are cut for M."""
+    """Return a remark with the rank and the number of tiles of the states for M."""
     picked, r = low_rank_backward_tiles(N, d, M, g), rank_of(d, g)
     if _whole(r, d, **picked):
         return f"rank {r}: both states of {r * (d + 1)} words fit"
@@ -99,10 +99,11 @@ def low_rank_backward(
     rc: int,
     Bd: int,
 ) -> Outputs:
-    """Queries take dQ from T and fill U, keys take dK and dV from U: 7Nd words and T where both states fit.
+    """Low-rank backward pass: dQ from T while U accumulates over the queries, then dK and dV from U.
 
-    Costs `costs.low_rank_backward`. Row sums and D are made anew from T, with the first sweep if the states
-    are whole, else in one of their own. Degrees as for `low_rank`.
+    Row sums and D are recomputed from T, in the first pass if the states are complete, otherwise in a
+    separate pass. Degrees as for `low_rank`. Traffic: `costs.low_rank_backward`, 7Nd words and T if both
+    states fit.
     """
     require_features_that_can_be_listed(Q.shape[1], g, rc)
     dQ, dK, dV = (m.new(name, Q.shape) for name in ("dQ", "dK", "dV"))
@@ -142,7 +143,10 @@ def _in_two_sweeps(
 def _gradient_of_sums(
     m: Machine, dO: SlowArray, i: Block, phi: Features, q: Tile, t: Tile, scale: float
 ) -> Tile:
-    """[-D_i, dO_i]/l_i (1, d + 1), that of [l_i, N_i] = φ(q_i)T, in whose room it is made; scales q."""
+    """Scale q and return [-D_i, dO_i]/l_i (1, d + 1), the gradient with respect to [l_i, N_i] = φ(q_i)T.
+
+    It overwrites the tile of [l_i, N_i].
+    """
     q *= scale
     ge = m.zeros(1, t.shape[1])
     phi.add_matmul(ge, q, t)
@@ -189,7 +193,7 @@ def _make_sums(
     c: Block,
     p: Block,
 ) -> None:
-    """Row sums l, with the first columns, and D_i = dO_i·N_i/l_i, divided with the last."""
+    """Accumulate row sums l (first columns of T) and D_i = dO_i·N_i/l_i (divided after the last tile)."""
     for i in m.blocks(Q.shape[0], 1):
         with m.load(Q, i) as q:  # (1, d)
             q *= Q.shape[1] ** -0.5
@@ -198,7 +202,7 @@ def _make_sums(
                     phi.add_matmul(total[:, None], q, t[:, :1])
                     m.store(total, l, i)
             if averages(c):
-                n = m.zeros(i, columns_of_values(c))  # (1, Bd), one less beside the row sums
+                n = m.zeros(i, columns_of_values(c))  # (1, Bd), one less in the tile of row sums
                 phi.add_matmul(n, q, t[:, int(c.first) :])
         with m.zeros(i) if c.first and p.first else m.load(D, i) as products:  # (1,)
             if averages(c):
@@ -222,7 +226,7 @@ def _answer_queries(
     c: Block,
     p: Block,
 ) -> None:
-    """Each query adds a tile's part to its gradient."""
+    """Add the part of tile t to dQ, for every query."""
     for i in m.blocks(Q.shape[0], 1):
         with m.load(Q, i) as q:  # (1, d)
             q *= Q.shape[1] ** -0.5
@@ -250,7 +254,7 @@ def _take_in_queries(
 def _gradient_parts(
     m: Machine, dO: SlowArray, l: SlowArray, D: SlowArray, state: Tile, i: Block, c: Block
 ) -> list[tuple[Tile, Tile]]:
-    """Columns of a state with those of [-D_i, dO_i]/l_i that belong to them, (1,) and (1, Bd)."""
+    """Return pairs: columns of a state, and the entries of [-D_i, dO_i]/l_i for them, (1,) or (1, Bd)."""
     parts = []
     with m.load(l, i) as total:  # (1,)
         if c.first:
@@ -276,7 +280,7 @@ def _answer_keys(
     c: Block,
     p: Block,
 ) -> None:
-    """Each key adds a tile's part to its gradient and to that of its values."""
+    """Add the part of tile u to dK and dV, for every key."""
     for j in m.blocks(K.shape[0], 1):
         with m.load(K, j) as k:  # (1, d)
             with m.zeros(j, K.shape[1]) if c.first and p.first else m.load(dK, j) as dk:  # (1, d)

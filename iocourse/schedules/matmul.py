@@ -1,4 +1,4 @@
-"""The matrix product with a tile of the result kept in fast memory."""
+"""Matrix product C = AB with a tile of C resident in fast memory."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from ..solution_guard import library_solution
 
 @library_solution
 def matmul(m: Machine, A: SlowArray, B: SlowArray, *, bm: int, bn: int) -> SlowArray:
-    """C = AB: a bm x bn tile of C stays while columns of A and rows of B stream past.
+    """Compute C = AB on the machine and return C: a bm x bn tile of C is resident, A and B are streamed.
 
-    A (m, k), B (k, n). Costs `costs.matmul(m, n, k, bm=bm, bn=bn)` words. Source: 1702.02017, section 4.
+    Shapes: A (m, k), B (k, n), C (m, n). Traffic: `costs.matmul(m, n, k, bm=bm, bn=bn)`.
+    Raises ShapeMismatch. Source: 1702.02017, section 4.
     """
     bm, bn = check_sizes(bm=bm, bn=bn)
     for name, X in (("A", A), ("B", B)):
         if len(X.shape) != 2:
-            raise ShapeMismatch(f"{name} has shape {X.shape}; a matrix product takes matrices")
+            raise ShapeMismatch(f"{name} has shape {X.shape}; expected a matrix")
     (rows, depth), (depth_B, cols) = A.shape, B.shape
     if depth != depth_B:
         raise ShapeMismatch(f"A has {depth} columns but B has {depth_B} rows; they must agree")
@@ -34,13 +35,13 @@ def matmul(m: Machine, A: SlowArray, B: SlowArray, *, bm: int, bn: int) -> SlowA
 
 @library_solution
 def matmul_tiles(m: int, n: int, k: int, M: int) -> dict[str, int]:
-    """The tile bm x bn with bm·bn + bm + bn ≤ M that moves the fewest words.
+    """Return the tile sizes bm, bn with bm·bn + bm + bn ≤ M and the least traffic for C (m, n) = A (m, k) B.
 
-    Raises ValueError where M < 3, the smallest that works.
+    Raises ValueError if M < 3, the minimum.
     """
     m, n, k, M = check_sizes(m=m, n=n, k=k, M=M)
     if M < 3:
-        raise ValueError(f"M = {M} is too small for a matrix product: the smallest M that works is 3")
+        raise ValueError(f"M = {M} is too small for a matrix product. It needs at least M = 3")
     bn, bm = best_pair(
         lambda bn, bm: m * k * ceil_div(n, bn) + k * n * ceil_div(m, bm),
         extent=n,

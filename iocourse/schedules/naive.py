@@ -1,4 +1,4 @@
-"""F0: attention as the formula is written, S and P in slow memory."""
+"""Standard attention: the three steps of the formula one after another, S and P in slow memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .registry import Outputs, Tiles, schedule
 
 
 def naive_tiles(N: int, d: int, M: int) -> Tiles:
-    """As many rows of Q as fit, whole rows of S where they fit, and the cheapest tile of O."""
+    """Return the largest row block of Q, complete rows of S if they fit, and the best tile of O."""
     Bn, Bm = best_pair(
         lambda Bn, Bm: N * ceil_div(d, Bn) + d * ceil_div(N, Bm),
         extent=d,
@@ -39,7 +39,10 @@ def naive(
     Bn: int,
     lse: bool = False,
 ) -> Outputs:
-    """S = QKᵀ/√d, P = softmax(S), O = PV, one after the other. Costs `costs.naive`, of it 4N² for S and P."""
+    """Compute S = QKᵀ/√d, P = softmax(S) and O = PV one after another.
+
+    Traffic: `costs.naive`, of which 4N² words are for S and P.
+    """
     N, d = Q.shape
     S, P, O = m.new("S", (N, N)), m.new("P", (N, N)), m.new("O", (N, d))
     with m.phase("scores"):
@@ -68,7 +71,7 @@ def _scores(m: Machine, Q: SlowArray, K: SlowArray, S: SlowArray, i: Block) -> N
 def _softmax_row(m: Machine, S: SlowArray, P: SlowArray, L: SlowArray | None, i: Block, Bc: int) -> None:
     N = S.shape[1]
     with m.row_stats(i) as stats:  # 2
-        if Bc >= N:  # the row stays between its two uses: one read
+        if Bc >= N:  # the row is kept between its two uses and read once
             with m.load(S, i) as s:  # (1, N)
                 stats.update(s)
                 stats.normalise(s)
@@ -80,7 +83,7 @@ def _softmax_row(m: Machine, S: SlowArray, P: SlowArray, L: SlowArray | None, i:
             for j in m.blocks(N, Bc):
                 with m.load(S, i, j) as s:  # (1, Bc)
                     s -= stats.m[:, None]
-                    np.exp(s, out=s)  # type: ignore[call-overload]  # NumPy's types know no Tile
+                    np.exp(s, out=s)  # type: ignore[call-overload]  # NumPy's types lack Tile
                     stats.normalise(s)
                     m.store(s, P, i, j)
         if L is not None:

@@ -1,4 +1,4 @@
-"""What a pass of attention takes in and must put out: shapes, random inputs, and the exact results."""
+"""Specifications of the passes of attention: shapes of their arrays, random inputs and exact results."""
 
 from __future__ import annotations
 
@@ -22,10 +22,14 @@ Draw = Callable[[np.random.Generator, int, int, Mask | None], Arrays]
 
 @dataclass(frozen=True)
 class Pass:
-    """One pass, by name: what it may take in, with shapes for (N, d), and what it fills.
+    """Specification of one pass.
 
-    `draw` makes random inputs, `exact` the right outputs for them; both take the mask, or None.
-    `other_arrays` tells who comes with other arrays what this pass is about, and which schedules take theirs.
+    Attributes:
+        name, outputs: name of the pass, and names of its outputs in order.
+        shapes: function of N and d that returns the shape of each possible input by name.
+        draw: function that returns random inputs, given a generator, N, d and a mask or None.
+        exact: function that returns the exact outputs, given the inputs and a mask or None.
+        other_arrays: hint in the error for other arrays: the schedules that accept them.
     """
 
     name: str
@@ -41,7 +45,7 @@ def _additive(mask: Mask | None) -> Array | None:
 
 
 def _draw_all(shapes: Shapes) -> Draw:
-    """Every array of these shapes, of normal numbers; no mask changes them."""
+    """Return a `draw` function: standard normal arrays of these shapes, for any mask."""
     return lambda rng, N, d, mask: {n: rng.standard_normal(shape) for n, shape in shapes(N, d).items()}
 
 
@@ -50,7 +54,7 @@ def _forward_shapes(N: int, d: int) -> dict[str, Shape]:
 
 
 def _exact_forward(a: Mapping[str, Array], mask: Mask | None) -> Exact:
-    """O and the rows' log-sum-exp."""
+    """Return O and the log-sum-exp of each row."""
     S = exact.scores(a["Q"], a["K"], mask=_additive(mask))
     return exact.softmax(S) @ a["V"], exact.log_sum_exp(S)
 
@@ -61,13 +65,16 @@ def _backward_shapes(N: int, d: int) -> dict[str, Shape]:
 
 
 def _draw_backward(rng: np.random.Generator, N: int, d: int, mask: Mask | None) -> Arrays:
-    """What a forward pass leaves behind, and dO: a schedule takes what it names."""
+    """Return random Q, K, V and dO, and the results of a forward pass that a backward pass may use."""
     arrays = {name: rng.standard_normal((N, d)) for name in ("Q", "K", "V", "dO")}
     return arrays | saved_for_backward(arrays["Q"], arrays["K"], arrays["V"], mask)
 
 
 def saved_for_backward(Q: Array, K: Array, V: Array, mask: Mask | None = None) -> Arrays:
-    """O, P (N, N), LSE, and the maximum and sum of each row, (N,): what backward schedules may read."""
+    """Return the results of a forward pass that backward schedules may read, by name.
+
+    O (N, d), the weights P (N, N), and per row (N,) the log-sum-exp LSE, the maxima and the sums.
+    """
     Q, K, V = exact.check_qkv(Q, K, V)
     S = exact.scores(Q, K, mask=_additive(mask))
     P, LSE, m = exact.softmax(S), exact.log_sum_exp(S), S.max(axis=1)
@@ -84,7 +91,7 @@ def _tied_shapes(N: int, d: int) -> dict[str, Shape]:
 
 
 def _exact_tied(a: Mapping[str, Array], mask: Mask | None) -> Exact:
-    """O and LSE of attention whose keys and values are both X."""
+    """Return O and LSE of attention with K = V = X."""
     return _exact_forward({"Q": a["Q"], "K": a["X"], "V": a["X"]}, mask)
 
 
@@ -96,7 +103,7 @@ def _exact_gradient(a: Mapping[str, Array], mask: Mask | None) -> Exact:
     return (exact.grad_x(a["X"], a["A1"], a["A2"], a["A3"], a["Y"], a["E"]),)
 
 
-TIED = "it is for tied attention, whose keys are its values: for two arrays K and V use flash_optimal"
+TIED = "it computes tied attention, where K = V = X; for separate K and V use flash_optimal"
 
 PASSES = {
     made.name: made

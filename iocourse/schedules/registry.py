@@ -1,7 +1,7 @@
-"""The list of schedules: a schedule is a run on a machine, its closed form, and the tiles it wants.
+"""Registry of schedules. A Schedule combines a function on the machine, its closed form and its tile sizes.
 
-Adding one is adding one file here, which decorates the function, and its closed form in `costs`: tables,
-plots, the command line and the property tests find it, and the guard is put on it.
+To add a schedule, add a file to this folder that decorates the function, and its closed form to `costs`.
+Tables, plots, the command line and the property tests then include it, and the solution guard covers it.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Chooser = Callable[..., Tiles]
 Outputs = SlowArray | tuple[SlowArray, ...]  # one array, or several in the order of the pass
 Body = Callable[..., Outputs]
 
-PROBLEM = ("mask", "w", "g")  # what is computed, beside N and d; a schedule may not choose these
+PROBLEM = ("mask", "w", "g")  # parameters of the problem in addition to N and d; not chosen by a schedule
 
 
 @dataclass(frozen=True)
 class Approximates:
-    """What an approximation computes exactly: `exact(arrays, **needs)`, which `name` says in words."""
+    """Reference of an approximation: a description, and a function that returns its values unrounded."""
 
     name: str
     exact: Callable[..., Exact]
@@ -43,9 +43,10 @@ class Approximates:
 
 @dataclass(frozen=True)
 class ForwardExtras:
-    """Arrays that its own forward pass leaves to a backward pass, beside those every backward pass may have.
+    """Additional arrays that a backward pass receives from the matching forward pass.
 
-    `shapes(N, d, **needs)` by name; `made(arrays, **needs)` from the arrays of the pass.
+    `shapes(N, d, **needs)` returns their shapes by name, and `made(arrays, **needs)` computes them from the
+    arrays of the pass.
     """
 
     shapes: Callable[..., dict[str, Shape]]
@@ -54,18 +55,26 @@ class ForwardExtras:
 
 @dataclass(frozen=True)
 class Schedule:
-    """One way to move the words of one pass.
+    """One schedule of a pass: a function on the machine, with its closed form and tile sizes.
 
-    Calling it runs it on a machine: `schedule(m, Q, K, V, **tiles)` returns the slow array it filled, with
-    `lse=True` also that of the rows' log-sum-exp: (O, LSE). A backward pass returns (dQ, dK, dV). `operands`
-    are the arrays it takes, `tile_names` the sizes it must be given, `needs` and `options` what else it
-    must and may be given (`mask`, `w`, `g`, `lse`). `choose` picks the best tiles of its loop order,
-    `publish` those that a paper gives with it, or is None. `safe` is False where large scores overflow.
-    `approximates` is None where the values are the pass's own; an approximation says what its values are
-    instead.
-    `forward_extras` is None where it takes arrays of its pass alone.
-    `lesson` is the lesson that teaches it, the section, and its place among several there; `label` is what
-    the lessons' formulas call it, such as F3.
+    A call runs it on a machine: `schedule(m, Q, K, V, **tiles)` returns the slow array with the output, and
+    with `lse=True` also the log-sum-exp of the rows: (O, LSE). A backward pass returns (dQ, dK, dV).
+
+    Attributes:
+        name, label: name in the code, and in tables and formulas of the lessons (flash_optimal and `F3`).
+        pass_: name of the pass in PASSES.
+        lesson: lesson and section that teach it, and its position among several there.
+        regime, source: when to use it, and the paper or lesson it is from.
+        body, cost_form: the function, and its closed form.
+        choose, publish: functions that return the best tiles of the loop order, and those of its paper
+            (or None).
+        operands: names of its arrays.
+        tile_names: names of its tile sizes, all required.
+        needs, options: required and optional further arguments (`mask`, `w`, `g`, `lse`).
+        note: function that returns a remark on the chosen tiles.
+        safe: False if large scores overflow.
+        approximates: for an approximation, the reference of its values; None if it computes the pass.
+        forward_extras: additional arrays from the matching forward pass, or None.
     """
 
     name: str
@@ -93,7 +102,7 @@ class Schedule:
 
     @property
     def title(self) -> str:
-        """What a picture calls it: the lessons' letter, where it has one, and the name: F3 flash_optimal."""
+        """Title in figures: label (if any) and name, such as `F3 flash_optimal`."""
         return f"{self.label} {self.name}".lstrip()
 
     @property
@@ -101,7 +110,7 @@ class Schedule:
         return self.body.__doc__
 
     def __reduce__(self) -> tuple[Callable[[str], Schedule], tuple[str]]:
-        return get, (self.name,)  # a pickle says which it is, and is opened as the registry's own
+        return get, (self.name,)  # a pickle holds the name only and is loaded from the registry
 
     def __repr__(self) -> str:
         return f"schedule {self.name}(m, {', '.join((*self.operands, *self.needs, *self.tile_names))})"
@@ -111,31 +120,33 @@ class Schedule:
         return inspect.signature(self.body)
 
     @property
-    def __wrapped__(self) -> Body:  # for inspect.getsource: the code as it was written
+    def __wrapped__(self) -> Body:  # for inspect.getsource, which then shows the code of the schedule
         return self.body
 
     @property
     def problem(self) -> Pass:
-        """What goes in and must come out."""
+        """The pass: its inputs and its exact results."""
         return PASSES[self.pass_]
 
     def expected(
         self, arrays: Mapping[str, Array], mask: Mask | None = None, settings: Mapping[str, Any] | None = None
     ) -> Exact:
-        """The values that must come out for these inputs, in the order of the pass: exact, or what it stands
-        for. `mask` is the one that `settings` mean (see `mask_of`); of `settings` the degree matters.
+        """Return the correct results for these inputs, in the order of the pass.
+
+        For an approximation these are the values of `approximates`. `mask` must be the mask of `settings`
+        (see `mask_of`); of `settings` only the degree is used.
         """
         if self.approximates is None:
             return self.problem.exact(arrays, mask)
         return self.approximates.exact(arrays, **self.needed(settings or {}))
 
     def needed(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Of `settings` what says which problem is solved."""
+        """Return the entries of `settings` that this schedule requires, such as mask, w or g."""
         return {name: settings[name] for name in self.needs if name in settings}
 
     @property
     def given_weights(self) -> bool:
-        """True where P (N, N) is an input: words that the pass before had to store for it."""
+        """True if P (N, N) is an input, which an earlier pass had to store."""
         return "P" in self.operands
 
     def __call__(self, m: Machine, *arrays: SlowArray, **named: Any) -> Outputs:
@@ -149,22 +160,22 @@ class Schedule:
         try:
             return self.body(m, *operands, **settings)
         except FastMemoryFull as error:
-            error.advice = lambda: f"{self.name}: {self.advice(N, d, m.M, **settings)}."
+            error.advice = lambda: f"For {self.name}, {self.advice(N, d, m.M, **settings)}."
             raise
 
     def _checked(self, N: int, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Tiles, needs and options, sizes as ints: each known, of the right kind, and none missing."""
+        """Return all settings with sizes as ints. Raises TypeError if one is unknown or missing."""
         for name in settings:
             if name in (*PROBLEM, "lse") and name not in (*self.needs, *self.options):
-                raise TypeError(f"{self.name} takes no {name}")
+                raise TypeError(f"{self.name} does not accept {name}; remove it")
             if name not in (*self.tile_names, *self.needs, *self.options):
                 has = ", ".join(self.tile_names) or "none"
-                raise TypeError(f"{self.name} has no tile size {name!r}; it has {has}")
+                raise TypeError(f"unknown tile size {name!r}; the tile sizes of {self.name} are {has}")
         self._require_all(N, settings)
         return self._numbers(settings)
 
     def _numbers(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings, sizes as ints and `lse` as a bool. Raises what names the first that is none."""
+        """Return the settings with sizes as ints and `lse` as a bool, or raise an error naming a bad one."""
         kinds = {**dict.fromkeys((*self.tile_names, "g"), positive_int), "w": zero_or_more, "lse": truth}
         return {name: kinds[name](name, v) if name in kinds else v for name, v in settings.items()}
 
@@ -172,48 +183,49 @@ class Schedule:
         missing = [name for name in self.tile_names if name not in settings]
         if missing:
             raise TypeError(
-                f"{self.name} needs the tile size(s) {', '.join(missing)}; tiles(N, d, M) picks them"
+                f"{self.name} needs the tile size(s) {', '.join(missing)}; "
+                "tiles(N, d, M) returns suitable ones"
             )
         for name in self.needs:
             if settings.get(name) is None:
-                raise TypeError(f"{self.name} needs {name}=…, which says what is to be computed")
+                raise TypeError(f"{self.name} needs {name}=…, a parameter of its problem")
         mask = settings.get("mask")
         if mask is not None and not isinstance(mask, Mask):
             raise TypeError(f"mask must be one of iocourse.masks, got {type(mask).__name__}")
         if mask is not None and mask.N != N:
-            raise ValueError(f"mask is for N = {mask.N}, but the arrays have N = {N} rows")
+            raise ValueError(f"mask must be for N = {N}, the rows of the arrays, got N = {mask.N}")
 
     @property
     def _listed(self) -> str:
         return f"{', '.join(self.operands[:-1])} and {self.operands[-1]}"
 
     def _refuse_other_arrays(self, arrays: tuple[SlowArray, ...], named: Mapping[str, Any]) -> None:
-        """Too many, or by a name it has not; with what the pass says to those who bring them."""
+        """Raise TypeError for too many or unknown arrays, with the hint of the pass about other arrays."""
         brought = [name for name, value in named.items() if isinstance(value, SlowArray)]
         others = [name for name in brought if name not in self.operands]
         advice = f"; {self.problem.other_arrays}" if self.problem.other_arrays else ""
         if others:
-            raise TypeError(f"{self.name} takes {self._listed}, no {', '.join(others)}{advice}")
+            raise TypeError(f"{self.name} takes {self._listed}, got also {', '.join(others)}{advice}")
         if len(arrays) > len(self.operands):
-            raise TypeError(f"{self.name} takes {self._listed}; it was given {len(arrays)} array(s){advice}")
+            raise TypeError(f"{self.name} takes {self._listed}, got {len(arrays)} array(s){advice}")
 
     def _sizes_of(self, arrays: tuple[SlowArray, ...]) -> tuple[int, int]:
-        """N and d, after every array has been found in its place and in slow memory."""
+        """Return N and d, after checking that every array is there and in slow memory."""
         if len(arrays) != len(self.operands):
-            raise TypeError(f"{self.name} takes {self._listed}; it was given {len(arrays)} array(s)")
+            raise TypeError(f"{self.name} takes {self._listed}, got {len(arrays)} array(s)")
         given = dict(zip(self.operands, arrays, strict=True))
         for name, array in given.items():
             if not isinstance(array, SlowArray):
-                raise TypeError(f"{name} must be in slow memory (machine.slow), not a {type(array).__name__}")
+                raise TypeError(f"{name} must be in slow memory (machine.slow), got {type(array).__name__}")
         first = self._first_of_rows
         if len(given[first].shape) != 2:
-            raise ValueError(f"{first} has shape {given[first].shape}; the schedules take one head, (N, d)")
+            raise ValueError(f"{first} must have the shape of one head, (N, d), got {given[first].shape}")
         N, d = given[first].shape
         return int(N), int(d)
 
     @property
     def _first_of_rows(self) -> str:
-        """The first operand that is N x d, which says what N and d are."""
+        """Name of the first operand of shape (N, d), which defines N and d."""
         shapes = self.problem.shapes(2, 3)
         return next(name for name in self.operands if shapes.get(name) == (2, 3))
 
@@ -228,36 +240,36 @@ class Schedule:
                 )
 
     def cost(self, N: int, d: int, **settings: Any) -> Ledger:
-        """The closed form for these tiles and options: words per array, and the footprint as `peak`."""
+        """Return the closed form for these tiles and options; its `peak` is the footprint."""
         N, d = check_sizes(N=N, d=d)
         return self.cost_form(N, d, **self._checked(N, settings))
 
     def count(self, N: int, d: int, M: int, *, published: bool = False, **settings: Any) -> Ledger:
-        """The closed form in M words of fast memory, with the tiles given and, of the others, those it picks
-        (or its paper's, see `tiles`).
+        """Return the closed form for M words of fast memory.
 
-        Raises ValueError where they do not fit, naming the tiles that would or the smallest M that works.
+        Tile sizes not passed are the best ones, or with `published` those of the paper (see `tiles`).
+        Raises ValueError if they do not fit; the message names tiles that fit, or the smallest M.
         """
         N, d, M = check_sizes(N=N, d=d, M=M)
         settings = self.tiles(N, d, M, published=published, **_problem(settings)) | settings
         ledger = self.cost(N, d, **settings)
         if ledger.peak > M:
-            tiles = ", ".join(f"{name}={settings[name]}" for name in self.tile_names)
+            tiles = ", ".join(f"{name} = {settings[name]}" for name in self.tile_names)
             raise ValueError(
-                f"{self.name} with {tiles} needs {ledger.peak} words, {ledger.peak - M} more than M = {M}; "
-                f"{self.advice(N, d, M, **settings)}"
+                f"{self.name} with {tiles} needs {ledger.peak:,} words, {ledger.peak - M:,} more than "
+                f"M = {M:,}; {self.advice(N, d, M, **settings)}"
             )
         return ledger
 
     def smallest_M(self, N: int, d: int, **problem: Any) -> int:
-        """Words of fast memory below which no tile size of this schedule fits."""
+        """Return the smallest M, in words of fast memory, in which some tile size of this schedule fits."""
         return self.cost(N, d, **dict.fromkeys(self.tile_names, 1), **problem).peak
 
     def tiles(self, N: int, d: int, M: int, *, published: bool = False, **problem: Any) -> Tiles:
-        """The best tile sizes of this loop order for M words, or with `published` those of its paper.
+        """Return the best tile sizes of this loop order for M words, or with `published` those of its paper.
 
-        Raises ValueError naming the smallest M where none fits, and by how many words published sizes are
-        short; where no sizes are published it names the schedules that have some.
+        Raises ValueError if none fits, naming the smallest M; if the published sizes do not fit, naming the
+        words that are missing; and if no sizes are published, naming the schedules that have some.
         """
         N, d, M = check_sizes(N=N, d=d, M=M)
         if truth("published", published):
@@ -265,31 +277,34 @@ class Schedule:
         least = self.smallest_M(N, d, **problem)
         if least > M:
             raise ValueError(
-                f"M = {M} is too small for {self.name} at N = {N}, d = {d}: "
-                f"the smallest M that works is {least}"
+                f"M = {M:,} is too small for {self.name} with N = {N:,}, d = {d:,}. "
+                f"It needs at least M = {least:,}"
             )
         picked = self.choose(N, d, M, **self._numbers(self.needed(problem)))
-        # A mask that hides every pair leaves less to hold than the choosers count on.
+        # If every pair is masked, the footprint is smaller than the choosers assume, and they may return 0.
         return {name: max(1, size) for name, size in picked.items()}
 
     def _published_tiles(self, N: int, d: int, M: int) -> Tiles:
         if self.publish is None:
             some = ", ".join(one.name for one in REGISTRY.values() if one.publish)
-            raise ValueError(f"published: no paper gives tiles for {self.name}; these have some: {some}")
+            raise ValueError(
+                f"published: {self.name} has no published tile sizes; schedules with some are {some}"
+            )
         sizes = self.publish(N, d, M)
         needed = self.cost(N, d, **sizes).peak
         if needed > M:
-            shown = ", ".join(f"{name}={size}" for name, size in sizes.items())
+            shown = ", ".join(f"{name} = {size}" for name, size in sizes.items())
             raise ValueError(
-                f"published: {self.name} with {shown} needs {needed} words, {needed - M} more than M = {M}; "
-                "without published its best tiles are taken"
+                f"published: {self.name} with {shown} needs {needed:,} words, {needed - M:,} more than "
+                f"M = {M:,}; omit published to use its best tiles"
             )
         return sizes
 
     def largest_tiles(self, N: int, d: int, M: int, **settings: Any) -> Tiles:
-        """For each tile size the largest that fits in M words with the others as they are; 0 where none does.
+        """Return for each tile size the largest value that fits in M words with the others unchanged, or 0.
 
-        Under a mask, where a ragged edge can make a larger size need less, one whose next does not.
+        Under a mask a larger size can need fewer words, because of the smaller last block. Then the value is
+        one that fits while the next larger one does not.
         """
         require_unblocked(f"iocourse.schedules.{self.name}.largest_tiles")
         N, d, M = check_sizes(N=N, d=d, M=M)
@@ -302,21 +317,21 @@ class Schedule:
         return {name: _largest(partial(fits, name), most) for name in self.tile_names}
 
     def advice(self, N: int, d: int, M: int, **settings: Any) -> str:
-        """In words, the tile sizes that would fit where these do not."""
+        """Return a clause for an error message that names tile sizes which fit where `settings` do not."""
         problem = _problem(settings)
         least = self.smallest_M(N, d, **problem)
         if least > M:
-            return f"no tiles fit, the smallest M that works is {least}"
+            return f"no tile size fits; the minimum is M = {least:,}"
         largest = self.largest_tiles(N, d, M, **settings)
         if not any(largest.values()):
-            picked = ", ".join(f"{name}={size}" for name, size in self.tiles(N, d, M, **problem).items())
-            return f"no size of one tile fits with the others as given, {picked} would"
+            picked = ", ".join(f"{name} = {size}" for name, size in self.tiles(N, d, M, **problem).items())
+            return f"try {picked}"
         found = [f"the largest {name} that fits is {size}" for name, size in largest.items() if size]
         found += [f"no {name} fits" for name, size in largest.items() if not size]
-        return f"with the other tiles as given, {', '.join(found)}"
+        return f"with the other tile sizes unchanged, {', '.join(found)}"
 
     def shapes(self, N: int, d: int, **settings: Any) -> dict[str, Shape]:
-        """The shape of each array it takes, for a dry run; of `settings` the degree matters."""
+        """Return the shape of each operand by name, for a dry run; of `settings` only the degree is used."""
         known = self.problem.shapes(N, d)
         if self.forward_extras:
             known |= self.forward_extras.shapes(N, d, **self.needed(settings))
@@ -325,7 +340,7 @@ class Schedule:
     def drawn(
         self, rng: np.random.Generator, N: int, d: int, mask: Mask | None, settings: Mapping[str, Any]
     ) -> dict[str, Array]:
-        """Random inputs of its pass, with what its own forward pass makes of them."""
+        """Return random inputs of its pass by name, including the arrays of `forward_extras`."""
         arrays = self.problem.draw(rng, N, d, mask)
         return arrays | (
             self.forward_extras.made(arrays, **self.needed(settings)) if self.forward_extras else {}
@@ -333,18 +348,18 @@ class Schedule:
 
 
 def mask_of(N: int, problem: dict[str, Any]) -> Mask | None:
-    """The mask that the parameters of a schedule mean: `mask` itself, or a window of width `w`."""
+    """Return the mask of a schedule's parameters: `mask` itself, a window of width `w`, or None."""
     mask: Mask | None = Window(N, problem["w"]) if "w" in problem else problem.get("mask")
     return mask
 
 
 def _problem(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Of `settings` what says which problem is solved, by any schedule."""
+    """Return the entries of `settings` that define the problem for any schedule: mask, w and g."""
     return {name: value for name, value in settings.items() if name in PROBLEM}
 
 
 def _largest(fits: Callable[[int], bool], most: int) -> int:
-    """The largest size up to `most` that fits, 0 where none does; a size below one that fits, fits too."""
+    """Return the largest size up to `most` that fits, 0 if none. Assumes that every smaller size fits too."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
@@ -373,17 +388,21 @@ def schedule(
     approximates: Approximates | None = None,
     forward_extras: ForwardExtras | None = None,
 ) -> Callable[[Body], Schedule]:
-    """Register the decorated function under its own name; its closed form is `costs.<name>`.
+    """Return a decorator that registers a function as a schedule; the closed form is costs.<its name>.
 
-    `tiles` and `note` take N, d, M and what the schedule needs, `published` takes N, d, M. `approximates`
-    belongs to an approximation, `forward_extras` to a backward pass whose own forward pass leaves it arrays.
-    `lesson` is (lesson, section), or (lesson, section, place) where a section teaches several.
-    Raises LookupError where there is no closed form, TypeError where it takes other arguments.
+    The arguments are the fields of Schedule, with `tiles` for `choose` and `published` for `publish`.
+    `lesson` is (lesson, section), or (lesson, section, position) if a section teaches several. `tiles` and
+    `note` are functions of N, d, M and the arguments that the schedule requires, `published` of N, d and M.
+
+    Raises:
+        ValueError: an unknown pass.
+        LookupError: no closed form of that name.
+        TypeError: a closed form with other arguments, or a malformed `lesson`.
     """
     _require_pass(pass_)
     numbers = isinstance(lesson, tuple) and all(isinstance(number, int) for number in lesson)
     if not numbers or len(lesson) not in (2, 3):
-        raise TypeError(f"lesson = {lesson!r} must be (lesson, section) or (lesson, section, place)")
+        raise TypeError(f"lesson must be (lesson, section) or (lesson, section, position), got {lesson!r}")
 
     def register(body: Body) -> Schedule:
         name, named = body.__name__, _keywords(body)
@@ -417,7 +436,7 @@ def schedule(
 
 def _require_pass(pass_: str) -> None:
     if pass_ not in PASSES:
-        raise ValueError(f"pass_ = {pass_!r} is unknown; there are {', '.join(PASSES)}")
+        raise ValueError(f"pass_ must be one of {', '.join(PASSES)}, got {pass_!r}")
 
 
 def _keywords(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -426,25 +445,27 @@ def _keywords(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 
 def _form(name: str, named: Mapping[str, Any]) -> costs.Form:
-    """The closed form of that name, which must take the arguments of the schedule."""
+    """Return the closed form `name`. Raises TypeError unless it takes the keyword arguments `named`."""
     form = costs.form_of(name)
     taken = _keywords(form)
     if set(taken) != set(named):
         raise TypeError(
-            f"costs.{name} takes {', '.join(taken)}; the schedule {name} takes {', '.join(named)}"
+            f"costs.{name} takes {', '.join(taken)}, but the schedule {name} takes {', '.join(named)}; "
+            "both must take the same arguments"
         )
     return form
 
 
 def register_files(files: Sequence[ModuleType]) -> None:
-    """Bring the schedules of these files into the order of the course, and guard all that the files make
-    public. Raises ImportError that names a file without a schedule of its name.
+    """Sort the registry in the order of the course and guard the public functions of these files.
+
+    Raises ImportError naming a file that registers no schedule of its name.
     """
     for name in (file.__name__.rpartition(".")[2] for file in files):
         if name not in REGISTRY:
             raise ImportError(
-                f"iocourse/schedules/{name}.py registers no schedule {name}: decorate the function {name} "
-                "with @schedule(...), or begin the file's name with _ where it holds parts of others"
+                f"iocourse/schedules/{name}.py registers no schedule {name}. Decorate the function {name} "
+                "with @schedule(...); if the file has only shared functions, let its name begin with _"
             )
     _guard(files)
     ordered = sorted(REGISTRY.values(), key=_place)
@@ -453,12 +474,12 @@ def register_files(files: Sequence[ModuleType]) -> None:
 
 
 def _place(schedule: Schedule) -> tuple[Any, ...]:
-    """Where a schedule stands in the course."""
+    """Return the sort key of a schedule in the order of the course."""
     return bool(schedule.needs), list(PASSES).index(schedule.pass_), schedule.lesson, schedule.name
 
 
 def _guard(files: Sequence[ModuleType]) -> None:
-    """What solves an exercise refuses inside a check, also where one schedule has it from another."""
+    """Make the public functions of these files, also those they import, raise an error during a check."""
     own = {file.__name__ for file in files}
     for file in files:
         for name, part in list(vars(file).items()):
@@ -467,13 +488,16 @@ def _guard(files: Sequence[ModuleType]) -> None:
 
 
 def get(name: str) -> Schedule:
-    """The schedule called `name`. Raises ValueError that lists the names there are."""
+    """Return the schedule `name`. Raises ValueError that lists the known names."""
     if name not in REGISTRY:
-        raise ValueError(f"there is no schedule {name!r}; there are {', '.join(REGISTRY)}")
+        raise ValueError(f"unknown schedule {name!r}; known schedules are {', '.join(REGISTRY)}")
     return REGISTRY[name]
 
 
 def of_pass(pass_: str) -> list[Schedule]:
-    """The dense schedules of a pass, in the order of the course. Raises ValueError that lists the passes."""
+    """Return the schedules of a pass that need no mask, w or g, in the order of the course.
+
+    Raises ValueError that lists the passes.
+    """
     _require_pass(pass_)
     return [schedule for schedule in REGISTRY.values() if schedule.pass_ == pass_ and not schedule.needs]

@@ -1,4 +1,4 @@
-"""F3c: what the row blocks of flash_optimal leave over holds keys and values for good."""
+"""flash_optimal with resident keys: keys and values in the words that its row blocks do not use."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from .registry import Outputs, Tiles, schedule
 
 
 def resident_keys_tiles(N: int, d: int, M: int) -> Tiles:
-    """For each number of row blocks balanced rows and as many places for keys as fit; the cheapest of these.
+    """Return Br and the number of places for keys with the least traffic that fit.
 
-    As a rule as many row blocks as flash_optimal has, and where no key can be kept its very tiles; where all
-    keys and values fit beside a row of Q, these.
+    Tries balanced row blocks of each number, each with as many places as fit. The result usually has as many
+    row blocks as flash_optimal; it has the tiles of flash_optimal if no key can be kept.
     """
 
     def places(Br: int) -> tuple[int]:
@@ -31,16 +31,17 @@ def resident_keys_tiles(N: int, d: int, M: int) -> Tiles:
     pass_="forward",
     lesson=(9, 4),
     regime="few row blocks: M near 2Nd and below",
-    source="a derivation of this course: flash_optimal, with keys and values in the room it leaves",
+    source="a derivation of this course: flash_optimal, with resident keys and values in its unused words",
     tiles=resident_keys_tiles,
 )
 def resident_keys(
     m: Machine, Q: SlowArray, K: SlowArray, V: SlowArray, *, Br: int, places: int, lse: bool = False
 ) -> Outputs:
-    """The first C = places - 1 keys and values stay for good, Q_i and O_i for their row block.
+    """Forward pass with C = places - 1 keys and values resident for the complete run, Q_i and O_i per block.
 
-    The others pass through the last place, one at a time: with places > N all stay and none passes, with one
-    it is `flash_optimal`. A kept key saves 2d words in each row block but one. Costs `costs.resident_keys`.
+    The other keys are streamed through the last place, one at a time. With places > N all keys are resident;
+    with places = 1 it is `flash_optimal`. A resident key saves 2d words in each row block except the first.
+    Traffic: `costs.resident_keys`.
     """
     N, d = Q.shape
     C = min(places - 1, N)
@@ -64,7 +65,7 @@ def resident_keys(
 
 
 def _take_in_kept(m: Machine, q: Tile, o: Tile, stats: RowStats, keys: Tile, values: Tile) -> None:
-    """A key after the other, so that scores take Br words; what is taken of keys and values is a view."""
+    """Update the statistics and o with the resident keys, one at a time, so that scores use only Br words."""
     for j in m.blocks(len(keys), 1):
         with q @ keys[_rows(j)].T as s:  # (Br, 1)
             stats.update(s, o)
@@ -81,6 +82,6 @@ def _take_in_passing(
     for j in m.blocks(passing, 1):
         with m.load(K, j) as k:  # (1, d)
             s = q @ k.T  # (Br, 1)
-        with s, m.load(V, j) as v:  # (1, d), in the room K_j has left
+        with s, m.load(V, j) as v:  # (1, d), in the words that K_j used
             stats.update(s, o)
             o.add_matmul(s, v)

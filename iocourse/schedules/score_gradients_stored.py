@@ -1,4 +1,4 @@
-"""B6: the scores are made once; dS goes to slow memory and comes back once for dQ."""
+"""Backward pass with dS materialised: scores are computed once; dS is stored and read back once for dQ."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .standard_backward import product
 
 
 def score_gradients_stored_tiles(N: int, d: int, M: int) -> Tiles:
-    """What passes by is one row at a time; what stays takes the rest."""
+    """Return the largest resident blocks of both passes; the other arrays are streamed row by row."""
     return {"Br": min(N, (M - d) // (d + 1)), "Bc": min(N, (M - 2 * d - 2) // (4 * d + 1))}
 
 
@@ -18,7 +18,7 @@ def score_gradients_stored_tiles(N: int, d: int, M: int) -> Tiles:
     pass_="backward",
     lesson=(9, 2, 2),
     regime="4d^2/3 <= M <= 5d^2/2",
-    source="a schedule of this course: dS stored, so that no score is made twice",
+    source="a schedule of this course: dS stored, so that no score is computed twice",
     tiles=score_gradients_stored_tiles,
 )
 def score_gradients_stored(
@@ -34,9 +34,10 @@ def score_gradients_stored(
     Bc: int,
     mask: Mask | None = None,
 ) -> Outputs:
-    """K_j, V_j, dK_j, dV_j stay while Q and dO pass, then dQ_i while dS and K do: 9N²d²/M + 2N² words.
+    """Backward pass in two phases: K_j, V_j, dK_j, dV_j resident (Q, dO streamed), then dQ_i (dS, K).
 
-    A mask sets weights to 0 and saves no word. Costs `costs.score_gradients_stored`.
+    A mask sets weights to 0 and saves no traffic. Traffic about 9N²d²/M + 2N² words, exactly
+    `costs.score_gradients_stored`.
     """
     N, d = Q.shape
     seen = mask or Full(N)
@@ -86,9 +87,10 @@ def _keys_gradient(
 
 
 def row_product(m: Machine, O: SlowArray, do: Tile, D: SlowArray, i: Block, j: Block) -> Tile:
-    """D_i for a row dO_i at hand, (1,): made in the first block of columns, loaded in the others.
+    """Return D_i, shape (1,), for a loaded row dO_i: computed for the first key block, loaded for the others.
 
-    O_i comes a word at a time, in room that what follows needs anyway. D is stored where a later block asks.
+    O_i is loaded one word at a time, which needs no more fast memory than the steps that follow. D_i is
+    stored if a later key block needs it.
     """
     N, d = O.shape
     if j.start:

@@ -1,4 +1,4 @@
-"""F7: rows of Q, then of O, alone in fast memory: room for twice as many, paid with stored scores."""
+"""Forward pass with scores materialised: Q_i, later O_i is resident, so row blocks are twice as large."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .small_cache import weighted_values
 
 
 def scores_stored_tiles(N: int, d: int, M: int) -> Tiles:
-    """As many rows of Q as fit beside a key: Br = ⌊(M - d)/(d + 3)⌋, about twice those of flash_optimal."""
+    """Return the largest Br that fits with one key: ⌊(M - d)/(d + 3)⌋, about twice that of flash_optimal."""
     return {"Br": min(N, (M - d) // (d + 3))}
 
 
@@ -17,16 +17,16 @@ def scores_stored_tiles(N: int, d: int, M: int) -> Tiles:
     pass_="forward",
     lesson=(7, 6, 1),
     regime="d^2/2 <= M <= d^2",
-    source="a derivation of this course: rows of Q, then of O stay, with raw scores stored between",
+    source="a derivation of this course: rows of Q, then of O are resident, with raw scores stored between",
     tiles=scores_stored_tiles,
 )
 def scores_stored(
     m: Machine, Q: SlowArray, K: SlowArray, V: SlowArray, *, Br: int, lse: bool = False
 ) -> Outputs:
-    """Q_i stays while K passes and S_i is stored; then O_i stays while S_i and V pass.
+    """Forward pass in two steps per row block: Q_i resident (K streamed, S_i stored), then O_i (S_i, V).
 
-    The row statistics stay through both; slow memory holds Br x N raw scores at a time. Safe for scores of
-    any size. Costs `costs.scores_stored`, about 2N²d²/M + 2N².
+    The row statistics are resident in both; slow memory holds Br x N raw scores at a time. Safe for scores of
+    any size. Traffic about 2N²d²/M + 2N² words, exactly `costs.scores_stored`.
     """
     N, d = Q.shape
     O, S = m.new("O", (N, d)), m.new("S", (min(Br, N), N))
@@ -51,7 +51,10 @@ def store_scores(
     i: Block,
     rows: Block | tuple[int, int],
 ) -> None:
-    """QᵢKᵀ/√d in `rows` of S, a key at a time; `stats` has seen all of it. Br·(d + 1) + d words beside it."""
+    """Store QᵢKᵀ/√d in `rows` of S, one key at a time, and update `stats` with it.
+
+    Uses Br·(d + 1) + d words of fast memory in addition to `stats`.
+    """
     N, d = K.shape
     with m.load(Q, i) as q:  # (Br, d)
         q *= d**-0.5

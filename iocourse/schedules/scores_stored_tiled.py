@@ -1,4 +1,4 @@
-"""F7d: scores made from whole rows of Q and stored, then O in tiles of a few columns and many rows."""
+"""Forward pass with scores materialised from complete rows of Q, then O in narrow tiles of many rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .small_cache import weighted_values
 
 
 def scores_stored_tiled_tiles(N: int, d: int, M: int) -> Tiles:
-    """Rows of Q as in scores_stored; of the tiles of O that fit, the cheapest."""
+    """Return the row block of scores_stored, and the tile of O with the least traffic that fits."""
     Bd, Bo = best_pair(
         lambda Bd, Bo: N * ceil_div(d, Bd) + d * ceil_div(N, Bo),
         extent=d,
@@ -30,11 +30,11 @@ def scores_stored_tiled_tiles(N: int, d: int, M: int) -> Tiles:
 def scores_stored_tiled(
     m: Machine, Q: SlowArray, K: SlowArray, V: SlowArray, *, Br: int, Bo: int, Bd: int, lse: bool = False
 ) -> Outputs:
-    """Q_i stays while K passes and all raw scores are stored; then a Bo x Bd tile of O stays while S, V pass.
+    """Forward pass in two phases: Q_i resident (K streamed, S stored), then tiles of O (S and V streamed).
 
-    With Bd < d more rows of O stay, and S is read once for each slice. Slow memory holds all N x N scores and
-    each row's log-sum-exp. Safe for scores of any size. Costs `costs.scores_stored_tiled`, with two slices
-    about 1.5N²d²/M + 3N².
+    Tiles of O are Bo x Bd. With Bd < d more rows of O are resident, and S is read once per slice. Slow memory
+    holds all N x N scores and the log-sum-exp of each row. Safe for scores of any size. Traffic about
+    1.5N²d²/M + 3N² words with two slices, exactly `costs.scores_stored_tiled`.
     """
     N, d = Q.shape
     O, S, L = m.new("O", (N, d)), m.new("S", (N, N)), m.new("LSE", (N,))

@@ -1,4 +1,4 @@
-"""Keys that are values: the row-block order that reads the one array X once for each row block."""
+"""Tied attention (K = V = X): the loop order of flash_optimal, reading X once per row block."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .registry import Outputs, Tiles, schedule
 
 
 def shared_key_value_tiles(N: int, d: int, M: int) -> Tiles:
-    """As many queries as fit beside a row of X: Br = ⌊(M - d)/(2d + 3)⌋, as in flash_optimal."""
+    """Return the largest Br that fits with one row of X: ⌊(M - d)/(2d + 3)⌋, as in flash_optimal."""
     return {"Br": min(N, (M - d) // (2 * d + 3))}
 
 
@@ -19,9 +19,9 @@ def shared_key_value_tiles(N: int, d: int, M: int) -> Tiles:
     tiles=shared_key_value_tiles,
 )
 def shared_key_value(m: Machine, Q: SlowArray, X: SlowArray, *, Br: int, lse: bool = False) -> Outputs:
-    """Q_i and O_i stay; each row of X is key and value in one visit. O = softmax(QXᵀ/√d) X.
+    """Compute O = softmax(QXᵀ/√d) X with resident Q_i and O_i; each row of X serves as key and as value.
 
-    Half the words of attention with two arrays: about 2N²d²/M. Costs `costs.shared_key_value`.
+    Traffic about 2N²d²/M words, half of that with separate K and V; exactly `costs.shared_key_value`.
     """
     N, d = Q.shape
     O = m.new("O", (N, d))

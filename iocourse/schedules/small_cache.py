@@ -1,4 +1,4 @@
-"""F5: blocked products with safe softmax, at home in fast memories below about d²/2 words."""
+"""Split-d forward pass with scores materialised and safe softmax, for M below about d²/2."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .registry import Outputs, Tiles, schedule
 
 
 def small_cache_tiles(N: int, d: int, M: int) -> Tiles:
-    """For each number of rows the widest tiles that fit; of these the cheapest. Near Br = Bc = Bd = √M."""
+    """Return the tiles with the least traffic: tries each Br with the largest Bc and Bd; near √M each."""
 
     def widths(Br: int) -> tuple[int, int]:
         return min(N, (M - 3 * Br) // (Br + 1)), min(d, (M - 2 * Br) // (Br + 1))
@@ -31,10 +31,10 @@ def small_cache_tiles(N: int, d: int, M: int) -> Tiles:
 def small_cache(
     m: Machine, Q: SlowArray, K: SlowArray, V: SlowArray, *, Br: int, Bc: int, Bd: int, lse: bool = False
 ) -> Outputs:
-    """Raw scores of a row block are stored, then its output is made tile by tile. 4N²d/√M + N² words.
+    """Forward pass that stores the raw scores of a row block, then computes its output tile by tile.
 
-    The row statistics never leave fast memory; slow memory holds Br x N scores at a time.
-    Costs `costs.small_cache`.
+    Fast memory keeps the row statistics; slow memory holds Br x N scores at a time. Traffic about
+    4N²d/√M + N² words, exactly `costs.small_cache`.
     """
     N, d = Q.shape
     O, S = m.new("O", (N, d)), m.new("S", (min(Br, N), N))
@@ -55,7 +55,7 @@ def small_cache(
 
 
 def scores_tile(m: Machine, Q: SlowArray, K: SlowArray, i: Block, j: Block) -> Tile:
-    """QᵢKⱼᵀ/√d as a tile (Br, Bc), made with one column of Q and of K at a time: Br + Bc words beside it."""
+    """Return QᵢKⱼᵀ/√d as a tile (Br, Bc), computed with one column of Q and K at a time: Br + Bc words."""
     s = m.zeros(i, j)
     for c in m.blocks(Q.shape[1], 1):
         with m.load(Q, i, c) as q, m.load(K, j, c) as k:  # (Br, 1), (Bc, 1)
@@ -74,7 +74,7 @@ def weighted_values(
     rows: Block | tuple[int, int],
     columns: Block | tuple[int, int],
 ) -> None:
-    """Rows i, `columns` of O = softmax(S)·V, the scores in `rows` of S: one key at a time passes."""
+    """Store rows i and `columns` of O = softmax(S)·V, with the scores in `rows` of S; keys are streamed."""
     with m.zeros(i, columns) as o:
         for j in m.blocks(V.shape[0], 1):
             with m.load(S, rows, j) as s, m.load(V, j, columns) as v:  # (Br, 1), (1, Bd)

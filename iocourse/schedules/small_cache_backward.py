@@ -1,4 +1,4 @@
-"""B5: the backward pass for small fast memories, five blocked products with P and dS in slow memory."""
+"""Split-d backward pass for small fast memories: five blocked products, P and dS in slow memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .standard_backward import output_tile, product, product_of_rows
 
 
 def small_cache_backward_tiles(N: int, d: int, M: int) -> Tiles:
-    """The cheapest tile of P and dS, and the cheapest tile of the outputs: both near √M x √M."""
+    """Return the best tile of P and dS and the best tile of the outputs, both near √M x √M."""
     Br, Bc = best_sizes(
         lambda Br, Bc: ceil_div(N, Br) + ceil_div(N, Bc), N, lambda Br: (min(N, (M - 2 * Br) // (Br + 1)),)
     )
@@ -41,9 +41,10 @@ def small_cache_backward(
     Bd: int,
     mask: Mask | None = None,
 ) -> Outputs:
-    """D, P and dS, then dV = PᵀdO, dQ = dS K, dK = dSᵀQ: 10N²d/√M + 3N² words.
+    """Backward pass: compute D, P and dS, then dV = PᵀdO, dQ = dS K and dK = dSᵀQ.
 
-    A mask sets weights to 0 and saves no word. Costs `costs.small_cache_backward`.
+    A mask sets weights to 0 and saves no traffic. Traffic about 10N²d/√M + 3N² words, exactly
+    `costs.small_cache_backward`.
     """
     N, d = Q.shape
     seen = mask or Full(N)
@@ -78,7 +79,7 @@ def _row_products(m: Machine, O: SlowArray, dO: SlowArray, D: SlowArray, i: Bloc
 def _scores_gradient(
     m: Machine, dO: SlowArray, V: SlowArray, P: SlowArray, dS: SlowArray, products: Tile, i: Block, j: Block
 ) -> None:
-    """A tile of dP grows from columns of dO and V, then becomes dS column by column of P."""
+    """Accumulate a tile of dP over columns of dO and V, convert it to dS with columns of P, and store it."""
     with product_of_rows(m, dO, V, i, j) as ds:  # (Br, Bc)
         ds -= products[:, None]
         for c in m.blocks((j.start, j.stop), 1):

@@ -1,4 +1,4 @@
-"""F6: small caches without any N x N array: each tile of scores is used as soon as it is made."""
+"""Fused split-d forward pass for small fast memories, without any N x N array in slow memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .small_cache import scores_tile
 
 
 def small_cache_fused_tiles(N: int, d: int, M: int) -> Tiles:
-    """The cheapest pair that fits; near Br : Bc = 2 : 3."""
+    """Return the pair Br, Bc with the least traffic that fits; near Br : Bc = 2 : 3."""
     Br, Bc = best_sizes(
         lambda Br, Bc: 3 * ceil_div(N, Bc) + 2 * ceil_div(N, Br),
         extent=N,
@@ -31,9 +31,9 @@ def small_cache_fused_tiles(N: int, d: int, M: int) -> Tiles:
 def small_cache_fused(
     m: Machine, Q: SlowArray, K: SlowArray, V: SlowArray, *, Br: int, Bc: int, lse: bool = False
 ) -> Outputs:
-    """Per tile: scores by columns of d, then O_i column by column in, rescaled, updated and out again.
+    """Forward pass per tile of scores: compute it by columns of d, then load, rescale, update and store O_i.
 
-    Costs `costs.small_cache_fused`, 2√6·N²d/√M words at best, and no scratch in slow memory.
+    O_i is processed column by column. Traffic: `costs.small_cache_fused`, at best 2√6·N²d/√M words.
     """
     N, d = Q.shape
     O = m.new("O", (N, d))

@@ -1,4 +1,4 @@
-"""Blocked products for small fast memories where P is there already: dS in slow memory, then dV, dQ, dK."""
+"""Split-d backward pass for small fast memories with P precomputed: dS is stored, then dV, dQ and dK."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from .standard_backward import output_tile, product
 
 
 def small_cache_precomputed_tiles(N: int, d: int, M: int) -> Tiles:
-    """The cheapest tile of dS, and the cheapest tile of the outputs: both near √M x √M."""
+    """Return the best tile of dS and the best tile of the outputs, both near √M x √M."""
 
     def columns(Br: int) -> tuple[int]:
         wide = (M - 2 * Br) // (Br + 1)
-        return (min(N, wide) if wide >= Br else 0,)  # a tile with Br > Bc needs less room turned round
+        return (
+            min(N, wide) if wide >= Br else 0,
+        )  # a tile with Br > Bc needs fewer words with its sides exchanged
 
     Br, Bc = best_sizes(lambda Br, Bc: ceil_div(N, Br) + ceil_div(N, Bc), N, columns)
     return {"Br": Br, "Bc": Bc, **output_tile(N, d, M, "Bm")}
@@ -42,15 +44,15 @@ def small_cache_precomputed(
     Bd: int,
     mask: Mask | None = None,
 ) -> Outputs:
-    """dS = P∘(dO Vᵀ - D), then dV = PᵀdO, dQ = dS K, dK = dSᵀQ: 8N²d/√M + 2N² words.
+    """Backward pass: compute dS = P∘(dO Vᵀ - D), then dV = PᵀdO, dQ = dS K and dK = dSᵀQ.
 
-    A mask is in P already. Costs `costs.small_cache_precomputed`.
+    P includes the mask. Traffic about 8N²d/√M + 2N² words, exactly `costs.small_cache_precomputed`.
     """
     N, d = Q.shape
     dS, dV = m.new("dS", (N, N)), m.new("dV", (N, d))
     dQ, dK = m.new("dQ", (N, d)), m.new("dK", (N, d))
     for i in m.blocks(N, Br):
-        with m.zeros(i) as products:  # D_i, (Br,): made with the first block of columns, kept for the others
+        with m.zeros(i) as products:  # D_i, (Br,): computed for the first key block, kept for the others
             for j in m.blocks(N, Bc):
                 _scores_gradient(m, V, O, P, dO, dS, products, i, j)
     product(m, P, dO, dV, Bm, Bd, transposed=True)
@@ -70,7 +72,7 @@ def _scores_gradient(
     i: Block,
     j: Block,
 ) -> None:
-    """A tile of dP grows from columns of dO and V, then becomes dS column by column of P."""
+    """Accumulate a tile of dP over columns of dO and V, convert it to dS with columns of P, and store it."""
     with m.zeros(i, j) as ds:  # (Br, Bc)
         for c in m.blocks(V.shape[1], 1):
             with m.load(dO, i, c) as do:  # (Br, 1)

@@ -1,4 +1,4 @@
-"""B4: the backward pass in two sweeps, rows staying for dQ, then columns staying for dK and dV."""
+"""Two-pass backward pass: dQ with resident query blocks, then dK and dV with resident key blocks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .registry import Outputs, Tiles, schedule
 
 
 def split_backward_tiles(N: int, d: int, M: int) -> Tiles:
-    """What passes by is one row at a time; what stays takes the rest."""
+    """Return the largest resident blocks of both passes; the other arrays are streamed row by row."""
     rows, columns = (M - 2 * d) // (3 * d + 3), (M - 2 * d - 2) // (4 * d + 1)
     return {"Br1": min(N, rows), "Bc1": 1, "Br2": 1, "Bc2": min(N, columns)}
 
@@ -19,7 +19,7 @@ def split_backward_tiles(N: int, d: int, M: int) -> Tiles:
     pass_="backward",
     lesson=(6, 8),
     regime="M >= d^2",
-    source="a schedule of this course: the cheapest of all ways to divide dQ, dK and dV among sweeps",
+    source="a schedule of this course: the cheapest division of dQ, dK and dV among passes over the data",
     tiles=split_backward_tiles,
 )
 def split_backward(
@@ -37,7 +37,10 @@ def split_backward(
     Bc2: int,
     mask: Mask | None = None,
 ) -> Outputs:
-    """Scores are computed twice, and no partial dQ ever travels: 14N²d²/M words. `costs.split_backward`."""
+    """Backward pass that computes the scores twice, so that no partial dQ is stored and read back.
+
+    Traffic about 14N²d²/M words, exactly `costs.split_backward`.
+    """
     N, d = Q.shape
     seen = mask or Full(N)
     D, dQ = m.new("D", (N,)), m.new("dQ", (N, d))

@@ -1,4 +1,4 @@
-"""F4: SquareTilingAttention, square blocks for fast memories below d² words."""
+"""SquareTilingAttention (Saha and Ye): square blocks, for M below d²."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .registry import Outputs, Tiles, schedule
 
 
 def square_tiling_tiles(N: int, d: int, M: int) -> Tiles:
-    """The largest square that leaves room for a slice of Q and of K: about √(M/3)."""
+    """Return the largest square block that fits with a slice of Q and of K: about √(M/3)."""
     return {"B": costs.largest_square(costs.square_tiling, N, d, M)}
 
 
 def published_tiles(N: int, d: int, M: int) -> Tiles:
-    """B = ⌊√(M/4)⌋, as in 2402.07443."""
+    """Return B = ⌊√(M/4)⌋, as in 2402.07443."""
     return {"B": min(max(N, d), isqrt(M // 4))}
 
 
@@ -34,10 +34,10 @@ def published_tiles(N: int, d: int, M: int) -> Tiles:
 def square_tiling(
     m: Machine, Q: SlowArray, K: SlowArray, V: SlowArray, *, B: int, lse: bool = False
 ) -> Outputs:
-    """A = exp(S) stored block by block with its row sums D, then O = AV divided by them.
+    """Forward pass: store A = exp(S) block by block with its row sums D, then compute O = AV / D.
 
-    No maximum is subtracted, so scores above about 700 overflow. Costs `costs.square_tiling`: 4√3N²d/√M + N²
-    with the largest square that fits, 8N²d/√M + N² with the published one.
+    No maximum is subtracted, so scores above about 700 overflow. Traffic: `costs.square_tiling`, about
+    4√3N²d/√M + N² words with the largest square that fits and 8N²d/√M + N² with the published one.
     """
     N, d = Q.shape
     A, D, O = m.new("A", (N, N)), m.new("D", (N,)), m.new("O", (N, d))
@@ -48,7 +48,7 @@ def square_tiling(
                 _exponentials(m, Q, K, A, total, i, j, B)
             m.store(total, D, i)
             if L is not None:
-                np.log(total, out=total)  # type: ignore[call-overload]  # NumPy's types know no Tile
+                np.log(total, out=total)  # type: ignore[call-overload]  # NumPy's types lack Tile
                 m.store(total, L, i)
     for i in m.blocks(N, B):
         with m.load(D, i) as total:
@@ -67,7 +67,7 @@ def _exponentials(
                 a.add_matmul(q, k.T)
         np.exp(a, out=a)  # type: ignore[call-overload]
         m.store(a, A, i, j)
-        with a.sum(axis=1) as row:  # (B,), where q and k have gone
+        with a.sum(axis=1) as row:  # (B,), in the words that q and k used
             total += row
 
 

@@ -1,4 +1,4 @@
-"""B0: the backward pass as the formulas are written, P given, dP and dS in slow memory."""
+"""Standard backward pass: one formula after another, with P as an input and dP, dS in slow memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .registry import Outputs, Tiles, schedule
 
 
 def standard_backward_tiles(N: int, d: int, M: int) -> Tiles:
-    """The cheapest tile of dP, the cheapest tile of the outputs, and as much of a row as fits."""
+    """Return the best tile of dP, the best tile of the outputs, and the longest part of a row that fits."""
     Bm, Bn = best_sizes(
         lambda Bm, Bn: ceil_div(N, Bm) + ceil_div(N, Bn), N, lambda Bm: (min(N, (M - Bm) // (Bm + 1)),)
     )
@@ -17,7 +17,7 @@ def standard_backward_tiles(N: int, d: int, M: int) -> Tiles:
 
 
 def output_tile(N: int, d: int, M: int, rows: str) -> Tiles:
-    """The cheapest tile, `rows` x Bd, of an (N, d) product over N, with room for a column and a row."""
+    """Return the best tile, `rows` x Bd, of an (N, d) product over N that fits with a column and a row."""
     Bd, r = best_pair(
         lambda Bd, r: N * ceil_div(d, Bd) + d * ceil_div(N, r), d, lambda Bd: min(N, (M - Bd) // (Bd + 1))
     )
@@ -47,9 +47,9 @@ def standard_backward(
     Bn: int,
     mask: Mask | None = None,
 ) -> Outputs:
-    """dV = PᵀdO, dP = dO Vᵀ, dS = P∘(dP - D), dQ = dS K, dK = dSᵀQ, each written out in full.
+    """Compute dV = PᵀdO, dP = dO Vᵀ, dS = P∘(dP - D), dQ = dS K and dK = dSᵀQ, all materialised.
 
-    A mask is in P already: hidden pairs have weight 0, and no word is saved. Costs `costs.standard_backward`.
+    P includes the mask: masked pairs have weight 0 and save no traffic. Traffic: `costs.standard_backward`.
     """
     N, d = Q.shape
     dV, dP, dS = m.new("dV", (N, d)), m.new("dP", (N, N)), m.new("dS", (N, N))
@@ -77,7 +77,7 @@ def product(
     scale: float = 1.0,
     transposed: bool = False,
 ) -> None:
-    """C = scale·AB, or scale·AᵀB: a b x Bd tile of C stays while a column or row of A and rows of B pass."""
+    """Store C = scale·AB, or scale·AᵀB if `transposed`: b x Bd tiles of C are resident, A and B streamed."""
     for i in m.blocks(C.shape[0], b):
         for c in m.blocks(C.shape[1], Bd):
             with m.zeros(i, c) as out:  # (b, Bd)
@@ -90,7 +90,7 @@ def product(
 
 
 def product_of_rows(m: Machine, A: SlowArray, B: SlowArray, i: Block, j: Block) -> Tile:
-    """AᵢBⱼᵀ as a tile, made with one column of A and of B at a time."""
+    """Return AᵢBⱼᵀ as a tile, computed from one column of A and of B at a time."""
     s = m.zeros(i, j)
     for c in m.blocks(A.shape[1], 1):
         with m.load(A, i, c) as a, m.load(B, j, c) as b:
@@ -99,7 +99,7 @@ def product_of_rows(m: Machine, A: SlowArray, B: SlowArray, i: Block, j: Block) 
 
 
 def _scores_gradient(m: Machine, P: SlowArray, dP: SlowArray, dS: SlowArray, i: Block, Bc: int) -> None:
-    """One row: D_i = Σ P∘dP on the first visit, dS on the second."""
+    """Store row i of dS: a first pass over the row computes D_i = Σ P∘dP, a second one dS."""
     with m.zeros(i) as D:  # (1,)
         for j in m.blocks(P.shape[1], Bc):
             with m.load(P, i, j) as p, m.load(dP, i, j) as dp:  # (1, Bc), (1, Bc)

@@ -1,4 +1,4 @@
-"""B7 without its first sweep: P is there already, as the usual backward pass has it."""
+"""weights_stored without its first pass: P is an input, as in the standard backward pass."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .weights_stored import inputs_gradients, values_gradient
 
 
 def weights_precomputed_tiles(N: int, d: int, M: int) -> Tiles:
-    """What stays takes all that one passing row leaves; and the cheapest tile of dQ and dK."""
+    """Return the largest resident block that fits with one streamed row, and the best tile of dQ and dK."""
     return {"Bv": min(N, (M - d - 1) // (2 * d + 1)), **output_tile(N, d, M, "Bo")}
 
 
@@ -18,7 +18,7 @@ def weights_precomputed_tiles(N: int, d: int, M: int) -> Tiles:
     pass_="backward",
     lesson=(9, 2, 4),
     regime="d^2/4 <= M <= 5d^2/2, P given",
-    source="a schedule of this course: weights_stored for weights that are stored already",
+    source="a schedule of this course: weights_stored for weights that an earlier pass has stored",
     tiles=weights_precomputed_tiles,
 )
 def weights_precomputed(
@@ -35,10 +35,11 @@ def weights_precomputed(
     Bd: int,
     mask: Mask | None = None,
 ) -> Outputs:
-    """V_j, dV_j stay and dS is stored; then dK and dQ in tiles: 4N²d²/M + 4N² words.
+    """Backward pass: V_j and dV_j resident while dS is stored, then dK and dQ in tiles.
 
-    With tiles d/k wide the words are (2 + 2/k)N²d²/M + (2 + 2k)N². O is given too: D from P∘dP would take
-    another sweep over P. A mask is in P already. Costs `costs.weights_precomputed`.
+    Traffic about 4N²d²/M + 4N² words, and (2 + 2/k)N²d²/M + (2 + 2k)N² with tiles d/k wide; exactly
+    `costs.weights_precomputed`. O is an input too, because D from P∘dP would need another pass over P.
+    P includes the mask.
     """
     N, d = Q.shape
     dS, dV = m.new("dS", (N, N)), m.new("dV", (N, d))

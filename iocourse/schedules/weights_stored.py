@@ -1,4 +1,4 @@
-"""B7: only one or two arrays stay at a time; P goes to slow memory, and dS is written over it."""
+"""Backward pass with P materialised: one or two resident arrays at a time; dS overwrites P in slow memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .standard_backward import output_tile, product
 
 
 def weights_stored_tiles(N: int, d: int, M: int) -> Tiles:
-    """What stays takes all that one passing row leaves; and the cheapest tile of dQ and dK."""
+    """Return the largest resident blocks that fit with one streamed row, and the best tile of dQ and dK."""
     return {
         "Bk": min(N, (M - d - 1) // (d + 1)),
         "Bv": min(N, (M - d - 1) // (2 * d + 1)),
@@ -41,10 +41,10 @@ def weights_stored(
     Bd: int,
     mask: Mask | None = None,
 ) -> Outputs:
-    """K_j stays and P is stored; V_j, dV_j stay and dS replaces P; dK, dQ in tiles: 5N²d²/M + 5N² words.
+    """Backward pass: K_j resident (stores P), then V_j and dV_j (dS replaces P), then dK and dQ in tiles.
 
-    With tiles d/k wide the words are (3 + 2/k)N²d²/M + (3 + 2k)N². A mask sets weights to 0 and saves no
-    word. Costs `costs.weights_stored`.
+    Traffic about 5N²d²/M + 5N² words, and (3 + 2/k)N²d²/M + (3 + 2k)N² with tiles d/k wide; exactly
+    `costs.weights_stored`. A mask sets weights to 0 and saves no traffic.
     """
     N, d = Q.shape
     seen = mask or Full(N)
@@ -73,7 +73,7 @@ def _weights(
 def values_gradient(
     m: Machine, V: SlowArray, O: SlowArray, dO: SlowArray, P: SlowArray, dS: SlowArray, dV: SlowArray, Bv: int
 ) -> None:
-    """dV = PᵀdO, and dS = P∘(dO Vᵀ - D) stored; `dS` may be `P`. V_j, dV_j stay, rows of dO and P pass."""
+    """Store dV = PᵀdO and dS = P∘(dO Vᵀ - D), with V_j and dV_j resident; `dS` may be the array `P`."""
     N, d = V.shape
     D = m.new("D", (N,))
     for j in m.blocks(N, Bv):
@@ -93,7 +93,7 @@ def values_gradient(
 def inputs_gradients(
     m: Machine, Q: SlowArray, K: SlowArray, dS: SlowArray, Bo: int, Bd: int
 ) -> tuple[SlowArray, SlowArray]:
-    """dQ = dS K/√d and dK = dSᵀQ/√d: a Bo x Bd tile of each stays while dS and rows of K or Q pass."""
+    """Store and return dQ = dS K/√d and dK = dSᵀQ/√d, with resident Bo x Bd tiles; dS, K, Q are streamed."""
     N, d = Q.shape
     dQ, dK = m.new("dQ", (N, d)), m.new("dK", (N, d))
     with m.phase("dK stays"):

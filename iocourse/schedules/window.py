@@ -1,4 +1,4 @@
-"""A sliding window for 4Nd words: the keys in sight roll along in fast memory."""
+"""Sliding-window attention with 4Nd words: fast memory holds the keys of the current window."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .registry import Outputs, Tiles, schedule
 
 
 def window_tiles(N: int, d: int, M: int, w: int) -> Tiles:
-    """None: the width of the window decides what is in fast memory."""
+    """Return {}: there are no tile sizes, because the width of the window determines the footprint."""
     return {}
 
 
@@ -22,11 +22,14 @@ def window_tiles(N: int, d: int, M: int, w: int) -> Tiles:
     tiles=window_tiles,
 )
 def window(m: Machine, Q: SlowArray, K: SlowArray, V: SlowArray, *, w: int, lse: bool = False) -> Outputs:
-    """Query i sees keys i - w … i + w. Each row of Q, K and V is loaded once: `costs.window`, 4Nd words."""
+    """Forward pass in which query i attends to keys i - w … i + w; each row of Q, K and V is loaded once.
+
+    Traffic 4Nd words, exactly `costs.window`.
+    """
     N, d = Q.shape
     O = m.new("O", (N, d))
     L = m.new("LSE", (N,)) if lse else None
-    ring: deque[tuple[Tile, Tile]] = deque()  # keys and values in sight, oldest first
+    ring: deque[tuple[Tile, Tile]] = deque()  # keys and values of the current window, oldest first
     for i in _queries(m, N, w):
         if i.start > w:
             for tile in ring.popleft():
@@ -51,8 +54,9 @@ def window(m: Machine, Q: SlowArray, K: SlowArray, V: SlowArray, *, w: int, lse:
 
 
 def _queries(m: Machine, N: int, w: int) -> Iterator[Block]:
-    """Every query. While the ring fills each adds keys; then one comes and one goes, and one for all will do;
-    at the end none comes.
+    """Yield all queries in three groups: while the ring fills, while it is full, and at the end.
+
+    While it is full, each query loads one key and frees one, so a dry machine can run one query for all.
     """
     filled = min(w + 1, N)
     last = max(filled, N - w)

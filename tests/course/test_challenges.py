@@ -118,7 +118,7 @@ def test_the_referee_counts_what_is_printed_as_best_known_and_refuses_nothing(wh
 @beside_the_library
 def test_what_is_known_refuses_to_be_called_by_a_student(which):
     said = judge_schedule(ALL[which], ALL[which].known, {}, seed=1).refused
-    assert "rolling_rows is the library's own answer and refuses to be called" in said
+    assert "rolling_rows solves the exercise and cannot be called while a check runs" in said
 
 
 def test_every_row_that_comes_in_an_order_comes_once():
@@ -183,12 +183,12 @@ def test_f3_itself_is_not_refused():
         ("q *= d**-0.5", "q *= 0.125", "values equal exact attention: "),  # right for d = 64 alone
         ("stats.normalise(o)", "o *= np.nan", "values equal exact attention: "),
         ("in m.blocks(N, Bc)", "in m.blocks((0, (N + 1) // 2), Bc)", "values equal exact attention: "),
-        ("m.store(o, O, i)", "i.first and m.store(o, O, i)", "not complete"),
+        ("m.store(o, O, i)", "i.first and m.store(o, O, i)", "is incomplete"),
         ("Br=30", "Br=60", "fits in fast memory: "),
         ("return O", "return 7", "the schedule returned int"),
-        ("return O", "return schedules.flash2(m, Q, K, V, Br=1, Bc=1)", "refuses to be called"),
+        ("return O", "return schedules.flash2(m, Q, K, V, Br=1, Bc=1)", "and cannot be called while"),
         ("return O", "raise NotImplementedError", "not written yet"),
-        ("in m.blocks(N, Br)", "in list(m.blocks(N, Br))", "a dry machine's block stands for many"),
+        ("in m.blocks(N, Br)", "in list(m.blocks(N, Br))", "a block of a dry machine represents many blocks"),
         ("    for i in m.blocks(N, Br)", "    m.dry or m.load(Q, 0).free()\n    for i in m.blocks(N, Br)",
          "a dry machine counts what a real one moves: real 320 words, dry 256"),
     ],
@@ -232,7 +232,7 @@ def test_a_loop_without_end_is_refused():
         while True:
             m.load(Q, 0).free()
 
-    assert "loads and stores, and the schedule goes on" in refusal(endless)
+    assert "loads and stores. Check for an infinite loop" in refusal(endless)
 
 
 def outside(m, Q, K, V, *, mask=None):
@@ -374,7 +374,7 @@ def test_words_that_are_none_make_a_file_unreadable(words):
 def test_a_challenge_that_is_none_and_tiles_that_are_none_are_named():
     with pytest.raises(ValueError, match=r'no challenge \'back\'; there are "backward" \(backward, between'):
         challenge("back", f3)
-    with pytest.raises(TypeError, match="Br must be a whole number, got float"):
+    with pytest.raises(TypeError, match="Br must be an integer, got float"):
         challenge("forward", f3, Br=2.0)
     with pytest.raises(TypeError, match="K is handed over by the challenge; give tile sizes only"):
         challenge("forward", f3, K=3)

@@ -243,7 +243,7 @@ class TestSchedules:
 
     def test_hoarding_fails_by_peak_and_names_what_is_resident(self):
         verdicts = dict(checking.judge(FLASH, variant(keep_all=True), 0))
-        assert "Resident: Q[0:4]" in verdicts["fits in fast memory"]
+        assert "In use: Q[0:4]" in verdicts["fits in fast memory"]
         assert verdicts["values equal exact attention"] is None, "judged on a larger machine all the same"
 
     def test_the_materialised_answer_is_refused(self):
@@ -443,7 +443,7 @@ class TestErrors:
             return flash(m, Q, K, V, Br=Br, Bc=Bc)
 
         said = dict(checking.judge(FLASH, answer, 0))["fits in fast memory"]
-        assert "are free of M" in said
+        assert said.startswith("Out of fast memory: ") and "are free. In use: " in said
         assert ": held = [q @ k.T for _ in range(9)]   with q (4, 3), k (2, 3) (N=11)" in said
 
     def test_a_whole_array_that_does_not_fit_is_called_that(self):

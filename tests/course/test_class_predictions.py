@@ -162,9 +162,9 @@ def test_bad_arguments_are_one_line(klass, tmp_path, capsys):
     for arguments, said in (
         (["--cohort", str(tmp_path / "nowhere")], "must name a folder"),
         (["--cohort", str(klass), "--figure", "answers.gif"], "must end in .svg or .png"),
-        (["--figure", "answers.png"], "--figure goes with --cohort FOLDER"),
-        (["--only", "04"], "--only goes with --cohort FOLDER"),
-        (["--blind"], "--blind goes with --cohort FOLDER"),
+        (["--figure", "answers.png"], "--figure can only be used with --cohort FOLDER"),
+        (["--only", "04"], "--only can only be used with --cohort FOLDER"),
+        (["--blind"], "--blind can only be used with --cohort FOLDER"),
         (["--cohort", str(tmp_path / "other")], "latin.json cannot be read"),
     ):
         assert main(["progress", *arguments]) == 2

@@ -145,8 +145,8 @@ def wrong_rows(me, Q, K, V):
     ("schedule", "where", "says"),
     [
         (unwritten, RUNS, UNWRITTEN),
-        (library, OWN, "refuses to be called"),
-        (merges_with_the_library, OWN, "refuses to be called"),
+        (library, OWN, "solves the exercise and cannot be called"),
+        (merges_with_the_library, OWN, "solves the exercise and cannot be called"),
         (distributed.get("ring"), OWN, "this is the library's own"),
         (raises, RUNS, "rank 0 raised ValueError: matmul"),
         (raises, RUNS, "return Q @ K if me.rank == 0 else Q   with Q (4, 3), K (4, 3)"),

@@ -84,7 +84,7 @@ def test_without_a_grid_it_takes_the_one_with_the_fewest_words(capsys):
         for a in (1, 2, 3, 4, 6, 12)
     ]
     assert found["words"] == min(one["words"] for one in given)
-    assert found["note"] == "the grid with the fewest words"
+    assert found["note"] == "the grid with the least traffic"
 
 
 def test_a_layout_names_a_schedule(capsys):
@@ -117,8 +117,8 @@ def test_texts_are_split_by_work_unless_told(capsys):
     assert as_json(capsys, *told) == as_json(capsys, *told, "--placement", "split", "--N", "160")
     text = counted(capsys, *told)
     assert "packed at N=160, d=8, ranks=4, heads=1, layout as placed\n" in text
-    assert "1 text on more than one rank" in text
-    assert "\nno rank moves a word\n" in counted(capsys, *told, "--placement", "whole")
+    assert "1 sequence on more than one rank" in text
+    assert "\nno rank moves words\n" in counted(capsys, *told, "--placement", "whole")
 
 
 def test_the_goal_of_the_grid(capsys):
@@ -130,10 +130,10 @@ def test_the_table(capsys):
     text = counted(capsys, "grid", "--ranks", "8", *SIZES)
     assert text.startswith("grid at N=96, d=8, ranks=8, heads=1, grid 4x2, layout contiguous\n")
     assert "array       words received      words sent\nQ " in text
-    assert "\nrank 0 moves most; the mean over ranks is 780 words\n" in text
-    assert "\nmemory of a rank: 1,164 words, its own rows and what it holds of others\n" in text
+    assert "\nrank 0 has the most traffic; the mean over ranks is 780 words\n" in text
+    assert "\nmemory per rank: 1,164 words, its own rows and the received data it keeps\n" in text
     assert "\nlower bound (network) 638 words of some rank, ratio 1.223\n" in text
-    assert text.endswith("\nnote: the grid with the fewest words\n")
+    assert text.endswith("\nnote: the grid with the least traffic\n")
     assert counted(capsys, "decode", "--ranks", "4", *SIZES).endswith(
         "no lower bound is known for this pass\n"
     )
@@ -160,33 +160,45 @@ RING, RANKS = ("ring", *SIZES), ("--ranks", "8")
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (RING, "ring is about schedules between ranks: say on how many with --ranks P"),
-        (("flash2", *SIZES, "--M", "99", "--grid", "2x2"), "--grid is about schedules between ranks: say on"),
-        (("flash2", *SIZES, "--M", "99", "--heads", "2"), "--heads is about schedules between ranks: say on"),
-        ((*RING, *RANKS, "--M", "99"), "--M is about two memories, and --ranks about a network"),
-        ((*RING, *RANKS, "--tile", "Br=4"), "--tile is about two memories, and --ranks about a network"),
-        ((*RING, *RANKS, "--no-recompute"), "--no-recompute is about two memories"),
-        ((*RING, *RANKS, "--g", "0"), "--g is about two memories"),
-        ((*RING, *RANKS, "--run"), "--run is about two memories"),
-        (RANKS, "NAME is missing; between ranks there are ring, grid"),
-        (("flash2", *SIZES, *RANKS), "NAME 'flash2' is no schedule between ranks; there are ring, grid"),
+        (RING, "ring is for schedules between ranks; add --ranks P, the number of ranks"),
+        (
+            ("flash2", *SIZES, "--M", "99", "--grid", "2x2"),
+            "--grid is for schedules between ranks; add --ranks",
+        ),
+        (
+            ("flash2", *SIZES, "--M", "99", "--heads", "2"),
+            "--heads is for schedules between ranks; add --ranks",
+        ),
+        ((*RING, *RANKS, "--M", "99"), "--M is for schedules of one machine and cannot be used with --ranks"),
+        (
+            (*RING, *RANKS, "--tile", "Br=4"),
+            "--tile is for schedules of one machine and cannot be used with --ranks",
+        ),
+        ((*RING, *RANKS, "--no-recompute"), "--no-recompute is for schedules of one machine"),
+        ((*RING, *RANKS, "--g", "0"), "--g is for schedules of one machine"),
+        ((*RING, *RANKS, "--run"), "--run is for schedules of one machine"),
+        (RANKS, "NAME is missing; schedules between ranks are ring, grid"),
+        (
+            ("flash2", *SIZES, *RANKS),
+            "unknown schedule between ranks 'flash2'; known ones are ring, grid",
+        ),
         (("ring", *RANKS, "--d", "8"), "--N must be given"),
         (("ring", *RANKS), "--N and --d must be given"),
         ((*RING, "--ranks", "0"), "--ranks must be at least 1, got 0"),
         ((*RING, *RANKS, "--heads", "0"), "--heads must be at least 1, got 0"),
-        ((*RING, *RANKS, "--grid", "2x4"), "ring takes no --grid"),
-        ((*RING, *RANKS, "--queries", "2"), "ring takes no --queries"),
-        ((*RING, *RANKS, "--features", "2"), "ring takes no --features"),
-        ((*RING, *RANKS, "--layout", "zigzag"), "--layout zigzag: the rows of ring lie contiguous"),
+        ((*RING, *RANKS, "--grid", "2x4"), "ring does not accept --grid"),
+        ((*RING, *RANKS, "--queries", "2"), "ring does not accept --queries"),
+        ((*RING, *RANKS, "--features", "2"), "ring does not accept --features"),
+        ((*RING, *RANKS, "--layout", "zigzag"), "--layout zigzag: the layout of ring is contiguous"),
         ((*RING, *RANKS, "--layout", "spiral"), "invalid choice: 'spiral'"),
-        (("grid", *SIZES, *RANKS, "--grid", "3x3"), "--grid 3x3 makes 9 ranks, and --ranks says 8"),
-        (("grid", *SIZES, *RANKS, "--grid=-2x-4"), "--grid -2x-4 makes 8 ranks"),
-        (("grid", *SIZES, *RANKS, "--grid", "2y4"), "--grid '2y4' is no grid; it looks like 4x2"),
+        (("grid", *SIZES, *RANKS, "--grid", "3x3"), "--grid 3x3 has 9 ranks, but --ranks is 8"),
+        (("grid", *SIZES, *RANKS, "--grid=-2x-4"), "--grid -2x-4 has 8 ranks"),
+        (("grid", *SIZES, *RANKS, "--grid", "2y4"), "--grid must be rows and columns such as 4x2, got '2y4'"),
         (("packed", *SIZES, *RANKS), "--seq-lens must be given"),
         (("packed", *RANKS), "--seq-lens and --d must be given"),
         (
             ("packed", "--d", "8", *RANKS, "--seq-lens", "5,x"),
-            "--seq-lens '5,x' are no lengths; they look like",
+            "--seq-lens must be lengths such as 4096,512,64, got '5,x'",
         ),
         (
             ("packed", "--d", "8", *RANKS, "--seq-lens", "5,0"),
@@ -194,12 +206,12 @@ RING, RANKS = ("ring", *SIZES), ("--ranks", "8")
         ),
         (
             ("packed", *SIZES, *RANKS, "--seq-lens", "5,6"),
-            "--N 96 is not the sum of --seq-lens, 11; leave it out",
+            "--N must be the sum of --seq-lens, 11, got 96; or omit it",
         ),
         (("packed", "--d", "8", *RANKS, "--seq-lens", "5", "--placement", "pile"), "invalid choice: 'pile'"),
-        ((*RING, *RANKS, "--seq-lens", "96"), "ring takes no --seq-lens"),
-        ((*RING, *RANKS, "--placement", "split"), "ring takes no --placement"),
-        (("states", *SIZES, *RANKS, "--heads", "2"), "states takes no --heads"),
+        ((*RING, *RANKS, "--seq-lens", "96"), "ring does not accept --seq-lens"),
+        ((*RING, *RANKS, "--placement", "split"), "ring does not accept --placement"),
+        (("states", *SIZES, *RANKS, "--heads", "2"), "states does not accept --heads"),
         (("decode", *SIZES, *RANKS, "--queries", "0"), "--queries must be at least 1, got 0"),
         (
             ("ulysses", *SIZES, *RANKS, "--heads", "12"),

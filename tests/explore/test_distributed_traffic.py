@@ -125,7 +125,7 @@ def test_the_line_at_P_stands_at_P(P):
         ({"pass_": "sideways"}, ValueError, "pass_ must be one of forward, .*, got 'sideways'"),
         ({"P": 0}, ValueError, "P must be at least 1, got 0"),
         ({"P": 5000}, ValueError, "P must be at most 1,024, got 5,000"),
-        ({"N": 1.5}, TypeError, "N must be a whole number"),
+        ({"N": 1.5}, TypeError, "N must be an integer of at least 1"),
         ({"d": 0}, ValueError, "d must be at least 1, got 0"),
         ({"H": -1}, ValueError, "H must be at least 1, got -1"),
         ({"P": 8, "a": 3}, ValueError, "a must divide P = 8: one of 1, 2, 4, 8, got 3"),

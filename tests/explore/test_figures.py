@@ -245,7 +245,7 @@ RUN = ledger("flash2", Br=4, Bc=4)
 AXES = {"title": "T", "xlabel": "x", "ylabel": "y"}
 REFUSED = [
     (lambda: explore.traffic_vs_memory(0, 64), "N must be at least 1, got 0"),
-    (lambda: explore.traffic_vs_memory(64, 1.5), "d must be a whole number"),
+    (lambda: explore.traffic_vs_memory(64, 1.5), "d must be an integer of at least "),
     (lambda: explore.traffic_vs_memory(64, 8, ["flash3"]), "'flash3'; expected one of naive, flash2"),
     (lambda: explore.traffic_vs_memory(64, 8, ["block_sparse"]), "'block_sparse'; expected one of naive"),
     (lambda: explore.traffic_vs_memory(64, 8, ["flash1_backward"]), "unknown dense forward schedule"),

@@ -178,7 +178,7 @@ def test_a_pebbling_brings_its_moves_and_a_graph_its_smallest_memory():
     [
         ((DOT, 16), ValueError, r"step must be from 0 \(the start\) to 15, got 16"),
         ((DOT, -1), ValueError, "step must be at least 0, got -1"),
-        ((DOT, 1.0), TypeError, "step must be a whole number"),
+        ((DOT, 1.0), TypeError, "step must be an integer of at least "),
         ((dot(2), None, ["load a1", "compute p1"], 3), IllegalMove, "move 2, compute p1: its parent b1"),
         ((dot(2), None, None, 0), ValueError, "M must be at least 1, got 0"),
         ((matmul(4, 4, 4),), ValueError, "graph must have at most 100 vertices to be drawn, got 144"),

@@ -228,7 +228,7 @@ def test_a_block_mask_is_taken_where_its_density_is_near():
         ({"H_kv": 3}, ValueError, "H_kv must be a divisor of H = 8, got 3"),
         ({"H_kv": 16}, ValueError, "H_kv must be a divisor of H = 8, got 16"),
         ({"N": 0}, ValueError, "N must be at least 1, got 0"),
-        ({"d": 1.5}, TypeError, "d must be a whole number"),
+        ({"d": 1.5}, TypeError, "d must be an integer of at least 1"),
         ({"B": -1}, ValueError, "B must be at least 1, got -1"),
         ({"density": 0}, ValueError, "density must be larger than 0 and at most 1, got 0"),
         ({"density": 1.01}, ValueError, "density must be larger than 0 and at most 1, got 1.01"),

@@ -126,7 +126,7 @@ def test_what_does_not_fit_is_hatched_and_said():
         ({"N": 0}, ValueError, "N must be at least 1, got 0"),
         ({"M": 0}, ValueError, "M must be at least 1, got 0"),
         ({"Br": -1}, ValueError, "Br must be at least 1, got -1"),
-        ({"d": 2.5}, TypeError, "d must be a whole number"),
+        ({"d": 2.5}, TypeError, "d must be an integer of at least "),
         ({"schedule": "flash3"}, ValueError, "'flash3'; expected one of naive, flash2, flash1"),
         ({"schedule": "small_cache"}, ValueError, "'small_cache'; expected one of naive, flash2"),
     ],

@@ -224,7 +224,7 @@ def test_while_a_check_runs_the_map_gives_nothing_away_even_what_it_has_drawn_be
 
 REFUSED = [
     ({"N": 0}, ValueError, "N must be at least 1, got 0"),
-    ({"d": 1.5}, TypeError, "d must be a whole number"),
+    ({"d": 1.5}, TypeError, "d must be an integer of at least 1"),
     ({"M": 0}, ValueError, "M must be at least 1, got 0"),
     ({"pass_": "tied"}, ValueError, "pass_ must be one of forward, backward, gradient, got 'tied'"),
     ({"pass_": "sideways"}, ValueError, "'sideways' is unknown; there are forward, backward, gradient"),

@@ -368,7 +368,7 @@ def test_what_cannot_compile_is_refused_before_a_compiler_starts(no_compiler, ar
     ("kernel", "tile", "message"),
     [
         ("forward", (48, 64), r"forward: BM must be 16, 32, 64, 128, … \(for tl.dot\), got 48"),
-        ("forward", (64, 64.0), "BN must be a whole number .*"),
+        ("forward", (64, 64.0), "BN must be an integer of at least 1, .*"),
         ("forward", (64, 64, 3), "num_warps must be 1, 2, 4, 8, 16 or 32, got 3"),
         ("forward", (64, 64, 4, 17), "num_stages must be 1 to 16, got 17"),
         (

@@ -135,7 +135,7 @@ attention(*[torch.zeros(1, 1, 4, 8)] * 3)
 def test_counting_where_kernels_are_compiled():
     code = "from iocourse import traffic\nwith traffic.count(): 0"
     said = python(code, TRITON_INTERPRET="0")
-    assert said.startswith("iocourse.traffic.CannotCount: kernels are compiled here")
+    assert said.startswith("iocourse.traffic.CannotCount: kernels are compiled in this process")
     assert "TRITON_INTERPRET=1" in said
 
 
@@ -156,4 +156,4 @@ with tempfile.TemporaryDirectory() as folder:
     with traffic.count():
         early.nothing[(1,)](torch.zeros(1))
 """
-    assert python(code).startswith("iocourse.traffic.CannotCount: kernels are compiled here")
+    assert python(code).startswith("iocourse.traffic.CannotCount: kernels are compiled in this process")

@@ -53,9 +53,9 @@ def test_degrees_are_whole_numbers_of_python_or_numpy():
     assert lowrank.polynomial("taylor", np.int8(3)).degree == 3
     assert smallest_degree("taylor", 1.0, 1e-2, most=np.uint16(5)) == 5
     for bad in (True, 2.0, "3"):
-        with pytest.raises(TypeError, match=r"^degree must be a whole number of at least 1, got "):
+        with pytest.raises(TypeError, match=r"^degree must be an integer of at least 1, got "):
             lowrank.polynomial("taylor", bad)
-        with pytest.raises(TypeError, match=r"^most must be a whole number of at least 1, got "):
+        with pytest.raises(TypeError, match=r"^most must be an integer of at least 1, got "):
             smallest_degree("taylor", 1.0, 1e-2, most=bad)
 
 

@@ -183,7 +183,7 @@ def test_from_stream_is_the_rest_of_the_model():
         ({"bound": float("inf")}, "bound must be positive and finite, or None, got inf"),
         ({"layers": 0}, "layers"),
         ({"heads": 1.5}, "heads"),
-        ({"layers": True}, "layers must be a whole number"),
+        ({"layers": True}, "layers must be an integer of at least "),
     ],
 )
 def test_sizes_that_cannot_be(wrong, said):

@@ -1,11 +1,10 @@
-"""CPU time of one run at many stack depths, with and without the room that `with_preallocated_frames` makes
-for frames.
+"""Measure the CPU time of one run at many stack depths, with and without `with_preallocated_frames`.
 
     OMP_NUM_THREADS=1 TRITON_INTERPRET=1 PYTHONPATH=. python tests/machine/stack_depths.py [REPEATS]
 
 It times a schedule on the emulator and a kernel in Triton's interpreter at every second of 240 depths. It
-prints the ratio of the times without and with the room: its median over the depths, its maximum, and the
-share of the depths where it is above 1.1. Each time is the least of the repeats, taken in turns.
+prints the ratio of the times without and with preallocated frames: its median over the depths, its maximum,
+and the share of the depths where it is above 1.1. Each time is the minimum of the repeats, which alternate.
 """
 
 import gc
@@ -25,12 +24,12 @@ DEPTHS = range(0, 240, 2)
 
 
 def at(depth, work):
-    """`work()`, from so many frames further up."""
+    """Return work(), called `depth` frames deeper."""
     return work() if depth == 0 else at(depth - 1, work)
 
 
 def emulated():
-    """A small run of a schedule."""
+    """Return a function that runs a schedule on a small input."""
     rng, N, d, M = np.random.default_rng(0), 96, 32, 2048
     Q, K, V = (rng.standard_normal((N, d)) for _ in range(3))
     tiles = flash_optimal.tiles(N, d, M)
@@ -38,7 +37,7 @@ def emulated():
 
 
 def interpreted():
-    """A small launch of a kernel."""
+    """Return a function that launches a kernel on a small input."""
     q, k, v = (torch.randn(1, 1, 96, 32) for _ in range(3))
     return lambda: kernels.attention(q, k, v)
 
@@ -50,7 +49,7 @@ def seconds(work):
 
 
 def ratios(module, work, repeats):
-    """At each depth: the time without the room over the time with it."""
+    """Return, for each depth, the time without preallocated frames divided by the time with them."""
     room, found = module.with_preallocated_frames, []
     for depth in DEPTHS:
         with_room, without = [], []

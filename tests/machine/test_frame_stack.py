@@ -1,4 +1,4 @@
-"""No loop pays for the depth of its calls, once it has room for their frames in one piece."""
+"""Tests of with_preallocated_frames: no loop allocates memory for stack frames, at any depth of calls."""
 
 import sys
 from functools import partial
@@ -18,7 +18,7 @@ needs_cpython = pytest.mark.skipif(
 
 
 def calls(*_):
-    """A loop of calls, each of three frames."""
+    """Run a loop of calls, each of three frames."""
     for _ in range(CALLS):
         a(b, c)
 
@@ -36,12 +36,12 @@ def c():
 
 
 def at(depth, work):
-    """`work()`, from so many frames further up."""
+    """Return work(), called `depth` frames deeper."""
     return work() if depth == 0 else at(depth - 1, work)
 
 
 def pages(work, depths):
-    """Pages of memory that the system handed out, at each depth; in a thread, whose frames begin anew."""
+    """Return the page faults of work() at each depth, measured in a new thread, whose stack starts empty."""
     found = []
 
     def count():
@@ -88,7 +88,7 @@ def test_a_launch_in_the_interpreter_runs_in_one_piece():
     reason="seen on Linux, with Python 3.11 and 3.12",
 )
 def test_at_some_depth_every_call_does_without_it():
-    """Or the room is no longer needed."""
+    """If this fails, with_preallocated_frames is no longer needed."""
     assert max(pages(calls, range(300))) >= CALLS
 
 

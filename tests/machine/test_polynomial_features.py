@@ -1,4 +1,4 @@
-"""Features on the machine: monomials of a row that take no room, and what may not enter or be overwritten."""
+"""Tests of Features: polynomial features of a row that use no words, and the errors for bad operands."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def machine(dry=False):
 
 
 def value(m, tile):
-    """The tile's words, by way of slow memory."""
+    """Return the values of a tile: store it to slow memory and take them from there."""
     out = m.new("out", tile.shape)
     m.store(tile, out, None)
     return m.take(out)
@@ -52,17 +52,19 @@ def test_shapes_that_do_not_match_are_named(dry):
     m, A, B = machine(dry)
     x, v, state = m.load(A, 0), m.load(B, 0), m.zeros(4, 2)
     features = Features(FACTORS)
-    with pytest.raises(ShapeMismatch, match=r"X\[0:1\] has shape \(1, 3\); .* \(1, 4\) or longer"):
+    with pytest.raises(
+        ShapeMismatch, match=r"X\[0:1\] has shape \(1, 3\); expected one row with at least 4 columns"
+    ):
         Features([(3,)]).add_outer(m.zeros(1, 2), x, v)
     with pytest.raises(
-        ShapeMismatch, match=r"zeros \(3, 2\) has shape \(3, 2\); there are 4 features, a row each"
+        ShapeMismatch, match=r"zeros \(3, 2\) has shape \(3, 2\); expected 4 rows, one per feature"
     ):
         features.add_outer(m.zeros(3, 2), x, v)
     with pytest.raises(
         ShapeMismatch, match=r"has shape \(1, 3\); with zeros \(4, 2\) .* it must be \(1, 2\)"
     ):
         features.add_matmul(m.zeros(1, 3), x, state)
-    with pytest.raises(ShapeMismatch, match="these are features of one row"):
+    with pytest.raises(ShapeMismatch, match="expected one row with at least 3 columns"):
         features.add_outer(state, m.zeros(2, 3), v)
 
 
@@ -86,20 +88,20 @@ def test_what_is_filled_is_not_read_for_another_feature():
     m, A, _ = machine()
     x, state = m.load(A, 0), m.zeros(1, 3)
     one = Features([(0,)])
-    with pytest.raises(MachineError, match="cannot take up features times itself"):
+    with pytest.raises(MachineError, match="cannot be updated in place with features times itself"):
         one.add_outer(state, x, state)
-    with pytest.raises(MachineError, match="cannot take up features times itself"):
+    with pytest.raises(MachineError, match="cannot be updated in place with features times itself"):
         one.add_matmul(x, x, state)
-    with pytest.raises(MachineError, match="cannot take up features times itself"):
+    with pytest.raises(MachineError, match="cannot be updated in place with features times itself"):
         one.add_matmul(state, x, state[:, :])
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([],), "there are 0 features and 0 weights"),
-        (([(0,)], [1.0, 2.0]), "there are 1 features and 2 weights; each has one"),
-        (([(0,), (1, -1)],), "negative position"),
+        (([],), "got 0 features and 0 weights"),
+        (([(0,)], [1.0, 2.0]), "expected .* one weight per feature, got 1 features and 2 weights"),
+        (([(0,), (1, -1)],), "positions of at least 0, got a negative one"),
     ],
 )
 def test_features_that_make_no_sense_are_refused(arguments, message):
@@ -130,10 +132,11 @@ def test_a_gradient_needs_a_place_of_its_own_and_the_right_shapes(dry):
     x, v, state, dx = m.load(A, 0), m.load(B, 0), m.zeros(4, 2), m.zeros(1, 3)
     features = Features(FACTORS)
     features.add_gradient(dx, x, state, v)
-    with pytest.raises(MachineError, match="its old words are needed"):
+    with pytest.raises(MachineError, match="its old words are still needed"):
         features.add_gradient(x, x, state, v)
     with pytest.raises(
-        ShapeMismatch, match=r"zeros \(1, 2\) has shape \(1, 2\); a gradient in X\[0:1\] has its shape"
+        ShapeMismatch,
+        match=r"zeros \(1, 2\) has shape \(1, 2\), but a gradient .* X\[0:1\] has shape \(1, 3\)",
     ):
         features.add_gradient(m.zeros(1, 2), x, state, v)
     with pytest.raises(ShapeMismatch, match=r"it must be \(1, 2\)"):

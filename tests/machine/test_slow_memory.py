@@ -1,4 +1,4 @@
-"""What is written of an array in slow memory: boxes know the same as one flag a word."""
+"""Tests of the records of written words: a list of boxes agrees with one flag per word."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Backward passes and dL/dX that store N x N matrices: exact counts, what they gain, and their tile rules."""
+"""Tests of schedules of the backward pass and dL/dX that store N x N matrices: counts, gains, tile sizes."""
 
 from itertools import product
 
@@ -129,9 +129,7 @@ def test_given_weights_are_read_and_left_as_they_were():
 
 
 def test_who_is_given_P_stores_none():
-    """weights_precomputed spares the sweep that stores P: K once, Q and LSE once a block of keys, and N²
-    words.
-    """
+    """weights_precomputed saves the pass that stores P: K once, Q and LSE once per key block, N² words."""
     N, d, M = 8192, 64, 4096
     tiles = REGISTRY["weights_stored"].tiles(N, d, M)
     given = {name: size for name, size in tiles.items() if name != "Bk"}

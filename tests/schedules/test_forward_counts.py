@@ -1,4 +1,4 @@
-"""The forward schedules of the second edition: exact counts, tiles that none beats, and where each pays."""
+"""Tests of forward schedules: exact counts, optimal tile sizes, and the range of M where each is best."""
 
 from functools import cache
 from itertools import product
@@ -109,7 +109,7 @@ def test_keeping_keys_never_costs_more_than_flash_optimal(N, d, share):
 
 
 def test_where_every_key_fits_nothing_is_read_twice():
-    """From 2Nd + 2d + 3 words on: a row of Q and of O beside them is enough."""
+    """From 2Nd + 2d + 3 words on, because one row of Q and of O in addition is enough."""
     N, d = 100, 8
     M = 2 * N * d + 2 * d + 3
     assert resident_keys.count(N, d, M).total == bounds.compulsory(N, d) == 4 * N * d
@@ -153,7 +153,7 @@ def test_the_pass_of_tied_attention():
 
 
 def test_theorem_A_is_not_one_of_tied_attention():
-    """It moves fewer words than Theorem A asks of three arrays: their class is another."""
+    """It moves fewer words than Theorem A requires for three arrays, because it is in another class."""
     N, d = 2**16, 64
     M = 16 * d * d
     assert (
@@ -166,20 +166,18 @@ def test_theorem_A_is_not_one_of_tied_attention():
     )
 
 
-REMEDY = "it is for tied attention, whose keys are its values: for two arrays K and V use flash_optimal"
+REMEDY = "it computes tied attention, where K = V = X; for separate K and V use flash_optimal"
 
 
 def test_a_tied_schedule_that_is_given_two_arrays_says_which_to_use():
     Q, X = drawn()
-    with pytest.raises(TypeError, match=f"^shared_key_value takes Q and X, no K, V; {REMEDY}$"):
+    with pytest.raises(TypeError, match=f"^shared_key_value takes Q and X, got also K, V; {REMEDY}$"):
         run(shared_key_value, M=60, Q=Q, K=X, V=X, Br=4)
     m = Machine(60)
     q, k, v = (m.slow(name, array) for name, array in (("Q", Q), ("K", X), ("V", X)))
-    with pytest.raises(
-        TypeError, match=rf"^shared_key_value takes Q and X; it was given 3 array\(s\); {REMEDY}$"
-    ):
+    with pytest.raises(TypeError, match=rf"^shared_key_value takes Q and X, got 3 array\(s\); {REMEDY}$"):
         shared_key_value(m, q, k, v, Br=4)
-    with pytest.raises(TypeError, match=r"^flash2 takes Q, K and V, no X$"):
+    with pytest.raises(TypeError, match=r"^flash2 takes Q, K and V, got also X$"):
         run(flash2, M=60, Q=Q, X=X, Br=1, Bc=1)
 
 
@@ -200,5 +198,5 @@ def test_one_slow_array_may_stand_for_keys_and_values(schedule):
 
 def test_scores_that_overflow_are_refused_for_tied_keys_too():
     Q, X = drawn()
-    with pytest.raises(ValueError, match="so large that their products overflow"):
+    with pytest.raises(ValueError, match="products of Q and K overflow float64"):
         run(shared_key_value, M=60, Q=1e300 * Q, X=1e300 * X, Br=4)

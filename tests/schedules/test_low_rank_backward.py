@@ -1,4 +1,4 @@
-"""Low rank's gradient on the emulator: its own polynomial's exactly, and the words of every cut."""
+"""Tests of the low-rank backward pass: values of its polynomial exactly, and traffic for all tile sizes."""
 
 import numpy as np
 import pytest
@@ -47,7 +47,7 @@ def test_a_run_is_its_polynomials_gradient_and_moves_what_its_closed_form_says(d
     shapes = low_rank_backward.shapes(N, d, g=g)
     assert shapes["T"] == (r, d + 1)
     assert run(low_rank_backward, M=form.peak, dry=True, **shapes, g=g, **tiles).ledger == form
-    with pytest.raises(FastMemoryFull, match="low_rank_backward: "):
+    with pytest.raises(FastMemoryFull, match="For low_rank_backward, "):
         run(low_rank_backward, M=form.peak - 1, dry=True, **shapes, g=g, **tiles)
 
 
@@ -72,7 +72,7 @@ def test_its_own_values_near_softmax_as_the_degree_grows():
 
 
 def test_two_sweeps_move_the_compulsory_words_and_the_state():
-    """(16.13), and less room than it: do and dq take turns."""
+    """(16.13), with a smaller footprint, because do and dq share words."""
     N, d, g = 40_960, 12, 3
     r = monomials.rank_of(d, g)
     M = 2 * r * (d + 1) + 3 * d + 2

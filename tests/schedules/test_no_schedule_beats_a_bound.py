@@ -45,12 +45,12 @@ every_schedule = pytest.mark.parametrize("schedule", REGISTRY.values(), ids=list
 
 @pytest.fixture(autouse=True)
 def evaluated_once(monkeypatch):
-    """A bound that is asked for by its id, and then twice by `lower_bound`, is evaluated for the first."""
+    """Evaluate each bound once, although it is used by its id and twice by `lower_bound`."""
     monkeypatch.setattr(Bound, "__call__", lru_cache(maxsize=100)(Bound.__call__))
 
 
 def size(rng, doublings=13):
-    """A whole number whose logarithm is as likely to be anywhere from 0 to one doubling more."""
+    """Return a random integer with a logarithm that is uniform from 0 to one doubling more."""
     return max(1, round(2 ** (rng.randint(0, doublings) + rng.random())))
 
 
@@ -67,7 +67,7 @@ def some_mask(rng, N):
 
 
 def problem(rng, schedule):
-    """(N, d, what the schedule must be told, the mask it means or None)."""
+    """Return random (N, d, required arguments of the schedule, its mask or None)."""
     masked = bool(schedule.needs) or ("mask" in schedule.options and rng.random() < 0.5)
     N, d = size(rng), size(rng)
     if not masked:
@@ -142,7 +142,7 @@ def test_no_schedule_beats_a_bound_of_its_class(schedule):
 
 
 def attack(schedule, problem, ledger, of_class, closest):
-    """Hold a schedule's words against every bound of its class and the best of them; notes bound/words."""
+    """Compare a schedule's words with every bound of its class and the best one; record bound/words."""
     N, d, mask, T = problem
     M, approximate = ledger.peak, schedule.approximates is not None
     for id, words in bounds_at(schedule.pass_, N, d, M + FREE_REGISTERS, mask, T, **of_class):

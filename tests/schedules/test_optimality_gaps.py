@@ -1,4 +1,4 @@
-"""The gap between the best schedule and the best bound: every row is made of both, some are small."""
+"""Tests of the gaps between the best schedule and the best bound: recomputed for every row."""
 
 import json
 from contextlib import redirect_stdout
@@ -40,7 +40,7 @@ def test_where_P_is_handed_over_both_sides_know_it():
     assert (own.bound_id, given.bound_id) == ("C'", "C''")
     assert best_given_weights("backward", N, d, M).cost.total == given.words
     with pytest.raises(
-        ValueError, match=r"^no backward schedule that is handed P fits M = 2 at N = 8, d = 4"
+        ValueError, match=r"^no backward schedule with P as an input fits in M = 2 with N = 8, d = 4"
     ):
         best_given_weights("backward", 8, 4, 2)
 
@@ -53,7 +53,7 @@ def test_a_schedule_knows_whether_it_is_handed_P(name, id):
 
 
 def run_cli(name):
-    """What `iocourse count NAME --json` says."""
+    """Return the JSON object that `iocourse count NAME --json` prints."""
     with redirect_stdout(StringIO()) as said:
         assert main(["count", name, "--N", str(N), "--d", "4096", "--M", "4096", "--json"]) == 0
     return json.loads(said.getvalue())

@@ -1,4 +1,4 @@
-"""A schedule is one file here and its closed form in costs; whatever is wrong with either is said by name."""
+"""Tests of the registry: a schedule is one file and its closed form; errors name the file that is wrong."""
 
 import inspect
 import re
@@ -110,15 +110,15 @@ raise SystemExit(main(["count", "--list"]) or main(asked.split()))
 BROKEN = {
     "no closed form": (
         {"schedules": SCHEDULE},
-        "schedules/toy.py is broken: there is no closed form costs.toy: write def toy(N, d, ",
+        "schedules/toy.py is broken: missing closed form costs.toy: add def toy(N, d, ",
     ),
     "another closed form": (
         {"schedules": SCHEDULE.replace(", Bc):", "):"), "costs": FORM},
-        "schedules/toy.py is broken: costs.toy takes Br, Bc; the schedule toy takes Br",
+        "schedules/toy.py is broken: costs.toy takes Br, Bc, but the schedule toy takes Br",
     ),
     "no schedule": (
         {"schedules": "def toy(m, Q, K, V): ...", "costs": FORM},
-        "schedules/toy.py registers no schedule toy: decorate the function toy with @schedule",
+        "schedules/toy.py registers no schedule toy. Decorate the function toy with @schedule",
     ),
     "another name": (
         {
@@ -133,11 +133,11 @@ BROKEN = {
     ),
     "an unknown pass": (
         {"schedules": SCHEDULE.replace('"forward"', '"sideways"'), "costs": FORM},
-        "schedules/toy.py is broken: pass_ = 'sideways' is unknown; there are forward, backward",
+        "schedules/toy.py is broken: pass_ must be one of forward, backward",
     ),
     "a lesson that is no place": (
         {"schedules": SCHEDULE.replace("lesson=(4, 1, 5)", "lesson=4.2"), "costs": FORM},
-        "schedules/toy.py is broken: lesson = 4.2 must be (lesson, section) or (lesson",
+        "schedules/toy.py is broken: lesson must be (lesson, section) or (lesson",
     ),
     "a broken closed form": (
         {"schedules": SCHEDULE, "costs": FORM + "\n1/0\n"},
@@ -159,7 +159,7 @@ def test_what_is_wrong_with_a_file_is_said_with_its_name(library, files, said):
 
 
 def test_the_order_is_that_of_the_course():
-    """Dense schedules by pass, then those that are told more; among these by lesson."""
+    """Dense schedules by pass, then those with more arguments; within these by lesson."""
     places = [(bool(s.needs), list(PASSES).index(s.pass_), s.lesson) for s in REGISTRY.values()]
     assert places == sorted(places) and len(set(places)) == len(places)
 
@@ -182,5 +182,5 @@ def test_the_lesson_is_one_whose_section_there_is():
 
 
 def test_a_closed_form_that_is_not_there():
-    with pytest.raises(AttributeError, match=r"there is no closed form costs\.flash9; there are .*flash2"):
+    with pytest.raises(AttributeError, match=r"unknown closed form costs\.flash9; known forms are .*flash2"):
         _ = costs.flash9

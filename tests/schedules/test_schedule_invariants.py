@@ -1,6 +1,6 @@
-"""The laws every schedule keeps: it moves what its closed form says, and its values are exact attention's.
+"""Invariants of all schedules: the traffic equals the closed form, and the values equal exact attention.
 
-The tests run over the registry, so a schedule that is added tomorrow is held to them too.
+The tests run over the registry, so they also cover schedules that are added later.
 """
 
 import math
@@ -24,13 +24,13 @@ every_schedule = pytest.mark.parametrize("schedule", REGISTRY.values(), ids=list
 
 
 def upto(rng, extent):
-    """1 and `extent` more often than chance would have them."""
+    """Return an int from 1 to `extent`; both ends are more frequent than the others."""
     more = 1 + extent // 4
     return min(max(rng.randint(1 - more, extent + more), 1), extent)
 
 
 def some_mask(rng, N):
-    """A mask for N positions of any kind there is, empty rows among them."""
+    """Return a random mask for N positions of any kind, including empty rows."""
     kind = rng.choice(["causal", "window", "tiles", "tiles", "causal tiles"])
     if kind == "causal":
         return masks.Causal(N)
@@ -104,7 +104,7 @@ def weight(example):
 
 
 def inputs(schedule, N, d, mask, seed=0, factor=1.0, settings=None):
-    """(arrays the schedule takes, what it must put out); `factor` makes queries large or small."""
+    """Return random inputs and the expected outputs; `factor` makes queries large or small."""
     drawn = schedule.drawn(np.random.default_rng(seed), N, d, mask, settings or {})
     drawn = drawn if factor == 1.0 else scaled(schedule, drawn, mask, factor)
     return {name: drawn[name] for name in schedule.operands}, schedule.expected(drawn, mask, settings)
@@ -188,7 +188,7 @@ def test_the_chosen_tiles_fit_and_one_word_below_the_smallest_M_none_does(schedu
         form = schedule.cost(N, d, **tiles, **problem)
         assert form.peak <= M and min(tiles.values(), default=1) >= 1
         assert isinstance(schedule.note(N, d, M, **schedule.needed(problem)), str)
-        with pytest.raises(ValueError, match=rf"M = {least - 1} .* the smallest M that works is {least}$"):
+        with pytest.raises(ValueError, match=rf"M = {least - 1:,} .* It needs at least M = {least:,}$"):
             schedule.tiles(N, d, least - 1, **problem)
 
     hold(law, lambda rng: memories(rng, schedule), MEMORIES)
@@ -287,5 +287,5 @@ def test_the_chosen_product_tiles_fit_and_no_other_pair_of_sides_is_cheaper():
 
 def test_matmul_names_the_smallest_M():
     assert matmul_tiles(9, 9, 9, 3) == {"bm": 1, "bn": 1}
-    with pytest.raises(ValueError, match=r"M = 2 .*smallest M that works is 3"):
+    with pytest.raises(ValueError, match=r"M = 2 .* It needs at least M = 3"):
         matmul_tiles(9, 9, 9, 2)

@@ -1,7 +1,7 @@
-"""Closed forms of the backward pass: Q, K, V, dO and row statistics in, dQ, dK, dV out.
+"""Closed forms of the schedules of the backward pass (Q, K, V, dO and row statistics to dQ, dK, dV).
 
-Each takes a `mask`; None hides nothing. Where scores are computed again, hidden tiles are passed over; where
-N x N matrices are stored, a mask changes values and saves no word.
+Each accepts a `mask`; None masks nothing. Schedules that recompute scores skip empty blocks; for schedules
+that store N x N matrices a mask changes values but not the traffic.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _shapes(N: int, d: int) -> dict[str, Shape]:
 def standard_backward(
     N: int, d: int, *, Br: int, Bd: int, Bc: int, Bm: int, Bn: int, mask: Mask | None = None
 ) -> Ledger:
-    """P given, dP and dS written out in full (2205.14135, Algorithm 3).
+    """Traffic of the standard backward pass (2205.14135, Algorithm 3): P is an input, dP and dS are stored.
 
     Nd⌈N/Bn⌉ + Nd⌈N/Bm⌉ + N² (dP), 5N² (dS), and N²⌈d/Bd⌉ + Nd⌈N/Br⌉ + Nd for each of dV, dQ and dK.
     Footprint max(Bm·Bn + Bm + Bn, 2Bc + 1, Br·Bd + Br + Bd).
@@ -53,7 +53,7 @@ def standard_backward(
 
 @form
 def flash1_backward(N: int, d: int, *, Br: int, Bc: int, mask: Mask | None = None) -> Ledger:
-    """FlashAttention-1's order (2205.14135, Algorithm 4): K_j, V_j, dK_j, dV_j stay.
+    """Traffic of FlashAttention-1's backward pass (2205.14135, Algorithm 4), K_j, V_j, dK_j, dV_j resident.
 
     7Nd + ⌈N/Bc⌉(5Nd + 2N) words; footprint 4Bc·d + Br(4d + 2 + Bc).
     """
@@ -73,7 +73,7 @@ def flash1_backward(N: int, d: int, *, Br: int, Bc: int, mask: Mask | None = Non
 
 
 def _columns_stay(N: int, d: int, Br: int, Bc: int, mask: Mask | None, row_words: int) -> Ledger:
-    """K_j, V_j, dK_j, dV_j stay; a block of rows takes `row_words` a row beside its scores."""
+    """Traffic with K_j, V_j, dK_j, dV_j resident; a row block uses `row_words` per row besides its scores."""
     sweep = column_sweep(mask, N, Bc)
     unseen = sum(stop - start for start, stop in mask.unseen_rows()) if mask else 0
     seen = N - unseen
@@ -97,7 +97,7 @@ def _columns_stay(N: int, d: int, Br: int, Bc: int, mask: Mask | None, row_words
 
 @form
 def flash2_backward(N: int, d: int, *, Br: int, Bc: int, mask: Mask | None = None) -> Ledger:
-    """FlashAttention-2's order (2307.08691, Algorithm 2), D computed first, dQ_i not read the first time.
+    """Traffic of FlashAttention-2's backward pass (2307.08691, Algorithm 2); D first, dQ_i created, not read.
 
     5Nd + N + ⌈N/Bc⌉(4Nd + 2N) words; footprint 4Bc·d + Br(3d + 2 + Bc).
     """
@@ -107,7 +107,7 @@ def flash2_backward(N: int, d: int, *, Br: int, Bc: int, mask: Mask | None = Non
 
 @form
 def fused_backward(N: int, d: int, *, Br: int, Bc: int, mask: Mask | None = None) -> Ledger:
-    """The same order with dQ_i in dO_i's place.
+    """Traffic of the fused backward pass: FlashAttention-2's order with dQ_i in dO_i's buffer.
 
     5Nd + N + ⌈N/Bc⌉(4Nd + 2N) words; footprint 4Bc·d + Br(2d + 2 + Bc).
     """
@@ -119,7 +119,7 @@ def fused_backward(N: int, d: int, *, Br: int, Bc: int, mask: Mask | None = None
 def split_backward(
     N: int, d: int, *, Br1: int, Bc1: int, Br2: int, Bc2: int, mask: Mask | None = None
 ) -> Ledger:
-    """Two passes: rows stay for dQ, then columns stay for dK and dV; the scores are computed twice.
+    """Traffic of the two-pass backward pass: query blocks resident for dQ, then key blocks for dK and dV.
 
     4Nd + 2N + 2Nd⌈N/Br1⌉ and 4Nd + ⌈N/Bc2⌉(2Nd + 2N) words.
     Footprint max(Br1(3d + 2 + Bc1) + 2Bc1·d, 4Bc2·d + Br2(2d + 2 + Bc2)).
@@ -148,7 +148,7 @@ def split_backward(
 def small_cache_backward(
     N: int, d: int, *, Br: int, Bc: int, Bm: int, Bd: int, mask: Mask | None = None
 ) -> Ledger:
-    """P and dS written out, five blocked products; for fast memories below about d² words.
+    """Traffic of the split-d backward pass: P and dS stored, five blocked products; for M below about d².
 
     2Nd + N (D), Nd(⌈N/Bc⌉ + ⌈N/Br⌉) + N + N² (P), the same + N² (dS), and N²⌈d/Bd⌉ + Nd⌈N/Bm⌉ + Nd for
     each of dV, dQ, dK. Footprint max(Br·Bc + 2Br + Bc, Bm·Bd + Bm + Bd).
@@ -176,13 +176,13 @@ def small_cache_backward(
 
 
 # ------------------------------------------------------------------ weights or scores' gradients stored
-# D = rowsum(dO∘O) is made where dO passes for the first time, so it costs the Nd words of O; the N words of D
-# are stored only where a second block of columns asks for them.
+# D = rowsum(dO∘O) is computed when dO is first streamed, which reads the Nd words of O; the N words of D are
+# stored only if a second block of columns needs them.
 @form
 def score_gradients_stored(N: int, d: int, *, Br: int, Bc: int, mask: Mask | None = None) -> Ledger:
-    """K_j, V_j, dK_j, dV_j stay while dS is stored; then dQ_i stays.
+    """Traffic of the backward pass with dS stored: K_j, V_j, dK_j, dV_j resident first, then dQ_i.
 
-    6Nd + ⌈N/Bc⌉(2Nd + 2N) + Nd⌈N/Br⌉ + 2N² words, N fewer where Bc ≥ N.
+    6Nd + ⌈N/Bc⌉(2Nd + 2N) + Nd⌈N/Br⌉ + 2N² words, N fewer if Bc ≥ N.
     Footprint max(Bc(4d + 1) + 2d + 2, Br(d + 1) + d).
     """
     N, d, Br, Bc = check_sizes(N=N, d=d, Br=Br, Bc=Bc)
@@ -206,9 +206,9 @@ def score_gradients_stored(N: int, d: int, *, Br: int, Bc: int, mask: Mask | Non
 
 @form
 def weights_stored(N: int, d: int, *, Bk: int, Bv: int, Bo: int, Bd: int, mask: Mask | None = None) -> Ledger:
-    """K_j stays while P is stored; V_j, dV_j stay while dS is written over P; then dQ and dK, tile by tile.
+    """Traffic of the backward pass with P stored: K_j resident, then V_j, dV_j (dS over P), then dQ and dK.
 
-    6Nd + (Nd + N)(⌈N/Bk⌉ + ⌈N/Bv⌉) + 2Nd⌈N/Bo⌉ + (3 + 2⌈d/Bd⌉)N² words, N fewer where Bv ≥ N.
+    6Nd + (Nd + N)(⌈N/Bk⌉ + ⌈N/Bv⌉) + 2Nd⌈N/Bo⌉ + (3 + 2⌈d/Bd⌉)N² words, N fewer if Bv ≥ N.
     Footprint max(Bk(d + 1) + d + 1, Bv(2d + 1) + d + 1, Bo·Bd + Bo + Bd).
     """
     N, d, Bk, Bv, Bo, Bd = check_sizes(N=N, d=d, Bk=Bk, Bv=Bv, Bo=Bo, Bd=Bd)
@@ -233,9 +233,9 @@ def weights_stored(N: int, d: int, *, Bk: int, Bv: int, Bo: int, Bd: int, mask: 
 
 @form
 def weights_precomputed(N: int, d: int, *, Bv: int, Bo: int, Bd: int, mask: Mask | None = None) -> Ledger:
-    """P given: V_j, dV_j stay while dS is stored; then dQ and dK, tile by tile.
+    """Traffic of the backward pass with P precomputed: V_j, dV_j resident (dS stored), then dQ and dK tiles.
 
-    5Nd + (Nd + N)⌈N/Bv⌉ + 2Nd⌈N/Bo⌉ + (2 + 2⌈d/Bd⌉)N² words, N fewer where Bv ≥ N.
+    5Nd + (Nd + N)⌈N/Bv⌉ + 2Nd⌈N/Bo⌉ + (2 + 2⌈d/Bd⌉)N² words, N fewer if Bv ≥ N.
     Footprint max(Bv(2d + 1) + d + 1, Bo·Bd + Bo + Bd).
     """
     N, d, Bv, Bo, Bd = check_sizes(N=N, d=d, Bv=Bv, Bo=Bo, Bd=Bd)
@@ -262,7 +262,7 @@ def weights_precomputed(N: int, d: int, *, Bv: int, Bo: int, Bd: int, mask: Mask
 def small_cache_precomputed(
     N: int, d: int, *, Br: int, Bc: int, Bm: int, Bd: int, mask: Mask | None = None
 ) -> Ledger:
-    """P given: dS written out, four blocked products; for fast memories below about d² words.
+    """Traffic of the split-d backward pass with P precomputed: dS stored, four blocked products.
 
     Nd + Nd(⌈N/Bc⌉ + ⌈N/Br⌉) + 2N² (D and dS), and N²⌈d/Bd⌉ + Nd⌈N/Bm⌉ + Nd for each of dV, dQ, dK.
     Footprint max(Br·Bc + 2Br + max(Br, Bc), Bm·Bd + Bm + Bd).
@@ -287,5 +287,5 @@ def small_cache_precomputed(
 
 
 def _stored(N: int, columns: int) -> int:
-    """The words of D that are written: none where the first block of columns is the last."""
+    """Return the words of D that are written: none if there is only one block of columns."""
     return N if columns > 1 else 0

@@ -1,4 +1,4 @@
-"""Closed forms of the forward pass and of the matrix product."""
+"""Closed forms of the schedules of the forward pass and of the matrix product."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..closed_form import ceil_div, closed_form, form
 
 @lru_cache(maxsize=64)
 def _shapes(N: int, d: int) -> dict[str, Shape]:
-    """Shapes by name; those of scratch arrays that only some schedules have among them."""
+    """Return shapes by name, including scratch arrays that only some schedules use."""
     return {
         **dict.fromkeys("QKVO", (N, d)),
         **dict.fromkeys(("LSE", "m", "l", "D"), (N,)),
@@ -21,9 +21,9 @@ def _shapes(N: int, d: int) -> dict[str, Shape]:
 
 @form
 def matmul(m: int, n: int, k: int, *, bm: int, bn: int) -> Ledger:
-    """C = AB with A (m, k), B (k, n): a bm x bn tile of C stays, columns of A and rows of B stream past.
+    """Traffic of C = AB with A (m, k), B (k, n): a bm x bn tile of C is resident, A and B are streamed.
 
-    mk⌈n/bn⌉ + kn⌈m/bm⌉ + mn words; footprint bm·bn + bm + bn with tiles cut to the matrix.
+    mk⌈n/bn⌉ + kn⌈m/bm⌉ + mn words; footprint bm·bn + bm + bn with tiles limited to the matrix.
     """
     m, n, k, bm, bn = check_sizes(m=m, n=n, k=k, bm=bm, bn=bn)
     am, an = min(bm, m), min(bn, n)
@@ -37,9 +37,9 @@ def matmul(m: int, n: int, k: int, *, bm: int, bn: int) -> Ledger:
 
 @form
 def naive(N: int, d: int, *, Br: int, Bc: int, Bm: int, Bn: int, lse: bool = False) -> Ledger:
-    """S and P written out in full: Br rows of Q at a time, softmax in pieces of Bc, Bm x Bn tiles of O.
+    """Traffic of standard attention: Br rows of Q at a time, softmax in pieces of Bc, Bm x Bn tiles of O.
 
-    Nd + Nd⌈N/Br⌉ + N² (scores), (p + 1)N² with p = 1 where a row fits and 2 otherwise (softmax),
+    Nd + Nd⌈N/Br⌉ + N² (scores), (p + 1)N² with p = 1 if a row fits and 2 otherwise (softmax),
     N²⌈d/Bn⌉ + Nd⌈N/Bm⌉ + Nd (output). Footprint max(Br·d + d + Br, Bc + 2, Bm·Bn + Bm + Bn).
     """
     N, d, Br, Bc, Bm, Bn = check_sizes(N=N, d=d, Br=Br, Bc=Bc, Bm=Bm, Bn=Bn)
@@ -61,7 +61,7 @@ def naive(N: int, d: int, *, Br: int, Bc: int, Bm: int, Bn: int, lse: bool = Fal
 
 @form
 def flash1(N: int, d: int, *, Br: int, Bc: int, lse: bool = False) -> Ledger:
-    """FlashAttention-1's order (2205.14135, Algorithm 1): K_j, V_j stay; Q, O, m, l come and go.
+    """Traffic of the FlashAttention-1 order (2205.14135, Algorithm 1): K_j and V_j are resident.
 
     3Nd + 2N + ⌈N/Bc⌉(3Nd + 4N) words; footprint 2Bc·d + Br(2d + 2 + Bc).
     """
@@ -100,7 +100,7 @@ def _row_blocks(N: int, d: int, Br: int, lse: bool, peak: int) -> Ledger:
 
 @form
 def flash2(N: int, d: int, *, Br: int, Bc: int, lse: bool = False) -> Ledger:
-    """FlashAttention-2's order (2307.08691, Algorithm 1): Q_i, O_i stay; K and V stream past.
+    """Traffic of the FlashAttention-2 order (2307.08691, Algorithm 1): Q_i, O_i resident, K and V streamed.
 
     2Nd + 2Nd⌈N/Br⌉ words (+ N for LSE); footprint Br(2d + 2 + Bc) + 2Bc·d.
     """
@@ -111,7 +111,7 @@ def flash2(N: int, d: int, *, Br: int, Bc: int, lse: bool = False) -> Ledger:
 
 @form
 def flash_optimal(N: int, d: int, *, Br: int, Bc: int = 1, lse: bool = False) -> Ledger:
-    """The same order with V_j in K_j's place: its leading constant 4 is the least possible (Theorem A).
+    """Traffic of the FlashAttention-2 order with V_j in K_j's buffer; constant 4 is optimal by Theorem A.
 
     2Nd + 2Nd⌈N/Br⌉ words (+ N for LSE); footprint Br(2d + 2 + Bc) + Bc·d.
     """
@@ -122,7 +122,7 @@ def flash_optimal(N: int, d: int, *, Br: int, Bc: int = 1, lse: bool = False) ->
 
 @form
 def square_tiling(N: int, d: int, *, B: int, lse: bool = False) -> Ledger:
-    """SquareTilingAttention (2402.07443, Algorithm 1): exp(S) = A stored, then blocked products.
+    """Traffic of SquareTilingAttention (2402.07443, Algorithm 1): A = exp(S) stored, then blocked products.
 
     2Nd⌈N/B⌉ + N² + N (A and its row sums), N + N²⌈d/B⌉ + Nd⌈N/B⌉ + Nd (output).
     Footprint b² + 2be + b with b = min(B, N), e = min(B, d).
@@ -145,7 +145,7 @@ def square_tiling(N: int, d: int, *, B: int, lse: bool = False) -> Ledger:
 
 @form
 def small_cache(N: int, d: int, *, Br: int, Bc: int, Bd: int, lse: bool = False) -> Ledger:
-    """Raw scores of one row block stored, then its output by tiles of Bd columns.
+    """Traffic of the split-d forward pass: raw scores of a row block stored, then output tiles of Bd columns.
 
     Nd⌈N/Bc⌉ + Nd⌈N/Br⌉ + N² (scores), N²⌈d/Bd⌉ + Nd⌈N/Br⌉ + Nd (output).
     Footprint max(Br·Bc + Bc + 3Br, Br·Bd + Bd + 2Br).
@@ -167,7 +167,7 @@ def small_cache(N: int, d: int, *, Br: int, Bc: int, Bd: int, lse: bool = False)
 
 @form
 def small_cache_fused(N: int, d: int, *, Br: int, Bc: int, lse: bool = False) -> Ledger:
-    """Scores by slices of d, used at once; O comes and goes slice by slice for each block of keys.
+    """Traffic of the fused split-d forward pass; O is loaded and stored by slices for each block of keys.
 
     Nd(3⌈N/Bc⌉ - 1 + 2⌈N/Br⌉) words; footprint Br·Bc + 4Br + Bc.
     """
@@ -188,7 +188,7 @@ def small_cache_fused(N: int, d: int, *, Br: int, Bc: int, lse: bool = False) ->
 
 @form
 def scores_stored(N: int, d: int, *, Br: int, lse: bool = False) -> Ledger:
-    """Raw scores of one row block stored between a sweep with Q_i and one with O_i in fast memory.
+    """Traffic with raw scores of a row block stored: first Q_i, then O_i is resident.
 
     2Nd + 2Nd⌈N/Br⌉ + 2N² words (+ N for LSE); footprint Br(d + 3) + d.
     """
@@ -204,7 +204,7 @@ def scores_stored(N: int, d: int, *, Br: int, lse: bool = False) -> Ledger:
 
 @form
 def scores_stored_tiled(N: int, d: int, *, Br: int, Bo: int, Bd: int, lse: bool = False) -> Ledger:
-    """All raw scores and the LSE (asked for or not) stored, then Bo x Bd tiles of O.
+    """Traffic with all raw scores and the LSE stored (with or without `lse`), then Bo x Bd tiles of O.
 
     2Nd + 2N + Nd(⌈N/Br⌉ + ⌈N/Bo⌉) + (1 + ⌈d/Bd⌉)N² words; footprint max(Br(d + 3) + d, Bo·Bd + 2Bo + Bd).
     """
@@ -227,10 +227,10 @@ def scores_stored_tiled(N: int, d: int, *, Br: int, Bo: int, Bd: int, lse: bool 
 
 @form
 def resident_keys(N: int, d: int, *, Br: int, places: int, lse: bool = False) -> Ledger:
-    """flash_optimal with Bc = 1, and C = places - 1 of the keys and values there from beginning to end.
+    """Traffic of flash_optimal with Bc = 1 and C = places - 1 keys and values resident for the complete run.
 
     2Nd + 2Nd·k - 2Cd(k - 1) words with k = ⌈N/Br⌉ (+ N for LSE).
-    Footprint 2Cd + Br(2d + 3) + d, without the last d where C ≥ N.
+    Footprint 2Cd + Br(2d + 3) + d, without the last d if C ≥ N.
     """
     N, d, Br, places = check_sizes(N=N, d=d, Br=Br, places=places)
     r, C = min(Br, N), min(places - 1, N)
@@ -245,7 +245,7 @@ def resident_keys(N: int, d: int, *, Br: int, places: int, lse: bool = False) ->
 
 @form
 def shared_key_value(N: int, d: int, *, Br: int, lse: bool = False) -> Ledger:
-    """Keys that are values, K = V = X: a row of X is read once for both.
+    """Traffic of tied attention, K = V = X: a row of X is read once for both.
 
     2Nd + Nd⌈N/Br⌉ words (+ N for LSE); footprint Br(2d + 3) + d.
     """

@@ -1,4 +1,4 @@
-"""Closed forms of dL/dX of 2410.09397: A1, A2, A3, E (N, d) and X, Y (d, d) in, dX (d, d) out."""
+"""Closed forms of schedules of dL/dX (2410.09397): A1, A2, A3, E (N, d) and X, Y (d, d) to dX (d, d)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _shapes(N: int, d: int) -> dict[str, Shape]:
 
 @form
 def gradient(N: int, d: int, *, Bm: int, Bn: int, Bf: int, Bq: int, Bg: int) -> Ledger:
-    """Large caches: Q = A1·X and H = A3·Y, a forward sweep, a sweep for dQ, then dX = A1ᵀdQ.
+    """Traffic for large caches: Q = A1·X and H = A3·Y, a forward pass, a pass for dQ, then dX = A1ᵀdQ.
 
     2(Nd⌈d/Bn⌉ + d²⌈N/Bm⌉ + Nd) + (3Nd + 2N + 2Nd⌈N/Bf⌉) + (3Nd + 2N + 2Nd⌈N/Bq⌉) + (2Nd⌈d/Bg⌉ + d²).
     Footprint max(Bm·Bn + Bm + Bn, Bf(2d + 3) + d, Bq(3d + 3) + 2d, Bg² + 2Bg).
@@ -54,7 +54,7 @@ def gradient(N: int, d: int, *, Bm: int, Bn: int, Bf: int, Bq: int, Bg: int) -> 
 
 @form
 def gradient_reassociated(N: int, d: int, *, Bf: int, Bq: int) -> Ledger:
-    """Caches well above d²: X, Y and dX stay, and neither Q nor H nor dQ is ever made.
+    """Traffic for M well above d²: X, Y and dX are resident; Q, H and dQ are not materialised.
 
     5Nd + 4N + 3d² + 2Nd(⌈N/Bf⌉ + ⌈N/Bq⌉) words; footprint 2d² + max(Bf(2d + 3) + 2d, d² + Bq(2d + 3) + 3d).
     """
@@ -80,7 +80,7 @@ def gradient_reassociated(N: int, d: int, *, Bf: int, Bq: int) -> Ledger:
 
 @form
 def gradient_small_cache(N: int, d: int, *, B: int) -> Ledger:
-    """Small caches: every product blocked, S stored and then overwritten by dS.
+    """Traffic for small caches: every product blocked, S stored and then overwritten by dS.
 
     With nb = ⌈N/B⌉, db = ⌈d/B⌉: N²(2db + 3) + 6Nd·nb + 4Nd·db + 2d²·nb + 5Nd + d² + 4N words.
     Footprint about B² + 4B: the largest of b² + 4b, be + 3b + e and e² + 2e, b = min(B, N), e = min(B, d).
@@ -121,7 +121,7 @@ def gradient_small_cache(N: int, d: int, *, B: int) -> Ledger:
 def gradient_dp_materialised(
     N: int, d: int, *, Bm: int, Bn: int, Bf: int, Bs: int, Bq: int, Bg: int
 ) -> Ledger:
-    """Q and H; a forward sweep; dP - D stored while dO_i stays; Q_i and dQ_i stay; then dX = A1ᵀdQ.
+    """Traffic with dP - D stored: Q and H, a forward pass, dO_i resident, Q_i and dQ_i resident, dX = A1ᵀdQ.
 
     2(Nd⌈d/Bn⌉ + d²⌈N/Bm⌉ + Nd) + (3Nd + 2N + 2Nd⌈N/Bf⌉) + (Nd + N + Nd⌈N/Bs⌉ + N²)
     + (2Nd + N + Nd⌈N/Bq⌉ + N²) + (2Nd⌈d/Bg⌉ + d²) words.
@@ -152,7 +152,7 @@ def gradient_dp_materialised(
 def gradient_scores_materialised(
     N: int, d: int, *, Bm: int, Bn: int, Bs: int, Bo: int, Bd: int, Bq: int, Be: int, Bg: int
 ) -> Ledger:
-    """Only one array stays at a time: the scores are stored, and dS over them before dQ is made.
+    """Traffic with one resident array at a time: scores are stored, then overwritten by dS, then dQ, dX.
 
     2(Nd⌈d/Bn⌉ + d²⌈N/Bm⌉ + Nd) + (Nd + N + Nd⌈N/Bs⌉ + N²) + (2Nd + Nd⌈N/Bo⌉ + (N² + 3N)⌈d/Bd⌉ - N)
     + (Nd + 2N + Nd⌈N/Bs⌉ + 2N²) + (Nd + Nd⌈N/Bq⌉ + N²⌈d/Be⌉) + (2Nd⌈d/Bg⌉ + d²) words.
@@ -183,13 +183,13 @@ def gradient_scores_materialised(
 
 
 def _sides_read(N: int, d: int, Bm: int, Bn: int, Bg: int) -> dict[str, int]:
-    """What Q = A1·X, H = A3·Y and dX = A1ᵀdQ read."""
+    """Return the words that Q = A1·X, H = A3·Y and dX = A1ᵀdQ read, by array."""
     panel, square, final = N * d * ceil_div(d, Bn), d * d * ceil_div(N, Bm), N * d * ceil_div(d, Bg)
     return {"A1": panel + final, "A3": panel, "X": square, "Y": square, "dQ": final}
 
 
 def _sides_room(N: int, d: int, Bm: int, Bn: int, Bg: int) -> int:
-    """The footprint of those three products."""
+    """Return the footprint of the products Q = A1·X, H = A3·Y and dX = A1ᵀdQ."""
     mm, nn, g = min(Bm, N), min(Bn, d), min(Bg, d)
     return max(mm * nn + mm + nn, g * g + 2 * g)
 

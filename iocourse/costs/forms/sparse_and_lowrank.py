@@ -1,4 +1,4 @@
-"""Closed forms of schedules that must be told more than tiles: a mask, a window, a polynomial's degree."""
+"""Closed forms of schedules with a mask, a window or a polynomial degree as an argument."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from ..closed_form import ceil_div, closed_form, form, row_sweep
 
 @form
 def block_sparse(N: int, d: int, *, mask: Mask, Br: int, Bc: int, lse: bool = False) -> Ledger:
-    """F3's order where `mask` says which columns a block of rows needs: 2Nd + 2d Σ_i |columns(i)| words.
+    """Traffic of block-sparse attention: 2Nd + 2d Σ_i |columns(i)| words, columns needed by row block i.
 
-    With Br rows a tile of the mask that is 2Nd + 2d·Br·Bc·(number of tiles), ragged tiles by their own size.
-    Footprint: the largest r(2d + 2 + c) + c·d over blocks of r rows and slices of c columns that meet.
+    If the tiles of the mask have Br rows, that is 2Nd + 2d·Br·Bc·(number of non-empty tiles), with smaller
+    tiles at the edges. Footprint: the maximum of r(2d + 2 + c) + c·d over blocks of r rows and their slices
+    of c columns.
     """
     N, d, Br, Bc = check_sizes(N=N, d=d, Br=Br, Bc=Bc)
     sweep = row_sweep(mask, N, Br)
@@ -28,7 +29,7 @@ def block_sparse(N: int, d: int, *, mask: Mask, Br: int, Bc: int, lse: bool = Fa
 
 @form
 def window(N: int, d: int, *, w: int, lse: bool = False) -> Ledger:
-    """Query i sees keys i - w … i + w, whose rows roll along in fast memory: 4Nd words, whatever w is.
+    """Traffic of sliding-window attention (query i attends to keys i - w … i + w): 4Nd words for any w.
 
     Footprint 2d·min(2w + 1, N) + 2d + 3.
     """
@@ -44,12 +45,12 @@ def window(N: int, d: int, *, w: int, lse: bool = False) -> Ledger:
 
 @form
 def low_rank(N: int, d: int, *, g: int, rc: int, Bd: int) -> Ledger:
-    """Low rank, a polynomial in place of exp: tiles rc x Bd of the state T = ψ(K)ᵀ[1, V], one after another.
+    """Traffic of low-rank attention, with rc x Bd tiles of the state T = ψ(K)ᵀ[1, V] one after another.
 
-    The state is r x (d + 1) with r = C(d + g, g), k = ⌈r/rc⌉ tiles down and c = ⌈(d + 1)/Bd⌉ across: 2Ndkc
-    words of Q and K, Ndk of V, Nd(2k - 1) of O, and of the row sums l 2N(k - 1) where c = 1, else
-    N(2k + c - 2). Footprint rc·Bd + Bd + d with the tile cut to the state; features live in a register.
-    k = c = 1: 4Nd. Rows only, c = 1: about 5rNd²/M. Columns first, k = 1: 2Nd(c + 1) + Nc, about 2rNd²/M.
+    The state is r x (d + 1) with r = C(d + g, g), in k = ⌈r/rc⌉ by c = ⌈(d + 1)/Bd⌉ tiles. Words: 2Ndkc of Q
+    and K, Ndk of V, Nd(2k - 1) of O, and of the row sums l 2N(k - 1) if c = 1, otherwise N(2k + c - 2).
+    Footprint rc·Bd + Bd + d with the tile limited to the state; features use a register only.
+    k = c = 1: 4Nd. c = 1 (by rows): about 5rNd²/M. k = 1 (by columns): 2Nd(c + 1) + Nc, about 2rNd²/M.
     """
     N, d, g, rc, Bd = check_sizes(N=N, d=d, g=g, rc=rc, Bd=Bd)
     r = rank_of(d, g)
@@ -71,13 +72,13 @@ def low_rank(N: int, d: int, *, g: int, rc: int, Bd: int) -> Ledger:
 
 @form
 def low_rank_backward(N: int, d: int, *, g: int, rc: int, Bd: int) -> Ledger:
-    """The gradient of low rank, by two states r x (d + 1): T = ψ(K)ᵀ[1, V], which is given, and U.
+    """Traffic of the low-rank backward pass, with two states r x (d + 1): the input T = ψ(K)ᵀ[1, V], and U.
 
-    One tile is the whole state: T, and Nd each for Q, dO, K, V, dQ, dK and dV, 7Nd + r(d + 1). Footprint
-    2r(d + 1) + 3d + 2. Else k = ⌈r/rc⌉ tiles down and c = ⌈(d + 1)/Bd⌉ across, of T and then of U: T twice,
-    Nd of Q 3kc times, of dO 3k, of K kc, of V k, dQ and dK 2kc - 1 each, dV 2k - 1; row sums l and D are made
-    first, N(2k + 2kc) words of l and N(2k + 2kc - 1) of D. Footprint rc·Bd + Bd + 2d with the tile cut to the
-    state. Columns first, k = 1: about 8Ndc, 8rNd²/M.
+    If one tile is the complete state: T, and Nd each for Q, dO, K, V, dQ, dK and dV, in total 7Nd + r(d + 1);
+    footprint 2r(d + 1) + 3d + 2. Otherwise, with k = ⌈r/rc⌉ by c = ⌈(d + 1)/Bd⌉ tiles of T and then of U:
+    T twice; Nd words 3kc times of Q, 3k of dO, kc of K, k of V, 2kc - 1 of dQ and of dK, 2k - 1 of dV; row
+    sums l and D are computed first, N(2k + 2kc) words of l and N(2k + 2kc - 1) of D. Footprint
+    rc·Bd + Bd + 2d with the tile limited to the state. k = 1 (by columns): about 8Ndc, 8rNd²/M.
     """
     N, d, g, rc, Bd = check_sizes(N=N, d=d, g=g, rc=rc, Bd=Bd)
     r, Nd = rank_of(d, g), N * d

@@ -54,7 +54,7 @@ def challenge(which: str, schedule: Callable[..., Any], /, **tiles: int) -> None
         if name in (*problem.arrays, "mask", "m"):
             raise TypeError(f"{name} is handed over by the challenge; give tile sizes only")
         if not isinstance(size, (int, np.integer)):
-            raise TypeError(f"{name} must be a whole number, got {type(size).__name__}")
+            raise TypeError(f"{name} must be an integer, got {type(size).__name__}")
     with still_running() as activity:
         try:
             verdict = judge_schedule(problem, schedule, tiles, fresh_seed(), activity)
