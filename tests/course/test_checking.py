@@ -704,7 +704,7 @@ class TestPredictions:
         predict("9.1", best=1, words=12_345)
         measured("9.1", best="F3", words=np.int64(12_345))
         assert capsys.readouterr().out.splitlines()[1:] == [
-            "best: F3 measured, 1 predicted: what was measured is no number",
+            "best: F3 measured, 1 predicted: the measured value is not a number",
             "words: 12,345 measured, 12,345 predicted: right",
         ]
 
@@ -747,7 +747,7 @@ class TestPredictions:
             raise OSError("read-only")
 
         monkeypatch.setattr(progress, "load", unreadable)
-        with pytest.warns(UserWarning, match="what was predicted before cannot be read: read-only"):
+        with pytest.warns(UserWarning, match="cannot read your earlier predictions: read-only"):
             measured("9.2", words=3)
         assert "no prediction" in capsys.readouterr().out
 

@@ -171,8 +171,8 @@ def test_an_old_progress_file_is_named_in_a_line_and_kept(kernel_in, tmp_path):
     kernel.run(SETUP)
     kernel.run(SOLVED)
     said = [line for line in kernel.run('check("0A", my_compulsory)').splitlines() if "progress" in line]
-    assert len(said) == 1 and "progress starts afresh; the old file is kept at " in said[0]
-    assert "has format 0, and this version of iocourse reads format 1)" in said[0]
+    assert len(said) == 1 and "progress was reset, because the file is invalid; it is kept at " in said[0]
+    assert "has format 0, but this version of iocourse reads format 1)" in said[0]
     assert kernel.run('print(progress.load()["0A"]["status"])') == "solved\n"
 
 
@@ -183,7 +183,7 @@ def test_a_home_that_cannot_be_written_costs_one_line_and_no_lesson(kernel_in, t
     kernel.run(SOLVED)
     said = kernel.run('predict("0.1", percent=3)\nhint("0A")\ncheck("0A", my_compulsory)')
     told = [line for line in said.splitlines() if "could not be written" in line]
-    assert len(told) == 1 and "Warning" in told[0] and "set IOCOURSE_HOME to a folder" in told[0]
+    assert len(told) == 1 and "Warning" in told[0] and "set IOCOURSE_HOME to a writable folder" in told[0]
     assert said.count("Warning") == 1 and "Solved." in said and "warn" not in said
     assert kernel.run('check("0A", my_compulsory)').endswith("Solved.\n")  # said once
     assert kernel.run("print(progress.load())") == "{}\n"
