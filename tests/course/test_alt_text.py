@@ -1,4 +1,4 @@
-"""Every picture of the solved notebooks speaks on a page: its words reach the reader as alternative text."""
+"""Tests that every figure of the solved notebooks has alternative text in HTML pages."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ PNG = "aGVs\nbG8=\n"
 
 
 class Images(HTMLParser):
-    """Collects the attributes of every image of a page."""
+    """HTML parser that collects the attributes of every image of a page."""
 
     def __init__(self, page):
         super().__init__()
@@ -80,7 +80,7 @@ def test_every_picture_of_a_solved_notebook_has_a_sentence(path):
 # ---------------------------------------------------------------------- nbconvert
 @pytest.fixture(scope="module")
 def exporters():
-    """nbconvert's HTML exporter, and the course's as pyproject.toml registers it."""
+    """nbconvert's HTML exporter, and the exporter that pyproject.toml registers for the course."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "rfc3987_syntax", None)  # a checker of addresses, slow to import
         nbconvert = pytest.importorskip("nbconvert")

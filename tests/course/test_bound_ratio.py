@@ -1,4 +1,4 @@
-"""Beside a solved schedule: how many times the words that anybody must move it moves."""
+"""Tests of the line that compares the traffic of a solved schedule with the lower bound."""
 
 import re
 from dataclasses import replace
@@ -45,18 +45,18 @@ WITHOUT |= {"my_two_sweeps", "my_columns"}
 
 
 def solved(exercise):
-    """The solution of an exercise."""
+    """Return the solution of an exercise."""
     return build(exercise.id, exercise_source(exercise.id, solved=True))
 
 
 def line_for(exercise, schedule):
-    """What stands beside a solved check of this schedule."""
+    """Return the line on the lower bound in the report of a solved check of this schedule."""
     small = exercise.cases(np.random.default_rng(0))[0]
     return bound_ratio.bound_ratio_message(exercise.comparison, exercise.run_case, schedule, small)
 
 
 def numbers(line):
-    """The ratio, words, bound and fast memory of a line."""
+    """Parse a line into the ratio, the words, the bound and the words of fast memory."""
     found = re.fullmatch(
         r"Your schedule moves (.*) × what anybody must, by bound ([^ ]*)(?: \(section .*\))?:\n"
         r"  (.*) words against ([0-9,]*), at .* = .*, in (.*) of fast memory\.",
@@ -119,7 +119,7 @@ def test_a_check_says_it_when_solved_and_only_then(capsys, tmp_path, monkeypatch
 
 # ------------------------------------------------------------------ schedules that a dry run does not count
 def by_range(m, Q, K, V, *, Br, Bc):
-    """F2 without m.blocks: a million keys one by one."""
+    """FA-2 order without m.blocks: a million keys, one per iteration."""
     n = Q.shape[0]
     O = m.new("O", Q.shape)
     for a in range(0, n, Br):
@@ -139,7 +139,7 @@ def by_range(m, Q, K, V, *, Br, Bc):
 
 
 def by_number(m, Q, K, V, *, Br, Bc):
-    """F2 that loads its first keys once more in every block that begins at an odd row: blocks unlike."""
+    """FA-2 order that reloads its first keys in every block with an odd start, so that blocks differ."""
     for i in m.blocks(Q.shape[0], Br):
         if i.start % 2:
             m.load(K, 0).free()

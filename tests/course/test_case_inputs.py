@@ -1,4 +1,4 @@
-"""What the inputs of cases promise: where the scores of each row lie."""
+"""Tests of the inputs of cases: the range of the scores in each row."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ FEW = 8.0  # of units: rows of 40 standard normal numbers reach 4, sums of two l
 
 
 def lies_at(scores, levels):
-    """Whether the scores of each row are within a few units of its level, and not all the same."""
+    """Return True if the scores of each row are within a few units of its level, and not all equal."""
     wanted = np.resize(np.array(levels), (len(scores), 1))
     return (np.abs(scores - wanted) < FEW).all() and (np.ptp(scores, axis=1) > 0).all()
 

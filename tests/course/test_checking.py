@@ -1,4 +1,4 @@
-"""check, hint, predict, measured, attempt: what a student sees, and what an instructor's strict run does."""
+"""Tests of check, hint, predict, measured and attempt, for a student and in strict mode."""
 
 import sys
 import time
@@ -91,7 +91,7 @@ def my_double(x):
 
 
 def flash(m, Q, K, V, *, Br, Bc, extra=0, keep_all=False, scale=True):
-    """A right answer with switches that make it wrong."""
+    """Correct FA-2 schedule with options that introduce errors."""
     (N, d), O, hoard = Q.shape, m.new("O", Q.shape), []
     for i in m.blocks(N, Br):
         with m.load(Q, i) as q, m.zeros(i, d) as o, m.row_stats(i) as stats:
@@ -369,7 +369,7 @@ class TestSignsOfLife:
 
 
 def wrong_line(verdicts):
-    """The lines under the error that a check reports."""
+    """Return the lines below the error that a check reports."""
     return [line.strip() for line in dict(verdicts)[checking.RUNS].splitlines()[1:]]
 
 
@@ -481,7 +481,7 @@ class TestWhichFirst:
 
 
 class Spy(float):
-    """A number that keeps what it is multiplied with."""
+    """Number that records every operand it is multiplied with."""
 
     seen: ClassVar[list] = []
 
@@ -491,7 +491,7 @@ class Spy(float):
 
 
 def sly(trick):
-    """The right schedule, after a trick played on the machine and a tile of Q."""
+    """Return a correct schedule that first manipulates the machine and a tile of Q."""
 
     def schedule(m, Q, K, V, **tiles):
         with m.load(Q, (0, 1)) as q:
@@ -515,7 +515,7 @@ class TestCheats:
             lambda m, q: q * Spy(1.0),
             lambda m, q: np.frompyfunc(lambda word: Spy.seen.append(word) or word, 1, 1)(q),
         ],
-        ids=["number subclass", "ufunc of one's own"],
+        ids=["number subclass", "student's ufunc"],
     )
     def test_words_do_not_leave_through_what_only_looks_like_arithmetic(self, trick):
         Spy.seen.clear()

@@ -1,4 +1,4 @@
-"""What one text says of another: sections and formulas that are named exist, and no two share a number."""
+"""Tests of cross-references: cited sections and formulas exist, and their numbers are unique."""
 
 import re
 from collections import Counter
@@ -17,7 +17,7 @@ BRACKETS = re.compile(rf"\(({ONE})\)")
 
 
 def text_of(path):
-    """The markdown of a source, or a page as it stands."""
+    """Return the Markdown of a source, or the content of a page."""
     lines = path.read_text(encoding="utf-8").splitlines()
     return "\n".join(line for line in lines if path.suffix != ".py" or line.startswith("#"))
 

@@ -1,4 +1,4 @@
-"""The kind `distributed`: what it computes from sizes, and what it refuses by name."""
+"""Tests of exercise kind `distributed`: values computed from sizes, and errors that name the cause."""
 
 import numpy as np
 import pytest

@@ -1,7 +1,7 @@
-"""A finite number in place of minus infinity: refused in every softmax kernel where a score can be lower.
+"""Tests that softmax kernels with a finite number instead of -inf are rejected if a score can be lower.
 
-The cases have scores at -10^25 and below. -10^30 is accepted where a row sees a key: it lies below every
-score that float32 inputs of a model can have.
+The cases have scores of -10^25 and below. -10^30 is accepted if the row attends to a key, because it is below
+every score that float32 inputs of a model can have.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""What a student meets in a real kernel: a cell that failed, an interrupt, odd files and folders."""
+"""Tests in a real kernel: a failed cell, an interrupt, unusual files and folders."""
 
 import json
 import os
@@ -21,7 +21,7 @@ OLD = "The last run of the cell that defines my_compulsory failed ({}), so its o
 
 
 class Kernel:
-    """A kernel that runs in a folder, as JupyterLab starts it for a notebook there."""
+    """Kernel started in a folder, as JupyterLab starts it for a notebook there."""
 
     def __init__(self, folder, **environment):
         env = os.environ | {"PYTHONPATH": str(ROOT), "IOCOURSE_HOME": str(folder / "home")} | environment
@@ -33,9 +33,9 @@ class Kernel:
         self.client.wait_for_ready(timeout=LONGEST)
 
     def run(self, code, meanwhile=lambda said: None):
-        """What stands below a cell that has run: its output as it is printed, and what an error shows.
+        """Run a cell and return the text below it: its output, and the traceback of an error.
 
-        `meanwhile` is called with each piece of output as it comes.
+        `meanwhile` is called with each piece of output on arrival.
         """
         asked, said = self.client.execute(code), ""
         while True:
@@ -56,7 +56,7 @@ class Kernel:
 
 @pytest.fixture
 def kernel_in():
-    """A function: a folder, and what the environment is -> a kernel there."""
+    """Function (folder, environment variables) that starts a kernel in that folder."""
     started = []
 
     def start(folder, **environment):
@@ -70,7 +70,7 @@ def kernel_in():
 
 @pytest.fixture
 def kernel(kernel_in, tmp_path):
-    """A kernel in which the set-up cell has run."""
+    """Kernel in which the set-up cell has run."""
     one = kernel_in(tmp_path)
     assert one.run(SETUP) == ""
     return one
@@ -135,7 +135,7 @@ print(gpu.resources(ones_kernel, 80, torch.zeros(32), BLOCK=32).arch)
 
 @pytest.fixture
 def odd_folder(tmp_path):
-    """A folder with spaces and umlauts, in which a random.py stands and a helper of the student's."""
+    """Folder with spaces and umlauts in its name that contains a random.py and a student's helper module."""
     folder = tmp_path / "Übung zwei, für später"
     folder.mkdir()
     (folder / "random.py").write_text("x = 3\n")

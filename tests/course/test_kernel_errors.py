@@ -1,4 +1,4 @@
-"""An error inside a student's kernel names the line, the tiles' shapes and the commonest cause."""
+"""Tests that an error in a student's kernel names the line, the tile shapes and the most frequent cause."""
 
 import linecache
 
@@ -44,7 +44,7 @@ CASE = Case("", {"X": np.ones((40, 16), np.float32)})
 
 
 def error_of(line):
-    """What a student is told whose cell has this line in its kernel."""
+    """Return the error text for a cell whose kernel has this line."""
     text, name = CELL.replace("{line}", line), f"<a cell of test_kernel_errors {line}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     space = {"__name__": "__main__", "np": np, "torch": torch, "triton": triton, "tl": tl}

@@ -1,4 +1,4 @@
-"""Trials of a student's kernels: inputs as they lie in memory, no work left to torch, words by the ledger."""
+"""Tests of kernel trials: memory layout of the inputs, no computation by torch, and the traffic count."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Lesson 01: the formulas it shows, and what its checks say."""
+"""Tests of lesson 01: its formulas and the reports of its checks."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from iocourse.data import real_head
 
 
 def test_no_count_of_rows_hangs_on_the_last_digit():
-    """Rows are counted against the overflow of float16; none is so near to it that rounding could decide."""
+    """Rows that overflow float16 are counted; no row is so close to the limit that rounding matters."""
     Q, K = (part.astype(float) for part in (real_head(1, 8).Q, real_head(1, 8).K))
     E = np.exp(exact.scores(Q, K).astype(np.float16).astype(float))
     limit = 65520  # from here on float16 rounds to infinity

@@ -1,4 +1,4 @@
-"""Lesson 02: the formulas it shows, and what it says in words."""
+"""Tests of lesson 02: its formulas and statements."""
 
 from math import isqrt
 

@@ -1,4 +1,4 @@
-"""Lesson 12: its kernels beside the library's, its formulas, and what it says in words."""
+"""Tests of lesson 12: its kernels compared with the library's, its formulas and statements."""
 
 import ast
 import difflib
@@ -47,7 +47,7 @@ USED |= {f.__name__: f for f in (KernelProblem, sum_ledgers, dq_plain, dkdv_plai
 
 
 def load_lesson():
-    """The lesson's functions and kernels as solved, and the arrays of section 12.1; nothing is launched."""
+    """Return the solved functions and kernels, and the arrays of section 12.1, without launching a kernel."""
     space = {"__name__": "__main__", **USED}
     for n, cell in enumerate(SOURCE.cells):
         source, file = "\n".join(side(cell, solved=True)), f"<lesson 12, cell {n}>"
@@ -109,7 +109,7 @@ def tensors(N, causal, d=16, H=2):
 
 
 def library(q, k, v, do, BM, BN, causal, **options):
-    """O and the gradients, and the ledgers of both passes; names as the kernels' parameters."""
+    """Return O, the gradients and the ledgers of both passes, by the names of the kernels' parameters."""
     q, k, v = (x[None].clone().requires_grad_() for x in (q, k, v))
     with kernels.using(forward=(BM, BN), fused=(BM, BN), queries=(BM, BN), keys=(BM, BN)):
         with traffic.count() as forward:
@@ -167,7 +167,7 @@ def test_the_budgets_of_the_exercises_add_up_to_6_10(N, BM, BN, causal):
 
 
 def test_the_kernels_compile_for_a_gpu_that_is_not_here():
-    """The interpreter runs what the compiler refuses: here the lesson's kernels meet the compiler."""
+    """The interpreter also accepts code that the compiler rejects."""
     Q, K, V, dO, O, LSE = tensors(64, False)
     tile = {"d": 16, "BM": 32, "BN": 32, "CAUSAL": True, "num_warps": 4}
     rows = Q, O.stride(0), O.stride(1), dO, dO.stride(0), dO.stride(1), LSE, 64
@@ -289,9 +289,9 @@ def test_a_few_steps_agree_for_every_attention(monkeypatch):
         assert LESSON["train"](LESSON[attention]) == pytest.approx(reference, abs=1e-4)
 
 
-# ---------------------------------------------------------------------- what the checks refuse
+# ---------------------------------------------------------------------- answers that the checks reject
 def refusals(exercise, *edits, seed=0):
-    """What refuses the reference with these edits, each of which changes something."""
+    """Return the properties that fail for the reference with these edits, each of which must change it."""
     source = exercise_source(exercise, solved=True)
     for old, new in edits:
         assert old in source
@@ -343,7 +343,7 @@ def rounded(x, BITS: tl.constexpr):
 @pytest.mark.parametrize(("hidden", "bits"), [(False, 11), (False, 13), (True, 13)])
 @pytest.mark.parametrize("exercise", ["12B", "12C", "12D"])
 def test_score_gradients_in_11_or_13_bits_are_refused(exercise, hidden, bits):
-    """By their bits, and where a product hides these, by the error that they make."""
+    """They are detected by their bits or, if a product hides these, by their error."""
     source = exercise_source(exercise, solved=True)
     (line,) = (line for line in source.splitlines() if "ds = p * (dp" in line)
     pad = line[: len(line) - len(line.lstrip())]
@@ -368,7 +368,7 @@ def test_difficulties_of_12B_to_12D_are_in_their_inputs_and_the_plain_case_has_n
 
 
 def test_scores_near_minus_100_have_a_tolerance_of_their_own_and_the_others_a_narrow_one():
-    """The reference is within a quarter of each, on this machine."""
+    """The error of the reference is below a quarter of each tolerance."""
     for exercise in ("12B", "12C", "12D"):
         reference = build(exercise, exercise_source(exercise, solved=True))
         for case in find(exercise).cases(np.random.default_rng(1)):

@@ -1,4 +1,4 @@
-"""Lessons 15 and 15b: their formulas, what they say in words, and their exercises' own ground."""
+"""Tests of lessons 15 and 15b: their formulas, statements and exercises."""
 
 import ast
 from collections import Counter
@@ -29,12 +29,12 @@ SECOND = 6  # the section with which the second evening begins
 
 
 def says(number, *formulas):
-    """The section shows the formulas or words, in the one or the other evening."""
+    """Assert that the section, in part a or b, contains these formulas or words."""
     SOURCES[int(number.split(".")[1]) >= SECOND].says(number, *formulas)
 
 
 def _functions():
-    """What the cells of both define: imports, functions, solved exercises."""
+    """Return the names defined in both parts: imports, functions and solved exercises."""
     kinds = (ast.Import, ast.ImportFrom, ast.FunctionDef)
     found = {}
     for _, source in (cell for evening in SOURCES for cell in evening.solved_cells()):
@@ -137,7 +137,7 @@ def test_formula_15_7(g, R):
     c = LESSON["taylor"](g)
     assert polynomials.largest_error(c, R) == pytest.approx(integral)
     assert abs(Polynomial(c)(-R) * exp(R) - 1) == pytest.approx(integral)
-    assert integral <= R ** (g + 1) * exp(R) / factorial(g + 1)  # as 15.10 says
+    assert integral <= R ** (g + 1) * exp(R) / factorial(g + 1)  # the bound of section 15.10
     rest = Polynomial(c).deriv() - Polynomial(c)
     assert rest(1.3) == pytest.approx(-(1.3**g) / factorial(g))
     says("15.3", r"\frac{1}{g!}\int_0^R t^g e^{t},dt", "p' - p = -s^g/g!")
@@ -180,7 +180,7 @@ W = W / W.sum()
 @pytest.mark.parametrize("sigma", [0.25, 0.5, 0.85])
 @pytest.mark.parametrize("g", [2, 3, 4, 5])
 def test_formulas_15_10_and_15_11_and_their_series(sigma, g):
-    """The projection in the mean square under N(0, σ²), by quadrature, and what it leaves."""
+    """The least-squares projection under N(0, σ²) and its remaining error, by quadrature."""
     s = sigma * X
     terms = [sigma**l / factorial(l) * hermeval(X, np.eye(g + 1)[l]) for l in range(g + 1)]
     best = exp(sigma**2 / 2) * sum(terms)
@@ -289,7 +289,7 @@ def test_both_lines_of_15_9(d, g, N):
 
 
 def test_the_leading_terms_of_15_9():
-    """Large d and a state of many times M: 5 and 2 times rNd²/M."""
+    """For large d and a state much larger than M: 5 and 2 times rNd²/M."""
     d, g, N = 512, 2, 10**6
     r = rank_of(d, g)
     M = 40 * (r + 1) + d
@@ -354,7 +354,7 @@ def test_what_is_refused_in_15_8():
 
 
 def _large(seed):
-    """Relative error of 200 rows, drawn as in the cell."""
+    """Return the relative error of 200 rows, drawn as in the cell."""
     n, size = 40_960, 12
     rng = np.random.default_rng(seed)
     Q, K = rng.standard_normal((2, n, size)) / size**0.5
@@ -389,7 +389,7 @@ def test_real_heads_in_15_9():
 
 
 def test_the_exponent_of_15_10():
-    for bits in (10, 20):  # against whole numbers
+    for bits in (10, 20):  # compared with integer arithmetic
         g = next(g for g in range(1, 99) if 0.25 ** (g + 1) * exp(0.25) / factorial(g + 1) < 2.0**-bits)
         assert LESSON["exponent"](bits) == (g, pytest.approx(log(comb(bits + g, g)) / log(2.0**bits)))
         assert polynomials.largest_error(polynomials.taylor(g), 0.25) < 2.0**-bits
@@ -397,7 +397,7 @@ def test_the_exponent_of_15_10():
     assert sorted(steps, reverse=True) == steps  # "the exponent does go down"
 
 
-# ---------------------------------------------------------------------- the exercises' own ground
+# ---------------------------------------------------------------------- exercises
 def test_the_scores_of_15C_keep_every_polynomial_positive_or_its_negative():
     for seed in range(20):
         for case in find("15C").cases(np.random.default_rng(seed)):
@@ -445,7 +445,7 @@ def test_every_case_of_15D_has_safe_rows_and_most_have_others():
 
 # ---------------------------------------------------------------------- 15E
 def _run(function, case):
-    """The ledger of a schedule on a case, with its moves, and its values."""
+    """Return the ledger of a schedule on a case, with its moves, and its values."""
     done = run(function, M=10**6, **case.inputs)
     return done.ledger, done.O
 

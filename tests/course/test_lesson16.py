@@ -1,4 +1,4 @@
-"""Lesson 16: its formulas and forms, what it says in words, and its exercises' own ground."""
+"""Tests of lesson 16: its formulas, forms, statements and exercises."""
 
 import importlib.util
 from itertools import pairwise
@@ -279,7 +279,7 @@ def test_tiles_of_16_5_share_the_pairs_and_do_not_see_the_future(tokens):
 
 
 def test_the_causal_gradient_of_16_5(lesson):
-    """Against finite differences of the causal weights, and the errors that are told."""
+    """The gradient equals finite differences of the causal weights, and the quoted errors are correct."""
     rng = np.random.default_rng(3)
     Q, K = rng.standard_normal((2, 23, 2)) / 2
     V, G = rng.standard_normal((2, 23, 3))
@@ -309,7 +309,7 @@ def test_the_operation_of_16_6_has_the_gradient_of_its_values(lesson):
     assert torch.autograd.gradcheck(lesson["LowRank"].apply, given)
 
 
-# ---------------------------------------------------------------------- the exercises' own ground
+# ---------------------------------------------------------------------- exercises
 @pytest.mark.parametrize("g", [1, 2, 3, 4])
 def test_dense_gradients_are_those_of_finite_differences(g):
     rng = np.random.default_rng(g)

@@ -1,4 +1,4 @@
-"""Mutation by machine: what operators make of a line, how mutants are judged, and that checks refuse them."""
+"""Tests of mutation: operators, verdicts on mutants, and checks that must reject them."""
 
 import ast
 import json
@@ -35,7 +35,7 @@ ONE_KERNEL_IN = 448  # the same of kernels, which take a hundred times as long
 
 # ------------------------------------------------------------------ operators
 def changed(monkeypatch, operator, source):
-    """The lines that the operator makes out of a function."""
+    """Return the changed lines that an operator produces from a function."""
     monkeypatch.setattr(making, "exercise_source", lambda exercise_id, *, solved: source)
     return [mutant.after for mutant in mutants_of("made up", [operator])]
 
@@ -160,7 +160,7 @@ def test_every_mutant_differs_from_the_reference_and_from_the_others():
 
 # ------------------------------------------------------------------ judging
 def verdict_on(body, seeds=(0,)):
-    """The verdict on a function of lesson 00 with this body."""
+    """Return the verdict on a function of lesson 00 with this body."""
     source = f"def my_compulsory(Nq, Nk, d):\n    {body}"
     (verdict,) = verdicts([Mutant("0A", "statements", "", "", source)], seeds, jobs=1)
     return verdict

@@ -1,4 +1,4 @@
-"""A new text of a lesson keeps what the student wrote: over all lessons, and over small ones at random."""
+"""Tests that a merge keeps the student's cells, for all lessons and for small random ones."""
 
 import copy
 import json
@@ -19,7 +19,7 @@ LESSONS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in f
 
 
 def students(cells):
-    """The cells of a lesson that are for the student to write in."""
+    """Return the cells of a lesson in which the student writes."""
     return [cell for cell in cells if {"exercise", "predict"} & set(cell["metadata"].get("tags", ()))]
 
 
@@ -45,7 +45,7 @@ def small(*cells):
 
 
 def answered(lesson, name):
-    """A copy with an answer in each of the student's cells, run, and a note after each of them."""
+    """Return a copy with an answer and outputs in each student cell, and a note after each."""
     mine = as_copy(copy.deepcopy(lesson), name)
     cells = []
     for cell in mine["cells"]:
@@ -58,7 +58,7 @@ def answered(lesson, name):
 
 
 def changed(lesson):
-    """The lesson as a later release might have it: a paragraph more, other words, another order."""
+    """Return the lesson as in a later release: one more paragraph, changed texts, another order."""
     new = copy.deepcopy(lesson)
     for cell in new["cells"]:
         if not students([cell]):
@@ -131,7 +131,7 @@ NAMES = [f"n{k}" for k in range(6)]
 
 @st.composite
 def lessons(draw):
-    """A lesson: cells in any order, some of them exercises, texts that repeat."""
+    """Strategy for lessons: cells in any order, some of them exercises, with repeated texts."""
     names = draw(st.permutations(NAMES))[: draw(st.integers(1, 6))]
     kinds = [draw(st.booleans()) for _ in names]
     return small(
@@ -144,7 +144,7 @@ def lessons(draw):
 
 @st.composite
 def edited(draw, lesson):
-    """A student's copy of it, with cells edited, added, doubled, moved, taken away; and what was written."""
+    """Strategy for edited copies (cells changed, added, doubled, moved, removed), and the texts written."""
     mine = as_copy(copy.deepcopy(lesson), "lesson")
     cells, written = mine["cells"], []
     for step in range(draw(st.integers(0, 6))):
@@ -271,7 +271,7 @@ def test_two_cells_of_ones_own_with_one_id_are_told_apart():
     mine["cells"] += [
         markdown("one", "mine"),
         markdown("two", "mine"),
-        markdown("two", "no id, says nbformat"),
+        markdown("two", "an id that nbformat rejects"),
     ]
     cells = merge(mine, small(code("a", "id0")), "l").notebook["cells"]
     nbformat.validate(nbformat.from_dict({**small(*cells)}))

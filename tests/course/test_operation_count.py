@@ -1,4 +1,4 @@
-"""Work that is counted: what NumPy does with a counted array, and what comes back from it."""
+"""Tests of the operation count: NumPy operations on counted arrays, and their results."""
 
 import numpy as np
 import pytest
@@ -74,7 +74,7 @@ def test_what_is_held_is_measured():
 
 
 def complaint_about(function):
-    """What is said of its work on N and on 2N tokens."""
+    """Return the complaint on the operation counts for N and 2N tokens."""
     trials = [
         run_counted(function, Case(name, {"a": np.ones((n, 3))}, tags=frozenset([name])))
         for name, n in ((ONCE, 50), (TWICE, 100))

@@ -1,4 +1,4 @@
-"""How a check tries schedules of a rank: every kind of failure is a sentence, soon, and names the rank."""
+"""Tests of checks of distributed schedules: each failure gives one sentence in time, with the rank."""
 
 import threading
 import time
