@@ -17,7 +17,7 @@ BY_FUNCTION = {exercise.function: exercise for exercise in exercises().values()}
 N, d, side = 2**20, 64, 128 * 255
 causal, window = masks.causal(8192, 512), masks.Window(256, 8)
 
-# The words of each at the sizes of its line, and the bound it is held against, written again.
+# Words of each schedule at the sizes of its line, and its bound, computed independently.
 KNOWN = {
     "my_matmul": (costs.matmul(side, side, side, bm=255, bn=255), "product", (side, side, side)),
     "my_flash2": (costs.flash2(N, d, Br=2016, Bc=1), "forward", (N, d)),
@@ -39,7 +39,7 @@ KNOWN = {
     ),
     "my_window": (costs.window(256, 64, w=8), "forward", (256, 64, window)),
 }
-# Schedules of another problem than a product of two matrices or an exact pass of attention: no bound here.
+# Schedules that compute neither a product of two matrices nor an exact pass of attention have no bound.
 WITHOUT = {"my_centre", "my_gram", "my_lse", "my_queries_gradient", "my_keys_sweep", "my_low_rank"}
 WITHOUT |= {"my_two_sweeps", "my_columns"}
 

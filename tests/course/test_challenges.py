@@ -84,7 +84,9 @@ def test_the_rival_schedules_are_in_the_field():
     fields = {asked.id: {choice.schedule.name for choice in candidates(asked)} for asked in ALL.values()}
     assert {"flash_optimal", "small_cache", "scores_stored", "scores_stored_tiled"} <= fields["forward"]
     assert {"split_backward", "score_gradients_stored", "weights_stored"} <= fields["backward"]
-    assert fields["window"] == fields["sparsity"] == {"block_sparse"}  # the ring of `window` does not fit
+    assert (
+        fields["window"] == fields["sparsity"] == {"block_sparse"}
+    )  # the ring buffer of `window` does not fit
     assert not any("precomputed" in name for name in fields["backward"])  # P is not passed to schedules
     assert "square_tiling" not in fields["forward"]  # its exp overflows
 

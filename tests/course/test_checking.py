@@ -144,7 +144,7 @@ class TestCheck:
             check("99.1", lambda x: x, seed=7)
         assert "FAILS  every entry is doubled: 1 of 1 entries differ" in capsys.readouterr().out
         said = "CheckFailed: exercise 99.1 is not solved: every entry is doubled: 1 of 1 entries differ"
-        (shown,) = raised.value._render_traceback_()  # all that IPython shows of it
+        (shown,) = raised.value._render_traceback_()  # the complete output of IPython
         first, second = shown.split("\n")
         assert first.startswith(said) and second == checking.WHY_IT_RAISES
 

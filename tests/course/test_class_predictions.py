@@ -98,7 +98,7 @@ def test_rare_answers_share_a_row_and_the_right_one_keeps_its_own(klass):
         (True, "False", False),
         (0, "False", True),
         (1_000, "1,000", True),
-        (0.12345678, "0.1235", True),  # all that is shown
+        (0.12345678, "0.1235", True),  # all printed digits
         (3, "", False),
         (float("nan"), "3", False),
     ],
@@ -118,7 +118,11 @@ def test_the_solved_notebooks_say_what_was_measured_for_nearly_all():
         for name in re.findall(r"(\w+)=", names)
     }
     assert right[("4.5", "f1_best")] == "6.182" and right[("0.2", "linear_traffic")] == "False"
-    assert {question for question, _ in asked - set(right)} <= {"9.9a", "9.9b", "14.6"}  # texts; on a GPU
+    assert {question for question, _ in asked - set(right)} <= {
+        "9.9a",
+        "9.9b",
+        "14.6",
+    }  # answers in words; measured on a GPU
 
 
 def test_the_picture_has_the_numbers_in_words(klass, tmp_path, capsys):

@@ -40,4 +40,4 @@ def test_sections_and_formulas_that_are_named_exist(path):
     sections = {one for group in NAMED.findall(text) for one in re.findall(ONE, group)}
     assert sections - set(SECTIONS) == set()
     assert set(BRACKETS.findall(text)) - set(FORMULAS) - set(SECTIONS) == set()
-    assert re.findall(rf"\b[Ee]xercises? {ONE}", text) == []  # they carry letters
+    assert re.findall(rf"\b[Ee]xercises? {ONE}", text) == []  # their numbers have letters

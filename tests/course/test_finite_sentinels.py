@@ -18,7 +18,7 @@ from iocourse.course.exercise import find
 from tests.mutation.references import build, exercise_source
 
 KERNELS = ["10C", "11A", "11B", "11C", "11D", "11E", "13C", "13D", "14C", "14D"]
-SEES_NOTHING = {"11C", "13C", "14C"}  # there a row without a key shows the number itself
+SEES_NOTHING = {"11C", "13C", "14C"}  # the result of a row without a key reveals the number
 
 
 def failing(exercise_id, number):

@@ -13,7 +13,7 @@ client = pytest.importorskip("jupyter_client", reason="jupyter_client is not ins
 pytest.importorskip("ipykernel", reason="ipykernel is not installed")
 
 ROOT = Path(__file__).parents[2]
-LONGEST = 60  # seconds of a cell
+LONGEST = 60  # time limit of a cell in seconds
 SETUP = "from iocourse.course import check, hint, measured, predict, progress"
 STUB = "def my_compulsory(Nq, Nk, d):\n    raise NotImplementedError"
 SOLVED = "def my_compulsory(Nq, Nk, d):\n    return 2 * (Nq + Nk) * d"
@@ -88,7 +88,7 @@ def test_the_check_says_that_it_has_the_old_version_of_a_cell_that_failed(kernel
     assert checked().startswith(OLD.format("SyntaxError"))
     kernel.run(SOLVED.replace("d)", "d=nobody)"))
     assert checked().startswith(OLD.format("NameError"))
-    kernel.run(f"{SOLVED}\nmy_compulsory(1)")  # the new version is there, and what comes after it fails
+    kernel.run(f"{SOLVED}\nmy_compulsory(1)")  # the new version is defined, and a later statement fails
     assert checked().endswith("Solved.\n") and "The last run" not in checked()
     kernel.run("def my_other(:\n    pass")
     assert "The last run" not in checked()
@@ -149,7 +149,7 @@ def test_a_random_py_and_an_odd_path_disturb_no_cell(kernel_in, odd_folder):
     cells = ["".join(cell["source"]) for cell in lesson["cells"] if cell["cell_type"] == "code"]
     said = [kernel.run(cell) for cell in cells]
     assert len(said) > 15 and [one for one in said if "Traceback" in one or "Warning" in one] == []
-    assert (odd_folder / "home" / "progress.json").exists() is False  # nothing was written down yet
+    assert (odd_folder / "home" / "progress.json").exists() is False  # nothing was recorded yet
     kernel.run('predict("0.1", percent=3)')
     assert (odd_folder / "home" / "progress.json").exists()
 

@@ -60,7 +60,7 @@ AXIS = "these shapes do not fit together: is an axis missing"
     ("line", "shapes", "why"),
     [
         ("y = np.exp(x)", TILES, NUMPY),
-        ("y = np.where(x > 0, x, 0.0)", TILES, NUMPY),  # raised a line later, where y is stored
+        ("y = np.where(x > 0, x, 0.0)", TILES, NUMPY),  # raised one line later, at the store of y
         ("y = np.zeros((32, 16))", "", NUMPY),
         ("y = np.sum(x, axis=1)", TILES, NUMPY),
         ("y = torch.exp(x)", TILES, "torch does not run inside a kernel"),

@@ -63,7 +63,9 @@ def test_scores_far_from_0_lie_below_and_above_what_float32_can_hold_of_e(exerci
     for cases in drawn(exercise_id, range(20)):
         far = [case for case in cases if case.has(FAR)]
         case = far[0]
-        assert all(c.inputs["Q"].shape == case.inputs["Q"].shape for c in far)  # other numbers of one size
+        assert all(
+            c.inputs["Q"].shape == case.inputs["Q"].shape for c in far
+        )  # other values of the same shape
         Q, K = case.inputs["Q"], case.inputs["K"]
         scores = Q @ K.T / Q.shape[1] ** 0.5
         mixed, low, lowest, high = (scores[kind::4] for kind in range(4))
@@ -117,7 +119,7 @@ def test_a_round_outside_the_array_is_counted_though_it_moves_no_word():
     assert asked.judge([tried(20, 36)]) == (
         "1 load of a loop has no lane that is on: the loop has rounds outside its array (n=20)"
     )
-    assert tried(20, 0).outside == 0  # no loop, no round
+    assert tried(20, 0).outside == 0  # without a loop there are no iterations
 
 
 def test_a_lane_that_wraps_is_said_to_be_live():

@@ -66,7 +66,9 @@ def test_the_quiz_asks_and_does_not_tell():
     asked = re.search(r'^predict\("0\.2".*#> (.*)$', SOURCE, re.MULTILINE)
     assert asked[1] == f'predict("0.2", {", ".join(f"{name}=..." for name in names)})'
     assert 'measured("0.2"' not in SOURCE
-    assert len(set(re.findall(r"=(True|False)", asked[0]))) == 2  # the solved notebook's guess tells nothing
+    assert (
+        len(set(re.findall(r"=(True|False)", asked[0]))) == 2
+    )  # the guess in the solved notebook reveals nothing
 
 
 def test_the_opening_picture_is_seen_before_anything_has_run():

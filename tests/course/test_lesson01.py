@@ -62,7 +62,7 @@ def test_an_attempt_names_it_too(capsys, monkeypatch):
 def test_of_exercises_that_share_a_function_the_lesson_checked_last_has_its_own_named(monkeypatch, capsys):
     monkeypatch.delenv("IOCOURSE_STRICT", raising=False)
     monkeypatch.setattr(exercise, "_checked_last", [])
-    assert exercise.exercises_asking_for("my_tile") == "2C or 10A"  # nothing tells which is meant
+    assert exercise.exercises_asking_for("my_tile") == "2C or 10A"  # ambiguous
     for checked, named in (("2A", "2C"), ("10B", "10A"), ("2C", "2C"), ("0A", "2C or 10A")):
         check(checked, my_softmax, seed=0)
         assert exercise.exercises_asking_for("my_tile") == named

@@ -79,7 +79,7 @@ def test_V_in_Ks_place_is_worth_d_words_of_room():
 
 
 def test_order_times_tile():
-    """Ratios of 2 between columns and 3/2 between rows at the sizes of section 4.5; F3 equals F2."""
+    """Ratios of 2 between columns and 3/2 between rows at the sizes of section 4.5."""
     N, d = 2**22, 64
 
     M = 64 * d * d

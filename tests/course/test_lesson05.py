@@ -116,7 +116,7 @@ def test_formula_5_5_by_trying_everything():
         a, b, c = np.array(choice).reshape(3, 2, 2)
         most[sum(choice)] = max(most[sum(choice)], int(np.einsum("il,lj,ij->", a, b, c)))
     assert all(count**2 * 27 <= R**3 for R, count in most.items())
-    assert (most[3], most[12]) == (1, 8)  # where the limit is reached
+    assert (most[3], most[12]) == (1, 8)  # case in which the limit is reached
 
 
 def formula_5_7(R, d):
@@ -203,7 +203,7 @@ def test_each_step_to_formula_5_13_for_random_words():
         assert products <= left * room and left <= middle * room
         assert middle <= (R + d * d) ** 2 / (16 * d) * room
         assert left <= formula_5_7(R, d) * room
-        if 3 * d * d > R and 2 * z >= R - d * d:  # no room for d² scores: all that is left
+        if 3 * d * d > R and 2 * z >= R - d * d:  # no capacity for d² scores, so use the remaining words
             assert left <= z * np.sqrt(max(R - 2 * z, 0)) * room <= (R / 3) ** 1.5 * room**2
 
 

@@ -203,7 +203,7 @@ def test_the_rows_of_6_8_are_the_largest():
 
 
 def test_dQ_in_the_place_of_dO_is_worth_d_words_of_room():
-    """The library's best tile of B2 equals that of B3 with d fewer words; at M = 64d² they are equal."""
+    """The best tile of the FA-2 backward pass equals that of the fused pass with d fewer words."""
     for M in range(2000, 9000, 7):
         b2, b3 = (schedules.get(name).tiles(65536, d, M) for name in ("flash2_backward", "fused_backward"))
         assert b2 == schedules.fused_backward.tiles(65536, d, M - d)

@@ -261,7 +261,7 @@ def test_the_picture_of_section_7_7_shows_what_the_text_reads_off_it():
     assert all(beyond[n] > 2 * beyond["flash_optimal"] for n in names[:-1])
 
 
-GRADIENTS = {  # name: the shares of d² where it is the least, and its leading words there
+GRADIENTS = {  # name: fractions of d² at which it is best, and its leading words there
     "gradient": ((1.6, 2, 4), lambda x: 10 * x * x),
     "gradient_dp_materialised": ((1.02, 1.2, 1.45), lambda x: 7 * x * x + 2),
     "gradient_scores_materialised": ((0.55, 0.75, 0.95), lambda x: 4 * x * x + 5),

@@ -203,7 +203,7 @@ def test_the_bound_of_8E_is_nowhere_above_what_the_library_proves():
     for mask in (masks.Window(300, 5), masks.Causal(300), masks.random(300, 10, 0.2)):
         for M in (64, 500, 5000):
             least, _ = bounds.lower_bound("forward", 300, 8, M, mask=mask)
-            assert my_least(mask.pairs(), 8, M + 4) <= least  # the library counts registers in
+            assert my_least(mask.pairs(), 8, M + 4) <= least  # the library also counts registers
 
 
 def test_one_key_too_many_does_not_fit_in_some_case_of_8_3():

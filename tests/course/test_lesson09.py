@@ -69,12 +69,12 @@ def test_the_table_of_sweeps_of_9_2_is_the_exercise_s_and_the_library_s():
     space = {}
     exec(SOURCE.code("FORWARD = {"), space)
     assert space["FORWARD"] == lesson09.FORWARD
-    for M in (0.55, 0.8, 0.99, 1.01, 2, 50):  # in d²; below d²/2 slices win
+    for M in (0.55, 0.8, 0.99, 1.01, 2, 50):  # in units of d²; below d²/2 slices are best
         words, _ = my_cheapest(lesson09.FORWARD, M**-0.5, "inputs", "outputs")
         assert words == pytest.approx(sweeps.min_cost("forward", M**-0.5).cost)
 
 
-TABLE = {  # section 9.2: borders in units of d², and a, b, c
+TABLE = {  # section 9.2: boundaries in units of d², and a, b, c
     "forward": ([1, 1 / 2, 1 / 4], [(4, 0, 0), (2, 0, 2), (1.5, 0, 3), (0, 4, 1)]),
     "backward": ([5 / 2, 4 / 3, 1 / 2, 1 / 4], [(14, 0, 0), (9, 0, 2), (5, 0, 5), (4, 0, 7), (0, 10, 3)]),
     "given": ([5 / 2, 1 / 2, 1 / 4], [(14, 0, 0), (4, 0, 4), (3, 0, 6), (0, 8, 2)]),
@@ -282,7 +282,7 @@ def test_the_leading_constants_in_the_table_of_9_8():
 
 
 def test_the_small_memory_constants_of_9_8():
-    """B5 compared with bound C', and schedules that receive P with C'', in the limit of the section."""
+    """Split-d backward pass compared with bound C', schedules that receive P with C'', in small memory."""
     N, d, M = 2**30, 2**20, 2**12
     unit = N * N * d // int(sqrt(M))
     assert bounds.BOUNDS["C'"](N, d, M) / unit == pytest.approx(4 + 3 * sqrt(3), rel=0.01)

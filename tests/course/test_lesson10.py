@@ -49,7 +49,7 @@ def in_triton(tmp_path_factory):
     parts = [re.sub(r"\nfor length in .*", "", part, flags=re.DOTALL) for part in parts]
     path = tmp_path_factory.mktemp("lesson") / "lesson10_kernels.py"
     path.write_text("\n\n".join(parts), encoding="utf-8")
-    spec = importlib.util.spec_from_file_location("__main__", path)  # a notebook's kernels are
+    spec = importlib.util.spec_from_file_location("__main__", path)  # as for the kernels of a notebook
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -351,7 +351,9 @@ def test_in_the_other_layouts_each_tensor_has_rows_of_its_own_stride_or_heads_wi
     assert len({x.stride()[2] for x in (Q, K, V, torch.empty_like(Q))}) == 4
     assert not any(x.is_contiguous() for x in (Q, K, V))
     Q = kernel_launch._tensor(of_a_layer["Q"])
-    assert Q.stride() == torch.empty_like(Q).stride() == (1024, 16, 32, 1)  # an O made like Q lies like Q
+    assert (
+        Q.stride() == torch.empty_like(Q).stride() == (1024, 16, 32, 1)
+    )  # an O created like Q has the layout of Q
 
 
 def test_the_difficulty_of_a_band_is_computed_from_its_mask():
@@ -379,7 +381,10 @@ def test_most_tiles_of_11_2_are_whole_so_that_masking_them_all_shows():
             assert 2 * lesson11.cut_tiles(case) < tiles <= -(-N // BM) * -(-N // BN)
         for case in cases:
             BM, BN, d = case.inputs["BM"], case.inputs["BN"], case.inputs["Q"].shape[1]
-            assert BM * BN not in (BM * d, BN * d)  # else a choice on another tile would be taken for a mask
+            assert BM * BN not in (
+                BM * d,
+                BN * d,
+            )  # otherwise a tl.where on another tile would count as a mask
 
 
 # ---------------------------------------------------------------------- counting tl.where
@@ -473,7 +478,7 @@ def test_what_a_round_takes_in_the_kernel_of_11_5_and_in_16_bits():
     assert 1024 <= theirs.fma <= 1024 + 20 and abs(loop.fma - theirs.fma) <= 8
     SECOND.says("11.12", "make 1,024 multiply-adds", "the dozen beyond them")
     assert in_half["wgmma"] == 2 * (128 // 64) * (64 // 64) * (64 // 16) < in_half["instructions"] / 20
-    assert in_half["special"] >= 128 * 64 // 128  # a power of two for each score of a thread
+    assert in_half["special"] >= 128 * 64 // 128  # one exp2 per score of a thread
 
 
 def test_the_students_hot_loop_stands_beside_the_librarys(capsys):

@@ -75,7 +75,7 @@ def test_section_12_1():
         np.testing.assert_allclose(one, want, rtol=0, atol=1e-12)
     assert (LESSON["N"], LESSON["BM"], LESSON["BN"], 100 % 32) == (100, 32, 32, 4)
     shares = [LESSON["share"](program) for program in range(4)]
-    assert all(share.all(axis=1).all() for share in shares)  # each block of keys has a share in every row
+    assert all(share.all(axis=1).all() for share in shares)  # each key block contributes to every row
     np.testing.assert_allclose(sum(shares), right.dQ, rtol=0, atol=1e-12)
     says("12.1", "All four, $\\lceil N/B_N \\rceil$")
 
@@ -223,7 +223,7 @@ def test_formula_12_5_and_its_distance_to_12_3():
         T, whole = -(-N // B), -(-N // B) * B
         split = attention_split_backward(KernelProblem(N, N, d), queries=(B, B), keys=(B, B)).total
         fused = attention_fused_backward(KernelProblem(N, N, d), BM=B, BN=B).total
-        prepared = 32 * -(-N // 32) if B < 32 else whole  # a program of D has 32 rows
+        prepared = 32 * -(-N // 32) if B < 32 else whole  # a program of the delta kernel has 32 rows
         assert split == 8 * N * d + N + 2 * whole + T * (4 * N * d + 2 * whole)
         assert fused == 7 * N * d + N + 2 * prepared + T * (4 * N * d + 2 * whole)
         plain = LESSON["both"](N, d, B, width=4)
@@ -315,7 +315,7 @@ def test_dO_has_the_strides_of_a_layer_too_and_a_last_stride_of_1_is_not_enough(
     y = 2 * x
     y.register_hook(seen.append)
     (y.transpose(0, 1).reshape(20, 32) ** 2).sum().backward()
-    assert seen[0].stride() == (16, 32, 1)  # as autograd hands it over where a layer joins its heads
+    assert seen[0].stride() == (16, 32, 1)  # the layout that autograd passes if a layer joins its heads
 
 
 def test_tensors_on_ctx_are_refused_and_numbers_are_not():

@@ -411,7 +411,7 @@ def test_formula_13_9(N, d, first, second):
 
 @pytest.mark.parametrize(("b", "d"), [(32, 96), (64, 64), (128, 512), (64, 32)])
 def test_formula_13_10(b, d):
-    """Leading terms for slices that divide d; split-d (F5) moves less than fused split-d exactly if b < d."""
+    """Leading terms for slices that divide d; split-d moves less than fused split-d exactly if b < d."""
     N = 2**19
     if d % b:
         b = d // 2
@@ -482,7 +482,7 @@ def test_the_cases_of_13B_and_13C_have_every_kind_of_tile_and_both_ragged_ends()
             if case.has(lesson13.EMPTY):
                 kinds.add((bool((spans[:, 2] > spans[:, 1]).any()), blind_in_a_listed_tile(case)))
             assert (case.expected[0][blind] == 0).all()
-        assert (True, True) in kinds, "rows see nothing in a cut tile that others see"
+        assert (True, True) in kinds, "rows are fully masked in a partial block that other rows use"
 
 
 def test_cut_tiles_that_are_alike_may_share_a_pattern():

@@ -71,7 +71,7 @@ def test_the_decode_step_of_14_9_and_the_librarys_have_the_same_values_and_words
     assert ledger == theirs
     assert torch.allclose(o, want, rtol=0, atol=2e-6) and torch.allclose(lse, want_lse, rtol=0, atol=2e-6)
     tiles = -(-N // BN)
-    cut = -(-tiles // -(-tiles // min(parts, tiles)))  # parts of whole tiles, shared out
+    cut = -(-tiles // -(-tiles // min(parts, tiles)))  # number of parts that consist of complete tiles
     assert ledger == attention_decode(KernelProblem(1, N, d, B=B, H=H, H_kv=H_kv), parts=cut)
 
 
@@ -169,7 +169,7 @@ def test_what_14_2_says_of_caches_of_every_size(cache):
 
 
 def test_theorem_A_leaves_dram_open_and_a_wave_is_at_work_on_three_heads():
-    for M in (25 * 2**20, 25 * 2**19):  # 50 MB in 16 and in 32 bits
+    for M in (25 * 2**20, 25 * 2**19):  # 50 MB of 16-bit and of 32-bit words
         assert bounds.theorem_A(8192, 64, M) < bounds.compulsory(8192, 64)
     waves = ({(first + n) // 64 for n in range(132)} for first in range(0, 32 * 64 - 131, 132))
     assert {len(wave) for wave in waves} == {3}
@@ -181,9 +181,9 @@ def test_formula_14_1(cache, at_once, room):
     _, side_by_side, fetched, _ = cache
     T = 8
     r = {64: T, 256: -(-T // at_once), 2048: 1}[room]
-    programs = [(0, tile) for tile in range(T)]  # one head, so that no wave has programs of two
+    programs = [(0, tile) for tile in range(T)]  # one head, so that no wave contains programs of two heads
     assert fetched(side_by_side(programs, at_once), room) == 512 + 2 * 512 * r
-    if room == 256:  # at_once programs are one with as many rows
+    if room == 256:  # at_once programs act like one program with all their rows
         assert 64 * (512 + 2 * 512 * r) == costs.flash2(512, 64, Br=64 * at_once, Bc=64).read
     SOURCE.says("14.2", r"W_{\text{DRAM}} = Nd + 2Nd \cdot r", r"\lceil T_r/n_p \rceil")
 
@@ -388,7 +388,7 @@ def test_the_numpy_sections_come_before_the_cell_that_needs_triton():
 # ---------------------------------------------------------------------- exercises
 @pytest.mark.parametrize("seed", range(10))
 def test_the_parts_of_14C_are_large_empty_and_of_odd_numbers(seed):
-    """Large sums overflow float32 without their maximum; some cases have empty parts, some only empty ones."""
+    """Large sums overflow float32 without their maximum; some cases have empty parts, some only these."""
     cases = find("14C").cases(np.random.default_rng(seed))
     sums = {
         tag: [c.inputs["LSE_parts"] for c in cases if c.has(tag)] for tag in (lesson14.LARGE, lesson14.EMPTY)

@@ -25,7 +25,7 @@ from iocourse.monomials import coordinates, features, plan, rank_of
 from tests.mutation.references import build, exercise_source
 
 SOURCES = Lesson("15_"), Lesson("15b_")
-SECOND = 6  # the section with which the second evening begins
+SECOND = 6  # first section of part b
 
 
 def says(number, *formulas):
@@ -188,10 +188,10 @@ def test_formulas_15_10_and_15_11_and_their_series(sigma, g):
         sigma**l / factorial(l) * hermeval(X[30:50], np.eye(60)[l]) for l in range(60)
     )
     assert series == pytest.approx(np.exp(s[30:50]))
-    t = 0.3  # the generating function as the text has it
+    t = 0.3  # the generating function of the lesson
     by_degree = sum(hermeval(X[30:50], np.eye(40)[l]) * t**l / factorial(l) for l in range(40))
     assert by_degree == pytest.approx(np.exp(X[30:50] * t - t**2 / 2))
-    for l in range(g + 1):  # the rest is orthogonal to every polynomial of the degree
+    for l in range(g + 1):  # the error is orthogonal to every polynomial of this degree
         assert (W * (np.exp(s) - best) * X**l).sum() == pytest.approx(0, abs=1e-10)
     c = polynomials.hermite(g, np.array([sigma**2]))[:, 0]
     assert Polynomial(c)(s) == pytest.approx(sum(terms))
@@ -319,7 +319,9 @@ def test_crossings_stay_between_the_ranks_of_15_5():
     assert schedules.break_even_length(64, 3, 65536).tiles == {"rc": 16367, "Bd": 4}  # "a third of the rows"
     assert rank_of(64, 3) + 64 + 1 <= 65536  # "a whole column would fit"
     assert "tiles of 4 columns and a third of the rows are cheaper" in SOURCES[0].section("15.5")
-    fits = schedules.break_even_length(12, 3, 16384)  # ahead as soon as F3 reads its keys a second time
+    fits = schedules.break_even_length(
+        12, 3, 16384
+    )  # less traffic as soon as the FA-2 order with buffer reuse reads its keys a second time
     assert schedules.flash_optimal.tiles(10**6, 12, 16384)["Br"] + 1 == fits.N
     assert fits.tiles == {"rc": 455, "Bd": 13}
 
@@ -366,7 +368,7 @@ def _large(seed):
 
 
 def test_other_seeds_of_the_large_problem_are_two_thirds_and_less_than_half():
-    shown = 0.00329  # of the output, which the check holds
+    shown = 0.00329  # relative error of the output, which the check bounds
     assert _large(20) / shown == pytest.approx(2 / 3, abs=0.05) and _large(21) < shown / 2
 
 
@@ -456,7 +458,7 @@ def test_what_is_handed_out_to_repair_is_what_the_lesson_measured():
     for case in find("15E").cases(np.random.default_rng(0)):
         ours, shown = _run(exercises.columns_gone_wrong, case), _run(handed_out, case)
         assert ours[0] == shown[0] and ours[0].moves == shown[0].moves and (ours[1] == shown[1]).all()
-        assert ours[1] == pytest.approx(case.expected)  # its values are right
+        assert ours[1] == pytest.approx(case.expected)  # its values are correct
     verdicts = judge(find("15E"), handed_out, 0)
     assert points_of(find("15E"), verdicts) == 0 and sum(complaint is None for _, complaint in verdicts) > 4
 

@@ -100,7 +100,7 @@ def test_formula_16_6_and_the_words_that_are_held(lesson, tokens):
     assert np.allclose(p @ K, by_columns, atol=1e-12)
     told = next(line for line in lesson["printed"]["16.1"].splitlines() if "words held" in line)
     held = [float(word.replace(",", "")) for word in told.split() if word[0].isdigit()]
-    assert held == pytest.approx([1215, 59], rel=0.15)  # measured; Python's own objects are among them
+    assert held == pytest.approx([1215, 59], rel=0.15)  # measured; includes Python's own objects
 
 
 def matrix_work(function, *arrays):
@@ -131,12 +131,12 @@ def test_the_costs_of_the_table_in_16_2(lesson, tokens):
     given = (Phi, Psi, Ge, Ve, Q, K, G)
     first, second = 2 * r * (d + 1) * (2 * d + 1) + 2 * r * d, 4 * r * d * (d + 1) + 2 * r * d
     assert matrix_work(kronecker, *given) == N * first
-    scalings = 4 * d * (d + 1)  # of a token's rows of K, Q and of the results
+    scalings = 4 * d * (d + 1)  # for a token's rows of K, Q and the results
     assert matrix_work(associative, *given) == N * (second + scalings)
     third = 3 * r * (d + 1) + r * d + 4 * r
-    products = 3 * r * (d + 1) + r * (d + 1)  # as the lesson's code does them, dV with its last column
+    products = 3 * r * (d + 1) + r * (d + 1)  # as in the lesson's code, dV with its last column
     steps = sum(step.last - step.first for step in plan(d, 2).steps)
-    assert products - r + 2 * 2 * steps <= third <= products + 4 * r  # two multiplications a feature, twice
+    assert products - r + 2 * 2 * steps <= third <= products + 4 * r  # two multiplications per feature, twice
     says("16.2", "$2r(d+1)(2d + 1) + 2rd$", "$4rd(d+1) + 2rd$", "$3r(d+1) + rd + 4r$")
     assert 11.5 < 294840 / 25025 < 12  # "nearly twelve times"
     assert list(lesson["multiply_adds"](d, r).values()) == [first, second, third]

@@ -70,7 +70,7 @@ def test_the_cases_of_19B_can_be_placed_evenly_and_need_splitting(seed):
         case.expected[0] < 1.05 for case in cases if case.tags & {"short texts", "long and short texts"}
     )
     whole = [load_balance.imbalance(load_balance.whole_texts(**case.inputs).pairs) for case in long]
-    assert max(whole) > 1.1  # so that placing whole texts is not enough
+    assert max(whole) > 1.1  # so that assigning complete sequences to ranks is not sufficient
 
 
 # ---------------------------------------------------------------------- few words

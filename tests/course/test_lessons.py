@@ -26,7 +26,7 @@ LESSONS = sorted({e.lesson for e in EXERCISES})
 def test_stub_and_check_stand_in_the_lesson_under_their_names(exercise):
     lesson = lesson_of(exercise)
     cell = lesson.split(f'# %% tags=["exercise"] name="ex-{exercise.id}"\n')[1].split("\n# %%")[0]
-    assert f"def {exercise.function}(" in cell  # after a kernel, where the function launches one
+    assert f"def {exercise.function}(" in cell  # follows a kernel if the function launches one
     assert f'check("{exercise.id}", {exercise.function})' in lesson
 
 

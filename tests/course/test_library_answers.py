@@ -48,7 +48,7 @@ def public():
     for room in ROOMS:
         try:
             module = importlib.import_module(f"iocourse.{room}")
-        except ImportError:  # of kernels, where Triton is missing
+        except ImportError:  # exercises with kernels, if Triton is missing
             continue
         for name in getattr(module, "__all__", dir(module)):
             one = getattr(module, name)

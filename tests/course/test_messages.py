@@ -42,7 +42,7 @@ def test_what_holds_and_fails_beside_a_wrong_form_is_told():
     assert dict(judge(find("3B"), lambda *given: 0, 3))["each piece is visited once"] is None
     text = report(find("16A"), judge(find("16A"), lambda *given: 0, 3), 3)
     assert "  FAILS  twice the tokens take twice the work: " in text
-    assert 'Read "p x is right" first' in text  # the form, before what follows from it
+    assert 'Read "p x is right" first' in text  # the type of the result is reported before its consequences
 
 
 def test_different_forms_in_different_properties_are_told_one_after_the_other():

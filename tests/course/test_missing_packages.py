@@ -107,7 +107,7 @@ def test_the_names_that_a_cell_binds_from_a_line_on():
 @pytest.mark.parametrize("judged", [{}, {"NBGRADER_EXECUTION": "autograde"}, {"IOCOURSE_STRICT": "1"}])
 def test_where_a_notebook_is_judged_or_there_is_none_nothing_stands_in(judged, monkeypatch):
     if judged:
-        monkeypatch.setattr(missing_packages, "notebook", object)  # one whose cells cannot be touched
+        monkeypatch.setattr(missing_packages, "notebook", object)  # a shell whose cells cannot be modified
     for name, value in judged.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(TritonMissing, match="for a test"):

@@ -29,8 +29,8 @@ from tools.build.recorded_mutants import read_recorded, write_recorded
 NUMPY = [one.id for one in exercises().values() if one.lesson not in INTERPRETED]
 LESSONS = sorted({find(exercise).lesson for exercise in NUMPY})
 FIND_HOLES = ("starts", "constants", "comparisons", "parameters", "maxima", "ranges")
-ONE_IN = 16  # of the mutants of these operators; `python -m tests.mutation` runs all, and all that is listed
-ONE_KERNEL_IN = 448  # the same of kernels, which take a hundred times as long
+ONE_IN = 16  # sample of the mutants of these operators; `python -m tests.mutation` runs all
+ONE_KERNEL_IN = 448  # sample of the mutants of kernels, which are 100 times slower
 
 
 # ------------------------------------------------------------------ operators
@@ -232,7 +232,7 @@ def test_what_is_listed_as_no_mistake_is_a_mutant_that_its_check_accepts(exercis
     made = {(m.line, m.after): m for m in mutants_of(exercise)}
     listed = [(before, after) for e, before, after in changes(EQUIVALENT) if e == exercise]
     assert [pair for pair in listed if pair not in made] == []
-    seed = (1 + sum(map(ord, exercise)) % 5,)  # one that no other test of mutants begins with
+    seed = (1 + sum(map(ord, exercise)) % 5,)  # an exercise that no other mutation test uses first
     asked = [made[pair] for pair in listed if made[pair].key % 3 == 0 and exercise in NUMPY]
     assert [v.mutant.after for v in verdicts(asked, seed, jobs=1) if v.killed_in] == []
 

@@ -65,7 +65,7 @@ def changed(lesson):
             with_source(cell, text_of(cell) + "\n# a word more")
     first = next(n for n, cell in enumerate(new["cells"]) if cell in students(new["cells"]))
     new["cells"].insert(first, markdown("a new paragraph", "new-paragraph"))
-    new["cells"].reverse()  # and another order
+    new["cells"].reverse()  # also another order
     return new
 
 
@@ -86,7 +86,7 @@ def test_a_lesson_with_every_exercise_answered_keeps_every_answer_in_a_changed_t
         assert text_of(cells[at[cell["id"]] + 1]) == f"note after {cell_key(cell)}"
     theirs = {text_of(cell) for cell in new["cells"] if not students([cell])}
     assert theirs <= set(map(text_of, cells))
-    assert merge(merged.notebook, new, name).notebook == merged.notebook  # a second time nothing moves
+    assert merge(merged.notebook, new, name).notebook == merged.notebook  # a second merge changes nothing
 
 
 @pytest.mark.parametrize("name", LESSONS)
@@ -179,7 +179,7 @@ def test_nothing_that_was_written_is_lost(data, lesson, new):
     assert len(set(ids)) == len(ids)
     asked = {cell_key(cell) for cell in students(mine["cells"])}
     as_before = {text_of(cell) for cell in lesson["cells"]}
-    for cell in new["cells"]:  # the new text is there, but where the student wrote over what has not changed
+    for cell in new["cells"]:  # the new text is present, except where the student replaced an unchanged cell
         assert cell["id"] in ids
         if cell_key(cell) not in asked and text_of(cell) not in as_before:
             assert text_of(cell) in texts

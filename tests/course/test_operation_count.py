@@ -47,7 +47,7 @@ def test_an_operation_is_counted_with_its_length(function, arrays, work):
 def test_results_views_and_updates_in_place_go_on_counting():
     def steps(a):
         total = np.zeros((3, 4))
-        total += a  # into an array that is not counted: 12
+        total += a  # 12 operations on an array that is not counted
         a *= 2  # 12
         b = a[1:] - 1  # 8
         b += 1  # 8

@@ -110,7 +110,7 @@ def test_every_exercise_of_kernels_asks_for_it():
     assert asked == launched - {"12E"}
 
 
-# Program 0 of each head makes D for all its rows, and every program reads it in the same launch.
+# Program 0 of each head computes delta for all rows, and every program reads it in the same launch.
 RACE = (
     (
         "    first = tl.program_id(1) * N\n",
