@@ -49,7 +49,7 @@ def run(*arguments, **options):
         (["progress", "--reset", "--import", "x"], "--import"),
         (["progress", "--import", "no-such-file"], "no-such-file"),
         (["grade"], "DIR"),
-        (["grade", "no-such-folder", "--csv", "x"], "no-such-folder is none"),
+        (["grade", "no-such-folder", "--csv", "x"], "no-such-folder is not a directory"),
         (["grade", ".", "--jobs", "0"], "--jobs must be at least 1, got 0"),
     ],
 )
@@ -178,8 +178,8 @@ def test_lab_copies_the_lessons_and_never_overwrites(tmp_path, monkeypatch, star
     assert main(["lab"]) == 0
     said = capsys.readouterr().out
     assert f"copied to {root / 'work'}: 00_start_here.ipynb, notation.md" in said
-    assert f"as you left them in {root / 'work'}: 01_next.ipynb" in said
-    assert "01_next.ipynb does not open: it is no notebook" in said
+    assert f"unchanged in {root / 'work'}: 01_next.ipynb" in said
+    assert "cannot open 01_next.ipynb: not a valid notebook" in said
     assert (root / "work" / "01_next.ipynb").read_text() == "my work"
     assert (root / "work" / "notation.md").read_text().startswith("# Notation\n\n<!-- iocourse ")
     assert main(["lab"]) == 0 and "copied" not in capsys.readouterr().out
@@ -255,7 +255,7 @@ def test_lab_whose_folder_cannot_be_written_says_what_to_do(tmp_path, monkeypatc
     monkeypatch.setenv("IOCOURSE_HOME", str(root / "file" / "home"))
     assert main(["lab", "--no-browser"]) == 2 and not started
     said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "start with another one, as in HOME=/tmp/me iocourse lab" in said
+    assert said.count("\n") == 1 and "Start with another one, for example HOME=/tmp/me iocourse lab" in said
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_lab_on_a_port_that_is_taken_says_so(tmp_path, monkeypatch, capsys, star
 def test_lab_names_a_port_that_is_none(tmp_path, monkeypatch, capsys, started, port):
     checkout(tmp_path, monkeypatch)
     line = refused(capsys, main, "lab", f"--port={port}")
-    assert f"--port must be an integer from 0 to 65,535, where 0 is any that is free; got {port!r}" in line
+    assert f"--port must be an integer from 0 to 65,535 (0: any free port), got {port!r}" in line
     assert not started
 
 
@@ -284,7 +284,7 @@ def test_lab_says_when_jupyterlab_ends_before_it_answers(capfd, monkeypatch):
     pytest.importorskip("jupyter_core", reason="jupyter_core is not installed")
     server = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
     assert lab._attend(server, "token") == 3
-    assert "iocourse lab: JupyterLab ended before it answered (exit code 3)" in capfd.readouterr().err
+    assert "iocourse lab: JupyterLab ended before it was ready (exit code 3)" in capfd.readouterr().err
 
 
 def test_lab_outside_a_checkout_says_so(tmp_path, monkeypatch, capsys):
@@ -299,7 +299,8 @@ def test_lab_without_lessons_says_what_makes_them(tmp_path, monkeypatch, capsys,
     root = checkout(tmp_path, monkeypatch)
     for path in (root / "lessons").iterdir():
         path.unlink()
-    assert "python -m tools.build makes them" in refused(capsys, main, "lab") and not started
+    line = refused(capsys, main, "lab")
+    assert "Build them from solutions/ with python -m tools.build" in line and not started
 
 
 def test_the_parser_of_count_comes_from_its_own_module(monkeypatch):

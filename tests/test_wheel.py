@@ -205,7 +205,7 @@ def _contents(address):
         (["release"], "moved: run python -m tools.build in the root of a checkout"),
         (["bench", "notebooks"], "moved: run python -m tools.bench WHAT in the root of a checkout"),
         (["progress", "--cohort", "class", "--only", "04"], "needs a checkout of the course"),
-        (["grade", "class"], "no submission has an exercise cell"),
+        (["grade", "class"], "no submission contains an exercise cell"),
     ],
 )
 def test_what_needs_a_checkout_says_so_in_a_sentence(installed, environment, folder, arguments, says):

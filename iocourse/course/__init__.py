@@ -1,4 +1,4 @@
-"""What makes it a course: checks that judge the student's own work, hints, predictions, progress."""
+"""Functions for lessons: checks of the student's code, hints, predictions, challenges and progress."""
 
 from ..doctor.triton_missing import TritonMissing
 from .attempts import attempt

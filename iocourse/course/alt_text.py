@@ -1,7 +1,7 @@
-"""Saved pictures as a page wants them: HTML images that carry their alternative text.
+"""Convert saved figures of a notebook to HTML images with alternative text.
 
-A saved output is a PNG, and its words stand in its metadata. JupyterLab, the pages of nbconvert and myst-nb
-take width and height from there and leave the words where they are; HTML they show as it is.
+A saved figure is a PNG with its alternative text in the metadata of the output. JupyterLab, nbconvert and
+myst-nb read only width and height from there, but they show HTML unchanged.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ PNG, HTML = "image/png", "text/html"
 
 
 def with_alt_text(notebook: Notebook) -> Notebook:
-    """A copy of nbformat 4 JSON in which every picture that has words is an `<img>` with them.
+    """Return a copy of a notebook in which every figure with alternative text is an `<img>` with `alt`.
 
-    The PNG moves into the HTML, so nothing is stored twice. A picture without words stays as it is, and so
-    does an output that has HTML of its own.
+    The PNG is moved into the HTML, so it is stored once. Figures without alternative text and outputs with
+    their own HTML are unchanged.
+
+    Args:
+        notebook: nbformat 4 JSON; it is not modified.
     """
     copy = deepcopy(notebook)
     for output in pictures(copy):
@@ -34,11 +37,11 @@ def with_alt_text(notebook: Notebook) -> Notebook:
 
 
 def pictures(notebook: Json) -> Iterator[Json]:
-    """The outputs of a notebook that hold a PNG."""
+    """Yield the outputs of a notebook that contain a PNG."""
     for cell in notebook["cells"]:
         yield from (output for output in cell.get("outputs", ()) if PNG in output.get("data", ()))
 
 
 def alt_of(output: Json) -> str:
-    """The words of a saved picture; empty where it has none."""
+    """Return the alternative text of a saved figure; "" if it has none."""
     return str(output.get("metadata", {}).get(PNG, {}).get("alt", "")).strip()

@@ -1,4 +1,4 @@
-"""attempt(fn, ...): a student's function in a later cell, without stopping the notebook while unsolved."""
+"""`attempt(function, …)`: call a student's function in a later cell, and continue if it is unsolved."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .runtime_errors import line_of
 
 
 class Unsolved:
-    """Stands for a result that is not there yet: whatever is done with it is not there yet either."""
+    """Placeholder for the result of an unsolved exercise; every operation on it returns it again."""
 
     def __init__(self, reason: str) -> None:
         self._reason = reason
@@ -25,7 +25,7 @@ class Unsolved:
     __str__ = __repr__
 
     def _ipython_display_(self) -> None:
-        """Nothing below a cell: `attempt` has said it above."""
+        """Display nothing below the cell, because `attempt` has already printed the reason."""
 
     def __format__(self, spec: str) -> str:
         return self._reason
@@ -40,7 +40,7 @@ class Unsolved:
         return 0
 
     def __getattr__(self, name: str) -> Unsolved:
-        # Python's and NumPy's and IPython's own protocols must find nothing here, or they would misread it.
+        # Protocol methods of Python, NumPy and IPython must not be found here, or they would misread it.
         if name.startswith("_"):
             raise AttributeError(name)
         return self
@@ -61,11 +61,18 @@ class Unsolved:
 
 
 def attempt(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """`function(*args, **kwargs)`, or a placeholder that says "solve 4B first" while it raises.
+    """Call `function(*args, **kwargs)`; if it raises, print "solve 4B first" and return a placeholder.
 
-    The exercise named is the one whose function raised, else that of `function` or of the first function
-    among the arguments; one that has passed its check is said to raise an error here. With IOCOURSE_STRICT=1
-    the error is raised instead, and so is TritonMissing, with which the whole cell ends (`missing_packages`).
+    The exercise named is the one whose function raised; otherwise that of `function`, or of the first
+    function among the arguments. For an exercise that has passed its check, the line states that it raises an
+    error here.
+
+    Returns:
+        The result of the call, or an `Unsolved`.
+
+    Raises:
+        TritonMissing: a missing package caused the error; the cell then ends (`missing_packages`).
+        Exception: the error itself, with IOCOURSE_STRICT=1.
     """
     try:
         return function(*args, **kwargs)
@@ -87,7 +94,7 @@ def attempt(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def _solved(exercise: str) -> bool:
     try:
         return progress.load().get(exercise, {}).get("status") == "solved"
-    except OSError:  # who cannot be asked has solved nothing
+    except OSError:  # an unreadable progress file counts as unsolved
         return False
 
 

@@ -1,6 +1,6 @@
-"""A class's predictions, from the progress its students exported: who expected what, without names.
+"""Predictions of a class, from the progress that its students exported; names of students are not shown.
 
-The answers to each number of a question are counted into a histogram, the measured one is marked, and the
+The answers to each number of a question are counted in a histogram, the measured value is marked, and the
 histograms are printed (`as_text`) or drawn (`draw`).
 """
 
@@ -22,21 +22,21 @@ from .predictions import Number, equal_in_the_digits_given, format_number
 from .progress import Progress, parse
 from .project_paths import find_checkout
 
-MOST_IN_A_PICTURE = 24  # histograms
-MOST = 8  # rows of a histogram; rarer answers share the last one
-LONGEST = 40  # characters of a bar
+MOST_IN_A_PICTURE = 24  # maximum number of histograms in a figure
+MOST = 8  # maximum rows of a histogram; rarer answers share the last one
+LONGEST = 40  # maximum characters of a bar
 _MEASURED = re.compile(r"^(\w+): (.+?) measured, ", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """The answers to one number of one question.
+    """Histogram of the answers to one number of one question.
 
     Attributes:
-        question: such as "4.5".
-        name: what the number is called there.
-        rows: each answer as text, and how many gave it, from the smallest on.
-        right: the text of the answer that came out, "" where that is not known.
+        question: id of the question, such as "4.5".
+        name: name of the number in the question.
+        rows: number of students by answer (as text), sorted by the value of the answer.
+        right: the measured value as text; "" if not known.
     """
 
     question: str
@@ -46,50 +46,50 @@ class Histogram:
 
     @property
     def label(self) -> str:
-        """Question and name."""
+        """Question and name of the number, such as "4.5 f1_best"."""
         return f"{self.question} {self.name}"
 
     def is_of(self, name: str) -> bool:
-        """Whether it belongs to the question of this name, or to the lesson: "4.5" or "04"."""
+        """Return True if it belongs to this question ("4.5") or lesson ("04")."""
         return name == self.question or name == f"{int(self.question.split('.')[0]):02d}"
 
 
 def class_histograms(folder: Path, only: Sequence[str] = (), *, blind: bool = False) -> list[Histogram]:
-    """The answers of a class, a histogram for each number that a student predicted.
+    """Return a histogram for each number that at least one student predicted.
 
     Args:
-        folder: exported progress, a file per student.
-        only: questions ("4.5") or lessons ("04"); all where empty.
-        blind: without the measured answers, for a class that has not measured yet.
+        folder: folder of exported progress, one file per student.
+        only: questions ("4.5") or lessons ("04") to include; all if empty.
+        blind: leave out the measured values, for a class that has not measured yet.
 
     Raises:
-        UsageError: not a folder, no files, a broken one or two of one student; no answer to what `only`
-            names; no checkout with the solved lessons.
+        UsageError: `folder` is not a directory, has no files, an invalid file or two of one student; no
+            student answered a question in `only`; the solved lessons are missing without a checkout.
     """
     students = read_class(folder)
     try:
         right = {} if blind else measured_answers(find_checkout())
     except UsageError as error:
-        raise UsageError(f"what came out stands in solutions/; {error}, or ask with --blind") from None
+        raise UsageError(f"the measured values are in solutions/; {error}, or use --blind") from None
     found = histograms(students, right)
     chosen = [one for one in found if not only or any(one.is_of(name) for name in only)]
     if not chosen:
         asked = f"a question of {', '.join(only)}" if only else "a question"
-        raise UsageError(f"nobody in {folder} has written a prediction to {asked}")
+        raise UsageError(f"no student in {folder} has written a prediction to {asked}")
     return chosen
 
 
 def draw(found: Sequence[Histogram], file: Path) -> None:
-    """Draw the histograms into a file, an SVG or a PNG as its name says.
+    """Draw the histograms to `file`, as SVG or PNG according to its suffix.
 
     Raises:
-        UsageError: another kind of file, or too many histograms for a picture.
+        UsageError: the suffix is not .svg or .png, or there are too many histograms for one figure.
     """
     if file.suffix not in (".svg", ".png"):
-        raise UsageError(f"--figure {file} must end in .svg or .png")
+        raise UsageError(f"--figure must end in .svg or .png, got {file}")
     if len(found) > MOST_IN_A_PICTURE:
-        told = f"{len(found)} histograms are too many for a picture, {MOST_IN_A_PICTURE} fit"
-        raise UsageError(f"{told}: --only 04 takes those of a lesson, --only 4.5 those of a question")
+        told = f"{len(found)} histograms are too many for one figure, expected at most {MOST_IN_A_PICTURE}"
+        raise UsageError(f"{told}. Select a lesson (--only 04) or a question (--only 4.5)")
     from ..explore.figures.prediction_histograms import prediction_histograms
 
     picture = prediction_histograms(
@@ -101,7 +101,7 @@ def draw(found: Sequence[Histogram], file: Path) -> None:
 
 
 def as_text(found: Sequence[Histogram]) -> str:
-    """The histograms as plain text: each answer with a bar and its count, the right one marked."""
+    """Format the histograms as text: each answer with a bar and its count; the measured value is marked."""
     return "\n\n".join(_one(histogram) for histogram in found)
 
 
@@ -118,7 +118,12 @@ def _one(histogram: Histogram) -> str:
 
 # ------------------------------------------------------------------ counting
 def histograms(students: Mapping[str, Progress], right: Mapping[tuple[str, str], str]) -> list[Histogram]:
-    """A histogram for each number that somebody predicted, in the order of the lessons."""
+    """Return a histogram for each number that was predicted, in the order of the lessons.
+
+    Args:
+        students: progress of each student, by name.
+        right: measured value as text, by question and name.
+    """
     given: dict[tuple[str, str], list[Number]] = {}
     for progress in students.values():
         for key, answer in _answers(progress):
@@ -129,7 +134,7 @@ def histograms(students: Mapping[str, Progress], right: Mapping[tuple[str, str],
 
 
 def _place(question: str) -> tuple[int, int, str]:
-    """Sort 1.2b after 1.2a, and 1.10 after both."""
+    """Return a sort key that puts 1.2b after 1.2a, and 1.10 after both."""
     lesson, number, letter = re.fullmatch(r"(\d+)\.(\d+)(.*)", question).groups()  # type: ignore[union-attr]
     return int(lesson), int(number), letter
 
@@ -151,7 +156,7 @@ def _histogram(question: str, name: str, answers: Sequence[Number], right: str) 
 
 
 def is_right(answer: Number, right: str) -> bool:
-    """Whether an answer is what came out, to the digits it was given in."""
+    """Return True if an answer equals the measured value `right`, rounded to the digits of the answer."""
     if not right or format_number(answer) == right:
         return bool(right)
     came = _number(right)
@@ -168,7 +173,7 @@ def _number(text: str) -> Number:
 
 
 def _few(counts: Mapping[str, int], right: str) -> dict[str, int]:
-    """The commonest answers and the right one, in their order; the rest together."""
+    """Keep the most frequent answers and the measured value, in order, and combine the others in one row."""
     if len(counts) <= MOST:
         return dict(counts)
     ranked = sorted(counts, key=lambda text: (text != right, -counts[text]))
@@ -179,25 +184,27 @@ def _few(counts: Mapping[str, int], right: str) -> dict[str, int]:
 
 # ------------------------------------------------------------------ exported progress
 def read_class(folder: Path) -> dict[str, Progress]:
-    """The progress of each student by name, from one file per student: `anna.json` or `anna/….json`.
+    """Return the progress of each student by name, from one file per student: `anna.json` or `anna/….json`.
 
     Raises:
-        UsageError: it is no folder, has no files, one that is no progress, or two of one student.
+        UsageError: `folder` is not a directory, has no files, an invalid file, or two of one student.
     """
     if not folder.is_dir():
-        raise UsageError(f"--cohort must name a folder of exported progress; {folder} is none")
+        raise UsageError(
+            f"--cohort must be a directory of exported progress, but {folder} is not a directory"
+        )
     within = {path: path.relative_to(folder).parts for path in sorted(folder.rglob("*.json"))}
     # Hidden folders, such as .ipynb_checkpoints, are left out.
     paths = [path for path, parts in within.items() if not any(part.startswith(".") for part in parts)]
     if not paths:
-        how = "each student runs iocourse progress --export NAME.json"
-        raise UsageError(f"no file NAME.json or NAME/….json in {folder}: {how}")
+        how = "Students export it with iocourse progress --export NAME.json"
+        raise UsageError(f"{folder} contains no progress files (NAME.json or NAME/….json). {how}")
     by_name: dict[str, Path] = {}
     for path in paths:
         name = within[path][0] if len(within[path]) > 1 else path.stem
         if name in by_name:
             raise UsageError(
-                f"two files of the student {name!r}, {by_name[name]} and {path}: rename or take away one"
+                f"student {name!r} has two files, {by_name[name]} and {path}. Rename or remove one"
             )
         by_name[name] = path
     return {name: _read(path) for name, path in by_name.items()}
@@ -207,13 +214,16 @@ def _read(path: Path) -> Progress:
     try:
         return parse(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from None
+        raise UsageError(f"cannot read {path}: {error}") from None
 
 
-# ------------------------------------------------------------------ what was measured
+# ------------------------------------------------------------------ measured values
 @cache
 def measured_answers(root: Path) -> Mapping[tuple[str, str], str]:
-    """Question and name -> the number as `measured` prints it in the solved notebooks of a checkout."""
+    """Return the measured values in the solved notebooks of a checkout, by question and name.
+
+    The values are texts as `measured` prints them.
+    """
     cells = [cell for path in sorted((root / "solutions").glob("[0-9]*.ipynb")) for cell in _code(path)]
     calls = [call for cell in cells for call in _calls("".join(cell["source"]), "predict")]
     asked = {(question, name) for question, names in calls for name in names}
@@ -233,7 +243,7 @@ def _code(path: Path) -> list[dict[str, Any]]:
 
 
 def _calls(source: str, function: str) -> list[tuple[str, list[str]]]:
-    """Question and names of each call of this function."""
+    """Return the question and the keyword names of each call of this function in a cell."""
     if f"{function}(" not in source or source.lstrip().startswith("%"):
         return []
     calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]

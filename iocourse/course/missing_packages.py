@@ -1,7 +1,7 @@
-"""A lesson where torch or triton is missing: cells that need neither run, the others print what to install.
+"""Run lessons without torch or triton: cells that need them print what to install instead of a traceback.
 
-A `Placeholder` takes the place of the package, and of everything that would have been made with it. A cell
-that uses one ends with a line instead of a traceback, and the names it would have bound become placeholders.
+A `Placeholder` replaces the package and all objects created with it. A cell that uses one ends with one line,
+and the names that it would have bound become placeholders.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..doctor.triton_missing import TritonMissing, what_to_install
 from .run_context import is_graded, notebook
 from .student_copies.notebook import bound_names
 
-RESTART = "what was missing is installed now: restart the kernel, and run the notebook from the top"
+RESTART = "the missing package is installed now: restart the kernel and run the notebook from the top"
 USES = (
     "enter exit iter next len contains getitem setitem delitem bool int float complex index round format "
     "eq ne lt le gt ge neg pos abs invert array array_ufunc array_function instancecheck subclasscheck"
@@ -24,11 +24,13 @@ OPERATORS = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshif
 
 
 def missing_package(missing: TritonMissing) -> Placeholder:
-    """A placeholder for a package that cannot be imported; prints the line that says what to install.
+    """Print what to install, and return a placeholder for a package that cannot be imported.
 
-    From here on a cell that needs it ends with that line, not with a traceback. Only in a notebook that
-    somebody reads: elsewhere, and where the notebook is judged (nbgrader, IOCOURSE_STRICT=1), `missing` is
-    raised.
+    From then on, cells of this notebook that need the package end with the same line.
+
+    Raises:
+        TritonMissing: `missing`, if this is not a notebook or its outcome is graded (nbgrader,
+            IOCOURSE_STRICT=1).
     """
     shell = notebook()
     if shell is None or is_graded():
@@ -38,22 +40,22 @@ def missing_package(missing: TritonMissing) -> Placeholder:
     return Placeholder()
 
 
-# ------------------------------------------------------------------ what takes the package's place
+# ------------------------------------------------------------------ placeholder of the package
 class Placeholder:
-    """Can be named, and so can its attributes; any other use raises TritonMissing.
+    """Placeholder of a package or an object; its attributes are placeholders, other uses raise TritonMissing.
 
-    So a cell that defines a kernel runs, with its `@triton.jit` and `tl.constexpr`, and none shows a result
-    that nobody computed. A class derived from a placeholder is one too.
+    A cell that only defines a kernel therefore runs, with its `@triton.jit` and `tl.constexpr`, and no cell
+    shows a result that was not computed. A class derived from a placeholder is also a placeholder.
     """
 
-    def __init__(self, name: str = "", *_: Any) -> None:  # what follows: bases and body of a derived class
+    def __init__(self, name: str = "", *_: Any) -> None:  # *_: bases and body of a derived class
         self._name = name
 
     def __repr__(self) -> str:
         return what_to_do()
 
     def __getattr__(self, name: str) -> Placeholder:
-        if name.startswith("_"):  # the protocols of Python, NumPy and IPython must find nothing here
+        if name.startswith("_"):  # protocol methods of Python, NumPy and IPython must not be found here
             raise AttributeError(name)
         return Placeholder(name)
 
@@ -64,7 +66,7 @@ class Placeholder:
 
 
 def raise_missing(*_: Any, **__: Any) -> NoReturn:
-    """Raise TritonMissing with what to do."""
+    """Raise TritonMissing with the line that names the remedy."""
     raise TritonMissing(what_to_do())
 
 
@@ -74,12 +76,12 @@ Placeholder.__hash__ = object.__hash__  # type: ignore[method-assign]
 
 
 def what_to_do() -> str:
-    """One line: what to install, or that it has been since the notebook looked for it."""
+    """Return one line: what to install, or to restart the kernel if it has been installed in the meantime."""
     return what_to_install() or RESTART
 
 
 def caused_by_missing_package(error: BaseException | None) -> bool:
-    """Whether an error came of what is not installed: it says so, or was raised while that was handled."""
+    """Return True if the error, its cause or its context is a TritonMissing."""
     while error is not None and not isinstance(error, TritonMissing):
         error = error.__cause__ or error.__context__
     return error is not None
@@ -87,16 +89,16 @@ def caused_by_missing_package(error: BaseException | None) -> bool:
 
 # ------------------------------------------------------------------ cells of the notebook
 class CellHooks:
-    """The hooks of one notebook. Errors of any other cause are shown as ever."""
+    """IPython hooks of one notebook for cells that need a missing package; other errors look as usual."""
 
-    _watched: Any = None  # the notebook that has them
+    _watched: Any = None  # the shell that has the hooks
 
     def __init__(self, shell: Any) -> None:
         self.shell = shell
 
     @classmethod
     def watched(cls, shell: Any) -> None:
-        """From now on cells of this notebook end in a line where they need what is missing."""
+        """Register the hooks in this notebook, unless it has them already."""
         if cls._watched is not shell:
             cells = cls(shell)
             shell.set_custom_exc((Exception,), cells.show)
@@ -111,16 +113,17 @@ class CellHooks:
         trace: TracebackType,
         tb_offset: int | None = None,
     ) -> None:
-        """Show an error: the line, or what IPython shows."""
+        """Show an error: one line if a package is missing, otherwise IPython's traceback."""
         if caused_by_missing_package(error):
             print(what_to_do())
         else:
             self.shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
 
     def settle(self, result: Any) -> None:
-        """Such a cell counts as run, so that "Run all" goes on; names it did not bind are placeholders.
+        """Mark a cell that needs a missing package as run, so that "Run all" continues.
 
-        Without that a later cell would find nothing under them, or what an earlier section left there.
+        The names that it did not bind become placeholders. Otherwise a later cell would find them undefined
+        or with values of an earlier section.
         """
         error = result.error_in_exec
         if error is None or not caused_by_missing_package(error):
@@ -131,7 +134,7 @@ class CellHooks:
             self.shell.user_ns[name] = Placeholder()
 
     def _line_of(self, error: BaseException) -> int:
-        """The line of the cell that raised."""
+        """Return the line of the cell in which the error was raised; 0 if it is unknown."""
         trace = error.__traceback__
         while trace is not None:
             if trace.tb_frame.f_globals is self.shell.user_ns and trace.tb_frame.f_code.co_name == "<module>":
@@ -141,7 +144,7 @@ class CellHooks:
 
 
 def names_bound_from(source: str, line: int) -> Iterator[str]:
-    """The names that a cell binds in the statement of this line, and in those after it."""
+    """Yield the names that a cell binds in the statement at this line and in later statements."""
     for statement in ast.parse(source).body:
         if (statement.end_lineno or 0) >= line:
             yield from bound_names(statement)

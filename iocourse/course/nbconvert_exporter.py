@@ -1,4 +1,4 @@
-"""Pages of nbconvert whose pictures carry their words: `jupyter nbconvert --to described NOTEBOOK`."""
+"""nbconvert exporter for HTML pages with alternative text: `jupyter nbconvert --to described NOTEBOOK`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from iocourse.course.alt_text import with_alt_text
 
 
 class DescribedHTML(HTMLExporter):
-    """nbconvert's own page, after every saved picture has become an image with its alternative text."""
+    """nbconvert's HTML exporter, with every saved figure converted to an image with alternative text."""
 
-    export_from_notebook = "HTML with described pictures"  # in JupyterLab's menu
+    export_from_notebook = "HTML with described pictures"  # entry in JupyterLab's menu
 
     def from_notebook_node(self, nb: NotebookNode, resources: Any = None, **named: Any) -> Any:
-        """The page of a notebook, and what nbconvert collected on the way."""
+        """Return the HTML page of a notebook and nbconvert's resources."""
         return super().from_notebook_node(with_alt_text(nb), resources, **named)

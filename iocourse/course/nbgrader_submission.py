@@ -1,8 +1,7 @@
-"""A submission as nbgrader runs it: the cells of the lesson, with the student's answers in their places.
+"""Rebuild a submission for nbgrader: the cells of the lesson with the student's answers in their places.
 
-nbgrader looks a cell up by the id in its metadata alone, and runs every cell of the notebook. Here the
-answers are found as `iocourse grade` finds them, and only the cells that it runs are run, so the points are
-the same.
+nbgrader finds a cell only by the id in its metadata, and runs every cell of the notebook. This module finds
+the answers as `iocourse grade` does and keeps only the cells that it runs, so the points are equal.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ PREFIX = "ex-"
 
 @dataclass(frozen=True)
 class Source:
-    """A cell of the assignment, as nbgrader has stored it.
+    """A cell of the assignment, as stored by nbgrader.
 
     Attributes:
-        grade_id: its id.
-        text: its text in the lesson.
-        locked: whether the student must not change it.
-        points: what it is worth; None for a cell that is not graded.
-        solution: whether the student writes in it.
-        checksum: nbgrader's.
+        grade_id: nbgrader id of the cell.
+        text: source of the cell in the lesson.
+        locked: True if the student must not change it.
+        points: maximum points; None for a cell that is not graded.
+        solution: True if the student writes in it.
+        checksum: nbgrader's checksum of the cell.
     """
 
     grade_id: str
@@ -41,13 +40,16 @@ class Source:
 
 
 def transplanted(cells: Sequence[Json], sources: Sequence[Source]) -> tuple[list[Json], str]:
-    """Return the cells to run, and a line for the teacher, "" if the notebook is as the lesson has it.
+    """Rebuild a submission: the cells of the assignment with the answers of the student.
 
-    Cells that are not run are kept as text where the student has them.
+    Other cells of the student become Markdown cells at the same position and are not run.
 
     Args:
         cells: all cells of the submission.
         sources: cells of the assignment, in order.
+
+    Returns:
+        The new list of cells, and a line for the teacher; "" if the notebook has the lesson's structure.
     """
     wanted = [_wanted(one) for one in sources if one.solution]
     own = {one.grade_id: one.text for one in sources if one.locked and one.points is None}
@@ -64,7 +66,7 @@ def _wanted(source: Source) -> Wanted:
 def _placed(
     cells: Sequence[Json], sources: Sequence[Source], answers: Mapping[str, Answer]
 ) -> Iterator[Json]:
-    """The cells of the assignment, each after the text that the student has above it."""
+    """Yield the cells of the assignment, each preceded by the student's other cells above it, as text."""
     run = {at for answer in answers.values() for at in answer.cells}
     above = _text_above(cells, sources, run)
     for source in sources:
@@ -84,7 +86,7 @@ def _placed(
 
 
 def _text_above(cells: Sequence[Json], sources: Sequence[Source], run: set[int]) -> dict[str, list[Json]]:
-    """What is not run, by the cell of the assignment that follows it; "" after the last."""
+    """Return the cells that are not run, as text, by the id of the next assignment cell ("": at the end)."""
     ids = [source.grade_id for source in sources]
     locked = {source.grade_id: source.text for source in sources if source.locked}
     texts = {text: grade_id for grade_id, text in locked.items()}
@@ -104,7 +106,7 @@ def _text_above(cells: Sequence[Json], sources: Sequence[Source], run: set[int])
 
 
 def _as_text(cell: Json, at: int) -> Json:
-    """The cell as Markdown, which is not run."""
+    """Convert a cell to Markdown, so that it is not run."""
     text = text_of(cell)
     if cell.get("cell_type") == "code":
         text = f"*Not run, because it is not a cell of the assignment:*\n\n````python\n{text}\n````"

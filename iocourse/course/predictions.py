@@ -1,4 +1,4 @@
-"""predict(...) before a measurement, measured(...) after it: what did you expect, what came out."""
+"""Record a prediction (`predict`) and compare it with the measured value later (`measured`)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ import numpy as np
 from . import progress
 from .attempts import Unsolved
 
-CLOSE = 0.05  # of the prediction: what counts as right although only one digit was given
-LARGE = 1e5  # from here on a float is written with an exponent
+CLOSE = 0.05  # maximum relative error of a correct prediction, also if it has only one digit
+LARGE = 1e5  # trailing zeros of floats from this size on are not significant digits
 Number = float | int | bool
 _predicted: dict[str, dict[str, Any]] = {}
 
 
 def predict(question: str, **numbers: Any) -> None:
-    """Write down what you expect: `predict("3.2", rescalings=4)`; `...` stands for "not yet".
+    """Record a prediction, such as `predict("3.2", rescalings=4)`; `...` means that it is still missing.
 
-    Numbers and True/False are kept for `measured`. Anything else is named in a line, and not kept.
+    Args:
+        question: id of the question.
+        numbers: predicted numbers or True/False by name. Other values are reported and not recorded.
     """
     plain = {name: _plain(value) for name, value in numbers.items()}
     given = {name: value for name, value in plain.items() if isinstance(value, (int, float))}
@@ -42,23 +44,28 @@ def predict(question: str, **numbers: Any) -> None:
 
 
 def predicted(question: str) -> dict[str, Any]:
-    """What was predicted for a question: in this session if its `predict` was run, otherwise before.
+    """Return the prediction for a question, by name; empty if there is none.
 
-    Empty if nothing was predicted. Another copy of the lesson may have filled in what this copy leaves empty;
-    only the answer of this copy counts here.
+    The `predict` call of this session counts, otherwise the recorded prediction. If this copy of the lesson
+    leaves a prediction empty, the answer given in another copy is not used.
     """
     if question in _predicted:
         return _predicted[question]
     try:
         kept = progress.load().get(f"p{question}", {}).get("prediction")
     except OSError as error:
-        progress.warn_once(f"what was predicted before cannot be read: {error}")
+        progress.warn_once(f"cannot read your earlier predictions: {error}")
         kept = None
     return dict(kept) if isinstance(kept, dict) else {}
 
 
 def measured(question: str, **numbers: Any) -> None:
-    """Print what was measured beside what was predicted for the same question and name."""
+    """Print measured values next to the predictions for the same question and name.
+
+    Args:
+        question: id of the question, as in `predict`.
+        numbers: measured values by name.
+    """
     expected = predicted(question)
     for name, value in numbers.items():
         value = _plain(value)
@@ -76,7 +83,7 @@ def _against(expected: Any, value: Any) -> str:
             f"{format_number(expected)} predicted: {'right' if bool(expected) == bool(value) else 'not so'}"
         )
     if not isinstance(value, (int, float)):
-        return f"{format_number(expected)} predicted: what was measured is no number"
+        return f"{format_number(expected)} predicted: the measured value is not a number"
     if equal_in_the_digits_given(expected, value):
         return f"{format_number(expected)} predicted: right"
     off = format_number(abs(value - expected))
@@ -84,16 +91,16 @@ def _against(expected: Any, value: Any) -> str:
 
 
 def _factor(expected: float, value: float) -> str:
-    """The factor between the two in words; nothing where there is none, or where it would read 1.00."""
+    """Return ", a factor of …" for value / expected; "" if `expected` is 0 or the ratio rounds to 1.00."""
     factor = f"{value / expected:.2f}" if expected else "1.00"
     return "" if factor == "1.00" else f", a factor of {factor}"
 
 
 def equal_in_the_digits_given(expected: float, value: float) -> bool:
-    """Whether the value, rounded to the digits the prediction was given in, is the prediction.
+    """Return True if the value, rounded to the digits of the prediction, equals the prediction.
 
-    1.33 is right for 1.329, and 2.7e8 for 268,435,456. A single digit may be off by no more than 5 % either:
-    1 is right for 0.9998 and not for 1.4.
+    1.33 is correct for 1.329, and 2.7e8 for 268,435,456. The relative error must also be at most 5 %: 1 is
+    correct for 0.9998 but not for 1.4.
     """
     if expected == value:
         return True
@@ -106,10 +113,10 @@ def equal_in_the_digits_given(expected: float, value: float) -> bool:
 
 
 def _last_digit(number: float) -> float:
-    """What one more in the last digit is worth, as Python writes the number: 0.01 for 1.33, 10⁷ for 2.7e8."""
+    """Return the unit of the last digit, as Python prints the number: 0.01 for 1.33, 10⁷ for 2.7e8."""
     written = Decimal(repr(number))
     if isinstance(number, float) and abs(number) >= LARGE and number == int(number):
-        written = written.normalize()  # nobody writes 270,000,000.0 and means the zeros
+        written = written.normalize()  # the zeros of 270,000,000.0 are not significant
     exponent = written.as_tuple().exponent
     return float(10 ** Decimal(int(exponent)))
 
@@ -119,7 +126,7 @@ def _plain(value: Any) -> Any:
 
 
 def format_number(value: Any) -> str:
-    """A number as `predict` and `measured` print it."""
+    """Format a number as `predict` and `measured` print it."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return str(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"

@@ -1,4 +1,4 @@
-"""What a student has seen, tried and solved: one small JSON file, written whole, never lost."""
+"""Progress of a student (exercises seen, tried and solved) in one JSON file, which is replaced atomically."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ from iocourse.files import atomic_write
 
 STATUSES = ("seen", "tried", "solved")  # each one includes those before it
 FORMAT = 1
-DRIVE = Path("/content/drive/MyDrive")  # a student's Google Drive in Colab, whose machines are forgotten
-_nobodys: Progress = {}
-_warned: dict[str | tuple[str, type[Warning], int], int] = {}  # by Python: what was shown already
-_CHALLENGE = "challenge "  # before a challenge's id: its entry is no exercise
+DRIVE = Path("/content/drive/MyDrive")  # the student's Google Drive in Colab, where machines are temporary
+_nobodys: Progress = {}  # progress of solved notebooks and of nbgrader, kept in this process only
+_warned: dict[str | tuple[str, type[Warning], int], int] = {}  # registry of the warnings already shown
+_CHALLENGE = "challenge "  # prefix of the keys that belong to challenges, not to exercises
 Entry = dict[str, Any]
 Progress = dict[str, Entry]
 
 
 def home() -> Path:
-    """The folder of the course's own files: IOCOURSE_HOME, else a mounted Drive's folder `iocourse`, else the
-    user's data folder on this system.
+    """Return the folder of the course's own files.
+
+    IOCOURSE_HOME comes first, then `iocourse` on a mounted Google Drive, then the user's data folder.
     """
     if os.environ.get("IOCOURSE_HOME"):
         return Path(os.environ["IOCOURSE_HOME"]).expanduser()
@@ -50,22 +51,23 @@ def _on_this_machine() -> Path:
 
 
 def location() -> Path:
-    """The progress file, whether it exists yet or not."""
+    """Return the path of the progress file, which need not exist."""
     return home() / "progress.json"
 
 
 def _is_nobodys() -> bool:
-    """Whether a solved notebook runs here, or a submission that nbgrader grades: what it solves was not
-    solved by whoever runs it. It is known to this process alone, and no file is read or written.
+    """Return True if this process runs a solved notebook or a submission graded by nbgrader.
+
+    The user did not solve those exercises, so they are recorded only in this process and not in a file.
     """
     return is_solved_notebook() or nbgrader_execution() == "autograde"
 
 
 def load() -> Progress:
-    """The recorded exercises by id. A file that cannot be read as progress is set aside with a warning.
+    """Return the recorded exercises by id. An invalid progress file is renamed, with a warning.
 
     Raises:
-        OSError: the file can neither be read nor set aside, as on a read-only disk.
+        OSError: the file cannot be read or renamed, as on a read-only disk.
     """
     if _is_nobodys():
         return deepcopy(_nobodys)
@@ -74,7 +76,7 @@ def load() -> Progress:
 
 
 def _settle_on_drive(*, writing: bool = False) -> None:
-    """Where a Drive is mounted: take along what this machine has recorded, and say once where it is kept."""
+    """If a Drive is mounted, move this machine's progress to it and print once where it is stored."""
     path, mine = location(), _on_this_machine() / "progress.json"
     if path.parent != DRIVE / "iocourse" or (path.exists() and not mine.exists()):
         return
@@ -85,10 +87,10 @@ def _settle_on_drive(*, writing: bool = False) -> None:
                 mine.replace(_free_name(mine, "on-drive"))
         elif not writing:
             return
-    except OSError as error:  # such as a full Drive: this machine's file stays, and is tried again
+    except OSError as error:  # for example a full Drive: keep this machine's file and try again later
         warn_once(f"progress could not be written to Drive: {error}")
         return
-    print(f"Your progress is kept on your Drive from now on: {path}")
+    print(f"Your progress is now stored on your Drive: {path}")
 
 
 def _read(path: Path) -> Progress:
@@ -101,48 +103,50 @@ def _read(path: Path) -> Progress:
         try:
             path.replace(aside)
         except OSError as why:
-            raise OSError(f"{error}; and it cannot be set aside: {why}") from None
-        warn_once(f"progress starts afresh; the old file is kept at {aside} ({error})")
+            raise OSError(f"{error}; and the file cannot be renamed: {why}") from None
+        warn_once(f"progress was reset, because the file is invalid; it is kept at {aside} ({error})")
         return {}
 
 
 def _say_it_is_not_kept(error: OSError) -> None:
     warn_once(
-        f"progress could not be written: {error}. Lessons and checks go on without it; to keep it, set "
-        "IOCOURSE_HOME to a folder that can be written"
+        f"progress could not be written: {error}. Lessons and checks work without it; to record it, set "
+        "IOCOURSE_HOME to a writable folder"
     )
 
 
 def _free_name(path: Path, what: str) -> Path:
-    """A name beside `path` that is not taken yet."""
+    """Return an unused path in the same folder as `path`, with `what` and the time in its name."""
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     names = (path.with_name(f"{path.stem}.{what}-{stamp}-{n}.json") for n in range(1, 1000))
     return next(name for name in names if not name.exists())
 
 
 def parse(text: str, name: str) -> Progress:
-    """The exercises of a progress file.
+    """Return the exercises of a progress file, by id.
 
     Args:
-        text: the file's text.
-        name: what messages call the file.
+        text: content of the file.
+        name: name of the file in messages.
 
     Raises:
-        UsageError: not a progress file; the message says where and what.
+        UsageError: not a valid progress file; the message names the exercise and the fault.
     """
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{name} is not JSON: {error}") from None
+        raise UsageError(f"{name} is not valid JSON: {error}") from None
     facts = data if isinstance(data, dict) else {}
     version = facts.get("format")
     if isinstance(version, int) and version != FORMAT:
         raise UsageError(
-            f"{name} has format {version}, and this version of iocourse reads format {FORMAT}"
+            f"{name} has format {version}, but this version of iocourse reads format {FORMAT}"
             + ("; update iocourse" if version > FORMAT else "")
         )
     if version != FORMAT or not isinstance(facts.get("exercises"), dict):
-        raise UsageError(f'{name} is no progress file: expected {{"format": {FORMAT}, "exercises": {{…}}}}')
+        raise UsageError(
+            f'{name} is not a progress file. Expected {{"format": {FORMAT}, "exercises": {{…}}}}'
+        )
     for key, entry in data["exercises"].items():
         _refuse_faults(key, entry, name)
     return dict(data["exercises"])
@@ -150,58 +154,66 @@ def parse(text: str, name: str) -> Progress:
 
 def _refuse_faults(key: str, entry: Any, name: str) -> None:
     if not key.isprintable():
-        raise UsageError(f"{name}: exercise {key!r} is no name that can be printed")
+        raise UsageError(f"{name}: the exercise name {key!r} is not printable")
     if not isinstance(entry, dict) or entry.get("status") not in STATUSES:
         came = entry.get("status") if isinstance(entry, dict) else entry
-        raise UsageError(f"{name}: exercise {key!r} has status {came!r}; allowed: {', '.join(STATUSES)}")
+        raise UsageError(
+            f"{name}: the status of exercise {key!r} must be {' or '.join(STATUSES)}, got {came!r}"
+        )
     for field in ("attempts", "hints"):
         count = entry.get(field)
         if not isinstance(count, int) or isinstance(count, bool) or count < 0:
             raise UsageError(
-                f"{name}: exercise {key!r} has {field} {count!r}; allowed: a whole number from 0"
+                f"{name}: the {field} of exercise {key!r} must be an integer of at least 0, got {count!r}"
             )
     words = entry.get("words", 1)
     if not isinstance(words, int) or isinstance(words, bool) or words < 1:
-        raise UsageError(f"{name}: {key!r} has words {words!r}; allowed: a whole number from 1")
+        raise UsageError(f"{name}: the words of {key!r} must be an integer of at least 1, got {words!r}")
     if key.startswith(_CHALLENGE) != ("words" in entry):
         raise UsageError(f"{name}: {key!r} has {'no ' if 'words' not in entry else ''}words")
     predicted = entry.get("prediction", 0)
     numbers = list(predicted.values()) if isinstance(predicted, dict) else [predicted]
     if not all(isinstance(number, (int, float)) for number in numbers):
-        raise UsageError(f"{name}: exercise {key!r} has prediction {predicted!r}; allowed: numbers by name")
+        raise UsageError(
+            f"{name}: the prediction of exercise {key!r} must be numbers by name, got {predicted!r}"
+        )
 
 
 def dump(progress: Progress) -> str:
-    """The text of a progress file."""
+    """Return the content of a progress file."""
     return json.dumps({"format": FORMAT, "exercises": progress}, indent=1, sort_keys=True) + "\n"
 
 
 def record(exercise_id: str, status: str, *, hint: int = 0, prediction: Any = None) -> Entry:
-    """Note that an exercise was seen, tried or solved, and return what is now known about it.
+    """Record that an exercise was seen, tried or solved.
 
     Args:
-        exercise_id: such as ``4.2``.
+        exercise_id: such as ``4B``, or ``p4.2`` for a prediction.
         status: ``seen`` (a hint or a prediction), ``tried`` (a failed check) or ``solved`` (a passed one).
-            Tried and solved count as an attempt until it is solved. A status never gets worse.
-        hint: level of a hint just shown, from 1.
-        prediction: what the student predicted, as JSON can hold it; the first prediction stays.
+            ``tried`` and ``solved`` count as an attempt until the exercise is solved. A status never gets
+            worse.
+        hint: level of the hint shown, from 1; 0 for none.
+        prediction: the student's prediction, as JSON data. A later prediction does not replace it.
+
+    Returns:
+        The updated entry of the exercise: status, attempts, hints and prediction.
 
     Raises:
-        ValueError: an unknown status.
+        ValueError: `status` is unknown.
     """
     if status not in STATUSES:
-        raise ValueError(f"status {status!r} is unknown; allowed: {', '.join(STATUSES)}")
+        raise ValueError(f"status must be {' or '.join(STATUSES)}, got {status!r}")
     try:
         with _changing() as progress:
             entry = progress[exercise_id] = _advanced(progress.get(exercise_id), status, hint, prediction)
-    except OSError as error:  # a read-only disk must not stop a lesson
+    except OSError as error:  # for example a read-only disk, which must not stop a lesson
         _say_it_is_not_kept(error)
         return _advanced(None, status, hint, prediction)
     return entry
 
 
 def record_words(challenge_id: str, words: int) -> None:
-    """Keep the fewest words of the student's schedules for a challenge, and how many were counted."""
+    """Record a schedule for a challenge: store the fewest words so far, and count the attempt."""
     key = _CHALLENGE + challenge_id
     try:
         with _changing() as progress:
@@ -213,11 +225,11 @@ def record_words(challenge_id: str, words: int) -> None:
 
 
 def best_words(challenge_id: str) -> int | None:
-    """The fewest words recorded for a challenge; None where there are none, or none can be read."""
+    """Return the fewest words recorded for a challenge; None if there are none or the file is unreadable."""
     try:
         words = load().get(_CHALLENGE + challenge_id, {}).get("words")
     except OSError as error:
-        warn_once(f"what you reached before cannot be read: {error}")
+        warn_once(f"cannot read your earlier results: {error}")
         return None
     return None if words is None else int(words)
 
@@ -237,7 +249,7 @@ def _better(a: str, b: str) -> str:
 
 @contextmanager
 def _changing() -> Iterator[Progress]:
-    """What is recorded, to be changed and then written; no second notebook writes in between."""
+    """Yield the recorded progress and write the changes at the end, under a lock against other notebooks."""
     if _is_nobodys():
         yield _nobodys
         return
@@ -258,7 +270,7 @@ def _locked() -> Iterator[None]:
             break
         except FileExistsError:
             time.sleep(0.02)
-    # After two seconds whoever held the lock has died with it: go on, and take it away below.
+    # After two seconds the process that held the lock has ended without removing it; it is removed below.
     try:
         yield
     finally:
@@ -266,7 +278,7 @@ def _locked() -> Iterator[None]:
 
 
 def merge(mine: Progress, other: Progress) -> Progress:
-    """Both together: the better status and the higher counts win; of two predictions mine stays."""
+    """Merge two records: take the better status and the higher counts; prefer predictions of `mine`."""
     return {key: _merged(mine.get(key), other.get(key)) for key in sorted({*mine, *other})}
 
 
@@ -280,29 +292,29 @@ def _merged(mine: Entry | None, other: Entry | None) -> Entry:
 
 
 def export_to(path: Path) -> int:
-    """Write the progress to `path`, to carry it to another machine; returns how many exercises it holds."""
+    """Write the progress to `path` for another machine, and return the number of exercises in it."""
     progress = load()
     atomic_write(path, dump(progress))
     return len(progress)
 
 
 def import_from(path: Path) -> int:
-    """Merge the progress at `path` into this machine's; returns how many exercises are known now.
+    """Merge the progress at `path` into this machine's, and return the number of exercises recorded now.
 
     Raises:
-        UsageError: `path` cannot be read or is no progress file; nothing has changed then.
+        UsageError: `path` cannot be read or is not a progress file. The progress is unchanged then.
     """
     try:
         other = parse(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from None
+        raise UsageError(f"cannot read {path}: {error}") from None
     with _changing() as known:
         known.update(merge(known, other))
         return len(known)
 
 
 def reset() -> Path | None:
-    """Start afresh; returns where the old file is kept, None where there was none."""
+    """Delete the recorded progress, and return the path of the backup; None if nothing was recorded."""
     if _is_nobodys():
         _nobodys.clear()
         return None
@@ -316,7 +328,12 @@ def reset() -> Path | None:
 
 
 def table(progress: Progress, known: tuple[str, ...] = ()) -> str:
-    """The exercises as plain text, one a line, with those of `known` that were not begun."""
+    """Format the progress as a table with one exercise per line, and a summary.
+
+    Args:
+        progress: the recorded exercises by id.
+        known: ids of all exercises, which are listed even if not started.
+    """
     predictions = {key for key in progress if re.match(r"p\d", key)}
     challenges = {key for key in progress if key.startswith(_CHALLENGE)}
     ids = sorted({*progress, *known} - predictions - challenges, key=_by_number)
@@ -325,18 +342,18 @@ def table(progress: Progress, known: tuple[str, ...] = ()) -> str:
     rows = [(key, e["status"], e["attempts"], e["hints"]) for key, e in zip(ids, entries, strict=True)]
     head = ("exercise", "status", "attempts", "hints")
     solved = sum(entry["status"] == "solved" for entry in entries)
-    last = f"exercises solved: {solved} of {len(ids)}{'' if known else ' begun'}; "
-    last += f"predictions written down: {len(predictions)}"
+    last = f"exercises solved: {solved} of {len(ids)}{'' if known else ' started'}; "
+    last += f"predictions made: {len(predictions)}"
     lines = [console.table([head, *rows], left=2, gap=1, least=(10, 8, 8, 6)), last]
     return "\n".join([*lines, *(f"{key}: {progress[key]['words']:,} words" for key in sorted(challenges))])
 
 
 def warn_once(what: str) -> None:
-    """Warn once, in one line, without the place in the library."""
+    """Show a one-line warning once, without a file and line of the library."""
     warnings.warn_explicit(what, UserWarning, "<iocourse>", 1, registry=_warned)
 
 
 def _by_number(key: str) -> tuple[tuple[int, int | str], ...]:
-    """Sort 10A after 2B, and names after numbers."""
+    """Return a sort key that puts 10A after 2B, and names after numbers."""
     parts = re.findall("[0-9]{1,9}|[^0-9]+", key)
     return tuple((0, int(part)) if re.fullmatch("[0-9]{1,9}", part) else (1, part) for part in parts)

@@ -1,4 +1,4 @@
-"""Paths of the course: of a checkout or the installed package, its lessons, and the student's copies."""
+"""Paths of the course: root of a checkout or the installed package, lessons, and the student's copies."""
 
 from __future__ import annotations
 
@@ -10,33 +10,36 @@ from typing import Any
 
 from ..errors import UsageError
 
-PACKAGED = Path(__file__).resolve().parents[1] / "lessons"  # there in a wheel, and nowhere else
+PACKAGED = Path(__file__).resolve().parents[1] / "lessons"  # exists only in an installed wheel
 FIRST = "00_start_here.ipynb"
 
 
 def find_checkout(start: Path | None = None) -> Path:
-    """The root of the checkout that holds `start` (default: the current folder), else of this very module.
+    """Return the root of the checkout that contains `start`, or otherwise this module.
+
+    Args:
+        start: a folder; default: the current folder.
 
     Raises:
-        UsageError: neither lies in a checkout of the course.
+        UsageError: both are outside a checkout of the course.
     """
     start = (start or Path.cwd()).resolve()
     for folder in (start, *start.parents, Path(__file__).resolve().parents[2]):
         if is_checkout(folder):
             return folder
     raise UsageError(
-        f"this needs a checkout of the course, with its sources and tests, and there is none at {start}: "
-        "clone the repository and run iocourse inside it"
+        f"this needs a checkout of the course with its sources and tests, but {start} is not in one. "
+        "Clone the repository and run iocourse inside it"
     )
 
 
 @dataclass(frozen=True)
 class Course:
-    """Where a student's copies come from, and where they go.
+    """Source and destination folders of a student's copies.
 
     Attributes:
-        lessons: the folder of the notebooks that students start from.
-        root: the folder that holds, or will hold, the student's `work/`.
+        lessons: folder of the notebooks that students start from.
+        root: folder in which the student's `work/` is or will be created.
     """
 
     lessons: Path
@@ -44,32 +47,32 @@ class Course:
 
     @property
     def work(self) -> Path:
-        """The folder of the student's copies."""
+        """Folder of the student's copies."""
         return self.root / "work"
 
     def notebooks(self) -> list[Path]:
-        """The lessons, in order.
+        """Return the paths of the lessons, in order.
 
         Raises:
-            UsageError: there are none.
+            UsageError: the folder contains no lessons.
         """
         found = sorted(self.lessons.glob("[0-9]*.ipynb"))
         if not found:
             raise UsageError(
-                f"no lessons in {self.lessons}: python -m tools.build makes them from solutions/"
+                f"no lessons in {self.lessons}. Build them from solutions/ with python -m tools.build"
             )
         return found
 
     def pages(self) -> list[Path]:
-        """The pages that lessons link to."""
+        """Return the paths of the Markdown pages that lessons link to."""
         return sorted(self.lessons.glob("*.md"))
 
 
 def find_course(start: Path | None = None) -> Course:
-    """The lessons of the checkout at `start` (default: the current folder), else those of the package.
+    """Return the course in the checkout at `start` (default: the current folder) or the installed package.
 
     Raises:
-        UsageError: there are neither.
+        UsageError: there is no checkout, and the package contains no lessons.
     """
     try:
         root = find_checkout(start)
@@ -83,14 +86,14 @@ def find_course(start: Path | None = None) -> Course:
 
 
 def is_checkout(folder: Path) -> bool:
-    """Whether the course is checked out into this folder."""
+    """Return True if this folder is the root of a checkout of the course."""
     if not (folder / "lessons").is_dir() and not (folder / "solutions").is_dir():
         return False
     return pyproject_table(folder).get("name") == "iocourse"
 
 
 def pyproject_table(root: Path, *names: str) -> dict[str, Any]:
-    """A table of pyproject.toml, [project] where no names are given; empty where there is none."""
+    """Return a table of pyproject.toml, by default [project]; empty if it is missing."""
     try:
         table: Any = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError):
@@ -101,7 +104,7 @@ def pyproject_table(root: Path, *names: str) -> dict[str, Any]:
 
 
 def exercise_ids(course: Course) -> tuple[str, ...]:
-    """The ids of all exercises in the students' notebooks: a cell named ``ex-4B`` is exercise ``4B``."""
+    """Return the ids of all exercises in the students' notebooks; the cell of ``4B`` is named ``ex-4B``."""
     notebooks = (json.loads(path.read_text(encoding="utf-8")) for path in course.notebooks())
     cells = (cell["metadata"] for notebook in notebooks for cell in notebook["cells"])
     return tuple(c["name"].removeprefix("ex-") for c in cells if "exercise" in c.get("tags", ()))

@@ -1,8 +1,8 @@
-"""Who runs this process: a student, a solved notebook, nbgrader, or a strict run; and in which notebook.
+"""Context of this process: run by a student, as a solved notebook, by nbgrader, or in strict mode.
 
-nbgrader takes the value of a check cell for its points, and gives none where anything stands in the cell's
-standard error (https://nbgrader.readthedocs.io/en/stable/user_guide/creating_and_grading_assignments.html).
-Without nbgrader that is off, so it changes nothing for students.
+nbgrader takes the value of a check cell as its points, and gives none if the cell writes to standard error
+(https://nbgrader.readthedocs.io/en/stable/user_guide/creating_and_grading_assignments.html), which
+`warnings_to_stdout` prevents. Without nbgrader it changes nothing.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-SOLVED_MARK = "_iocourse_solved"  # a name that the first cell of a solved notebook gives to its kernel
-ANSWER = "### BEGIN SOLUTION"  # stands above every answer of a source, and in no student's file
+SOLVED_MARK = "_iocourse_solved"  # global that the first cell of a solved notebook defines
+ANSWER = "### BEGIN SOLUTION"  # line above every answer in a source; students' files never contain it
 
 
 def is_solved_notebook() -> bool:
-    """Whether a solved notebook, or the source of one, runs in this process, in whatever folder it lies.
+    """Return True if this process runs a solved notebook or its source, in any folder.
 
-    A check that fails raises then, time prints nothing, and what it solves is nobody's progress.
+    A failed check then raises, no times are printed, and solved exercises are not recorded as progress.
     """
     main = sys.modules.get("__main__")
     return bool(getattr(main, SOLVED_MARK, False)) or _has_answers(getattr(main, "__file__", None))
@@ -30,7 +30,7 @@ def is_solved_notebook() -> bool:
 
 @cache
 def _has_answers(script: str | None) -> bool:
-    """Whether the Python file that this process runs is a source of the course."""
+    """Return True if the Python file that this process runs is a source of the course."""
     if script is None or not script.endswith(".py"):
         return False
     try:
@@ -40,23 +40,23 @@ def _has_answers(script: str | None) -> bool:
 
 
 def nbgrader_execution() -> str:
-    """What nbgrader runs this kernel for: "autograde", "validate", or "" where it does not."""
+    """Return the nbgrader command that runs this kernel, "autograde" or "validate"; otherwise ""."""
     return os.environ.get("NBGRADER_EXECUTION", "")
 
 
 def is_strict() -> bool:
-    """Whether IOCOURSE_STRICT=1 asks for an error where a student would read a line."""
+    """Return True if IOCOURSE_STRICT=1 is set, so that failures raise instead of printing a line."""
     return os.environ.get("IOCOURSE_STRICT") == "1"
 
 
 def is_graded() -> bool:
-    """Whether the outcome of a cell is judged: by nbgrader, or in a strict run."""
+    """Return True if the outcome of a cell is graded: by nbgrader, or in strict mode."""
     return bool(nbgrader_execution()) or is_strict()
 
 
 @contextmanager
 def warnings_to_stdout() -> Iterator[None]:
-    """Within this block, under nbgrader, what goes to standard error goes to standard output: no failure."""
+    """Redirect standard error to standard output within this block, if nbgrader runs the kernel."""
     if not nbgrader_execution():
         yield
         return
@@ -65,6 +65,6 @@ def warnings_to_stdout() -> Iterator[None]:
 
 
 def notebook() -> Any:
-    """IPython's shell where this runs in one, else None."""
+    """Return the IPython shell of this process, or None."""
     ipython = sys.modules.get("IPython")
     return ipython.get_ipython() if ipython else None

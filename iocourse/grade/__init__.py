@@ -1,4 +1,4 @@
-"""`iocourse grade`: a folder of submissions graded from outside, whatever is written in them."""
+"""`iocourse grade`: grade a folder of submissions; each one runs in a separate, isolated process."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from .lesson_cells import Lesson, read_lessons
 from .sandbox import Limits, cores
 
 DESCRIPTION = """
-Grade a folder of submissions to one lesson: each exercise cell is found by its name, nbgrader id, cell id or
-function, run in a process of its own behind bubblewrap, and judged outside of it. Prints a line per student
-with the points, the points of each exercise and the first reason for lost points, and below the table a line
-per notebook that is not as the lesson has it. Grades and the CSV are written as they are made: the same
-command continues after an interrupt (exit code 130) and grades only what is new. Exit code 0: all graded; 2:
-nothing graded, and a line with the reason.
+Grade a folder of submissions to one lesson. Exercise cells are found by name, nbgrader id, cell id or
+function. Each submission runs in a separate process inside bubblewrap and is judged outside of it. The output
+is a table with one row per student (total points, points per exercise, first reason for lost points), then
+one line per notebook that differs from the lesson's structure. Grades and the CSV file are saved after
+every submission. After an interrupt (exit code 130) the same command continues and grades only new
+submissions. Exit code 0: all submissions were graded; exit code 2: none was graded, and an error line gives
+the reason.
 """
 
 
@@ -32,32 +33,49 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     meaning = "grade a folder of submissions to one lesson"
     parser = commands.add_parser("grade", help=meaning, description=DESCRIPTION, allow_abbrev=False)
     parser.set_defaults(handler=grade)
-    parser.add_argument("folder", metavar="DIR", type=Path, help="NAME.ipynb or NAME/….ipynb, one a student")
+    parser.add_argument(
+        "folder", metavar="DIR", type=Path, help="NAME.ipynb or NAME/….ipynb, one per student"
+    )
     parser.add_argument(
         "--csv",
         metavar="FILE",
         type=Path,
-        help="also write FILE: student, lesson, points, of, each exercise, reasons, notes",
+        help="also write a table to FILE: student, lesson, points, of, each exercise, reasons, notes",
     )
     parser.add_argument(
         "--feedback",
         metavar="FOLDER",
         type=Path,
-        help="also write FOLDER/NAME.ipynb: the notebook with a report below each exercise",
+        help="also write FOLDER/NAME.ipynb: the submission with a report below each exercise",
     )
     parser.add_argument(
-        "--jobs", metavar="N", type=int, default=cores(), help="submissions at once; the cores there are"
+        "--jobs",
+        metavar="N",
+        type=int,
+        default=cores(),
+        help="submissions graded in parallel (default: all cores)",
     )
     parser.add_argument(
         "--no-sandbox",
         action="store_true",
-        help="run them without bubblewrap and with your own rights: a submission can then read and change "
-        "your files, use your network and forge its points",
+        help="run submissions without bubblewrap, with the permissions of your account: they can then read "
+        "and change your files, use your network and forge their points",
     )
 
 
 def grade(arguments: argparse.Namespace, limits: Limits | None = None) -> int:
-    """Grade what the arguments name, with `limits` or the usual ones; 130 where that was interrupted."""
+    """Run `iocourse grade` and return its exit code.
+
+    Args:
+        arguments: the parsed command line.
+        limits: resources that one submission may use; default `Limits()`.
+
+    Returns:
+        0 if all submissions were graded, 130 after an interrupt.
+
+    Raises:
+        UsageError: an argument is invalid, or nothing can be graded.
+    """
     limits = limits or Limits()
     if arguments.jobs < 1:
         raise UsageError(f"--jobs must be at least 1, got {arguments.jobs}")
@@ -65,7 +83,7 @@ def grade(arguments: argparse.Namespace, limits: Limits | None = None) -> int:
     handed_in = submissions.find(folder)
     if arguments.feedback and arguments.feedback.resolve().is_relative_to(folder.resolve()):
         raise UsageError(
-            f"--feedback must lie outside {folder}: its notebooks would be taken for submissions"
+            f"--feedback must be outside {folder}, because its notebooks would be read as submissions"
         )
     grade_report.require_writable(arguments.csv, arguments.feedback, handed_in)
     lessons = read_lessons(find_course())
@@ -75,7 +93,7 @@ def grade(arguments: argparse.Namespace, limits: Limits | None = None) -> int:
         sandbox.require_bubblewrap(limits)
     _tell_what_is_left_out(folder, arguments.csv)
     table = arguments.csv
-    stream = bool(table and table.exists() and not table.is_file())  # a pipe takes the table once, at the end
+    stream = bool(table and table.exists() and not table.is_file())  # to a pipe, write only the final table
     as_it_goes = partial(_write_table, table, lesson) if table and not stream else None
     grades, complete = grade_all(folder, handed_in, lesson, limits, sandboxed, arguments.jobs, as_it_goes)
     print(grade_report.as_table(grades, lesson))
@@ -86,7 +104,7 @@ def grade(arguments: argparse.Namespace, limits: Limits | None = None) -> int:
     if arguments.feedback:
         grade_report.write_feedback(arguments.feedback, grades, handed_in, lesson)
     if not complete:
-        told = f"{len(grades)} of {len(handed_in)} graded and kept; the same command goes on from there"
+        told = f"{len(grades)} of {len(handed_in)} graded and saved; run the same command again to continue"
         print(told, file=sys.stderr)
     return 0 if complete else 130
 
@@ -100,4 +118,4 @@ def _tell_what_is_left_out(folder: Path, ours: Path | None) -> None:
     others = [name for name in submissions.other_files(folder) if name != own]
     if others:
         more = ", …" if len(others) > 9 else ""
-        print(f"not graded, being no notebooks: {', '.join(others[:9])}{more}", file=sys.stderr)
+        print(f"not graded, because they are not notebooks: {', '.join(others[:9])}{more}", file=sys.stderr)

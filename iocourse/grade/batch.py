@@ -1,7 +1,7 @@
-"""Grade all submissions of a class in parallel; each grade is kept as soon as it is made, and reused.
+"""Grade all submissions of a class in parallel, and store each grade so that a later call can reuse it.
 
-A judge has a process of its own, so an answer can disturb only its own judge. A kept grade carries a
-signature (HMAC) that only the grader can write, with a key in the user's home.
+Each submission is judged in a separate process, so an answer can disturb only its own judge. Stored grades
+carry an HMAC signature. Its key is in the user's home directory, so only the grader can write valid grades.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ from .sandbox import Limits, apply_limits
 from .submission_process import START
 from .submissions import Submission
 
-KEPT = ".iocourse-grades"  # folder beside the submissions
+KEPT = ".iocourse-grades"  # folder of the stored grades, inside the folder of submissions
 KEY_BYTES = 32
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Grade:
-    """One student's marks, one for each exercise of the lesson."""
+    """The grade of one student: a mark for each exercise of the lesson."""
 
     name: str
     marks: tuple[Mark, ...]
 
     @property
     def points(self) -> float:
-        """What the exercises give together."""
+        """Total points of all exercises."""
         return sum(mark.points for mark in self.marks)
 
 
 @cache
 def library_hash() -> str:
-    """A short name for the source of `iocourse` as it is: grades hold for what judged them."""
+    """Return a hash of the source code of `iocourse`; a stored grade is valid only for the same code."""
     package = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
@@ -63,7 +63,7 @@ def library_hash() -> str:
 
 @dataclass(frozen=True)
 class Task:
-    """What must be the same for a kept grade to hold."""
+    """The conditions of a grading run. A stored grade is reused only if all of them are unchanged."""
 
     lesson: Lesson
     limits: Limits
@@ -81,16 +81,22 @@ def grade_all(
     jobs: int,
     done_so_far: Callable[[list[Grade]], None] | None = None,
 ) -> tuple[list[Grade], bool]:
-    """The grades there are, and whether they are all: an interrupt ends the rest, and the next call goes on.
+    """Grade the submissions that have no stored grade yet. After an interrupt, the next call continues.
 
     Args:
-        folder: where the submissions are, and where their grades are kept.
-        submissions: of one lesson.
-        lesson: which.
-        limits: for each exercise.
-        sandboxed: whether they run in bubblewrap.
-        jobs: how many at once.
-        done_so_far: called with the grades there are, before the first new one and after each.
+        folder: the folder of submissions; grades are stored in its subfolder `.iocourse-grades`.
+        submissions: submissions to one lesson.
+        lesson: that lesson.
+        limits: resources that each submission may use.
+        sandboxed: run submissions in bubblewrap.
+        jobs: number of submissions graded in parallel.
+        done_so_far: called with the grades available so far, before the first new one and after each.
+
+    Returns:
+        The grades available, in the order of `submissions`, and True if no submission is missing.
+
+    Raises:
+        UsageError: grades cannot be stored, or the lesson cannot be graded on this machine.
     """
     _make_place(folder)
     task = Task(lesson, limits, sandboxed, _seed(folder))
@@ -102,7 +108,7 @@ def grade_all(
         try:
             with tempfile.TemporaryDirectory(prefix="iocourse-", ignore_cleanup_errors=True) as scratch:
                 work = partial(_grade_and_keep, folder, task)
-                # More than any submission takes that ends by itself or by its limits.
+                # Longer than any submission can take that ends by itself or is stopped by its limits.
                 seconds = 2 * START + 3 * limits.seconds * len(lesson.exercises)
                 done = run_judges(work, missing, jobs, seconds, scratch)
                 tell(_those_there_are(known))
@@ -121,7 +127,7 @@ def _those_there_are(known: Mapping[str, Grade | None]) -> list[Grade]:
 
 
 def _zero(submission: Submission, task: Task, fault: str) -> Grade:
-    """The grade of one whose judge did not come to an end. It is not kept: the next call tries again."""
+    """Return zero points for a submission whose judge failed; not stored, so the next call tries again."""
     lost = replace(submission, fault=fault)
     return Grade(submission.name, tuple(grade(lost, task.lesson, task.seed, task.limits, task.sandboxed)))
 
@@ -133,9 +139,9 @@ def _grade_and_keep(folder: Path, task: Task, submission: Submission) -> None:
     atomic_write(_place(folder, submission), json.dumps(done, indent=1, ensure_ascii=False) + "\n")
 
 
-# ------------------------------------------------------------------ grades that are kept
+# ------------------------------------------------------------------ stored grades
 def _kept(folder: Path, submission: Submission, task: Task) -> Grade | None:
-    """The grade of these very bytes, lesson, limits and inputs, where the grader has made one."""
+    """Return the stored grade of this submission under this task; None if there is no valid one."""
     try:
         stored: Any = json.loads(_place(folder, submission).read_text(encoding="utf-8"))
         if stored["signature"] != _signature(submission, task, stored["marks"]):
@@ -156,24 +162,24 @@ def _signature(submission: Submission, task: Task, marks: Any) -> str:
 
 
 def _seed(folder: Path) -> int:
-    """The seed of this folder: the same inputs for all, which nobody else can know beforehand."""
+    """Return the seed of this folder: the same inputs for all students, unpredictable without the key."""
     return int(sign(str(folder.resolve()).encode("utf-8", "surrogateescape")), 16) % 10**6
 
 
 def _make_place(folder: Path) -> None:
     place = folder / KEPT
     if place.is_symlink():
-        raise UsageError(f"{place} is a link, and grades are kept there: take it away")
+        raise UsageError(f"{place} is a symbolic link, but grades are stored there: remove the link")
     try:
         place.mkdir(exist_ok=True)
     except OSError as error:
-        raise UsageError(f"grades cannot be kept in {place}: {error.strerror}") from None
+        raise UsageError(f"cannot store grades in {place}: {error.strerror}") from None
     for link in filter(Path.is_symlink, place.iterdir()):
-        link.unlink()  # or what is kept would be written to where it leads
+        link.unlink()  # otherwise a grade would be written to the target of the link
 
 
 def sign(*parts: bytes) -> str:
-    """The signature of these parts, as text."""
+    """Return the HMAC-SHA256 signature of these parts, in hexadecimal."""
     told = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
     return hmac.new(_key(), told, hashlib.sha256).hexdigest()
 
@@ -187,27 +193,29 @@ def _key() -> bytes:
     except ValueError:
         key = b""
     if len(key) != KEY_BYTES:
-        raise UsageError(f"{place} is damaged: delete it, and grades are made anew")
+        raise UsageError(
+            f"{place} is damaged. Delete it; the next run creates a new key and grades all again"
+        )
     return key
 
 
 def _make(place: Path) -> None:
-    """Write a key, unless another run was first: a reader finds a whole one, and all runs find the same."""
+    """Write a new key, unless another run has written one. Readers never find a partial key."""
     place.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")  # for its owner alone
+    handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")  # readable only by its owner
     try:
         with os.fdopen(handle, "w", encoding="ascii") as file:
             file.write(secrets.token_hex(KEY_BYTES))
         try:
             os.link(name, place)
-        except OSError:  # another run was first, or this file system has no links
+        except OSError:  # another run was first, or this file system has no hard links
             if not place.exists():
                 os.replace(name, place)
     finally:
         Path(name).unlink(missing_ok=True)
 
 
-# ------------------------------------------------------------------ judges, each in a process of its own
+# ------------------------------------------------------------------ judges, each in a separate process
 _REFUSED, _FAILED = b"refused ", b"failed "
 
 
@@ -215,28 +223,32 @@ _REFUSED, _FAILED = b"refused ", b"failed "
 class _Judge(Generic[T]):
     item: T
     process: BaseProcess
-    heard: Connection  # nothing where all went well, else why not
-    due: float  # on the monotonic clock
+    heard: Connection  # receives the reason of a failure, nothing after success
+    due: float  # deadline on the monotonic clock, in seconds
 
     def verdict(self, ended: bool) -> str:
-        """Why there is no result, "" where there is one. Raises UsageError where no answer is at fault."""
+        """Return "" after success, otherwise the reason of the failure.
+
+        Raises:
+            UsageError: the judge raised it, so the cause is not the submission.
+        """
         if not ended:
             self.end()
             return "judging its answers took too long"
         self.process.join()
         try:
             said = self.heard.recv_bytes()
-        except (EOFError, OSError):  # it has ended without a word
+        except (EOFError, OSError):  # the process ended without sending a reason
             said = b""
         if said.startswith(_REFUSED):
             raise UsageError(said.removeprefix(_REFUSED).decode())
         if said:
             return f"its answers cannot be judged: {said.removeprefix(_FAILED).decode()}"
         code = self.process.exitcode
-        return f"its answers ended the judge (exit code {code})" if code else ""
+        return f"its answers terminated the judge process (exit code {code})" if code else ""
 
     def end(self) -> None:
-        """End the process, and with it that of the submission."""
+        """Kill the judge process; the process of the submission ends with it."""
         self.process.kill()
         self.process.join()
 
@@ -244,14 +256,14 @@ class _Judge(Generic[T]):
 def run_judges(
     work: Callable[[T], None], items: Sequence[T], jobs: int, seconds: float, scratch: str
 ) -> Iterator[tuple[T, str]]:
-    """Each item as it is done, with "" or the reason why `work` did not end well on it.
+    """Run `work` on each item in a separate process; yield (item, "" or the reason of its failure) when done.
 
     Args:
-        work: what is done with an item, in a process of its own.
-        items: in the order in which they are begun.
-        jobs: how many at once.
-        seconds: after which a process is ended.
-        scratch: folder for temporary files, which the caller clears away.
+        work: function that processes one item.
+        items: items, started in this order.
+        jobs: number of processes that run in parallel.
+        seconds: time limit of one process.
+        scratch: folder for temporary files; the caller removes it.
 
     Raises:
         UsageError: `work` raised it.
@@ -282,8 +294,9 @@ def _begun(work: Callable[[T], None], item: T, seconds: float, scratch: str) -> 
 
 
 def _work(work: Callable[[T], None], item: T, scratch: str, told: Connection) -> None:
-    """Interrupts are for the first process, which clears away what is left in `scratch`; and no answer makes
-    the judge take more memory than a submission may.
+    """Run `work` in the judge process, with the memory limit of a submission, and send its error if it fails.
+
+    Interrupts are ignored here, because the parent process handles them and removes `scratch`.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     tempfile.tempdir = scratch

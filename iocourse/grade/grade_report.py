@@ -1,4 +1,4 @@
-"""Print and write grades: a table, a CSV file, and each student's notebook with the reports of its checks."""
+"""Output of grades: a table, a CSV file, and each student's notebook with a report below each exercise."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from .submissions import Submission
 WIDTH = 70  # characters of a reason in the table
 KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 IDLE = (
-    "A property that an answer which does nothing has too, such as few words moved or inputs left as they "
-    "were, counts in the share in which the others hold."
+    "Properties that an empty answer would also have, such as few words moved or unmodified inputs, are "
+    "weighted by the fraction of the other properties that hold."
 )
 
 
 def as_table(grades: Sequence[Grade], lesson: Lesson) -> str:
-    """A line a student: points, points of each exercise, and the first reason."""
+    """Format a table with one row per student: points, points per exercise, first reason for lost points."""
     head = [
         "student",
         _of("points", lesson),
         *(_of(one.id, one) for one in lesson.exercises),
-        " why not more",
+        " reason for lost points",
     ]
     rows = [
         [g.name, _number(g.points), *(_number(m.points) for m in g.marks), _first_reason(g)] for g in grades
@@ -65,7 +65,7 @@ def _first_reason(grade: Grade) -> str:
 
 
 def as_csv(grades: Sequence[Grade], lesson: Lesson) -> str:
-    """A line a student: name, points, points there are, points of each exercise, reasons, notes."""
+    """Format CSV, one row per student: name, lesson, points, maximum, points per exercise, reasons, notes."""
     written = io.StringIO()
     rows = csv.writer(written, lineterminator="\n")
     rows.writerow(
@@ -89,7 +89,7 @@ def as_csv(grades: Sequence[Grade], lesson: Lesson) -> str:
 
 
 def _reasons(grade: Grade) -> Iterator[str]:
-    """Each reason once, behind the exercises that it is the reason of."""
+    """Yield each distinct reason for lost points, preceded by the ids of its exercises."""
     whys = dict.fromkeys(mark.why for mark in grade.marks if mark.why)
     for why in whys:
         ids = ", ".join(mark.id for mark in grade.marks if mark.why == why)
@@ -97,35 +97,44 @@ def _reasons(grade: Grade) -> Iterator[str]:
 
 
 def note_of(grade: Grade) -> str:
-    """The teacher's line about how the notebook came, "" where it is as the lesson has it."""
+    """Return a line for the teacher on differences from the lesson's structure; "" if there are none."""
     return notes_of({mark.id: (mark.notes, mark.fault) for mark in grade.marks})
 
 
 def notes(grades: Sequence[Grade]) -> Iterator[str]:
-    """A line for each notebook that is not as the lesson has it, under a heading."""
+    """Yield a heading and a line per notebook that differs from the lesson's structure, if there are any."""
     told = [f"{grade.name}: {printable(note_of(grade))}" for grade in grades if note_of(grade)]
     yield from ["", "Notebooks to look at:", *told] if told else []
 
 
 def _no_formula(cell: str) -> str:
-    """A spreadsheet would compute what begins like this, and students choose their names."""
+    """Escape a cell that a spreadsheet would run as a formula, since students choose their names."""
     return f"'{cell}" if cell[:1] in ("=", "+", "-", "@") else cell
 
 
 def require_writable(table: Path | None, feedback: Path | None, submissions: Sequence[Submission]) -> None:
-    """Raise UsageError where the files asked for have no place, or would take that of others."""
+    """Check that the CSV file and the feedback can be written without replacing other files.
+
+    Args:
+        table: path of the CSV file, None without one.
+        feedback: folder of the feedback, None without one.
+        submissions: the submissions, whose names give the file names.
+
+    Raises:
+        UsageError: a path has the wrong type, cannot be written, or belongs to another file.
+    """
     if table and (table.is_dir() or table.suffix.lower() == ".ipynb"):
-        raise UsageError(f"--csv must name a file for a table, such as points.csv; got {table}")
+        raise UsageError(f"--csv must be a file name for a table, such as points.csv, got {table}")
     if feedback and feedback.exists() and not feedback.is_dir():
-        raise UsageError(f"--feedback must name a folder; {feedback} is a file")
+        raise UsageError(f"--feedback must be a folder, but {feedback} is a file")
     for target in (table and table.parent, feedback):
-        # The folder itself, or the one that it would be made in.
+        # The folder itself, or the nearest existing parent folder.
         nearest = target and next(one for one in (target, *target.absolute().parents) if one.exists())
         if nearest and not os.access(nearest, os.W_OK):
-            raise UsageError(f"nothing can be written to {target}: choose another place")
+            raise UsageError(f"no permission to write to {target}. Choose another location")
     for path in (feedback / f"{one.name}.ipynb" for one in submissions) if feedback else ():
         if path.exists() and not _is_feedback(path):
-            raise UsageError(f"{path} is no feedback, and would be replaced: choose another folder")
+            raise UsageError(f"{path} is not a feedback file and would be overwritten. Choose another folder")
 
 
 def _is_feedback(path: Path) -> bool:
@@ -138,7 +147,14 @@ def _is_feedback(path: Path) -> bool:
 def write_feedback(
     folder: Path, grades: Sequence[Grade], submissions: Sequence[Submission], lesson: Lesson
 ) -> None:
-    """`folder`/NAME.ipynb for each student: the submission, with the report below each exercise."""
+    """Write `folder`/NAME.ipynb for each student: the submission with a report below each exercise.
+
+    Args:
+        folder: the folder of the feedback; it is created if missing.
+        grades: the grades, one per student.
+        submissions: the graded submissions.
+        lesson: the lesson that they belong to.
+    """
     by_name = {one.name: one for one in submissions}
     for grade in grades:
         notebook = _feedback(grade, by_name[grade.name], lesson)
@@ -153,7 +169,7 @@ def _feedback(grade: Grade, submission: Submission, lesson: Lesson) -> dict[str,
     cells: list[dict[str, Any]] = [_note("feedback", _summary(grade, lesson))]
     for at, cell in enumerate(submission.notebook.get("cells", [])):
         name, mark = marks.get(at, ("", None))
-        if mark or not str(cell.get("id")).startswith("feedback"):  # none that a student writes
+        if mark or not str(cell.get("id")).startswith("feedback"):  # drop forged feedback cells
             cells.append(_copied(cell, name if mark else f"cell-{at}"))
         if mark:
             cells.append(_note(f"feedback-{mark.id}", _report(mark)))
@@ -162,7 +178,7 @@ def _feedback(grade: Grade, submission: Submission, lesson: Lesson) -> dict[str,
 
 
 def _copied(cell: dict[str, Any], name: str) -> dict[str, Any]:
-    """The cell's text alone: whatever else a student's notebook holds may be wrong, large or not theirs."""
+    """Copy the type and source of a cell. Everything else in a submission may be invalid, large or forged."""
     kind = cell.get("cell_type")
     made: dict[str, Any] = {
         "cell_type": kind if kind in ("code", "markdown") else "raw",
@@ -185,7 +201,7 @@ def _summary(grade: Grade, lesson: Lesson) -> str:
         for m in grade.marks
     ]
     head = ["| exercise | points | of | properties that hold |", "| --- | ---: | ---: | ---: |"]
-    name = re.sub(r"([!-/:-@[-`{-~])", r"\\\1", grade.name)  # a letter in Markdown, whatever it is
+    name = re.sub(r"([!-/:-@[-`{-~])", r"\\\1", grade.name)  # escape all punctuation for Markdown
     title = f"**{name}: {_number(grade.points)} of {most} points** for {lesson.stem}"
     alike = all(mark.points * mark.asked == mark.of * mark.held for mark in grade.marks)
     return "\n".join([title, "", *head, *rows, *([] if alike else ["", IDLE])])

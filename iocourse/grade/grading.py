@@ -1,4 +1,4 @@
-"""Grade one submission: its process runs the student's code, and the judge here looks at the results."""
+"""Grade one submission: run the student's code in a separate process and judge the results in this one."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from .sandbox import Limits
 from .submission_process import START, ProcessClient, ProcessEnded
 from .submissions import Submission
 
-NO_ANSWER = "what its process sent is no answer"
+NO_ANSWER = "its process sent data that is not a valid answer"
 _KEPT = "the lesson's own cell"
 
 
 @dataclass(frozen=True)
 class Mark:
-    """One exercise of one student.
+    """The mark of one student for one exercise.
 
     Attributes:
-        id: the exercise's.
-        held: properties that hold.
-        asked: properties there are.
-        points: what they give.
-        of: what all of them give.
-        report: what a check would have printed.
-        why: the first complaint, "" where all is well.
-        cell: position of the student's cell in the notebook, None where none was graded.
-        notes: for the teacher, how the cell was found where it was not where the lesson has it.
-        fault: for the teacher, why no cell was graded, "" where one was.
+        id: id of the exercise, such as 2A.
+        held: number of properties that hold.
+        asked: number of properties of the exercise.
+        points: points of the student.
+        of: maximum points of the exercise.
+        report: the report that a check would print.
+        why: the first failed property and its complaint; "" if all hold.
+        cell: position of the graded cell in the notebook; None if no cell was graded.
+        notes: notes for the teacher, if the cell was not found by the name and id that the lesson gives it.
+        fault: for the teacher, the reason why no cell was graded; "" if one was.
     """
 
     id: str
@@ -51,21 +51,21 @@ class Mark:
 
 
 class _Stopped(Exception):
-    """The student's function raised, or was not tried: these are the verdicts."""
+    """The student's function raised or was not called, so judging stops with these verdicts."""
 
     def __init__(self, verdicts: list[Verdict]) -> None:
         self.verdicts = verdicts
 
 
 def grade(submission: Submission, lesson: Lesson, seed: int, limits: Limits, sandboxed: bool) -> list[Mark]:
-    """A mark for every exercise of the lesson.
+    """Return a mark for every exercise of the lesson, in order.
 
     Args:
-        submission: whose.
-        lesson: which.
-        seed: of the inputs; the same for a whole class.
-        limits: what each exercise may use.
-        sandboxed: whether its process runs in bubblewrap.
+        submission: the submission to grade.
+        lesson: the lesson that it belongs to.
+        seed: seed of the random inputs; the same for a class.
+        limits: resources that each exercise may use.
+        sandboxed: run the submission in bubblewrap.
     """
     if submission.fault:
         answers = {one.id: Answer(fault=submission.fault) for one in lesson.exercises}
@@ -79,20 +79,20 @@ def grade(submission: Submission, lesson: Lesson, seed: int, limits: Limits, san
 
 
 def require_runnable(lesson: Lesson, limits: Limits, sandboxed: bool) -> None:
-    """Raise UsageError where the lesson's own cells fail here: that is no student's fault."""
+    """Run the lesson's own cells, and raise UsageError if they fail, because no student caused that."""
     own = Lesson(lesson.stem, tuple(place for place in lesson.places if not place.exercise))
     run = _Run(own, (), {}, limits, sandboxed)
     try:
         run.reach(len(own.places) - 1)
     except ProcessEnded as ended:
-        needs = "install what it needs (iocourse doctor says what is here)"
-        raise UsageError(f"{lesson.stem} cannot be graded here, {ended}: {needs}") from None
+        needs = "Run iocourse doctor to see what is missing on this machine, and install it"
+        raise UsageError(f"cannot grade {lesson.stem} here: {ended}. {needs}") from None
     finally:
         run.drop()
 
 
 class _Run:
-    """The process of a submission, started anew after an exercise that ended it."""
+    """The process of a submission. It is restarted after an exercise that ended it."""
 
     def __init__(
         self,
@@ -105,12 +105,12 @@ class _Run:
         self.lesson, self.cells, self.answers = lesson, cells, answers
         self.limits, self.sandboxed = limits, sandboxed
         self.session: ProcessClient | None = None
-        self.ran = 0  # places that the process has behind it
-        self.raised: dict[str, str] = {}  # by cell
-        self.deadly: dict[str, str] = {}  # cells that ended the process, which are not run again
+        self.ran = 0  # number of places that the current process has run
+        self.raised: dict[str, str] = {}  # error text by cell id
+        self.deadly: dict[str, str] = {}  # reason by cell id, for cells that ended the process; not run again
 
     def mark(self, at: int, seed: int) -> Mark:
-        """Grade the exercise at this place."""
+        """Grade the exercise at position `at` of the lesson's places."""
         exercise = self.lesson.places[at].exercise
         assert exercise is not None
         answer = self.answers[exercise.id]
@@ -138,7 +138,7 @@ class _Run:
             return [(RUNS, str(ended))]
 
     def reach(self, at: int) -> ProcessClient:
-        """The process with every cell up to this place behind it."""
+        """Return a process that has run every cell up to and including position `at`."""
         while True:
             if self.session is None:
                 self.session, self.ran = ProcessClient(self.limits, self.sandboxed), 0
@@ -150,7 +150,7 @@ class _Run:
                 place = self.lesson.places[self.ran]
                 self.drop()
                 if place.exercise is None or place.cell in self.deadly:
-                    raise ProcessEnded(f"{_KEPT} {place.cell}: {ended}") from None
+                    raise ProcessEnded(f"{_KEPT} {place.cell} failed ({ended})") from None
                 self.deadly[place.cell] = str(ended)
                 if place is self.lesson.places[at]:
                     raise
@@ -169,7 +169,7 @@ class _Run:
         self.ran += 1
 
     def _texts(self, place: LessonCell) -> Iterator[tuple[str, str]]:
-        """The lesson's text, or those of the student's answer and the cells it uses; with names."""
+        """Yield (name, text) of each cell to run: the lesson's, or the answer and its helper cells."""
         if place.exercise is None:
             yield f"<{place.cell}>", place.source
         elif place.cell not in self.deadly:
@@ -178,14 +178,14 @@ class _Run:
                 yield f"<{place.cell if at == answer.at else f'cell-{at + 1}'}>", text_of(self.cells[at])
 
     def drop(self) -> None:
-        """End the process."""
+        """End the process, if one is running."""
         if self.session is not None:
             self.session.close()
         self.session = None
 
 
 def _judged(session: ProcessClient, exercise: Exercise, seed: int, raised: str) -> list[Verdict]:
-    """The judge's verdicts, with the student's function called in the other process."""
+    """Return the verdicts of the judge. It calls the student's function in the process of the submission."""
     refusal = _verdict_list(session.ask("refusal", exercise.id))
     if refusal:
         raise _Stopped([(RUNS, f"its cell raises {raised}")] if raised else refusal)
@@ -195,14 +195,19 @@ def _judged(session: ProcessClient, exercise: Exercise, seed: int, raised: str) 
         return _trial(told, case)
 
     def submitted() -> None:
-        """Stands for the student's function, which is in the other process."""
+        """Placeholder for the student's function, which exists only in the other process."""
 
     submitted.__module__, submitted.__name__ = "__main__", exercise.function
     return judge(replace(exercise, run_case=run_case), submitted, seed)
 
 
 def _trial(told: Any, case: Case) -> Trial:
-    """The trial that a message tells of; raises _Stopped where an error makes the rest moot."""
+    """Return the trial described by a message of the process.
+
+    Raises:
+        _Stopped: the function raised, so that the other properties are not judged.
+        ProcessEnded: the message is not a trial.
+    """
     try:
         what, first, second = told
         if what == "stopped":
@@ -216,7 +221,7 @@ def _trial(told: Any, case: Case) -> Trial:
 
 
 def _verdict_list(told: Any) -> list[Verdict]:
-    """Complaints, as the other process words them: it cannot say that anything holds."""
+    """Return the failed properties that the process reports. A message that a property holds is rejected."""
     pairs: list[Any] = told if isinstance(told, list) else [None]
     if not all(isinstance(pair, tuple) and [*map(type, pair)] == [str, str] for pair in pairs):
         raise ProcessEnded(NO_ANSWER)
@@ -224,5 +229,5 @@ def _verdict_list(told: Any) -> list[Verdict]:
 
 
 def _writable(text: str) -> str:
-    """Without halves of characters, which no file takes."""
+    """Return the text without lone surrogates, which cannot be encoded in UTF-8."""
     return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,4 +1,4 @@
-"""The cells of a lesson that are run for a grade: set-up, given helpers, and the cells of the exercises."""
+"""Cells of a lesson that the grader runs: the set-up, given helpers and the exercise cells."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ RUN = {"setup", "given"}
 
 @dataclass(frozen=True)
 class LessonCell:
-    """A cell that is run: the lesson's own, or the place of an exercise, whose text is the student's.
+    """A cell that the grader runs: one of the lesson, or an exercise cell, which is replaced by the answer.
 
     Attributes:
-        cell: its id.
-        source: the lesson's text.
-        asks: the id of the exercise in it, "" where the lesson's text is run.
+        cell: cell id.
+        source: source of the cell in the lesson.
+        asks: id of its exercise; "" for a cell whose source in the lesson is run.
     """
 
     cell: str
@@ -32,36 +32,36 @@ class LessonCell:
 
     @property
     def exercise(self) -> Exercise | None:
-        """What is asked in it, None where the lesson's text is run."""
+        """The exercise of this cell; None if the source in the lesson is run."""
         return find(self.asks) if self.asks else None
 
 
 @dataclass(frozen=True)
 class Lesson:
-    """A lesson as it is graded: its name, and what is run, in order."""
+    """A lesson for the grader: its name and the cells to run, in order."""
 
     stem: str
     places: tuple[LessonCell, ...]
 
     @property
     def exercises(self) -> tuple[Exercise, ...]:
-        """What is asked, in order."""
+        """The exercises of the lesson, in order."""
         return tuple(place.exercise for place in self.places if place.exercise)
 
     @property
     def wanted(self) -> tuple[Wanted, ...]:
-        """The exercises as they are looked up in a notebook."""
+        """The search keys by which each exercise cell is found in a submission."""
         asked = [(place, place.exercise) for place in self.places]
         return tuple(Wanted(one.id, one.function, place.cell, place.source) for place, one in asked if one)
 
     @property
     def own(self) -> dict[str, str]:
-        """The texts of the lesson's own cells, by id."""
+        """Source of each cell that is not an exercise, by cell id."""
         return {place.cell: place.source for place in self.places if not place.exercise}
 
 
 def read_lessons(course: Course) -> list[Lesson]:
-    """The lessons of the course that have exercises. Raises UsageError where there are none."""
+    """Return the lessons of the course with exercises. Raises UsageError if the course has no lessons."""
     return [lesson for lesson in map(_lesson, course.notebooks()) if lesson.exercises]
 
 
@@ -81,6 +81,6 @@ def _place(cell: dict[str, Any]) -> LessonCell | None:
 
 
 def lesson_of(cells: Sequence[dict[str, Any]], lessons: Sequence[Lesson]) -> Lesson | None:
-    """The lesson that has the most exercises in these cells; None where none has any."""
+    """Return the lesson with the most exercises in these cells; None if no exercise is found."""
     counts = [count_recognised(cells, one.wanted) for one in lessons]
     return lessons[counts.index(max(counts))] if max(counts, default=0) else None

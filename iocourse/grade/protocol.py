@@ -1,7 +1,7 @@
-"""Messages between the grader and a submission's process; what the process sends is read as data only.
+"""Message protocol between the grader and the process of a submission. Answers are read as data only.
 
-The grader's own messages are pickled. An answer is JSON: text, numbers and None as they are, and anything
-else as [kind, part, …]. Reading it calls nothing but what the tables below name for a kind.
+The grader sends pickles. The process answers in restricted JSON: strings, numbers and None are sent directly,
+any other value as [kind, part, …]. Reading an answer calls only the constructors that the tables below list.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ import numpy as np
 from ..console import printable
 from ..machine.errors import FastMemoryFull
 
-_HEAD = 8  # bytes that say how many follow
-PARTS = 1_000_000  # lists, numbers outside arrays, … that an answer may have
-DEPTH = 50  # lists in lists
-_BITS = 13_000  # of an integer: Python reads no more than 4,300 digits
+_HEAD = 8  # bytes of the length that precedes each message
+PARTS = 1_000_000  # maximum number of lists, scalars, … in an answer
+DEPTH = 50  # maximum depth of nested lists
+_BITS = 13_000  # maximum size of an integer, because Python parses at most 4,300 digits
 _OURS = (
     "iocourse.course.",
     "iocourse.ledger",
     "iocourse.distributed.ledger",
     "iocourse.grade.protocol",
-)  # whose records are told by name
-_NUMBERS = re.compile(r"[<>|=]?[biufcSU][0-9]{1,6}")  # dtypes whose bytes are no addresses
+)  # modules whose dataclasses and named tuples are sent by name
+_NUMBERS = re.compile(r"[<>|=]?[biufcSU][0-9]{1,6}")  # dtypes without object pointers
 
 
 class Unreadable(Exception):
-    """What came is no answer."""
+    """The data received are not a valid answer."""
 
 
 @dataclass(frozen=True, eq=False)
 class Foreign:
-    """Stands for a part of an answer that is no data: its type's name."""
+    """Placeholder for a part of an answer that is not plain data; it holds the name of the part's type."""
 
     kind: str
 
@@ -56,34 +56,38 @@ class Foreign:
 
 
 def foreign(kind: str) -> Foreign:
-    """A placeholder whose type has the name of the replaced one: complaints about an answer name its type."""
+    """Return a placeholder whose class is called `kind`, because complaints about an answer name its type."""
     placeholder: Foreign = type(kind, (Foreign,), {})(kind)
     return placeholder
 
 
 # ------------------------------------------------------------------ from the grader
 def write_request(stream: IO[bytes], message: Any) -> None:
-    """Send a message of the grader's."""
+    """Send a message from the grader to the process of a submission, as a pickle."""
     _send(stream, pickle.dumps(message, protocol=5))
 
 
 def read_request(stream: IO[bytes]) -> Any:
-    """The next message of someone who may run code here. Raises EOFError where there is none."""
+    """Read the next message of the grader, which is trusted. Raises EOFError at the end of the stream."""
     return pickle.loads(_next(stream, None))
 
 
 # ------------------------------------------------------------------ to the grader
 def write_answer(stream: IO[bytes], message: Any) -> None:
-    """Send an answer: data as it is, a `Foreign` in place of each part that is none."""
+    """Send an answer to the grader, with a `Foreign` in place of each part that is not plain data."""
     _send(stream, json.dumps(_Writer().plain(message)).encode())
 
 
 def read_answer(stream: IO[bytes], most: int) -> Any:
-    """The next answer of at most so many bytes, from someone who may not run code here.
+    """Read the next answer without running any of its code.
+
+    Args:
+        stream: output of the process of a submission.
+        most: maximum length in bytes.
 
     Raises:
-        EOFError: there is none.
-        Unreadable: it is too long, or no answer.
+        EOFError: the stream has ended.
+        Unreadable: the answer is too long or not valid.
     """
     data = _next(stream, most)
     try:
@@ -91,7 +95,9 @@ def read_answer(stream: IO[bytes], most: int) -> Any:
     except Unreadable:
         raise
     except Exception as error:  # also RecursionError and MemoryError
-        raise Unreadable(f"what its process sent is no answer ({type(error).__name__})") from None
+        raise Unreadable(
+            f"its process sent data that is not a valid answer ({type(error).__name__})"
+        ) from None
 
 
 def _send(stream: IO[bytes], data: bytes) -> None:
@@ -105,7 +111,7 @@ def _next(stream: IO[bytes], most: int | None) -> bytes:
         raise EOFError
     length = int.from_bytes(head, "big")
     if most is not None and length > most:
-        raise Unreadable(f"what its process sent is no answer, or one of more than {most:,} bytes")
+        raise Unreadable(f"its process sent data that is not a valid answer, or more than {most:,} bytes")
     data = stream.read(length)
     if len(data) < length:
         raise EOFError
@@ -113,29 +119,31 @@ def _next(stream: IO[bytes], most: int | None) -> bytes:
 
 
 class _Walk:
-    """Counts the parts of an answer and how deep they lie, so that looking at it ends."""
+    """Counter of the parts and the nesting depth of an answer, so that reading or writing it terminates."""
 
     def __init__(self) -> None:
         self.parts = self.depth = 0
 
     def enter(self) -> None:
-        """One part more, one level deeper; `leave` ends it."""
+        """Count one more part, one level deeper. Raises Unreadable if there are more than `PARTS`."""
         self.parts += 1
         self.depth += 1
         if self.parts > PARTS:
-            raise Unreadable(f"what its process sent is no answer, or one of more than {PARTS:,} parts")
+            raise Unreadable(
+                f"its process sent data that is not a valid answer, or more than {PARTS:,} parts"
+            )
 
     def leave(self) -> None:
-        """Back to the level above."""
+        """Return to the enclosing level."""
         self.depth -= 1
 
 
 class _Writer(_Walk):
     def plain(self, value: Any) -> Any:
-        """The value as JSON has it."""
+        """Return the value in the JSON form of an answer."""
         self.enter()
         try:
-            if self.depth < DEPTH - 1:  # a Foreign takes two levels
+            if self.depth < DEPTH - 1:  # a Foreign needs two levels
                 return self._plain(value)
             return ["Foreign", type(value).__name__]
         finally:
@@ -161,13 +169,13 @@ class _Writer(_Walk):
 
 class _Reader(_Walk):
     def value(self, plain: Any) -> Any:
-        """What JSON tells of, made anew."""
+        """Rebuild the value from its JSON form."""
         self.enter()
         try:
             if plain is None or type(plain) in (bool, str, float, int):
                 return plain
             if type(plain) is not list or self.depth > DEPTH or type(plain[0]) is not str:
-                raise ValueError("no value")
+                raise ValueError("not a value")
             return self._made(*plain)
         finally:
             self.leave()
@@ -181,12 +189,12 @@ class _Reader(_Walk):
             return self._objects(*parts)
         made: Callable[..., Any] | None = _MADE.get(kind) or record(kind)
         if made is None:
-            raise ValueError(f"{kind} is no kind of answer")
+            raise ValueError(f"{kind} is not a kind of value")
         return made(*map(self.value, parts))
 
     def _objects(self, shape: Any, *parts: Any) -> Any:
         if _length(shape) != len(parts):
-            raise ValueError("an array of another shape")
+            raise ValueError("the array does not match its shape")
         made = np.empty(len(parts), object)
         for place, part in enumerate(parts):
             made[place] = self.value(part)
@@ -195,16 +203,16 @@ class _Reader(_Walk):
 
 def _array(dtype: Any, shape: Any, data: Any) -> Any:
     if not _NUMBERS.fullmatch(dtype):
-        raise ValueError(f"{dtype} is no dtype of numbers")
+        raise ValueError(f"{dtype} is not a numeric dtype")
     kind, raw = np.dtype(dtype), base64.b64decode(data, validate=True)
     if _length(shape) * kind.itemsize != len(raw):
-        raise ValueError("an array of another shape")
+        raise ValueError("the array does not match its shape")
     return np.frombuffer(bytearray(raw), kind).reshape(shape) if raw else np.empty(shape, kind)
 
 
 def _length(shape: Any) -> int:
     if type(shape) is not list or not all(type(n) is int and 0 <= n <= PARTS * PARTS for n in shape):
-        raise ValueError("no shape")
+        raise ValueError("not a shape")
     return math.prod(shape)
 
 
@@ -222,7 +230,7 @@ _PARTED: dict[type, Callable[[Any], Any]] = {
     complex: lambda one: (one.real, one.imag),
     Fraction: lambda one: (one.numerator, one.denominator),
     Foreign: lambda one: (one.kind,),
-    # Its advice may hold a whole run.
+    # The advice is not sent, because it can refer to a complete run.
     FastMemoryFull: lambda one: (str(one), one.short, one.asked),
 }
 _MADE: dict[str, Callable[..., Any]] = {
@@ -239,12 +247,12 @@ _MADE: dict[str, Callable[..., Any]] = {
 
 
 def name_of(kind: type) -> str:
-    """What a record's type is called in an answer."""
+    """Return the name of a record's type in an answer: "module:qualified name"."""
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
 def record(name: str) -> Any:
-    """The dataclass or named tuple of ours that has this name, in a module that is already here; or None."""
+    """Return the dataclass or named tuple of this name in an imported module of `_OURS`, or None."""
     module, _, own = name.partition(":")
     kind = getattr(sys.modules.get(module), own, None) if module.startswith(_OURS) else None
     named = isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")

@@ -1,8 +1,8 @@
-"""Isolate the process of a submission: bubblewrap, resource limits and a filter of system calls.
+"""Isolation of a submission's process: bubblewrap, resource limits and a seccomp filter of system calls.
 
-The grader starts the process in bubblewrap (`command`). Inside, before any cell is run, the process limits
-its own resources for good (`apply_limits`) and gives up starting others (`forbid_subprocesses`). With
-`--no-sandbox` these last two are the only protection.
+The grader starts the process in bubblewrap (`command`). Before it runs any cell, the process permanently
+limits its own resources (`apply_limits`) and its right to start other processes (`forbid_subprocesses`). With
+`--no-sandbox` these two are the only protection.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from pathlib import Path
 from ..doctor import thread_settings
 from ..errors import UsageError
 
-NO_SANDBOX = "--no-sandbox grades without it, with your own rights: in an account that may be broken"
-INSTALL = "install it (sudo apt-get install bubblewrap)"
+NO_SANDBOX = "To grade without it, use --no-sandbox, and only in an account that submissions may damage"
+INSTALL = "Install it (sudo apt-get install bubblewrap)"
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/alternatives")
-_DEVICES = ("/dev/null", "/dev/random", "/dev/urandom")  # pages of /dev/zero would be memory without a limit
-HOME = "/tmp"  # the one folder inside that can be written to
-_ADDRESSES = 4  # libraries reserve far more addresses than they use
+_DEVICES = ("/dev/null", "/dev/random", "/dev/urandom")  # not /dev/zero: its pages escape the memory limit
+HOME = "/tmp"  # the only writable folder in the sandbox
+_ADDRESSES = 4  # ratio of address space to memory, because libraries reserve much more than they use
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one submission may use.
+    """Resources that one submission may use.
 
     Attributes:
-        seconds: for one exercise, on the clock.
-        memory: bytes of data, for the whole process.
-        file: bytes of one file; all files together may have five times as many.
+        seconds: wall-clock time per exercise.
+        memory: bytes of data of the process.
+        file: bytes per file; all files together may use 5 · `file`.
         printed: characters that one cell or one trial may print.
-        answer: bytes that one answer may have.
+        answer: bytes of one answer to the grader.
     """
 
     seconds: float = 60.0
@@ -51,7 +51,7 @@ class Limits:
 
 
 def command(limits: Limits, sandboxed: bool) -> list[str]:
-    """The command that starts the process of a submission, in bubblewrap or not."""
+    """Return the command that starts the process of a submission, in bubblewrap if `sandboxed`."""
     start = f"import sys; sys.path[:] = {_paths()!r}; from iocourse.grade import submission_process; "
     serve = f"submission_process.serve(submission_process.{limits!r})"
     own = [sys.executable, "-I", "-c", start + serve]
@@ -59,20 +59,24 @@ def command(limits: Limits, sandboxed: bool) -> list[str]:
 
 
 def environment(home: str) -> dict[str, str]:
-    """Nothing of the grader's own environment, and a home for the caches of libraries."""
+    """Return the environment variables of the process: none of the grader's, all caches below `home`."""
     own = {"PATH": "/usr/bin:/bin", "HOME": home, "TMPDIR": home, "IOCOURSE_HOME": home, "LC_ALL": "C.UTF-8"}
     own |= {name: os.environ[name] for name in ("SYSTEMROOT",) if name in os.environ}  # Windows needs it
     caches = {name: f"{home}/{name}" for name in ("MPLCONFIGDIR", "TRITON_CACHE_DIR", "NUMBA_CACHE_DIR")}
-    one_core = thread_settings.environment(1)  # several are graded at once
+    one_core = thread_settings.environment(1)  # submissions are graded in parallel
     return own | caches | one_core | {"MPLBACKEND": "Agg", "TRITON_INTERPRET": "1"}
 
 
 def require_bubblewrap(limits: Limits) -> None:
-    """Raise UsageError where there is no bubblewrap, or it does not work here; the line says what to do."""
+    """Check that bubblewrap works on this machine.
+
+    Raises:
+        UsageError: it is missing or does not work; the message names the remedy.
+    """
     if not sys.platform.startswith("linux"):
-        raise UsageError(f"bubblewrap, which keeps submissions apart, needs Linux; {NO_SANDBOX}")
+        raise UsageError(f"bubblewrap, which isolates submissions, needs Linux. {NO_SANDBOX}")
     if shutil.which("bwrap") is None:
-        raise UsageError(f"bubblewrap, which keeps submissions apart, is not here: {INSTALL}; {NO_SANDBOX}")
+        raise UsageError(f"bubblewrap, which isolates submissions, is not installed. {INSTALL}. {NO_SANDBOX}")
     tried = subprocess.run(
         [*_bubblewrap(limits), sys.executable, "-I", "-c", "print('inside')"],
         env=environment(HOME),
@@ -81,13 +85,13 @@ def require_bubblewrap(limits: Limits) -> None:
     )
     if tried.stdout.strip() != "inside":
         said = (tried.stderr.strip().splitlines() or [f"exit code {tried.returncode}"])[-1]
-        raise UsageError(f"bubblewrap does not work here ({said}): allow user namespaces; {NO_SANDBOX}")
+        raise UsageError(f"bubblewrap does not work here ({said}). Allow user namespaces. {NO_SANDBOX}")
 
 
 def _bubblewrap(limits: Limits) -> list[str]:
-    """No network, no other process, Python and this library to read, and one folder to write to."""
+    """Return the bwrap command: no network, read access to Python and this library, one writable folder."""
     arguments = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
-    arguments += ["--as-pid-1"]  # or bwrap's own process would be inside, without limits and open to attack
+    arguments += ["--as-pid-1"]  # otherwise bwrap's own process is inside, unlimited and open to attack
     arguments += ["--size", str(5 * limits.file), "--tmpfs", HOME]
     for path in _readable():
         arguments += ["--ro-bind", path, path]
@@ -97,7 +101,7 @@ def _bubblewrap(limits: Limits) -> list[str]:
 
 
 def _readable() -> Iterator[str]:
-    """The system's libraries, this Python with its packages, and `iocourse` without lessons and solutions."""
+    """Yield the readable paths: system libraries, Python and its packages, `iocourse` without solutions."""
     seen: list[Path] = []
     library = str(Path(__file__).parents[1])
     found = [*_SYSTEM, sys.base_prefix, sys.prefix, str(Path(sys.executable).parent), library]
@@ -109,20 +113,20 @@ def _readable() -> Iterator[str]:
 
 
 def _paths() -> list[str]:
-    """Where the grader's own modules come from."""
+    """Return the existing entries of the grader's module search path, as absolute paths."""
     return list(dict.fromkeys(os.path.abspath(path) for path in sys.path if os.path.exists(path or ".")))
 
 
 # ------------------------------------------------------------------ limits
 def apply_limits(limits: Limits) -> None:
-    """Bind this process to `limits`, for good. Where the system knows none, time alone is limited."""
+    """Limit the resources of this process permanently. Without `resource` (Windows) only time is limited."""
     try:
         import resource
     except ModuleNotFoundError:  # Windows
         return
     for kind, most in (
         ("RLIMIT_DATA", limits.memory),
-        ("RLIMIT_AS", _ADDRESSES * limits.memory),  # also for pages that do not count as data
+        ("RLIMIT_AS", _ADDRESSES * limits.memory),  # also limits pages that do not count as data
         ("RLIMIT_FSIZE", limits.file),
         ("RLIMIT_CORE", 0),
         ("RLIMIT_NOFILE", 256),
@@ -135,33 +139,33 @@ def apply_limits(limits: Limits) -> None:
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-# ------------------------------------------------------------------ no further process
+# ------------------------------------------------------------------ seccomp filter
 # On Linux, x86-64 and arm64.
-# seccomp's program: instructions of Linux's classic BPF over (number, architecture, …, arguments).
+# A seccomp program consists of classic BPF instructions on (number, architecture, …, arguments).
 _LOAD, _AND, _EQUAL, _SET, _RETURN = 0x20, 0x54, 0x15, 0x45, 0x06
 _NUMBER, _ARCHITECTURE = 0, 4  # offsets in struct seccomp_data
-_FIRST, _FOURTH = 16, 40  # the lower halves of the first and the fourth argument
+_FIRST, _FOURTH = 16, 40  # offsets of the lower halves of the first and the fourth argument
 _ALLOW, _KILL, _ERROR = 0x7FFF0000, 0x80000000, 0x00050000
 _CLONE_THREAD = 0x00010000
-_SHARED, _ANONYMOUS = 0x01, 0x20  # of mmap: pages that no limit on data counts
-_NO_NEW_PRIVILEGES, _SECCOMP, _FILTER, _DEATH_SIGNAL = 38, 22, 2, 1  # of prctl
-_X32 = 0x40000000  # numbers from here on are those of a second table on x86-64
+_SHARED, _ANONYMOUS = 0x01, 0x20  # mmap flags of pages that the limit on data does not count
+_NO_NEW_PRIVILEGES, _SECCOMP, _FILTER, _DEATH_SIGNAL = 38, 22, 2, 1  # arguments of prctl
+_X32 = 0x40000000  # first number of the second table of system calls (x32) on x86-64
 # io_uring (3), open_tree move_mount fsopen fsconfig fsmount fspick pidfd_open, pidfd_getfd, mount_setattr,
-# memfd_secret: the newer calls have the same numbers everywhere.
+# memfd_secret: newer calls have the same numbers on all architectures.
 _NEWER = (425, 426, 427, 428, 429, 430, 431, 432, 433, 434, 438, 442, 447)
 
-_Step = tuple[int, int, int, int]  # what to do, steps to skip where it holds and where not, operand
+_Step = tuple[int, int, int, int]  # opcode, steps to skip if true, steps to skip if false, operand
 
 
 @dataclass(frozen=True)
 class _Calls:
-    """Numbers of system calls: looked at, or refused whatever they are given."""
+    """Numbers of system calls on one architecture: filtered by an argument, or always refused."""
 
-    architecture: int  # as seccomp calls it
+    architecture: int  # seccomp's constant of the architecture
     clone: int
     mmap: int
     prctl: int
@@ -185,13 +189,12 @@ _CALLS = {
 
 
 def forbid_subprocesses() -> bool:
-    """Forbid this process to start others, for good, and end it with its parent. Returns whether that worked.
+    """Permanently forbid this process to start others or to outlive its parent; return True on success.
 
-    A filter in the kernel refuses the system calls. The limit on processes (RLIMIT_NPROC) would not do: it
-    counts those of a user over the whole machine, and does not bind root. Threads are allowed: their stacks
-    count as memory. UsageError too are calls that no lesson needs and that would lead past the limits or out
-    of the sandbox: to look into other processes, to mount, to get memory that the limits do not count, and to
-    outlive the parent.
+    A seccomp filter refuses the system calls. RLIMIT_NPROC is not sufficient, because it counts all processes
+    of a user on the machine and does not apply to root. Threads are allowed; their stacks count as memory.
+    The filter also refuses calls that no lesson needs and that would bypass the limits or the sandbox: access
+    to other processes, mounting, memory that the limits do not count, and staying alive after the parent.
     """
     if not sys.platform.startswith("linux"):
         return False
@@ -206,7 +209,7 @@ def forbid_subprocesses() -> bool:
 
 
 def _program(calls: _Calls) -> bytes:
-    refuse, unknown = _ERROR | errno.EPERM, _ERROR | errno.ENOSYS  # glibc then takes clone for clone3
+    refuse, unknown = _ERROR | errno.EPERM, _ERROR | errno.ENOSYS  # ENOSYS: glibc falls back to clone
     steps = [
         (_LOAD, 0, 0, _ARCHITECTURE),
         (_EQUAL, 1, 0, calls.architecture),
@@ -231,6 +234,6 @@ def _program(calls: _Calls) -> bytes:
 
 
 def _looked_at(number: int, test: list[_Step], refuse: int) -> list[_Step]:
-    """For one call: a test that ends in a jump over the next step, which refuses; otherwise it is allowed."""
+    """Return the steps for one system call: refuse it unless `test` skips the next step; then allow it."""
     decided = [*test, (_RETURN, 0, 0, refuse), (_RETURN, 0, 0, _ALLOW)]
     return [(_EQUAL, 0, len(decided), number), *decided]

@@ -1,9 +1,9 @@
-"""The process of one submission: it runs cells and calls the student's functions; the judge is elsewhere.
+"""Process of one submission: it runs the cells and calls the student's functions, but does not judge them.
 
-Both ends of it are here. The grader's end (`ProcessClient`) asks with a deadline. The process (`serve`) is
-told a case without what is expected of it, and answers with what the student's function did: the judge, the
-right values and the verdicts are on the grader's side. Cells are executed without IPython: %magic and !shell
-do nothing, and top-level `await` works.
+This module contains both ends. The grader's end (`ProcessClient`) sends requests with a deadline. The process
+(`serve`) receives a case without expected values and returns the behaviour of the student's function. The
+judge, the expected values and the verdicts stay on the grader's side. Cells are executed without IPython:
+%magic and !shell lines have no effect, and top-level `await` works.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from . import sandbox
 from .protocol import Unreadable, name_of, read_answer, read_request, write_answer, write_request
 from .sandbox import Limits, apply_limits, forbid_subprocesses
 
-SAID = 10_000  # bytes, the last, of what it wrote to standard error
-START = 120.0  # seconds until Python and the library are there, on a machine with much to do
-LONGEST = 2_000  # characters of a message
-_KEPT_HERE = ("case", "error", "returned")  # of a trial: no part of what is told
+SAID = 10_000  # bytes that are read from the end of its standard error
+START = 120.0  # seconds to start Python and import the library on a busy machine
+LONGEST = 2_000  # maximum characters of a message
+_KEPT_HERE = ("case", "error", "returned")  # fields of a trial that are not sent
 
 
 # ------------------------------------------------------------------ the grader's end
 class ProcessEnded(Exception):
-    """The process is gone; the message says why, for the student."""
+    """The process has ended or gave no valid answer. The message is the reason, written for the student."""
 
 
 class ProcessClient:
-    """One submission's process, from its start to its end."""
+    """Client of one submission's process: starts it, sends requests and ends it."""
 
     def __init__(self, limits: Limits, sandboxed: bool) -> None:
         self.limits, self._late = limits, False
@@ -64,24 +64,22 @@ class ProcessClient:
             raise
 
     def allow(self, seconds: float) -> None:
-        """From now on there are so many seconds."""
+        """Set the deadline of the following requests to `seconds` from now."""
         self._allowed, self._due = seconds, monotonic() + seconds
 
     def ask(self, *message: Any) -> Any:
-        """The answer to a message. Raises ProcessEnded where there is none in time; then the process is
-        gone.
-        """
+        """Send a request and return the answer. Raises ProcessEnded if none arrives in time."""
         return self._in_time(message)
 
     def _in_time(self, *messages: Any) -> Any:
-        """The next answer, after these messages; a process that does not read them is late as well."""
+        """Send messages and return the next answer; the deadline also covers the time to write them."""
         asked, answers = self._process.stdin, self._process.stdout
         assert asked is not None and answers is not None
         timer = Timer(max(0.0, self._due - monotonic()), self._too_late)
         timer.start()
         try:
             for message in messages:
-                with contextlib.suppress(OSError):  # it has ended: what is missing below is its answer
+                with contextlib.suppress(OSError):  # if the process has ended, reading the answer fails below
                     write_request(asked, message)
             return read_answer(answers, self.limits.answer)
         except EOFError:
@@ -104,7 +102,7 @@ class ProcessClient:
         return f"its process ended (exit code {code})" + (f": {lines[-1][:200]}" if lines else "")
 
     def close(self) -> None:
-        """End the process and clear away what it wrote."""
+        """End the process and delete its files."""
         self._process.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._said):
@@ -116,7 +114,7 @@ class ProcessClient:
 
 # ------------------------------------------------------------------ the process's end
 class _Printed(io.TextIOBase):
-    """Where prints go: nowhere, and not without end."""
+    """Output stream that discards its text and raises RuntimeError after `most` characters."""
 
     def __init__(self, most: int) -> None:
         self.most, self.left = most, most
@@ -133,7 +131,7 @@ class _Printed(io.TextIOBase):
 
 
 class SubmissionProcess:
-    """The cells run so far, and what they defined."""
+    """State of the process: the names that its cells have defined, and the trials of the current exercise."""
 
     def __init__(self, limits: Limits) -> None:
         from ..course.checking import RUNS, judge
@@ -143,10 +141,10 @@ class SubmissionProcess:
         self.judge, self.find, self.runs, self.error_text = judge, find, RUNS, error_text
         self.names = notebook_names()
         self.printed = _Printed(limits.printed)
-        self.tried, self.trials = "", list[Any]()  # of the exercise that is being tried
+        self.tried, self.trials = "", list[Any]()  # current exercise and its trials
 
     def answer(self, message: tuple[Any, ...]) -> Any:
-        """The answer to a message: what is asked for, and its arguments."""
+        """Return the answer to a message (name of the request, *arguments)."""
         what, *rest = message
         self.printed.left = self.printed.most
         ways: dict[str, Callable[..., Any]] = {
@@ -157,7 +155,11 @@ class SubmissionProcess:
         return ways[what](*rest)
 
     def run_cell(self, name: str, source: str) -> str | None:
-        """Run a cell as a file called `name` whose text can be looked up; the error, where it raised one."""
+        """Run a cell as a file called `name`, with its source in linecache.
+
+        Returns:
+            The text of the error that the cell raised, or None.
+        """
         linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
         try:
             execute(source, name, self.names)
@@ -166,7 +168,7 @@ class SubmissionProcess:
         return self.printed.complaint if self.printed.left < 0 else None
 
     def refusal(self, exercise_id: str) -> list[tuple[str, str | None]]:
-        """Why the student's function is not even tried; empty where it is."""
+        """Return verdicts that explain why the student's function is not called; empty if it is."""
         exercise = self.find(exercise_id)
         if exercise.function not in self.names:
             return [(self.runs, f"the cell does not define {exercise.function}")]
@@ -174,12 +176,16 @@ class SubmissionProcess:
         return self.judge(nothing, self.names[exercise.function], 0)
 
     def run_case(self, exercise_id: str, case: Any) -> tuple[str, Any, Any]:
-        """("trial", its type's name, its fields), or ("stopped", verdicts, None) with nothing to judge."""
+        """Call the student's function on one case.
+
+        Returns:
+            ("trial", name of its type, its fields), or ("stopped", verdicts, None) if it cannot be judged.
+        """
         exercise = self.find(exercise_id)
         student = self.names[exercise.function]
         try:
             trial = exercise.run_case(student, case)
-        except BaseException as error:  # what the run itself does not keep, such as exit()
+        except BaseException as error:  # errors that the trial does not record, such as SystemExit
             return "stopped", [(self.runs, f"{self.error_text(error)[:LONGEST]} ({case.label})")], None
         if self.printed.left < 0:
             return "stopped", [(self.runs, f"{self.printed.complaint} ({case.label})")], None
@@ -188,7 +194,7 @@ class SubmissionProcess:
         self.trials.append(trial)
         if trial.error is not None:
             return "stopped", self._verdicts_on(exercise, student, [trial]), None
-        if any(one.overwritten for one in self.trials):  # seen here alone: what is sent is a copy
+        if any(one.overwritten for one in self.trials):  # visible only here, because answers are copies
             return "stopped", self._verdicts_on(exercise, student, self.trials), None
         seen = {f.name: getattr(trial, f.name) for f in fields(trial) if f.name not in _KEPT_HERE}
         return "trial", name_of(type(trial)), seen
@@ -201,7 +207,7 @@ class SubmissionProcess:
 
 
 def serve(limits: Limits) -> None:
-    """Answer messages from standard input on standard output, which cells can neither read nor write."""
+    """Answer requests from standard input on standard output, after hiding both from the cells."""
     forbid_subprocesses()
     apply_limits(limits)
     asked, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
@@ -221,25 +227,25 @@ def serve(limits: Limits) -> None:
 
 # ------------------------------------------------------------------ a cell
 _MAGIC = re.compile(r"^(\s*)[%!].*$", re.MULTILINE)
-_WHOLE = re.compile(r"\A\s*%%.*$", re.MULTILINE)  # a magic over the cell, such as %%time: the rest is Python
+_WHOLE = re.compile(r"\A\s*%%.*$", re.MULTILINE)  # a cell magic such as %%time; the other lines are Python
 
 
 class _Shell:
-    """Stands for IPython's: whatever it is asked for is nothing."""
+    """Placeholder for IPython's shell: every method does nothing and returns None."""
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_, **__: None
 
 
 def notebook_names() -> dict[str, Any]:
-    """What a notebook has by itself, and a module has not."""
+    """Return the initial names of a notebook: `__name__`, `display`, `get_ipython`, `In` and `Out`."""
     shell = _Shell()
     own = {"display": lambda *_, **__: None, "get_ipython": lambda: shell, "In": [], "Out": {}}
     return {"__name__": "__main__"} | own
 
 
 def execute(source: str, name: str, names: dict[str, Any]) -> None:
-    """Run a cell as a file called `name`. Raises what it raises."""
+    """Run a cell as a file called `name` in the namespace `names`. Errors of the cell are not caught."""
     try:
         code = _as_python(source, name)
     except SyntaxError:
@@ -256,7 +262,7 @@ def _as_python(source: str, name: str) -> CodeType:
 
 
 def _without_magic(source: str) -> str:
-    """The cell with calls in place of magics, by IPython's own rules where it is installed; as many lines."""
+    """Replace magics by function calls, by IPython's own rules if it is installed; line numbers are kept."""
     text = _WHOLE.sub("", source)
     try:
         from IPython.core.inputtransformer2 import TransformerManager

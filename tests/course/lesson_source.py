@@ -1,4 +1,4 @@
-"""A lesson as its tests read it: cells, the text of a section, reference solutions, what cells define."""
+"""Source of one lesson for its tests: cells, text of a section, reference solutions and defined names."""
 
 import contextlib
 import io
@@ -18,12 +18,12 @@ ROOT = Path(__file__).parents[2]
 
 
 class Lesson:
-    """The source of one lesson, by its number or by the name of its file.
+    """Source of one lesson, found by its number or by the name of its file.
 
     Attributes:
-        source: as it stands in its file.
-        cells: its cells.
-        text: the lines of its markdown.
+        source: content of the file.
+        cells: cells of the lesson.
+        text: lines of its Markdown.
     """
 
     def __init__(self, name: str) -> None:
@@ -34,43 +34,43 @@ class Lesson:
         self.text = "\n".join("\n".join(cell.lines) for cell in self.cells if cell.kind == "markdown")
 
     def section(self, number: str) -> str:
-        r"""The text from one numbered heading to the next, plain commas for ``{,}`` and for ``\,``."""
+        r"""Return the text of a numbered section, with plain commas for ``{,}`` and for ``\,``."""
         text = self.text.split(f"## {number} ")[1].split("\n## ")[0]
         return text.replace("{,}", ",").replace("\\,", ",")
 
     def says(self, number: str, *formulas: str) -> None:
-        """The section shows the formulas or words."""
+        """Assert that the section contains these formulas or words."""
         missing = [formula for formula in formulas if formula not in self.section(number)]
         assert not missing, missing
 
     def solved_cells(self) -> Iterator[tuple[Cell, str]]:
-        """Every cell of code, with its text in the solved notebook."""
+        """All code cells, with their source in the solved notebook."""
         yield from ((cell, "\n".join(side(cell, solved=True))) for cell in self.cells if cell.kind == "code")
 
     def code(self, line: str) -> str:
-        """The first code cell with a line that contains `line`, as the solved notebook has it."""
+        """Return the first code cell with a line that contains `line`, as in the solved notebook."""
         return next(text for cell, text in self.solved_cells() if any(line in one for one in cell.lines))
 
     def above(self, line: str) -> str:
-        """The code of the cells before the first that has `line`."""
+        """Return the code of the cells before the first one that contains `line`."""
         code = ["\n".join(cell.lines) for cell in self.cells if cell.kind == "code"]
         return "\n".join(code[: next(n for n, text in enumerate(code) if line in text)])
 
     def solved(self, exercise_id: str, **imported: Any) -> Callable[..., Any]:
-        """The reference of an exercise that needs NumPy alone, or also what is `imported`."""
+        """Return the reference solution of an exercise that needs only NumPy and the names in `imported`."""
         names: dict[str, Any] = {"np": np, **imported}
         exec(next(text for cell, text in self.solved_cells() if cell.name == f"ex-{exercise_id}"), names)
         return names[find(exercise_id).function]
 
     def define(self, names: tuple[str, ...], space: dict[str, Any]) -> list[Any]:
-        """What the cells that define these names leave behind in `space`, run in order without the others."""
+        """Run the cells that define these names, in order, and return the namespace `space`."""
         for n, (_, source) in enumerate(self.solved_cells()):
             if any(f"def {name}(" in source for name in names):
                 execute(source, f"<lesson cell {n} of {id(space)}>", space)
         return [space[name] for name in names]
 
     def run(self) -> dict[str, Any]:
-        """The names of the lesson after all its cells have run; under "printed" what each section printed."""
+        """Run all cells and return the namespace; its entry "printed" is the output of each section."""
         names, printed, here = {"__name__": "__main__"}, {}, "0"
         for cell in self.cells:
             if cell.kind == "markdown":
@@ -84,7 +84,7 @@ class Lesson:
         return names | {"printed": printed}
 
     def student_sources(self) -> list[str]:
-        """The sources of the students' notebook, cell by cell."""
+        """Return the source of each cell of the students' notebook."""
         notebook = json.loads((ROOT / "lessons" / f"{self.name}.ipynb").read_text(encoding="utf-8"))
         return ["".join(cell["source"]) for cell in notebook["cells"]]
 

@@ -1,4 +1,4 @@
-"""Every picture of the solved notebooks speaks on a page: its words reach the reader as alternative text."""
+"""Tests that every figure of the solved notebooks has alternative text in HTML pages."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ PNG = "aGVs\nbG8=\n"
 
 
 class Images(HTMLParser):
-    """Collects the attributes of every image of a page."""
+    """HTML parser that collects the attributes of every image of a page."""
 
     def __init__(self, page):
         super().__init__()
@@ -80,9 +80,9 @@ def test_every_picture_of_a_solved_notebook_has_a_sentence(path):
 # ---------------------------------------------------------------------- nbconvert
 @pytest.fixture(scope="module")
 def exporters():
-    """nbconvert's HTML exporter, and the course's as pyproject.toml registers it."""
+    """nbconvert's HTML exporter, and the exporter that pyproject.toml registers for the course."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "rfc3987_syntax", None)  # a checker of addresses, slow to import
+        patch.setitem(sys.modules, "rfc3987_syntax", None)  # a URL checker that is slow to import
         nbconvert = pytest.importorskip("nbconvert")
         project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         module, _, name = project["entry-points"]["nbconvert.exporters"]["described"].partition(":")
@@ -96,6 +96,6 @@ def test_pages_of_nbconvert_carry_the_words_of_every_picture(exporters, stem):
     _, ours = exporters
     page, _ = ours().from_filename(str(path))
     assert [image["alt"] for image in Images(page).found] == words
-    exporter = exporters[0](template_name="classic")  # nbconvert's older page takes them from the metadata
+    exporter = exporters[0](template_name="classic")  # nbconvert's older page reads them from the metadata
     page, _ = exporter.from_filename(str(path))
     assert [image["alt"] for image in Images(page).found] == words

@@ -17,7 +17,7 @@ BY_FUNCTION = {exercise.function: exercise for exercise in exercises().values()}
 N, d, side = 2**20, 64, 128 * 255
 causal, window = masks.causal(8192, 512), masks.Window(256, 8)
 
-# The words of each at the sizes of its line, and the bound it is held against, written again.
+# Words of each schedule at the sizes of its line, and its bound, computed independently.
 KNOWN = {
     "my_matmul": (costs.matmul(side, side, side, bm=255, bn=255), "product", (side, side, side)),
     "my_flash2": (costs.flash2(N, d, Br=2016, Bc=1), "forward", (N, d)),
@@ -39,13 +39,13 @@ KNOWN = {
     ),
     "my_window": (costs.window(256, 64, w=8), "forward", (256, 64, window)),
 }
-# Schedules of another problem than a product of two matrices or an exact pass of attention: no bound here.
+# Schedules that compute neither a product of two matrices nor an exact pass of attention have no bound.
 WITHOUT = {"my_centre", "my_gram", "my_lse", "my_queries_gradient", "my_keys_sweep", "my_low_rank"}
 WITHOUT |= {"my_two_sweeps", "my_columns"}
 
 
 def solved(exercise):
-    """The solution of an exercise."""
+    """Return the solution of an exercise."""
     return build(exercise.id, exercise_source(exercise.id, solved=True))
 
 
@@ -56,7 +56,7 @@ def line_for(exercise, schedule):
 
 
 def numbers(line):
-    """The ratio, words, bound and fast memory of a line."""
+    """Parse a line into the ratio, the words, the bound and the words of fast memory."""
     found = re.fullmatch(
         r"Your schedule moves (.*) times the lower bound \((?:Theorem|bound) ([^ ,)]*)(?:, section .*)?\):\n"
         r"  (.*) words compared with ([0-9,]*), for .* = .*, with (.*) words of fast memory\.",
@@ -119,7 +119,7 @@ def test_a_check_says_it_when_solved_and_only_then(capsys, tmp_path, monkeypatch
 
 # ------------------------------------------------------------------ schedules that a dry run does not count
 def by_range(m, Q, K, V, *, Br, Bc):
-    """F2 without m.blocks: a million keys one by one."""
+    """FA-2 order without m.blocks: a million keys, one per iteration."""
     n = Q.shape[0]
     O = m.new("O", Q.shape)
     for a in range(0, n, Br):
@@ -139,7 +139,7 @@ def by_range(m, Q, K, V, *, Br, Bc):
 
 
 def by_number(m, Q, K, V, *, Br, Bc):
-    """F2 that loads its first keys once more in every block that begins at an odd row: blocks unlike."""
+    """FA-2 order that reloads its first keys in every block with an odd start, so that blocks differ."""
     for i in m.blocks(Q.shape[0], Br):
         if i.start % 2:
             m.load(K, 0).free()

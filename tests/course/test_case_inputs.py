@@ -1,4 +1,4 @@
-"""What the inputs of cases promise: where the scores of each row lie."""
+"""Tests of the inputs of cases: the range of the scores in each row."""
 
 import numpy as np
 import pytest
@@ -7,11 +7,11 @@ from iocourse.course.trials import case_inputs
 from iocourse.course.trials.case_inputs import LEVELS
 
 RNG = np.random.default_rng(1)
-FEW = 8.0  # of units: rows of 40 standard normal numbers reach 4, sums of two less than 8
+FEW = 8.0  # standard deviations: rows of 40 standard normal numbers reach 4, sums of two less than 8
 
 
 def lies_at(scores, levels):
-    """Whether the scores of each row are within a few units of its level, and not all the same."""
+    """Return True if the scores of each row are within a few units of its level, and not all equal."""
     wanted = np.resize(np.array(levels), (len(scores), 1))
     return (np.abs(scores - wanted) < FEW).all() and (np.ptp(scores, axis=1) > 0).all()
 
@@ -27,7 +27,7 @@ def test_queries_and_keys_have_the_scores_of_their_levels(d, levels):
     Q, K = case_inputs.low_queries_and_keys(RNG, 7, 40, d, levels=levels)
     assert (Q.shape, K.shape) == ((7, d), (40, d)) and lies_at(Q @ K.T / d**0.5, levels)
     longest = [np.linalg.norm(rows, axis=1).max() for rows in (Q, K)]
-    assert abs(longest[0] - longest[1]) < 2 * d**0.5 + FEW  # neither takes all of it
+    assert abs(longest[0] - longest[1]) < 2 * d**0.5 + FEW  # the scale is shared by queries and keys
 
 
 def test_bottomless_scores_are_whole_multiples_that_nothing_rounds():

@@ -1,4 +1,4 @@
-"""check, hint, predict, measured, attempt: what a student sees, and what an instructor's strict run does."""
+"""Tests of check, hint, predict, measured and attempt, for a student and in strict mode."""
 
 import sys
 import time
@@ -91,7 +91,7 @@ def my_double(x):
 
 
 def flash(m, Q, K, V, *, Br, Bc, extra=0, keep_all=False, scale=True):
-    """A right answer with switches that make it wrong."""
+    """Correct FA-2 schedule with options that introduce errors."""
     (N, d), O, hoard = Q.shape, m.new("O", Q.shape), []
     for i in m.blocks(N, Br):
         with m.load(Q, i) as q, m.zeros(i, d) as o, m.row_stats(i) as stats:
@@ -144,7 +144,7 @@ class TestCheck:
             check("99.1", lambda x: x, seed=7)
         assert "FAILS  every entry is doubled: 1 of 1 entries differ" in capsys.readouterr().out
         said = "CheckFailed: exercise 99.1 is not solved: every entry is doubled: 1 of 1 entries differ"
-        (shown,) = raised.value._render_traceback_()  # all that IPython shows of it
+        (shown,) = raised.value._render_traceback_()  # the complete output of IPython
         first, second = shown.split("\n")
         assert first.startswith(said) and second == checking.WHY_IT_RAISES
 
@@ -370,7 +370,7 @@ class TestSignsOfLife:
 
 
 def wrong_line(verdicts):
-    """The lines under the error that a check reports."""
+    """Return the lines below the error that a check reports."""
     return [line.strip() for line in dict(verdicts)[checking.RUNS].splitlines()[1:]]
 
 
@@ -482,7 +482,7 @@ class TestWhichFirst:
 
 
 class Spy(float):
-    """A number that keeps what it is multiplied with."""
+    """Number that records every operand it is multiplied with."""
 
     seen: ClassVar[list] = []
 
@@ -492,7 +492,7 @@ class Spy(float):
 
 
 def sly(trick):
-    """The right schedule, after a trick played on the machine and a tile of Q."""
+    """Return a correct schedule that first manipulates the machine and a tile of Q."""
 
     def schedule(m, Q, K, V, **tiles):
         with m.load(Q, (0, 1)) as q:
@@ -516,7 +516,7 @@ class TestCheats:
             lambda m, q: q * Spy(1.0),
             lambda m, q: np.frompyfunc(lambda word: Spy.seen.append(word) or word, 1, 1)(q),
         ],
-        ids=["number subclass", "ufunc of one's own"],
+        ids=["number subclass", "student's ufunc"],
     )
     def test_words_do_not_leave_through_what_only_looks_like_arithmetic(self, trick):
         Spy.seen.clear()
@@ -713,7 +713,7 @@ class TestPredictions:
         predict("9.1", best=1, words=12_345)
         measured("9.1", best="F3", words=np.int64(12_345))
         assert capsys.readouterr().out.splitlines()[1:] == [
-            "best: F3 measured, 1 predicted: what was measured is no number",
+            "best: F3 measured, 1 predicted: the measured value is not a number",
             "words: 12,345 measured, 12,345 predicted: right",
         ]
 
@@ -756,7 +756,7 @@ class TestPredictions:
             raise OSError("read-only")
 
         monkeypatch.setattr(progress, "load", unreadable)
-        with pytest.warns(UserWarning, match="what was predicted before cannot be read: read-only"):
+        with pytest.warns(UserWarning, match="cannot read your earlier predictions: read-only"):
             measured("9.2", words=3)
         assert "no prediction" in capsys.readouterr().out
 

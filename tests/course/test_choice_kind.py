@@ -1,4 +1,4 @@
-"""The kind `choice`: what it refuses, what its properties refuse, and what all its cases hold."""
+"""Tests of exercise kind `choice`: invalid declarations, failing properties, and its cases."""
 
 from itertools import product
 

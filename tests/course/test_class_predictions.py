@@ -1,4 +1,4 @@
-"""A class's predictions are counted, compared with what was measured, and drawn; bad input is one line."""
+"""Tests of `iocourse progress --cohort`: counting, comparison with measured values, figures, bad input."""
 
 import json
 import re
@@ -15,7 +15,7 @@ ROOT = find_checkout()
 
 
 def export(path, **questions):
-    """A student's exported progress: `q4_5=dict(f1_best=6)` is a prediction to question 4.5."""
+    """Write a student's exported progress: `q4_5=dict(f1_best=6)` is a prediction to question 4.5."""
     entries = {
         "p" + key[1:].replace("_", "."): {"status": "seen", "attempts": 0, "hints": 0, "prediction": answer}
         for key, answer in questions.items()
@@ -26,7 +26,7 @@ def export(path, **questions):
 
 @pytest.fixture
 def klass(tmp_path):
-    """Three students, one of them with a folder."""
+    """Folder with the exported progress of three students, one of them in a subfolder."""
     folder = tmp_path / "class"
     export(folder / "ada.json", q4_5={"f1_best": 6.18, "f2_best": 8}, q0_2={"constant_traffic": False})
     export(folder / "bo.json", q4_5={"f1_best": 12}, q0_2={"constant_traffic": True})
@@ -98,7 +98,7 @@ def test_rare_answers_share_a_row_and_the_right_one_keeps_its_own(klass):
         (True, "False", False),
         (0, "False", True),
         (1_000, "1,000", True),
-        (0.12345678, "0.1235", True),  # all that is shown
+        (0.12345678, "0.1235", True),  # all printed digits
         (3, "", False),
         (float("nan"), "3", False),
     ],
@@ -118,7 +118,11 @@ def test_the_solved_notebooks_say_what_was_measured_for_nearly_all():
         for name in re.findall(r"(\w+)=", names)
     }
     assert right[("4.5", "f1_best")] == "6.182" and right[("0.2", "linear_traffic")] == "False"
-    assert {question for question, _ in asked - set(right)} <= {"9.9a", "9.9b", "14.6"}  # texts; on a GPU
+    assert {question for question, _ in asked - set(right)} <= {
+        "9.9a",
+        "9.9b",
+        "14.6",
+    }  # answers in words; measured on a GPU
 
 
 def test_the_picture_has_the_numbers_in_words(klass, tmp_path, capsys):
@@ -137,12 +141,12 @@ BROKEN = '{"format": 1, "exercises": {"p4.5": {"status": "done"}}}'
 @pytest.mark.parametrize(
     ("files", "arguments", "said"),
     [
-        ({}, [], "no file NAME.json or NAME/….json in "),
-        ({"notes.txt": "hello"}, [], "each student runs iocourse progress --export NAME.json"),
-        ({"ada.json": "{"}, [], "ada.json is not JSON"),
-        ({"ada.json": BROKEN}, [], "ada.json: exercise 'p4.5' has status 'done'"),
-        ({"ada.json": "{}", "ada/ada.json": "{}"}, [], "two files of the student 'ada'"),
-        ({"ada/1.json": "{}", "ada/2.json": "{}"}, [], "two files of the student 'ada'"),
+        ({}, [], "contains no progress files (NAME.json or NAME/….json)"),
+        ({"notes.txt": "hello"}, [], "Students export it with iocourse progress --export NAME.json"),
+        ({"ada.json": "{"}, [], "ada.json is not valid JSON"),
+        ({"ada.json": BROKEN}, [], "ada.json: the status of exercise 'p4.5' must be seen or tried or solved"),
+        ({"ada.json": "{}", "ada/ada.json": "{}"}, [], "student 'ada' has two files"),
+        ({"ada/1.json": "{}", "ada/2.json": "{}"}, [], "student 'ada' has two files"),
         ({"ada.json": progress.dump({})}, [], "has written a prediction to a question"),
         ({"ada.json": progress.dump({})}, ["--only", "99"], "a prediction to a question of 99"),
     ],
@@ -160,12 +164,12 @@ def test_bad_arguments_are_one_line(klass, tmp_path, capsys):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "latin.json").write_bytes(b"\xff")
     for arguments, said in (
-        (["--cohort", str(tmp_path / "nowhere")], "must name a folder"),
+        (["--cohort", str(tmp_path / "nowhere")], "must be a directory"),
         (["--cohort", str(klass), "--figure", "answers.gif"], "must end in .svg or .png"),
         (["--figure", "answers.png"], "--figure can only be used with --cohort FOLDER"),
         (["--only", "04"], "--only can only be used with --cohort FOLDER"),
         (["--blind"], "--blind can only be used with --cohort FOLDER"),
-        (["--cohort", str(tmp_path / "other")], "latin.json cannot be read"),
+        (["--cohort", str(tmp_path / "other")], f"cannot read {tmp_path / 'other' / 'latin.json'}: "),
     ):
         assert main(["progress", *arguments]) == 2
         error = capsys.readouterr().err
@@ -176,7 +180,10 @@ def test_too_many_histograms_for_a_picture_are_refused(tmp_path, capsys):
     names = {f"n{k}": k for k in range(class_predictions.MOST_IN_A_PICTURE + 1)}
     export(tmp_path / "ada.json", q4_5=names)
     assert main(["progress", "--cohort", str(tmp_path), "--figure", str(tmp_path / "x.svg")]) == 2
-    assert "25 histograms are too many for a picture, 24 fit: --only 04" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert (
+        "25 histograms are too many for one figure, expected at most 24. Select a lesson (--only 04)" in error
+    )
 
 
 def test_a_prediction_of_another_form_is_passed_over(tmp_path):

@@ -1,4 +1,4 @@
-"""What the interpreter alone runs is refused as Triton's compiler refuses it, and what compiles is not."""
+"""Tests that checks reject kernels that only the interpreter runs, and accept kernels that compile."""
 
 import linecache
 import math
@@ -49,7 +49,7 @@ def plain(x):
 
 
 def cell(lines):
-    """The names of a cell with these lines in its kernel."""
+    """Return the namespace of a cell whose kernel has these lines."""
     text = CELL.replace("{lines}", lines.replace("\n", "\n    "))
     name = f"<a cell of test_compile_check {lines}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
@@ -60,7 +60,7 @@ def cell(lines):
 
 
 def error_of(lines):
-    """What becomes of such a cell: the error, or None."""
+    """Return the error of such a cell, or None."""
     return launch(cell(lines)["launched"], CASE).error
 
 

@@ -1,4 +1,4 @@
-"""What one text says of another: sections and formulas that are named exist, and no two share a number."""
+"""Tests of cross-references: cited sections and formulas exist, and their numbers are unique."""
 
 import re
 from collections import Counter
@@ -17,7 +17,7 @@ BRACKETS = re.compile(rf"\(({ONE})\)")
 
 
 def text_of(path):
-    """The markdown of a source, or a page as it stands."""
+    """Return the Markdown of a source, or the content of a page."""
     lines = path.read_text(encoding="utf-8").splitlines()
     return "\n".join(line for line in lines if path.suffix != ".py" or line.startswith("#"))
 
@@ -40,4 +40,4 @@ def test_sections_and_formulas_that_are_named_exist(path):
     sections = {one for group in NAMED.findall(text) for one in re.findall(ONE, group)}
     assert sections - set(SECTIONS) == set()
     assert set(BRACKETS.findall(text)) - set(FORMULAS) - set(SECTIONS) == set()
-    assert re.findall(rf"\b[Ee]xercises? {ONE}", text) == []  # they carry letters
+    assert re.findall(rf"\b[Ee]xercises? {ONE}", text) == []  # their numbers have letters

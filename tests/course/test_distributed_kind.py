@@ -1,4 +1,4 @@
-"""The kind `distributed`: what it computes from sizes, and what it refuses by name."""
+"""Tests of exercise kind `distributed`: values computed from sizes, and errors that name the cause."""
 
 import numpy as np
 import pytest
@@ -89,7 +89,9 @@ def test_cases_are_even_and_ragged_for_several_numbers_of_ranks_each_with_a_clos
         cases = drawn(find(id), seed)
         assert len({case.P for case in cases}) >= 3
         assert id == "19C" or any(case.P > 2 and len(case.inputs["K"]) % case.P == 0 for case in cases)
-        assert id == "19D" or any(len(case.inputs["K"]) % case.P for case in cases)  # a rank has whole clips
+        assert id == "19D" or any(
+            len(case.inputs["K"]) % case.P for case in cases
+        )  # a rank has complete clips
         assert all(len(case.budget) == case.P and len(case.tags) <= 1 for case in cases)
 
 

@@ -1,7 +1,7 @@
-"""A finite number in place of minus infinity: refused in every softmax kernel where a score can be lower.
+"""Tests that softmax kernels with a finite number instead of -inf are rejected if a score can be lower.
 
-The cases have scores at -10^25 and below. -10^30 is accepted where a row sees a key: it lies below every
-score that float32 inputs of a model can have.
+The cases have scores of -10^25 and below. -10^30 is accepted if the row attends to a key, because it is below
+every score that float32 inputs of a model can have.
 """
 
 import re
@@ -18,7 +18,7 @@ from iocourse.course.exercise import find
 from tests.mutation.references import build, exercise_source
 
 KERNELS = ["10C", "11A", "11B", "11C", "11D", "11E", "13C", "13D", "14C", "14D"]
-SEES_NOTHING = {"11C", "13C", "14C"}  # there a row without a key shows the number itself
+SEES_NOTHING = {"11C", "13C", "14C"}  # the result of a row without a key reveals the number
 
 
 def failing(exercise_id, number):

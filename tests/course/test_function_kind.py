@@ -1,4 +1,4 @@
-"""The kind `function`: cases and properties from samples and sentences, and what all its exercises keep."""
+"""Tests of exercise kind `function`: cases from samples, properties from sentences, and all its exercises."""
 
 import numpy as np
 import pytest
@@ -18,12 +18,12 @@ def samples(rng):
 
 
 def made(sentences, results="total", draw=samples):
-    """An exercise of this kind, with the texts of 14A."""
+    """Return an exercise of this kind, with the texts of 14A."""
     return function("14A", results, draw, sentences)
 
 
 def first(about, answer):
-    """Names of the properties that fail, and the one to read first."""
+    """Return the names of the failed properties, and the one to read first."""
     failed = {name: said for name, said in judge(about, answer, 0) if said is not None}
     return list(failed), read_first(about, failed) if failed else None
 
@@ -99,7 +99,7 @@ OF_THE_KIND = [one.id for one in exercises().values() if one.cases.__qualname__ 
 
 @pytest.mark.parametrize("exercise_id", OF_THE_KIND)
 def test_the_label_of_a_case_shows_its_tags_and_every_sentence_has_a_case(exercise_id):
-    """Drawing the cases refuses a sentence without one."""
+    """Drawing the cases raises if a sentence has no case."""
     for seed in range(5):
         for case in exercises()[exercise_id].cases(np.random.default_rng(seed)):
             assert all(tag in case.label.split(", ") or case.label.endswith(tag) for tag in case.tags)

@@ -1,4 +1,4 @@
-"""What a student meets in a real kernel: a cell that failed, an interrupt, odd files and folders."""
+"""Tests in a real kernel: a failed cell, an interrupt, unusual files and folders."""
 
 import json
 import os
@@ -13,7 +13,7 @@ client = pytest.importorskip("jupyter_client", reason="jupyter_client is not ins
 pytest.importorskip("ipykernel", reason="ipykernel is not installed")
 
 ROOT = Path(__file__).parents[2]
-LONGEST = 60  # seconds of a cell
+LONGEST = 60  # time limit of a cell in seconds
 SETUP = "from iocourse.course import check, hint, measured, predict, progress"
 STUB = "def my_compulsory(Nq, Nk, d):\n    raise NotImplementedError"
 SOLVED = "def my_compulsory(Nq, Nk, d):\n    return 2 * (Nq + Nk) * d"
@@ -21,7 +21,7 @@ OLD = "The last run of the cell that defines my_compulsory failed ({}), so its o
 
 
 class Kernel:
-    """A kernel that runs in a folder, as JupyterLab starts it for a notebook there."""
+    """Kernel started in a folder, as JupyterLab starts it for a notebook there."""
 
     def __init__(self, folder, **environment):
         env = os.environ | {"PYTHONPATH": str(ROOT), "IOCOURSE_HOME": str(folder / "home")} | environment
@@ -33,9 +33,9 @@ class Kernel:
         self.client.wait_for_ready(timeout=LONGEST)
 
     def run(self, code, meanwhile=lambda said: None):
-        """What stands below a cell that has run: its output as it is printed, and what an error shows.
+        """Run a cell and return the text below it: its output, and the traceback of an error.
 
-        `meanwhile` is called with each piece of output as it comes.
+        `meanwhile` is called with each piece of output on arrival.
         """
         asked, said = self.client.execute(code), ""
         while True:
@@ -56,7 +56,7 @@ class Kernel:
 
 @pytest.fixture
 def kernel_in():
-    """A function: a folder, and what the environment is -> a kernel there."""
+    """Function (folder, environment variables) that starts a kernel in that folder."""
     started = []
 
     def start(folder, **environment):
@@ -70,7 +70,7 @@ def kernel_in():
 
 @pytest.fixture
 def kernel(kernel_in, tmp_path):
-    """A kernel in which the set-up cell has run."""
+    """Kernel in which the set-up cell has run."""
     one = kernel_in(tmp_path)
     assert one.run(SETUP) == ""
     return one
@@ -88,7 +88,7 @@ def test_the_check_says_that_it_has_the_old_version_of_a_cell_that_failed(kernel
     assert checked().startswith(OLD.format("SyntaxError"))
     kernel.run(SOLVED.replace("d)", "d=nobody)"))
     assert checked().startswith(OLD.format("NameError"))
-    kernel.run(f"{SOLVED}\nmy_compulsory(1)")  # the new version is there, and what comes after it fails
+    kernel.run(f"{SOLVED}\nmy_compulsory(1)")  # the new version is defined, and a later statement fails
     assert checked().endswith("Solved.\n") and "The last run" not in checked()
     kernel.run("def my_other(:\n    pass")
     assert "The last run" not in checked()
@@ -135,7 +135,7 @@ print(gpu.resources(ones_kernel, 80, torch.zeros(32), BLOCK=32).arch)
 
 @pytest.fixture
 def odd_folder(tmp_path):
-    """A folder with spaces and umlauts, in which a random.py stands and a helper of the student's."""
+    """Folder with spaces and umlauts in its name that contains a random.py and a student's helper module."""
     folder = tmp_path / "Übung zwei, für später"
     folder.mkdir()
     (folder / "random.py").write_text("x = 3\n")
@@ -149,7 +149,7 @@ def test_a_random_py_and_an_odd_path_disturb_no_cell(kernel_in, odd_folder):
     cells = ["".join(cell["source"]) for cell in lesson["cells"] if cell["cell_type"] == "code"]
     said = [kernel.run(cell) for cell in cells]
     assert len(said) > 15 and [one for one in said if "Traceback" in one or "Warning" in one] == []
-    assert (odd_folder / "home" / "progress.json").exists() is False  # nothing was written down yet
+    assert (odd_folder / "home" / "progress.json").exists() is False  # nothing was recorded yet
     kernel.run('predict("0.1", percent=3)')
     assert (odd_folder / "home" / "progress.json").exists()
 
@@ -171,8 +171,8 @@ def test_an_old_progress_file_is_named_in_a_line_and_kept(kernel_in, tmp_path):
     kernel.run(SETUP)
     kernel.run(SOLVED)
     said = [line for line in kernel.run('check("0A", my_compulsory)').splitlines() if "progress" in line]
-    assert len(said) == 1 and "progress starts afresh; the old file is kept at " in said[0]
-    assert "has format 0, and this version of iocourse reads format 1)" in said[0]
+    assert len(said) == 1 and "progress was reset, because the file is invalid; it is kept at " in said[0]
+    assert "has format 0, but this version of iocourse reads format 1)" in said[0]
     assert kernel.run('print(progress.load()["0A"]["status"])') == "solved\n"
 
 
@@ -183,7 +183,7 @@ def test_a_home_that_cannot_be_written_costs_one_line_and_no_lesson(kernel_in, t
     kernel.run(SOLVED)
     said = kernel.run('predict("0.1", percent=3)\nhint("0A")\ncheck("0A", my_compulsory)')
     told = [line for line in said.splitlines() if "could not be written" in line]
-    assert len(told) == 1 and "Warning" in told[0] and "set IOCOURSE_HOME to a folder" in told[0]
+    assert len(told) == 1 and "Warning" in told[0] and "set IOCOURSE_HOME to a writable folder" in told[0]
     assert said.count("Warning") == 1 and "Solved." in said and "warn" not in said
     assert kernel.run('check("0A", my_compulsory)').endswith("Solved.\n")  # said once
     assert kernel.run("print(progress.load())") == "{}\n"

@@ -1,4 +1,4 @@
-"""An error inside a student's kernel names the line, the tiles' shapes and the commonest cause."""
+"""Tests that an error in a student's kernel names the line, the tile shapes and the most frequent cause."""
 
 import linecache
 
@@ -45,7 +45,7 @@ CASE = Case("", {"X": np.ones((40, 16), np.float32)})
 
 
 def error_of(line):
-    """What a student is told whose cell has this line in its kernel."""
+    """Return the error text for a cell whose kernel has this line."""
     text, name = CELL.replace("{line}", line), f"<a cell of test_kernel_errors {line}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     space = {"__name__": "__main__", "np": np, "torch": torch, "triton": triton, "tl": tl}
@@ -61,7 +61,7 @@ AXIS = "these shapes cannot be broadcast: is [:, None] or [None, :] missing?"
     ("line", "shapes", "why"),
     [
         ("y = np.exp(x)", TILES, NUMPY),
-        ("y = np.where(x > 0, x, 0.0)", TILES, NUMPY),  # raised a line later, where y is stored
+        ("y = np.where(x > 0, x, 0.0)", TILES, NUMPY),  # raised one line later, at the store of y
         ("y = np.zeros((32, 16))", "", NUMPY),
         ("y = np.sum(x, axis=1)", TILES, NUMPY),
         ("y = torch.exp(x)", TILES, "torch does not run inside a kernel"),

@@ -1,4 +1,4 @@
-"""The kind `kernel`: words, rounds outside an array and rounded factors, and what all its exercises keep."""
+"""Tests of exercise kind `kernel`: words, accesses out of bounds, rounded factors, and all its exercises."""
 
 import numpy as np
 import pytest
@@ -28,14 +28,14 @@ WITH_WORDS = ["10B", "10C", "10D", "11A", "11B", "11C", "11D", "11E", "12A", "12
 
 
 def drawn(exercise_id, seeds=range(5)):
-    """The cases of some seeds."""
+    """Return the cases of some seeds."""
     return [find(exercise_id).cases(np.random.default_rng(seed)) for seed in seeds]
 
 
 # ---------------------------------------------------------------------- all exercises of the kind
 @pytest.mark.parametrize("exercise_id", WITH_WORDS)
 def test_a_case_has_its_closed_form_and_one_difficulty_at_most_and_a_size_comes_twice(exercise_id):
-    """What a launcher keeps by the shapes of its inputs is then seen to be wrong."""
+    """A launcher that caches by the shapes of its inputs then fails."""
     for cases in drawn(exercise_id):
         assert all(case.budget.read and case.budget.written and len(case.tags) <= 1 for case in cases)
         labels = [case.label for case in cases]
@@ -60,11 +60,13 @@ FAR_FROM_0 = [one.id for one in exercises().values() if any(c.has(FAR) for c in 
 
 @pytest.mark.parametrize("exercise_id", [one for one in FAR_FROM_0 if one != "11D"])
 def test_scores_far_from_0_lie_below_and_above_what_float32_can_hold_of_e(exercise_id):
-    """A row below -200 leaves no weight to a maximum of -100, one below -1e25 none to one of -1e6."""
+    """With scores below -200 a maximum of -100 gives zero weights; below -1e25, a maximum of -1e6 does."""
     for cases in drawn(exercise_id, range(20)):
         far = [case for case in cases if case.has(FAR)]
         case = far[0]
-        assert all(c.inputs["Q"].shape == case.inputs["Q"].shape for c in far)  # other numbers of one size
+        assert all(
+            c.inputs["Q"].shape == case.inputs["Q"].shape for c in far
+        )  # other values of the same shape
         Q, K = case.inputs["Q"], case.inputs["K"]
         scores = Q @ K.T / Q.shape[1] ** 0.5
         mixed, low, lowest, high = (scores[kind::4] for kind in range(4))
@@ -83,7 +85,7 @@ def test_a_sample_without_its_closed_form_is_refused():
         about.cases(np.random.default_rng(0))
 
 
-# ---------------------------------------------------------------------- rounds outside, wrapped lanes
+# ---------------------------------------------------------------------- iterations and lanes out of bounds
 @triton.jit
 def sum_kernel(X, Y, n, last, BLOCK: tl.constexpr, WRAP: tl.constexpr):
     total = tl.zeros((BLOCK,), dtype=tl.float32)
@@ -118,7 +120,7 @@ def test_a_round_outside_the_array_is_counted_though_it_moves_no_word():
     assert asked.judge([tried(20, 36)]) == (
         "1 load has all lanes masked, because the loop runs past the end of the array (n=20)"
     )
-    assert tried(20, 0).outside == 0  # no loop, no round
+    assert tried(20, 0).outside == 0  # without a loop there are no iterations
 
 
 def test_a_lane_that_wraps_is_said_to_be_live():

@@ -1,4 +1,4 @@
-"""Trials of a student's kernels: inputs as they lie in memory, no work left to torch, words by the ledger."""
+"""Tests of kernel trials: memory layout of the inputs, no computation by torch, and the traffic count."""
 
 import numpy as np
 import pytest
@@ -140,7 +140,7 @@ def test_a_lane_that_is_off_holds_nan_where_no_other_was_given():
     Y, whole = launch(work, Case("", {"X": X})).value
     assert (Y[:3] == 7).all() and np.isnan(Y[3:]).all()
     assert whole.tolist() == [7, 7, 7, 1, 1, 1, 1, 1]
-    assert not work(torch.from_numpy(X))[0].isnan().any()  # outside a check Triton's own choice is back
+    assert not work(torch.from_numpy(X))[0].isnan().any()  # outside a check Triton's own choice is restored
 
 
 def test_an_input_that_a_kernel_writes_into_is_named():

@@ -1,4 +1,4 @@
-"""`iocourse lab [--update]` on files: what is copied, renewed, merged, kept beside, left alone."""
+"""Tests of `iocourse lab [--update]` on files: copying, updating, merging and keeping old files."""
 
 import errno
 import json
@@ -34,7 +34,7 @@ def course(tmp_path, monkeypatch):
 
 @pytest.fixture
 def opened(started, capsys):
-    """A function: what `iocourse lab` says, with a JupyterLab that ends at once."""
+    """Function that returns the output of `iocourse lab`, with a JupyterLab that ends at once."""
 
     def run():
         capsys.readouterr()
@@ -46,7 +46,7 @@ def opened(started, capsys):
 
 @pytest.fixture
 def updated(capsys):
-    """A function: the lines that `iocourse lab --update …` prints."""
+    """Function that returns the lines that `iocourse lab --update …` prints."""
 
     def run(*arguments, code=0):
         capsys.readouterr()
@@ -70,14 +70,14 @@ def cell_of(notebook, name):
 
 
 def edit(path, name, text):
-    """What a student does: write into a cell and save."""
+    """Write into a cell and save the notebook, as a student does."""
     notebook = read(path)
     cell_of(notebook, name)["source"] = [text]
     write(path, notebook)
 
 
 def release(course, *names):
-    """A new text of these lessons and pages: their first paragraph has a word more."""
+    """Change the first paragraph of these lessons and pages, as a new release does."""
     for name in names:
         path = course.lessons / name
         if path.suffix == ".md":
@@ -89,7 +89,7 @@ def release(course, *names):
 
 
 def newest(course, path, stem):
-    """Whether a copy has the lesson's newest first paragraph."""
+    """Return True if a copy has the lesson's current first paragraph."""
     return read(path)["cells"][0]["source"] == read(course.lessons / f"{stem}.ipynb")["cells"][0]["source"]
 
 
@@ -104,13 +104,13 @@ def test_untouched_copies_are_renewed_and_others_left(course, updated):
     notebook = read(four)
     notebook["cells"][1] |= {"outputs": [], "execution_count": 7}
     notebook["metadata"]["language_info"]["version"] = "3.12"
-    write(four, notebook)  # opened and run, and nothing written
+    write(four, notebook)  # opened and run without changes of the source
     lines = updated()
     assert [line.split()[0] for line in lines[:-1]] == [four.name, "notation.md"] and "Reload" in lines[-1]
     assert newest(course, four, FOUR) and five.read_bytes() == before
     assert (course.work / "notation.md").read_text(encoding="utf-8").count("A word more.") == 1
     assert files(course) == sorted(path.name for path in course.lessons.iterdir())
-    assert updated() == [f"nothing to do: {course.work} has the newest texts"]
+    assert updated() == [f"nothing to do: all texts in {course.work} are current"]
 
 
 def test_an_edited_copy_gets_the_new_text_around_its_answers_and_the_old_file_stays(course, updated):
@@ -123,8 +123,8 @@ def test_an_edited_copy_gets_the_new_text_around_its_answers_and_the_old_file_st
     (old,) = course.work.glob("kept-*")
     assert re.fullmatch(rf"kept-\d{{8}}-\d{{6}}-{FOUR}\.ipynb", old.name) and old.read_bytes() == before
     assert line == (
-        f"{path.name} has the new text with what is yours: {exercise.removeprefix('ex-')}; "
-        f"as it was: {old.name}"
+        f"{path.name} has the new text with your cells: {exercise.removeprefix('ex-')}; "
+        f"your old file is {old.name}"
     )
     assert newest(course, path, FOUR) and cell_of(read(path), exercise)["source"] == ["my answer"]
 
@@ -156,7 +156,7 @@ def test_lab_says_what_is_newer_and_overwrites_nothing(course, opened):
     assert "newer text" not in opened()
     release(course, f"{FOUR}.ipynb", f"{FIVE}.ipynb", "notation.md")
     said = opened()
-    assert "newer text for 04b, 05, notation: iocourse lab --update brings it" in said
+    assert "newer text for 04b, 05, notation: run iocourse lab --update to get it" in said
     assert {path.name: path.read_bytes() for path in course.work.iterdir()} == before
 
 
@@ -173,7 +173,7 @@ def test_an_unknown_lesson_is_one_sentence_with_all_there_are(course, updated):
     before = {path.name: path.read_bytes() for path in course.work.iterdir()}
     for name in ("18", "05b", "x.ipynb", "kept", "../lessons"):
         (line,) = updated(name, code=2)
-        assert line.endswith(f"--update {name!r} is no lesson; there are: 00, 04b, 05, notation")
+        assert line.endswith(f"--update: unknown lesson {name!r}. Available lessons: 00, 04b, 05, notation")
     (line,) = updated("04b", "05", code=2)
     assert "one LESSON or none" in line
     assert {path.name: path.read_bytes() for path in course.work.iterdir()} == before
@@ -200,13 +200,13 @@ def test_a_renamed_copy_is_found_by_what_is_in_it(course, updated, opened, recor
     assert updated("04b")[0].startswith("nothing to do") and not path.exists()
     release(course, path.name)
     line, _ = updated("04b")
-    assert line.startswith(f"my repair.ipynb, a copy of {FOUR}, has the new text with what is yours: 4E")
+    assert line.startswith(f"my repair.ipynb, a copy of {FOUR}, has the new text with your cells: 4E")
     assert newest(course, renamed, FOUR) and not path.exists()
     assert cell_of(read(renamed), "ex-4E")["source"] == ["my answer"]
     assert next(course.work.glob("kept-*-my repair.ipynb")).read_bytes() == before
     said = opened()
-    assert f"my repair.ipynb stays, your copy of {FOUR}; {path.name} is a fresh one" in said
-    assert path.exists() and "a fresh one" not in opened()
+    assert f"my repair.ipynb, your copy of {FOUR}, is kept; {path.name} is a new copy" in said
+    assert path.exists() and "a new copy" not in opened()
 
 
 def test_each_copy_of_a_doubled_lesson_is_updated_or_the_one_that_is_named(course, updated):
@@ -230,14 +230,14 @@ def test_what_an_update_kept_is_never_taken_for_a_copy(course, updated):
 
 
 def test_a_copy_of_an_older_version_without_a_record(course, updated):
-    """Equal to the lesson: nothing to do. Else it is taken for edited: the old file stays beside the new."""
+    """A copy equal to the lesson needs no update; any other counts as edited, and the old file is kept."""
     path = course.work / f"{FOUR}.ipynb"
     shutil.copy(course.lessons / path.name, path)
     assert updated("04b")[0].startswith("nothing to do")
     edit(path, "ex-4E", "my answer")
     assert updated("04b")[0].startswith("nothing to do")
     release(course, path.name)
-    assert "what is yours: 4E; as it was: " in updated("04b")[0]
+    assert "your cells: 4E; your old file is " in updated("04b")[0]
     assert newest(course, path, FOUR) and cell_of(read(path), "ex-4E")["source"] == ["my answer"]
 
 
@@ -251,13 +251,13 @@ def test_a_copy_that_somebody_has_brought_to_the_newest_text_by_hand(course, upd
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (b"<<<<<<< HEAD\n{", "it is no notebook: Expecting value"),
-        (b"{" * 100_000, "it is no notebook"),
-        (b"[" * 100_000, "it is no notebook"),
-        (b"\xff\xfe{}", "it is no notebook"),
-        (b"[]", "it is no notebook of format 4"),
-        (b'{"worksheets": []}', "it is no notebook of format 4"),
-        (b'{"cells": [{"metadata": [], "source": 3}]}', "it is no notebook of format 4"),
+        (b"<<<<<<< HEAD\n{", "not a valid notebook: Expecting value"),
+        (b"{" * 100_000, "not a valid notebook"),
+        (b"[" * 100_000, "not a valid notebook"),
+        (b"\xff\xfe{}", "not a valid notebook"),
+        (b"[]", "not a notebook of format 4"),
+        (b'{"worksheets": []}', "not a notebook of format 4"),
+        (b'{"cells": [{"metadata": [], "source": 3}]}', "not a notebook of format 4"),
     ],
 )
 def test_what_is_no_notebook_is_left_alone_and_told_in_a_line(course, updated, opened, text, why):
@@ -266,16 +266,16 @@ def test_what_is_no_notebook_is_left_alone_and_told_in_a_line(course, updated, o
     release(course, path.name, f"{FIVE}.ipynb")
     lines = updated()
     assert [why in line for line in lines] == [True, False, False]
-    assert lines[0].startswith(f"{path.name} is left as it is: ")
+    assert lines[0].startswith(f"{path.name} was not updated: ")
     assert path.read_bytes() == text and newest(course, course.work / f"{FIVE}.ipynb", FIVE)
-    assert f"{path.name} does not open: {why}" in opened()
+    assert f"cannot open {path.name}: {why}" in opened()
 
 
 def test_where_nothing_has_a_new_text_nobody_is_asked_to_reload(course, updated, opened):
     path = course.work / f"{FOUR}.ipynb"
     path.write_text("{ broken")
     (line,) = updated()
-    assert line.endswith("Once it is moved away, iocourse lab makes a fresh copy")
+    assert line.endswith("Move the file away, and iocourse lab will create a new copy")
     path.rename(path.with_suffix(".broken"))
     opened()
     assert newest(course, path, FOUR)
@@ -289,7 +289,7 @@ def test_a_changed_page_is_kept_beside_the_new_one(course, updated):
     release(course, "notation.md")
     (line, _) = updated("notation")
     (old,) = course.work.glob("kept-*")
-    assert line == f"notation.md has the new text; with your changes: {old.name}"
+    assert line == f"notation.md has the new text; your changed copy is {old.name}"
     assert old.read_bytes() == before and "A word more." in path.read_text(encoding="utf-8")
     assert updated()[0].startswith("nothing to do")
 
@@ -297,7 +297,7 @@ def test_a_changed_page_is_kept_beside_the_new_one(course, updated):
 # ------------------------------------------------------------------ a disk that is full or read-only
 @pytest.fixture
 def full(monkeypatch):
-    """A function: the disk has room for so many more files."""
+    """Function that makes writing fail after `count` more files."""
 
     def after(count, error=errno.ENOSPC):
         left, replace = [count], os.replace
@@ -321,7 +321,7 @@ def test_on_a_full_disk_an_edited_lesson_stays_as_it_was(course, updated, full, 
     before = {path.name: path.read_bytes() for path in course.work.iterdir()}
     full(room)
     (line,) = updated(code=2)
-    assert f"{path} cannot be written: No space left on device; nothing is lost" in line
+    assert f"cannot write {path}: No space left on device. Your files are unchanged" in line
     assert {path.name: path.read_bytes() for path in course.work.iterdir()} == before
 
 
@@ -330,7 +330,7 @@ def test_where_nothing_can_be_written_a_first_copy_says_so(course, updated, full
     shutil.rmtree(course.work)
     full(2, error)
     (line,) = updated(code=2)
-    assert f"{FIVE}.ipynb cannot be written: {os.strerror(error)}" in line
+    assert f"cannot write {course.work / FIVE}.ipynb: {os.strerror(error)}" in line
     assert len(files(course)) == 2 and all(read(path)["cells"] for path in course.work.iterdir())
 
 
@@ -338,7 +338,7 @@ def test_a_file_where_the_work_folder_should_be(course, updated):
     shutil.rmtree(course.work)
     course.work.write_text("mine")
     (line,) = updated(code=2)
-    assert "cannot be written" in line and course.work.read_text() == "mine"
+    assert "cannot write " in line and course.work.read_text() == "mine"
 
 
 def test_kept_files_are_no_copies(course):
@@ -354,15 +354,15 @@ def test_a_notebook_of_the_students_own_is_none_of_the_lessons(course, updated):
     before = own.read_bytes()
     release(course, f"{FOUR}.ipynb")
     assert len(updated()) == 2 and own.read_bytes() == before
-    assert "is no lesson" in updated("scratch.ipynb", code=2)[0]
+    assert "unknown lesson" in updated("scratch.ipynb", code=2)[0]
 
 
 def test_a_page_without_a_record(course, updated):
-    """Copied by an older version: equal to the page, there is nothing to do; else it is kept beside."""
+    """A copy by an older version: nothing to do if it equals the page; otherwise the old file is kept."""
     page = course.work / "notation.md"
     shutil.copy(course.lessons / page.name, page)
     assert updated("notation")[0].startswith("nothing to do")
     release(course, page.name)
     before = page.read_bytes()
-    assert "with your changes: " in updated("notation")[0]
+    assert "your changed copy is " in updated("notation")[0]
     assert next(course.work.glob("kept-*")).read_bytes() == before

@@ -1,4 +1,4 @@
-"""Lesson 00: the formulas it shows, what it says in words, and what it asks."""
+"""Tests of lesson 00: its formulas, statements and questions."""
 
 import base64
 import json
@@ -19,7 +19,7 @@ PRODUCT = {"A": np.random.default_rng(1).standard_normal((100, 50)), "x": np.one
 
 
 def shown(name):
-    """A schedule as the lesson defines it."""
+    """Return a schedule as the lesson defines it."""
     names = {}
     exec(LESSON.code(f"def {name}(").split("\n\n\n")[0], names)
     return names[name]
@@ -66,11 +66,13 @@ def test_the_quiz_asks_and_does_not_tell():
     asked = re.search(r'^predict\("0\.2".*#> (.*)$', SOURCE, re.MULTILINE)
     assert asked[1] == f'predict("0.2", {", ".join(f"{name}=..." for name in names)})'
     assert 'measured("0.2"' not in SOURCE
-    assert len(set(re.findall(r"=(True|False)", asked[0]))) == 2  # the solved notebook's guess tells nothing
+    assert (
+        len(set(re.findall(r"=(True|False)", asked[0]))) == 2
+    )  # the guess in the solved notebook reveals nothing
 
 
 def test_the_opening_picture_is_seen_before_anything_has_run():
-    """Both notebooks bring the film, and the readings of measurements are folded."""
+    """Both notebooks contain the film, and the explanations of measurements are folded."""
     for folder in ("solutions", "lessons"):
         notebook = json.loads((ROOT / folder / "00_start_here.ipynb").read_text(encoding="utf-8"))
         first = next(n for n, cell in enumerate(notebook["cells"]) if "two_memories()" in cell["source"])

@@ -1,4 +1,4 @@
-"""Lesson 01: the formulas it shows, and what its checks say."""
+"""Tests of lesson 01: its formulas and the reports of its checks."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from iocourse.data import real_head
 
 
 def test_no_count_of_rows_hangs_on_the_last_digit():
-    """Rows are counted against the overflow of float16; none is so near to it that rounding could decide."""
+    """Rows that overflow float16 are counted; no row is so close to the limit that rounding matters."""
     Q, K = (part.astype(float) for part in (real_head(1, 8).Q, real_head(1, 8).K))
     E = np.exp(exact.scores(Q, K).astype(np.float16).astype(float))
     limit = 65520  # from here on float16 rounds to infinity
@@ -62,7 +62,7 @@ def test_an_attempt_names_it_too(capsys, monkeypatch):
 def test_of_exercises_that_share_a_function_the_lesson_checked_last_has_its_own_named(monkeypatch, capsys):
     monkeypatch.delenv("IOCOURSE_STRICT", raising=False)
     monkeypatch.setattr(exercise, "_checked_last", [])
-    assert exercise.exercises_asking_for("my_tile") == "2C or 10A"  # nothing tells which is meant
+    assert exercise.exercises_asking_for("my_tile") == "2C or 10A"  # ambiguous
     for checked, named in (("2A", "2C"), ("10B", "10A"), ("2C", "2C"), ("0A", "2C or 10A")):
         check(checked, my_softmax, seed=0)
         assert exercise.exercises_asking_for("my_tile") == named

@@ -1,4 +1,4 @@
-"""Lesson 02: the formulas it shows, and what it says in words."""
+"""Tests of lesson 02: its formulas and statements."""
 
 from math import isqrt
 
@@ -39,7 +39,7 @@ def test_formula_2_8():
     tiles = schedules.naive.tiles(N, d, M)
     ledger = run(schedules.naive, M=M, dry=True, **dict.fromkeys("QKV", (N, d)), **tiles).ledger
     row_blocks, tile_rows = -(-N // tiles["Br"]), -(-N // tiles["Bm"])
-    assert tiles["Bm"] == tiles["Br"] and tiles["Bc"] >= N and tiles["Bn"] >= d  # the case it is stated for
+    assert tiles["Bm"] == tiles["Br"] and tiles["Bc"] >= N and tiles["Bn"] >= d  # the case of the statement
     scores, softmax = N * d + N * d * row_blocks + N * N, 2 * N * N
     output = N * N + N * d * tile_rows + N * d
     assert [sum(phase) for phase in ledger.phases.values()] == [scores, softmax, output]

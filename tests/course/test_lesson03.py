@@ -1,4 +1,4 @@
-"""Lesson 03: the formulas it shows, what it says in words, and its exercises' own ground."""
+"""Tests of lesson 03: its formulas, statements and exercises."""
 
 import re
 
@@ -14,7 +14,7 @@ LESSON = Lesson("03_online_softmax")
 
 
 def defined(*names):
-    """The functions of the lesson's cells by name."""
+    """Functions defined in the lesson's cells, by name."""
     found = {"np": np}
     for name in names:
         lines = LESSON.code(f"def {name}(").split("\nfor name in")[0].split("\n")
@@ -84,7 +84,7 @@ def test_the_numbers_worked_by_hand():
 
 
 def test_digits_that_are_right():
-    """The margins are wide: another order of summation must not change a digit that the text quotes."""
+    """The quoted digits do not depend on the order of summation."""
     (in_three_loops,) = defined("in_three_loops")
     found = {}
     for name, place in (("sharp", (0, 2)), ("broad", (0, 11))):

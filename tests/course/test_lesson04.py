@@ -1,4 +1,4 @@
-"""Lesson 04: the formulas it shows, what it says in words, and its exercises' own ground."""
+"""Tests of lesson 04: its formulas, statements and exercises."""
 
 from math import exp
 
@@ -45,7 +45,7 @@ def test_the_formulas_are_the_ones_shown():
     says("4.7", r"\frac{4N^2d^2}{M + d^2} - (M + d^2)")
 
 
-# ---------------------------------------------------------------------- what the text says in words
+# ---------------------------------------------------------------------- statements in the text
 def test_naive_attention_moves_the_scores_four_times_or_more():
     assert schedules.naive.cost(64, 8, Br=1, Bc=64, Bm=1, Bn=8).total >= 4 * 64 * 64
 
@@ -59,7 +59,7 @@ SLIDER = [*tile_tuner(N=N4, d=D4, M=M4).controls["Br"].offered.values()]
     ("schedule", "best"), [(schedules.flash1, (1, 128)), (schedules.flash2, (128, 1))], ids=["F1", "F2"]
 )
 def test_the_hand_finds_one_row_for_what_passes_and_no_other_tile(schedule, best):
-    """Of the positions of the tuner's sliders one alone moves the fewest words, and no tile moves fewer."""
+    """Exactly one slider position of the tuner has the least traffic, and no tile has less."""
     forms = {(Br, Bc): schedule.cost(N4, D4, Br=Br, Bc=Bc) for Br in SLIDER for Bc in SLIDER if Br * Bc < M4}
     fits = {tile: form.total for tile, form in forms.items() if form.peak <= M4}
     assert [tile for tile, words in fits.items() if words == min(fits.values())] == [best]
@@ -79,7 +79,7 @@ def test_V_in_Ks_place_is_worth_d_words_of_room():
 
 
 def test_order_times_tile():
-    """Factors of 2 across and 3/2 down, at the sizes of section 4.5, and F3 where F2 is."""
+    """Ratios of 2 between columns and 3/2 between rows at the sizes of section 4.5."""
     N, d = 2**22, 64
 
     M = 64 * d * d
@@ -140,7 +140,7 @@ def test_the_sharp_head_is_near_the_limit_of_float32_and_F3_moves_a_quarter():
     assert 0.22 < at(schedules.flash_optimal, N, d, M).total / at(schedules.naive, N, d, M).total < 0.28
 
 
-# ---------------------------------------------------------------------- the exercises' own ground
+# ---------------------------------------------------------------------- exercises
 def test_the_two_tiles_that_are_compared_never_cut_the_keys_alike():
     for seed in range(50):
         one, other = find("4B").cases(np.random.default_rng(seed))[:2]
@@ -149,7 +149,7 @@ def test_the_two_tiles_that_are_compared_never_cut_the_keys_alike():
 
 
 def rescale_dropped(m, Q, K, V, *, Br, Bc):
-    """F2 without the rescaling of its output: right in one block of keys, wrong in several."""
+    """FA-2 order without rescaling of the output: correct for one key block, wrong for several."""
     N, d = Q.shape
     O = m.new("O", (N, d))
     for i in m.blocks(N, Br):
@@ -200,7 +200,7 @@ def test_the_widget_has_a_cell_of_its_own_in_the_students_notebook():
 
 # ---------------------------------------------------------------------- 4E: a schedule to repair
 def repaired(*edits):
-    """The schedule of 4E as it is handed out, with some of its lines changed."""
+    """Return the schedule given in 4E, with some of its lines replaced."""
     text = exercise_source("4E", solved=False)
     for old, new in (("    raise NotImplementedError\n", ""), *edits):
         assert text.count(old) == 1
@@ -233,7 +233,7 @@ def test_both_copies_of_the_leaking_schedule_are_one():
     assert shown.split("O = m.new")[1] == to_repair.split("O = m.new")[1]
 
 
-# ---------------------------------------------------------------------- what a check says about the scale
+# ---------------------------------------------------------------------- reports on the scale factor
 @pytest.mark.parametrize(("power", "named"), [(0.0, "1"), (-1.0, "1/{d}"), (0.5, "√{d}")])
 @pytest.mark.parametrize("exercise", ["4A", "4C"])
 def test_a_wrong_scale_is_named(exercise, power, named):

@@ -1,4 +1,4 @@
-"""Lesson 05: the formulas it shows, its proof, what it says in words, and its exercises' own ground."""
+"""Tests of lessons 05 and 05b: their formulas, proof, statements and exercises."""
 
 import re
 from fractions import Fraction
@@ -19,12 +19,12 @@ LESSON, PROOF = Lesson("05_how_little"), Lesson("05b_the_proof")
 
 
 def says(number, *formulas):
-    """The section shows the formulas or words, on the evening that has it."""
+    """Assert that the section, in part a or b, contains these formulas or words."""
     (LESSON if f"## {number} " in LESSON.text else PROOF).says(number, *formulas)
 
 
 def solved(exercise_id):
-    """The reference, from the evening that has it."""
+    """Return the reference solution, from part a or b."""
     return (LESSON if exercise_id in ("5A", "5B") else PROOF).solved(exercise_id)
 
 
@@ -74,7 +74,7 @@ def test_the_smallest_attention_and_what_four_vertices_more_make():
     assert len(pebbling.dot(3)) - len(pebbling.dot(2)) == 4
 
 
-# ---------------------------------------------------------------------- whole rows
+# ---------------------------------------------------------------------- schedules of complete rows
 @pytest.mark.parametrize(("N", "Br"), [(4, 1), (4, 2), (4, 4), (12, 3)])
 def test_the_rows_counted_in_section_5_6_are_those_of_F3(N, Br):
     f3_rows, charged = LESSON.define(
@@ -116,7 +116,7 @@ def test_formula_5_5_by_trying_everything():
         a, b, c = np.array(choice).reshape(3, 2, 2)
         most[sum(choice)] = max(most[sum(choice)], int(np.einsum("il,lj,ij->", a, b, c)))
     assert all(count**2 * 27 <= R**3 for R, count in most.items())
-    assert (most[3], most[12]) == (1, 8)  # where the limit is reached
+    assert (most[3], most[12]) == (1, 8)  # case in which the limit is reached
 
 
 def formula_5_7(R, d):
@@ -130,7 +130,7 @@ def test_formula_5_7_is_that_of_the_library(R, d):
 
 @pytest.mark.parametrize(("queries", "keys", "d"), [(2, 2, 1), (3, 2, 1), (2, 3, 1), (2, 2, 2)])
 def test_no_choice_of_words_allows_more_products_than_formula_5_7(queries, keys, d):
-    """Every choice of words of Q, K, V, O and scores, 2^20 of them in the largest case."""
+    """Every subset of the words of Q, K, V, O and scores, 2^20 subsets in the largest case."""
     sizes = [queries * d, keys * d, keys * d, queries * d, queries * keys]
     bits = np.arange(2 ** sum(sizes), dtype=np.uint32)
     has = [(bits >> n & 1).astype(bool) for n in range(sum(sizes))]
@@ -183,13 +183,13 @@ def test_formula_5_12_for_random_columns():
 
 
 def split(rng, R, parts):
-    """Whole numbers from 0 on, as many as `parts`, with a sum of at most R."""
+    """Return `parts` random non-negative integers with a sum of at most R."""
     ends = np.sort(rng.integers(0, R + 1, size=parts))
     return np.diff(ends, prepend=0)
 
 
 def test_each_step_to_formula_5_13_for_random_words():
-    """From both sorts of products to F(R), inequality by inequality."""
+    """Each inequality from the two kinds of products to F(R)."""
     rng, room = np.random.default_rng(13), 1 + 1e-12
     for _ in range(3000):
         d, R = int(rng.integers(1, 9)), int(rng.integers(1, 400))
@@ -203,7 +203,7 @@ def test_each_step_to_formula_5_13_for_random_words():
         assert products <= left * room and left <= middle * room
         assert middle <= (R + d * d) ** 2 / (16 * d) * room
         assert left <= formula_5_7(R, d) * room
-        if 3 * d * d > R and 2 * z >= R - d * d:  # no room for d² scores: all that is left
+        if 3 * d * d > R and 2 * z >= R - d * d:  # no capacity for d² scores, so use the remaining words
             assert left <= z * np.sqrt(max(R - 2 * z, 0)) * room <= (R / 3) ** 1.5 * room**2
 
 
@@ -219,7 +219,7 @@ def test_the_products_of_theorem_B_for_random_words():
 
 
 def test_the_segments_of_F3_in_section_5_9():
-    """Words and products of every segment, for more sizes than the cell shows; and what comes in is W."""
+    """Words and products of every segment, for more sizes than the cell shows; the words add up to W."""
     names = {"product": product, "np": np, "bounds": bounds, "my_products": solved("5C")}
     names |= {"my_segments": solved("5E"), "attempt": lambda function, *given: function(*given)}
     f3_words, allowed = PROOF.define(("f3_words", "allowed"), names)
@@ -242,7 +242,7 @@ def test_the_lives_tried_in_section_5_9_pay_as_5_9_says():
 
 
 def test_the_lemma_of_step_2_on_random_histories():
-    """(5.9) for random lives of the partial sums of one output: begin, read, drop, merge."""
+    """(5.9) for random histories of the partial sums of one output: begin, read, drop, merge."""
     rng = np.random.default_rng(5)
     tight = 0
     for _ in range(300):
@@ -302,7 +302,7 @@ def test_best_tiles_make_F2_the_curve_of_F3():
 
 
 def test_the_bounds_are_the_ones_shown():
-    """Their formulas, and the maxima of (5.13), are evaluated in tests/bounds."""
+    """The values of these formulas, and the maxima of (5.13), are tested in tests/bounds."""
     says("5.8", r"2M\left\lfloor \frac{mnk}{M^{3/2}} \right\rfloor \ge \frac{2mnk}{\sqrt M} - 2M")
     says("5.7", r"\frac{4N^2d^2}{M + d^2} - (M + d^2) \quad (M \ge d^2)", r"\frac{2N^2d}{\sqrt M} - 2M \quad")
     says("5.8", r"T \left\lfloor \frac{N^2d}{F(M + T)} \right\rfloor")
@@ -330,7 +330,7 @@ def test_sections_are_numbered_in_order_over_both_evenings_and_every_reference_l
     assert {int(n) for n in re.findall(r"[Ss]ections? 5\.(\d+)", both)} <= {*numbers}
 
 
-# ---------------------------------------------------------------------- the exercises' own ground
+# ---------------------------------------------------------------------- exercises
 @pytest.mark.parametrize("exercise_id", ["5A", "5B"])
 def test_the_words_allowed_are_the_optimum_as_far_as_it_can_be_searched(exercise_id):
     for case in find(exercise_id).cases(np.random.default_rng(0)):

@@ -1,4 +1,4 @@
-"""Lesson 06: the formulas it shows, what it says in words, its proof, and its exercises' own ground."""
+"""Tests of lesson 06: its formulas, statements, proof and exercises."""
 
 from itertools import combinations
 
@@ -82,9 +82,9 @@ def test_the_corrected_constants_hold_for_long_sequences(name):
     assert corrected(10**9) == pytest.approx(leading)
 
 
-# ---------------------------------------------------------------------- what stays times what passes
+# ---------------------------------------------------------------------- resident rows times streamed words
 def sweep(m, Q, K, V, dO, LSE, D, *, stays, gradients, b):
-    """One sweep as section 6.7 describes it: b rows of one side stay, the other comes one row at a time."""
+    """One pass as in section 6.7: b rows of one side are resident, the other is streamed row by row."""
     sides = {"rows": {"Q": Q, "dO": dO, "L": LSE, "D": D}, "columns": {"K": K}}
     if gradients & {"dQ", "dK"}:
         sides["columns"]["V"] = V
@@ -113,7 +113,7 @@ def sweep(m, Q, K, V, dO, LSE, D, *, stays, gradients, b):
 
 
 def add_tile(t):
-    """What one tile of scores adds to the gradients that are there."""
+    """Add the contribution of one tile of scores to the resident gradients."""
     scale = t["Q"].shape[1] ** -0.5
     with t["Q"] @ t["K"].T as s:
         s *= scale
@@ -173,7 +173,7 @@ def test_the_table_of_6_7_is_what_the_schedules_move():
     assert [round(constant(ledger.total, N, d, M)) for ledger in (f3, f1)] == [4, 6]
 
 
-# ---------------------------------------------------------------------- what the text says in words
+# ---------------------------------------------------------------------- statements in the text
 def test_standard_backward_moves_its_three_matrices_as_the_table_of_6_2_says():
     b0 = at("standard_backward", 4096, d, 16384)
     moved = [(b0.reads.get(x, 0) + b0.writes.get(x, 0)) / 4096**2 for x in ("P", "dP", "dS")]
@@ -203,7 +203,7 @@ def test_the_rows_of_6_8_are_the_largest():
 
 
 def test_dQ_in_the_place_of_dO_is_worth_d_words_of_room():
-    """The library's best tile of B2 is that of B3 with d words less, and at M = 64d² the same."""
+    """The best tile of the FA-2 backward pass equals that of the fused pass with d fewer words."""
     for M in range(2000, 9000, 7):
         b2, b3 = (schedules.get(name).tiles(65536, d, M) for name in ("flash2_backward", "fused_backward"))
         assert b2 == schedules.fused_backward.tiles(65536, d, M - d)
@@ -238,7 +238,7 @@ def test_section_6_9_the_constants_between_the_lines():
         assert cut < 12 and cut < whole < 14 < 14.2 <= b4 <= 14.5
 
 
-# ---------------------------------------------------------------------- the exercises' own ground
+# ---------------------------------------------------------------------- exercises
 @pytest.mark.parametrize(("power", "named"), [(0.5, "√d"), (-0.5, "1/√d"), (1, None)])
 def test_a_scale_too_many_is_named(power, named):
     def off(q, k, v, do, o, L):

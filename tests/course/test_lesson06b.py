@@ -1,4 +1,4 @@
-"""The second evening of lesson 06: two theorems and their proofs, charges of a pair, a mask."""
+"""Tests of lesson 06b: two theorems and their proofs, the cost of a pair, and a mask."""
 
 from itertools import product
 
@@ -40,7 +40,7 @@ def test_a_causal_mask_saves_half_in_the_end_and_B0_nothing():
 
 
 def test_the_bounds_are_the_ones_shown():
-    """They are evaluated in tests/bounds."""
+    """Their values are tested in tests/bounds."""
     says("6.10", r"\frac{12N^2d^2}{M + 4d^2} - (M + 4d^2)", "both derivations of this course")
     says("6.10", r"\frac{14N^2d^2}{M + t} - 3Nd", "are distinct arrays", "distinct arrays, are read, begun")
     says("6.12", r"(4 + 2\sqrt2)N^2d/\sqrt M", "`small_cache_backward` has 10")
@@ -63,7 +63,7 @@ def test_the_steps_of_the_proof_shown_are_true():
 
 
 def rows_and_columns(d_):
-    """Every (η, β, γ, α) with η <= β <= γ <= α <= 2d in whole words, and σ, τ in steps of 1/d."""
+    """Yield all integers η <= β <= γ <= α <= 2d, with σ and τ in steps of 1/d."""
     steps = np.linspace(0, 1, d_ + 1)
     words = range(2 * d_ + 1)
     for alpha, gamma, beta, eta in product(words, repeat=4):
@@ -120,7 +120,7 @@ def test_B4_comes_closer_to_both_bounds_and_the_bounds_to_12_and_14():
 
 
 def test_B4_is_in_the_class_of_theorem_E_with_t_2d():
-    """In each sweep the side that passes brings one row of two arrays at a time."""
+    """In each pass, one row of each of two arrays is loaded at a time on the streamed side."""
     assert schedules.split_backward.tiles(2**16, d, LARGE).items() >= {"Bc1": 1, "Br2": 1}.items()
     for N, M in ((2**14, LARGE), (2**20, LARGE), (4096, 6000)):
         assert at("split_backward", N, d, M).total >= bounds.theorem_E(N, d, M, t=2 * d)
@@ -156,7 +156,7 @@ def test_the_walks_of_B3_and_B4_do_every_task_and_clear_up(defined):
 
 
 def test_the_walks_shown_are_charged_what_the_text_says(defined):
-    """And the library counts as the picture and the reference do."""
+    """The library, the figure and the reference give the same counts."""
     _, cheapest = bounds.min_pair_cost(bounds.row_schedules.BACKWARD, bounds.row_schedules.LOADS_AND_EXITS)
     for walk, paid in ((defined["B3"], 16), (defined["B4"], 14), (cheapest, 12)):
         assert lesson06.charges(walk) == defined["my_charges"](walk) == paid

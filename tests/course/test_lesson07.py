@@ -1,4 +1,4 @@
-"""Lesson 07: the formulas it shows, what it says in words, its proof, and its exercises' own ground."""
+"""Tests of lessons 07 and 07b: their formulas, statements, proof and exercises."""
 
 import warnings
 from itertools import product
@@ -174,7 +174,7 @@ def test_F5_with_k_reads(k, x):
     assert f5.peak == pytest.approx(M, rel=0.01)
 
 
-# ---------------------------------------------------------------------- what the text says in words
+# ---------------------------------------------------------------------- statements in the text
 def test_where_fast_memory_is_small_naive_attention_moves_less_than_F3():
     N, d = 4096, 64
     f3, naive = ({M: squares(n, N, d, M) for M in (2048, 1024, 256)} for n in ("flash_optimal", "naive"))
@@ -229,7 +229,7 @@ def test_up_to_a_factor_of_1_89_is_open_and_most_at_d_squared():
 
 
 def test_the_bounds_are_the_ones_shown():
-    """They are evaluated in tests/bounds."""
+    """Their values are tested in tests/bounds."""
     says("7.7", r"\frac{4N^2d}{\sqrt M\left(1 + \frac{9\sqrt M}{16d}\right)} - 2M - N^2")
     says("7.7", r"2N^2d/\sqrt M - 2M - N^2", "saha_ye_small", "theta_attention")
     says_second(
@@ -261,7 +261,7 @@ def test_the_picture_of_section_7_7_shows_what_the_text_reads_off_it():
     assert all(beyond[n] > 2 * beyond["flash_optimal"] for n in names[:-1])
 
 
-GRADIENTS = {  # name: the shares of d² where it is the least, and its leading words there
+GRADIENTS = {  # name: fractions of d² at which it is best, and its leading words there
     "gradient": ((1.6, 2, 4), lambda x: 10 * x * x),
     "gradient_dp_materialised": ((1.02, 1.2, 1.45), lambda x: 7 * x * x + 2),
     "gradient_scores_materialised": ((0.55, 0.75, 0.95), lambda x: 4 * x * x + 5),
@@ -332,7 +332,7 @@ def test_all_products_of_section_7_10_take_all_12_words():
     assert all(most[R] <= bounds.all_products_per_segment(R, 1) for R in range(1, 13))
 
 
-# ---------------------------------------------------------------------- the exercises' own ground
+# ---------------------------------------------------------------------- exercises
 def test_the_masked_case_of_7E_has_a_gradient_of_its_own():
     for seed in range(5):
         case = find("7E").cases(np.random.default_rng(seed))[-1]
@@ -376,12 +376,12 @@ def test_whole_rows_never_fit_in_the_room_of_7A():
 
 # ---------------------------------------------------------------------- 7.11, a schedule to repair
 def body(source):
-    """The lines of a function below its docstring."""
+    """Return the lines of a function after its docstring."""
     return source.split('"""\n', 2)[-1].split("\n\n\n")[0].splitlines()
 
 
 def test_the_student_repairs_the_schedule_that_the_evidence_is_of():
-    """Below the line that raises, the exercise's cell holds the code as found, letter for letter."""
+    """After the line that raises, the exercise's cell contains exactly the code with the faults."""
     stub = body(exercise_source("7F", solved=False))
     assert stub[1].strip() == "raise NotImplementedError"
     assert stub[2:] == body(SECOND.code("def as_found"))
@@ -429,7 +429,7 @@ def test_what_the_text_says_of_7_6_is_the_closed_form():
 
 
 def test_each_fault_alone_is_refused_in_the_room_of_7F():
-    """The last queries do not fit beside the output in some case, nor two blocks of queries in another."""
+    """The last queries and the output do not fit together in some case; two query blocks, in another."""
     found = [(*(case.inputs[b] for b in ("Br", "Bo", "Bd")), *case.inputs["Q"].shape, case.M)
              for case in find("7F").cases(np.random.default_rng(0))]  # fmt: skip
     assert any(Br * d + Bo * Bd + 2 * Bo + Bd > M for Br, Bo, Bd, N, d, M in found if max(Br, Bo) <= N)
@@ -438,7 +438,7 @@ def test_each_fault_alone_is_refused_in_the_room_of_7F():
 
 
 def test_the_schedule_as_found_is_worth_nothing_and_half_repaired_half():
-    """Nor is an empty one, which test_points.py tries."""
+    """test_points.py tests the empty answer."""
     exercise, most = find("7F"), find("7F").importance
     reference = exercise_source("7F", solved=True)
     stub = exercise_source("7F", solved=False).replace("    raise NotImplementedError\n", "")

@@ -1,4 +1,4 @@
-"""Lessons 08 and 08b: the formulas they show, what they say in words, and their exercises' own ground."""
+"""Tests of lessons 08 and 08b: their formulas, statements and exercises."""
 
 from itertools import pairwise
 
@@ -53,7 +53,7 @@ def test_random_tiles_are_as_many_as_expected():
 
 
 def test_the_formulas_are_the_ones_shown():
-    """They are evaluated in tests/test_masks.py, tests/test_costs.py and tests/bounds."""
+    """Their values are tested in tests/test_masks.py, tests/test_costs.py and tests/bounds."""
     says("8.2", "n_b(n_b+1)/2", "n_b(2w+1) - w(w+1)", r"n_b\lceil n_b/s\rceil + n_b - \lceil n_b/s\rceil")
     says("8.2", "g(2n_b - g) + n'(2w+1) - w(w+1) + rn'", "n_b + p,n_b(n_b-1)")
     says("8.2", r"W = 2Nd + 2d \sum_{(i,j)\ \text{seen}} c_j", r"W = 2Nd + 2dB \cdot")
@@ -187,7 +187,7 @@ def test_formula_8_9_the_sparse_form_is_the_dense_form_of_a_block(M):
     assert (dense == pytest.approx((n * d) ** 2 / M)) == (d * d <= M)
 
 
-# ---------------------------------------------------------------------- the exercises' own ground
+# ---------------------------------------------------------------------- exercises
 def test_in_the_cases_of_8E_each_half_of_the_bound_decides_where_its_tag_says():
     for seed in range(20):
         for case in find("8E").cases(np.random.default_rng(seed)):
@@ -203,7 +203,7 @@ def test_the_bound_of_8E_is_nowhere_above_what_the_library_proves():
     for mask in (masks.Window(300, 5), masks.Causal(300), masks.random(300, 10, 0.2)):
         for M in (64, 500, 5000):
             least, _ = bounds.lower_bound("forward", 300, 8, M, mask=mask)
-            assert my_least(mask.pairs(), 8, M + 4) <= least  # the library counts registers in
+            assert my_least(mask.pairs(), 8, M + 4) <= least  # the library also counts registers
 
 
 def test_one_key_too_many_does_not_fit_in_some_case_of_8_3():

@@ -1,4 +1,4 @@
-"""Lessons 09 and 09b: their formulas, what they say in words, and their exercises' own ground."""
+"""Tests of lessons 09 and 09b: their formulas, statements and exercises."""
 
 import json
 from math import ceil, sqrt
@@ -42,7 +42,7 @@ def counted(N, d, M, pass_):
 
 
 def solution(exercise_id, lesson=SOURCE):
-    """The reference of an exercise, as it stands in the solved notebook."""
+    """Return the reference solution of an exercise, from the solved notebook."""
     namespace = {}
     for cell in lesson.cells:
         if "setup" in cell.tags or cell.name == f"ex-{exercise_id}":
@@ -65,16 +65,16 @@ def test_inside_the_regimes_of_9_1_the_gap_stays_below_a_half_and_is_widest_at_t
 
 
 def test_the_table_of_sweeps_of_9_2_is_the_exercise_s_and_the_library_s():
-    """Every sweep of the forward pass with a use is in the table: the search over uncut ones agrees."""
+    """The table contains every useful pass of the forward computation, as an exhaustive search confirms."""
     space = {}
     exec(SOURCE.code("FORWARD = {"), space)
     assert space["FORWARD"] == lesson09.FORWARD
-    for M in (0.55, 0.8, 0.99, 1.01, 2, 50):  # in d²; below d²/2 slices win
+    for M in (0.55, 0.8, 0.99, 1.01, 2, 50):  # in units of d²; below d²/2 slices are best
         words, _ = my_cheapest(lesson09.FORWARD, M**-0.5, "inputs", "outputs")
         assert words == pytest.approx(sweeps.min_cost("forward", M**-0.5).cost)
 
 
-TABLE = {  # section 9.2: borders in units of d², and a, b, c
+TABLE = {  # section 9.2: boundaries in units of d², and a, b, c
     "forward": ([1, 1 / 2, 1 / 4], [(4, 0, 0), (2, 0, 2), (1.5, 0, 3), (0, 4, 1)]),
     "backward": ([5 / 2, 4 / 3, 1 / 2, 1 / 4], [(14, 0, 0), (9, 0, 2), (5, 0, 5), (4, 0, 7), (0, 10, 3)]),
     "given": ([5 / 2, 1 / 2, 1 / 4], [(14, 0, 0), (4, 0, 4), (3, 0, 6), (0, 8, 2)]),
@@ -108,7 +108,7 @@ def test_below_16_words_no_tile_of_9_1_is_wider_than_3():
 
 
 def closed_forms(N, d, M, pass_):
-    """The table of section 9.3 with ceilings, at the block sizes of (9.2) as whole rows."""
+    """Return the costs of section 9.3 with ceilings, at the block sizes of (9.2) rounded to rows."""
     n, b = N * d, max(1, int(sqrt(M)))
     one, two, three, four = (max(1, M // (arrays * d)) for arrays in (1, 2, 3, 4))
     if pass_ == "forward":
@@ -282,7 +282,7 @@ def test_the_leading_constants_in_the_table_of_9_8():
 
 
 def test_the_small_memory_constants_of_9_8():
-    """B5 against C', and what is handed P against C'', where all that is small is small."""
+    """Split-d backward pass compared with bound C', schedules that receive P with C'', in small memory."""
     N, d, M = 2**30, 2**20, 2**12
     unit = N * N * d // int(sqrt(M))
     assert bounds.BOUNDS["C'"](N, d, M) / unit == pytest.approx(4 + 3 * sqrt(3), rel=0.01)
@@ -336,7 +336,7 @@ def test_the_tiles_of_9_12_fit_a_multiprocessor():
     assert max(best.peak, costs.flash_optimal(N, d, Br=Br, Bc=64).peak) <= M
 
 
-# ---------------------------------------------------------------------- the exercises' own ground
+# ---------------------------------------------------------------------- exercises
 def test_the_reference_envelope_is_the_exercise_s():
     for pass_ in NAMED:
         for N, d, M in (
@@ -361,14 +361,14 @@ def test_the_cases_of_9_2_have_every_schedule_as_best_and_no_ties():
 
 
 def test_among_the_cases_of_9_2_f3_is_best_below_its_border_too():
-    """For N well below d the border is not at d²."""
+    """For N much smaller than d the boundary is not at d²."""
     for seed in range(20):
         cases = find("9B").cases(np.random.default_rng(seed))
         assert any(c.expected[0] == "F3" and c.inputs["M"] < 0.5 * c.inputs["d"] ** 2 for c in cases)
 
 
 def test_every_property_of_9_2_is_asked_of_some_case():
-    """A property of some cases that meets none would hold for anybody."""
+    """A property that selects no case would hold for every answer."""
     for prop in find("9B").properties[1:10]:
         for seed in range(5):
             cases = find("9B").cases(np.random.default_rng(seed))

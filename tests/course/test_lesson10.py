@@ -1,4 +1,4 @@
-"""Lesson 10: its programs and kernels, its formulas, and its exercises' own ground."""
+"""Tests of lesson 10: its programs, kernels, formulas and exercises."""
 
 import re
 from itertools import pairwise
@@ -23,7 +23,7 @@ needs_triton = pytest.mark.skipif(bool(cannot_run("import triton\n")), reason=ca
 
 
 def definitions(*names):
-    """The lesson's functions of these names, as its cells define them, in one namespace."""
+    """Return the lesson's functions of these names, defined in one namespace."""
     space = {"np": np}
     for _, text in SOURCE.solved_cells():
         if any(f"def {name}(" in text for name in names):
@@ -38,7 +38,7 @@ def in_numpy():
 
 @pytest.fixture(scope="module")
 def in_triton(tmp_path_factory):
-    """The lesson's kernels. Their source must be in a file: Triton reads it there."""
+    """Define the lesson's kernels in a file, because Triton reads their source from there."""
     import importlib.util
 
     parts = ["from iocourse import kernels", "import torch, triton", "import triton.language as tl"]
@@ -49,7 +49,7 @@ def in_triton(tmp_path_factory):
     parts = [re.sub(r"\nfor length in .*", "", part, flags=re.DOTALL) for part in parts]
     path = tmp_path_factory.mktemp("lesson") / "lesson10_kernels.py"
     path.write_text("\n\n".join(parts), encoding="utf-8")
-    spec = importlib.util.spec_from_file_location("__main__", path)  # a notebook's kernels are
+    spec = importlib.util.spec_from_file_location("__main__", path)  # as for the kernels of a notebook
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -172,7 +172,7 @@ def test_the_product_of_10_6_moves_its_closed_form(in_triton):
 
 @needs_triton
 def test_every_kernel_of_the_lesson_compiles_for_a_gpu(in_triton):
-    """What the lesson calls a kernel is one, and not only something the interpreter puts up with."""
+    """All kernels of the lesson compile and are not only accepted by the interpreter."""
     import torch
 
     X = torch.empty(64, 64, dtype=torch.float16)
@@ -242,7 +242,7 @@ def test_the_interpreter_computes_products_of_bfloat16_wrongly(in_triton):
     assert not torch.allclose(tiles[2].float(), torch.full((16, 16), 16.0))
 
 
-# ---------------------------------------------------------------------- the exercises' own ground
+# ---------------------------------------------------------------------- exercises
 @pytest.mark.parametrize("exercise", ["10B", "10C", "10D"])
 def test_every_exercise_has_a_case_whose_rows_lie_apart(exercise):
     for seed in range(5):
@@ -274,7 +274,7 @@ def test_only_rows_that_rise_and_large_or_low_ones_need_their_sum_rescaled():
 
 
 def answer(exercise, *edits):
-    """The reference with these edits, each of which changes something."""
+    """Return the reference with these edits, each of which must change it."""
     source = exercise_source(exercise, solved=True)
     for old, new in edits:
         assert old in source
@@ -283,7 +283,7 @@ def answer(exercise, *edits):
 
 
 def refused(exercise, *edits):
-    """What refuses the reference with these edits, and what is read first."""
+    """Return the properties that fail for the reference with these edits, and the one to read first."""
     verdicts = judge(find(exercise), answer(exercise, *edits), 0)
     failed = {name: said for name, said in verdicts if said is not None}
     return failed, read_first(find(exercise), failed)
@@ -317,7 +317,7 @@ def test_a_row_that_fits_in_a_block_may_be_read_once(capsys, monkeypatch):
 
 @needs_triton
 def test_who_wraps_rows_by_a_remainder_hears_that_such_lanes_are_live():
-    """As in Triton's tutorial on products: rows past the end start again from the first."""
+    """As in Triton's tutorial on matrix products, rows out of bounds wrap to the first ones."""
     failed, first = refused(
         "10D", ("mask=(i < m) & (along < k)", "mask=along < k"), ("A + i * s_a", "A + i % m * s_a")
     )

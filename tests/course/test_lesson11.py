@@ -1,4 +1,4 @@
-"""Lessons 11 and 11b: kernels beside the library's, formulas, records, and the exercises' own ground."""
+"""Tests of lessons 11 and 11b: kernels compared with the library's, formulas, records and exercises."""
 
 import itertools
 import re
@@ -43,7 +43,7 @@ SHAPES = [(200, 32, 64, 32), (33, 16, 16, 32), (64, 64, 32, 32), (1, 16, 16, 16)
 
 
 def defined(*names):
-    """What the code cells that define these names leave behind, run without the others."""
+    """Run the code cells that define these names, without the others, and return their namespace."""
     space = {"__name__": "__main__", "np": np, "torch": torch, "triton": triton, "tl": tl}
     return SOURCE.define(names, space)
 
@@ -59,7 +59,7 @@ def counted(launcher, *arguments, **keywords):
 
 
 def library(q, k, v, BM, BN, **keywords):
-    """The library's ledger, O and LSE of one head in this tile."""
+    """Return the library's ledger, O and LSE for one head with this tile."""
     with kernels.using(forward=(BM, BN)):
         ledger, (o, lse) = counted(
             kernels.attention_with_lse, *(x[None, None] for x in (q, k, v)), **keywords
@@ -68,7 +68,7 @@ def library(q, k, v, BM, BN, **keywords):
 
 
 def same(one, other):
-    """Equal words; O and LSE apart by rounding only."""
+    """Assert that the words are equal, and that O and LSE differ only by rounding."""
     assert one[0] == other[0]
     for mine, theirs in zip(one[1], other[1:], strict=True):
         assert torch.allclose(mine, theirs, rtol=0, atol=2e-6, equal_nan=False)
@@ -228,7 +228,7 @@ def test_the_bends_of_11_10_lie_between_what_programs_ask_for_and_the_compulsory
 
 
 def spilling(rows, arch, d):
-    """The tiles (BM, BN) of one chip that spill with 4 warps and with 8."""
+    """Return the tiles (BM, BN) of one GPU that spill with 4 warps, and those that spill with 8."""
     tiles = {}
     for row in rows:
         if (row["arch"], row["d"]) == (arch, d):
@@ -326,14 +326,14 @@ def test_the_kernel_as_found_has_three_faults_and_the_report_tells_them():
 
 
 def test_the_student_finds_the_kernel_as_it_is_shown():
-    """The lines of the exercise are those of the report's kernel, up to names and what it asks for."""
+    """The exercise has the lines of the report's kernel, except for names and the lines to be written."""
     cell = next(c for c in SECOND.cells if c.name == "ex-11E")
     body = "\n".join(side(cell, solved=False)).split("raise NotImplementedError\n")[1].split("\n\n")[0]
     shown = SECOND.code("def found_kernel(").split('are wrong."""\n')[1].split("\n\n")[0]
     assert body == shown
 
 
-# ---------------------------------------------------------------------- the exercises' own ground
+# ---------------------------------------------------------------------- exercises
 def test_the_large_scores_would_overflow_float32_without_their_maximum():
     for seed in range(20):
         case = find("11A").cases(np.random.default_rng(seed))[-1]
@@ -351,7 +351,9 @@ def test_in_the_other_layouts_each_tensor_has_rows_of_its_own_stride_or_heads_wi
     assert len({x.stride()[2] for x in (Q, K, V, torch.empty_like(Q))}) == 4
     assert not any(x.is_contiguous() for x in (Q, K, V))
     Q = kernel_launch._tensor(of_a_layer["Q"])
-    assert Q.stride() == torch.empty_like(Q).stride() == (1024, 16, 32, 1)  # an O made like Q lies like Q
+    assert (
+        Q.stride() == torch.empty_like(Q).stride() == (1024, 16, 32, 1)
+    )  # an O created like Q has the layout of Q
 
 
 def test_the_difficulty_of_a_band_is_computed_from_its_mask():
@@ -379,13 +381,16 @@ def test_most_tiles_of_11_2_are_whole_so_that_masking_them_all_shows():
             assert 2 * lesson11.cut_tiles(case) < tiles <= -(-N // BM) * -(-N // BN)
         for case in cases:
             BM, BN, d = case.inputs["BM"], case.inputs["BN"], case.inputs["Q"].shape[1]
-            assert BM * BN not in (BM * d, BN * d)  # else a choice on another tile would be taken for a mask
+            assert BM * BN not in (
+                BM * d,
+                BN * d,
+            )  # otherwise a tl.where on another tile would count as a mask
 
 
 # ---------------------------------------------------------------------- counting tl.where
 @triton.jit
 def choosing_kernel(X, Y, TILES: tl.constexpr, EARLY: tl.constexpr, LATE: tl.constexpr):
-    """Two products for each of TILES tiles, and so many uses of tl.where before and between them."""
+    """Kernel with two products per tile of TILES, and a given number of tl.where before and between them."""
     i, j = tl.arange(0, 16), tl.arange(0, 32)
     x = tl.load(X + i[:, None] * 32 + j)
     for _ in tl.static_range(TILES):
@@ -430,7 +435,7 @@ def test_an_error_of_the_student_is_kept():
     assert isinstance(kernel_launch.launch_and_count_masks(launcher, case).error, ZeroDivisionError)
 
 
-# ---------------------------------------------------------------------- kernels that a compiler takes too
+# ---------------------------------------------------------------------- kernels compile
 @triton.jit
 def weighted_sum_kernel(P, V, O, d: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
     i, j, c = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, d)
@@ -448,7 +453,7 @@ def test_a_tile_of_keys_is_an_inner_size_and_has_16_at_least():
 
 
 def compiled(name, arguments, **constants):
-    """What the lesson's kernel takes on an A100, compiled as a launch on large tensors would be."""
+    """Return the resources of the lesson's kernel on an A100, compiled as for a launch on large tensors."""
     from iocourse.gpu import resources
 
     (kernel,) = defined(name)
@@ -456,7 +461,7 @@ def compiled(name, arguments, **constants):
 
 
 def test_what_a_round_takes_in_the_kernel_of_11_5_and_in_16_bits():
-    """Products as the text counts them; the loop without a mask is the shorter of the two."""
+    """Products as in the text; the loop without a mask is shorter than the loop with one."""
     from iocourse.gpu import resources
 
     (kernel,) = defined("two_loops_kernel")
@@ -473,11 +478,11 @@ def test_what_a_round_takes_in_the_kernel_of_11_5_and_in_16_bits():
     assert 1024 <= theirs.fma <= 1024 + 20 and abs(loop.fma - theirs.fma) <= 8
     SECOND.says("11.12", "make 1,024 multiply-adds", "the dozen beyond them")
     assert in_half["wgmma"] == 2 * (128 // 64) * (64 // 64) * (64 // 16) < in_half["instructions"] / 20
-    assert in_half["special"] >= 128 * 64 // 128  # a power of two for each score of a thread
+    assert in_half["special"] >= 128 * 64 // 128  # one exp2 per score of a thread
 
 
 def test_the_students_hot_loop_stands_beside_the_librarys(capsys):
-    """Read from compiled code: the same products and powers, and a mask in every round of the one loop."""
+    """In compiled code: equal products and powers, and a mask in every iteration of the student's loop."""
     from iocourse import gpu
 
     space = {"__name__": "__main__", "np": np, "torch": torch, "triton": triton, "tl": tl, "gpu": gpu}
@@ -500,7 +505,7 @@ def test_the_students_hot_loop_stands_beside_the_librarys(capsys):
 
 @pytest.mark.parametrize("name", ["forward_kernel", "two_loops_kernel", "band_kernel", "heads_kernel"])
 def test_the_lessons_kernels_compile_for_a_gpu(name):
-    """The interpreter also takes what a compiler would refuse."""
+    """The interpreter also accepts code that the compiler rejects."""
     x, total, strides = torch.empty(1024, 64, dtype=torch.float32), torch.empty(1024), (65536, 65536, 64)
     given = {
         "forward_kernel": ((x, x, x, x, total, 1000, 0.18), {}),

@@ -1,4 +1,4 @@
-"""Lesson 12: its kernels beside the library's, its formulas, and what it says in words."""
+"""Tests of lesson 12: its kernels compared with the library's, its formulas and statements."""
 
 import ast
 import difflib
@@ -47,7 +47,7 @@ USED |= {f.__name__: f for f in (KernelProblem, sum_ledgers, dq_plain, dkdv_plai
 
 
 def load_lesson():
-    """The lesson's functions and kernels as solved, and the arrays of section 12.1; nothing is launched."""
+    """Return the solved functions and kernels, and the arrays of section 12.1, without launching a kernel."""
     space = {"__name__": "__main__", **USED}
     for n, cell in enumerate(SOURCE.cells):
         source, file = "\n".join(side(cell, solved=True)), f"<lesson 12, cell {n}>"
@@ -75,7 +75,7 @@ def test_section_12_1():
         np.testing.assert_allclose(one, want, rtol=0, atol=1e-12)
     assert (LESSON["N"], LESSON["BM"], LESSON["BN"], 100 % 32) == (100, 32, 32, 4)
     shares = [LESSON["share"](program) for program in range(4)]
-    assert all(share.all(axis=1).all() for share in shares)  # each block of keys has a share in every row
+    assert all(share.all(axis=1).all() for share in shares)  # each key block contributes to every row
     np.testing.assert_allclose(sum(shares), right.dQ, rtol=0, atol=1e-12)
     says("12.1", "All four, $\\lceil N/B_N \\rceil$")
 
@@ -109,7 +109,7 @@ def tensors(N, causal, d=16, H=2):
 
 
 def library(q, k, v, do, BM, BN, causal, **options):
-    """O and the gradients, and the ledgers of both passes; names as the kernels' parameters."""
+    """Return O, the gradients and the ledgers of both passes, by the names of the kernels' parameters."""
     q, k, v = (x[None].clone().requires_grad_() for x in (q, k, v))
     with kernels.using(forward=(BM, BN), fused=(BM, BN), queries=(BM, BN), keys=(BM, BN)):
         with traffic.count() as forward:
@@ -167,7 +167,7 @@ def test_the_budgets_of_the_exercises_add_up_to_6_10(N, BM, BN, causal):
 
 
 def test_the_kernels_compile_for_a_gpu_that_is_not_here():
-    """The interpreter runs what the compiler refuses: here the lesson's kernels meet the compiler."""
+    """The interpreter also accepts code that the compiler rejects."""
     Q, K, V, dO, O, LSE = tensors(64, False)
     tile = {"d": 16, "BM": 32, "BN": 32, "CAUSAL": True, "num_warps": 4}
     rows = Q, O.stride(0), O.stride(1), dO, dO.stride(0), dO.stride(1), LSE, 64
@@ -223,7 +223,7 @@ def test_formula_12_5_and_its_distance_to_12_3():
         T, whole = -(-N // B), -(-N // B) * B
         split = attention_split_backward(KernelProblem(N, N, d), queries=(B, B), keys=(B, B)).total
         fused = attention_fused_backward(KernelProblem(N, N, d), BM=B, BN=B).total
-        prepared = 32 * -(-N // 32) if B < 32 else whole  # a program of D has 32 rows
+        prepared = 32 * -(-N // 32) if B < 32 else whole  # a program of the delta kernel has 32 rows
         assert split == 8 * N * d + N + 2 * whole + T * (4 * N * d + 2 * whole)
         assert fused == 7 * N * d + N + 2 * prepared + T * (4 * N * d + 2 * whole)
         plain = LESSON["both"](N, d, B, width=4)
@@ -289,9 +289,9 @@ def test_a_few_steps_agree_for_every_attention(monkeypatch):
         assert LESSON["train"](LESSON[attention]) == pytest.approx(reference, abs=1e-4)
 
 
-# ---------------------------------------------------------------------- what the checks refuse
+# ---------------------------------------------------------------------- answers that the checks reject
 def refusals(exercise, *edits, seed=0):
-    """What refuses the reference with these edits, each of which changes something."""
+    """Return the properties that fail for the reference with these edits, each of which must change it."""
     source = exercise_source(exercise, solved=True)
     for old, new in edits:
         assert old in source
@@ -315,7 +315,7 @@ def test_dO_has_the_strides_of_a_layer_too_and_a_last_stride_of_1_is_not_enough(
     y = 2 * x
     y.register_hook(seen.append)
     (y.transpose(0, 1).reshape(20, 32) ** 2).sum().backward()
-    assert seen[0].stride() == (16, 32, 1)  # as autograd hands it over where a layer joins its heads
+    assert seen[0].stride() == (16, 32, 1)  # the layout that autograd passes if a layer joins its heads
 
 
 def test_tensors_on_ctx_are_refused_and_numbers_are_not():
@@ -343,7 +343,7 @@ def rounded(x, BITS: tl.constexpr):
 @pytest.mark.parametrize(("hidden", "bits"), [(False, 11), (False, 13), (True, 13)])
 @pytest.mark.parametrize("exercise", ["12B", "12C", "12D"])
 def test_score_gradients_in_11_or_13_bits_are_refused(exercise, hidden, bits):
-    """By their bits, and where a product hides these, by the error that they make."""
+    """They are detected by their bits or, if a product hides these, by their error."""
     source = exercise_source(exercise, solved=True)
     (line,) = (line for line in source.splitlines() if "ds = p * (dp" in line)
     pad = line[: len(line) - len(line.lstrip())]
@@ -368,7 +368,7 @@ def test_difficulties_of_12B_to_12D_are_in_their_inputs_and_the_plain_case_has_n
 
 
 def test_scores_near_minus_100_have_a_tolerance_of_their_own_and_the_others_a_narrow_one():
-    """The reference is within a quarter of each, on this machine."""
+    """The error of the reference is below a quarter of each tolerance."""
     for exercise in ("12B", "12C", "12D"):
         reference = build(exercise, exercise_source(exercise, solved=True))
         for case in find(exercise).cases(np.random.default_rng(1)):

@@ -1,5 +1,5 @@
-"""Lesson 13 and its second evening: their kernels beside the library's, their formulas, the recorded table,
-their exercises' ground, the wrong kernels.
+"""Tests of lessons 13 and 13b: kernels compared with the library's, formulas, the recorded table, exercises
+and wrong kernels.
 """
 
 import itertools
@@ -45,7 +45,7 @@ HEADS = (64, 128, 256, 512)
 
 
 def defined(*names, **given):
-    """What the code cells that define these names leave behind, run without the others."""
+    """Run the code cells that define these names, without the others, and return their namespace."""
     space = {"__name__": "__main__", "np": np, "torch": torch, "triton": triton, "tl": tl, "exact": exact}
     space |= {"BlockLists": BlockLists, "attention_forward": attention_forward, "masks": masks, **given}
     wanted = {*names, "scores_in_slices", "take_in"}
@@ -72,7 +72,7 @@ def tensors(rows, columns, d, seed=0):
 
 
 def same(one, other):
-    """Equal words; O and LSE apart by rounding only."""
+    """Assert that the words are equal, and that O and LSE differ only by rounding."""
     assert one[0] == other[0]
     for mine, theirs in zip(one[1], other[1], strict=True):
         assert torch.allclose(mine, theirs[0, 0], rtol=0, atol=2e-6)
@@ -106,7 +106,7 @@ def test_the_listed_kernel_and_the_librarys_have_the_same_values_and_words(name,
 
 
 def ruled(predicate, n_q, n_k):
-    """The library's mask of a rule, of which nothing is known beforehand."""
+    """Return the library's mask of a rule, without information on its blocks."""
     return kernels.tiled_mask(predicate, torch.empty(1, 1, n_q, 1), torch.empty(1, 1, n_k, 1))
 
 
@@ -181,7 +181,7 @@ def shipped():
 
 
 def of(shipped, kernel, arch, d):
-    """The recorded rows of a kernel in 16 bits under a band, without and with the diagonal."""
+    """Return the recorded rows of a 16-bit kernel with a band mask, without and with the diagonal."""
     asked = {"kernel": kernel, "arch": arch, "d": d, "bytes": 2, "pairs": "band"}
     found = [row for row in shipped if asked.items() <= row.items()]
     assert found
@@ -295,7 +295,7 @@ def test_the_librarys_order_is_that_of_each_head():
 
 
 def test_formula_13_8_and_grahams_bound():
-    """Whole work over P, and what the program that ends last takes; heaviest first against the optimum."""
+    """Total work divided by P, and the time of the last program; heaviest first compared with the optimum."""
     (timelines,) = defined("timelines")
     rng = np.random.default_rng(0)
     for _ in range(300):
@@ -334,7 +334,7 @@ def test_the_window_of_tokens_lies_between_and_the_place_of_whole_tiles_does_not
 
 @pytest.mark.parametrize(("BM", "BN", "d"), [(64, 64, 64), (32, 16, 40)])
 def test_formulas_13_4_to_13_7(BM, BN, d):
-    """What one more tile costs, whole and cut; how many tiles random pairs hit; the words of the lists."""
+    """Cost of one more full or partial block, number of blocks that random pairs hit, words of the lists."""
     N = 128
 
     def ledger(pairs):
@@ -411,7 +411,7 @@ def test_formula_13_9(N, d, first, second):
 
 @pytest.mark.parametrize(("b", "d"), [(32, 96), (64, 64), (128, 512), (64, 32)])
 def test_formula_13_10(b, d):
-    """Leading terms, for slices that divide d; F5 is below F6 exactly where b < d."""
+    """Leading terms for slices that divide d; split-d moves less than fused split-d exactly if b < d."""
     N = 2**19
     if d % b:
         b = d // 2
@@ -443,7 +443,7 @@ def test_patterns_are_not_kept_twice_for_the_backward_pass():
     assert rows[3].data_ptr() == columns[3].data_ptr() and rows[3].stride() != columns[3].stride()
 
 
-# ---------------------------------------------------------------------- its form, its exercises' ground
+# ---------------------------------------------------------------------- form of the lesson, exercises
 def test_the_numpy_sections_come_before_the_cell_that_needs_triton():
     before = SOURCE.above("iocourse import kernels")
     assert "def listed_program(" in before and "def sliced_program(" in before
@@ -463,7 +463,7 @@ def test_the_cases_of_13A_are_what_their_labels_say():
 
 
 def blind_in_a_listed_tile(case):
-    """Whether a query that sees nothing stands in a row of tiles that has entries."""
+    """Return True if a fully masked query is in a row of blocks that has listed blocks."""
     rows = np.flatnonzero(np.isneginf(case.expected[1])) // case.inputs["BM"]
     return bool(np.ptp(case.inputs["spans"], axis=1)[rows].any())
 
@@ -482,7 +482,7 @@ def test_the_cases_of_13B_and_13C_have_every_kind_of_tile_and_both_ragged_ends()
             if case.has(lesson13.EMPTY):
                 kinds.add((bool((spans[:, 2] > spans[:, 1]).any()), blind_in_a_listed_tile(case)))
             assert (case.expected[0][blind] == 0).all()
-        assert (True, True) in kinds, "rows see nothing in a cut tile that others see"
+        assert (True, True) in kinds, "rows are fully masked in a partial block that other rows use"
 
 
 def test_cut_tiles_that_are_alike_may_share_a_pattern():
@@ -517,7 +517,7 @@ def test_shuffled_lists_are_lists_of_the_same_mask():
 
 @pytest.mark.parametrize("name", ["sliced_kernel", "listed_kernel"])
 def test_the_lessons_kernels_compile_for_a_gpu(name):
-    """The interpreter also takes what a compiler would refuse."""
+    """The interpreter also accepts code that the compiler rejects."""
     from iocourse.gpu import resources
 
     (kernel,) = defined(name)
@@ -537,7 +537,7 @@ def test_the_lessons_kernels_compile_for_a_gpu(name):
 
 # ---------------------------------------------------------------------- three wrong kernels
 def lines(suspect):
-    """What a report says of each property, without the numbers."""
+    """Return the line of each property in a report, without its numbers."""
     told = diagnosis.report_for(suspect).splitlines()[1:]
     return {line.split(":")[0].strip() for line in told if line.startswith("  ")}
 
@@ -556,7 +556,7 @@ def test_no_two_suspects_have_the_same_report_and_the_culprits_are_three_of_them
     assert len(reports) == 6
     first = [
         diagnosis.report_for(n).split("FAILS")[1] for n in (3, 4)
-    ]  # told apart by how many entries differ
+    ]  # distinguished by the number of entries that differ
     assert "[0, 0]" in first[0] and "[0, 0]" not in first[1]
     assert {diagnosis.faulty_line(kernel) for kernel in "ABC"} == {3, 5, 7}
 

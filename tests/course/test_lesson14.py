@@ -1,4 +1,4 @@
-"""Lesson 14 and its second evening: kernels against the library, formulas, records, the exercises' ground."""
+"""Tests of lessons 14 and 14b: kernels compared with the library's, formulas, records and exercises."""
 
 import subprocess
 from itertools import pairwise
@@ -34,7 +34,7 @@ H200 = CHIPS[90]
 
 
 def defined(*names):
-    """What the code cells that define these names leave behind, run in order without the others."""
+    """Run the code cells that define these names, in order, and return their namespace."""
     space = {"__name__": "__main__", "np": np, "torch": torch, "triton": triton, "tl": tl, "exact": exact}
     for lesson in (SOURCE, SECOND):
         imports = "\n".join(next(c for c in lesson.cells if "setup" in c.tags).lines)
@@ -71,7 +71,7 @@ def test_the_decode_step_of_14_9_and_the_librarys_have_the_same_values_and_words
     assert ledger == theirs
     assert torch.allclose(o, want, rtol=0, atol=2e-6) and torch.allclose(lse, want_lse, rtol=0, atol=2e-6)
     tiles = -(-N // BN)
-    cut = -(-tiles // -(-tiles // min(parts, tiles)))  # parts of whole tiles, shared out
+    cut = -(-tiles // -(-tiles // min(parts, tiles)))  # number of parts that consist of complete tiles
     assert ledger == attention_decode(KernelProblem(1, N, d, B=B, H=H, H_kv=H_kv), parts=cut)
 
 
@@ -96,7 +96,7 @@ def test_packed_texts_of_14_10_and_the_librarys_have_the_same_values_and_words(l
 
 
 def asked_by_the_library(monkeypatch, H, N, d, tile):
-    """Every row of Q, K and V that the forward kernel loads, in order, as (array, head, row)."""
+    """Return the rows of Q, K and V that the forward kernel loads, in order, as (array, head, row)."""
     rows, count = [], traffic._Arrays.count
 
     def noting(self, ptrs, mask, width, *, reads=False, writes=False):
@@ -132,7 +132,7 @@ def test_the_rows_of_14_1_are_those_that_the_librarys_kernel_loads_in_that_order
 # ---------------------------------------------------------------------- the emulated cache
 @pytest.fixture(scope="module")
 def cache():
-    """The functions of sections 14.1 and 14.2."""
+    """Functions of sections 14.1 and 14.2."""
     return defined("program", "side_by_side", "fetched", "readings")
 
 
@@ -169,7 +169,7 @@ def test_what_14_2_says_of_caches_of_every_size(cache):
 
 
 def test_theorem_A_leaves_dram_open_and_a_wave_is_at_work_on_three_heads():
-    for M in (25 * 2**20, 25 * 2**19):  # 50 MB in 16 and in 32 bits
+    for M in (25 * 2**20, 25 * 2**19):  # 50 MB of 16-bit and of 32-bit words
         assert bounds.theorem_A(8192, 64, M) < bounds.compulsory(8192, 64)
     waves = ({(first + n) // 64 for n in range(132)} for first in range(0, 32 * 64 - 131, 132))
     assert {len(wave) for wave in waves} == {3}
@@ -181,9 +181,9 @@ def test_formula_14_1(cache, at_once, room):
     _, side_by_side, fetched, _ = cache
     T = 8
     r = {64: T, 256: -(-T // at_once), 2048: 1}[room]
-    programs = [(0, tile) for tile in range(T)]  # one head, so that no wave has programs of two
+    programs = [(0, tile) for tile in range(T)]  # one head, so that no wave contains programs of two heads
     assert fetched(side_by_side(programs, at_once), room) == 512 + 2 * 512 * r
-    if room == 256:  # at_once programs are one with as many rows
+    if room == 256:  # at_once programs act like one program with all their rows
         assert 64 * (512 + 2 * 512 * r) == costs.flash2(512, 64, Br=64 * at_once, Bc=64).read
     SOURCE.says("14.2", r"W_{\text{DRAM}} = Nd + 2Nd \cdot r", r"\lceil T_r/n_p \rceil")
 
@@ -196,7 +196,7 @@ def test_the_counters_are_those_that_the_profile_reads():
     assert ncu.L2.format("write").endswith("_op_write.sum") and "…_op_write.sum" in SECOND.section("14.11")
 
 
-# ---------------------------------------------------------------------- decode, and the roofs
+# ---------------------------------------------------------------------- decoding and rooflines
 def step_bytes(**changed):
     B, H, H_kv, N, d, itemsize = (LAYER | changed).values()
     return itemsize * (2 * B * H_kv * N * d + 2 * B * H * d)
@@ -289,7 +289,7 @@ def test_what_14_9_moves_beside_keys_and_values_does_not_depend_on_their_heads()
 
 # ---------------------------------------------------------------------- records, clocks and counters
 def last_cells():
-    """The functions of section 14.11, and the names they see."""
+    """Functions of section 14.11, and the names that they use."""
     timed_here, recorded_step = defined("timed_here", "recorded_step")
     return timed_here, recorded_step, timed_here.__globals__
 
@@ -325,7 +325,7 @@ def test_the_rows_of_a_real_record_have_what_the_lesson_asks_for():
 
 
 class Watch:
-    """Runs the work; the milliseconds are made up."""
+    """Timer that runs the work and returns invented times in ms."""
 
     def laps(self, work, repeats):
         timing.ready(work)()
@@ -333,7 +333,7 @@ class Watch:
 
 
 def test_the_script_times_the_librarys_step(monkeypatch, capsys):
-    """On the CPU and by a made-up watch: that the script runs, and prints microseconds."""
+    """On the CPU with an invented timer: the script runs and prints microseconds."""
     script = last_cells()[-1]["STEP"].replace('"cuda"', '"cpu"')
     monkeypatch.setattr(timing, "CudaStopwatch", Watch)
     monkeypatch.setattr("sys.argv", ["-c", "1", "4", "2", "70", "32"])
@@ -385,10 +385,10 @@ def test_the_numpy_sections_come_before_the_cell_that_needs_triton():
     assert SECOND.text.index("Sections 14.7 and 14.8 run on any machine") < SECOND.text.index("## 14.7 ")
 
 
-# ---------------------------------------------------------------------- the exercises' own ground
+# ---------------------------------------------------------------------- exercises
 @pytest.mark.parametrize("seed", range(10))
 def test_the_parts_of_14C_are_large_empty_and_of_odd_numbers(seed):
-    """Large sums overflow float32 without their maximum; some parts are empty in most draws, all in one."""
+    """Large sums overflow float32 without their maximum; some cases have empty parts, some only these."""
     cases = find("14C").cases(np.random.default_rng(seed))
     sums = {
         tag: [c.inputs["LSE_parts"] for c in cases if c.has(tag)] for tag in (lesson14.LARGE, lesson14.EMPTY)
@@ -448,7 +448,7 @@ def test_in_14B_no_two_times_are_close_and_every_limit_occurs(seed):
     }
 
 
-# ---------------------------------------------------------------------- kernels that a compiler takes too
+# ---------------------------------------------------------------------- kernels compile
 @triton.jit
 def weighted_sum_kernel(P, V, O, d: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
     i, j, c = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, d)
@@ -466,7 +466,7 @@ def test_one_row_costs_as_many_tensor_core_instructions_as_sixteen():
 
 @pytest.mark.parametrize("name", ["parts_kernel", "merge_kernel", "packed_kernel"])
 def test_the_lessons_kernels_compile_for_a_gpu(name):
-    """The interpreter also takes what a compiler would refuse."""
+    """The interpreter also accepts code that the compiler rejects."""
     from iocourse.gpu import resources
 
     *_, kernel = defined("absorb_tile", name)

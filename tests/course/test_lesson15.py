@@ -1,4 +1,4 @@
-"""Lessons 15 and 15b: their formulas, what they say in words, and their exercises' own ground."""
+"""Tests of lessons 15 and 15b: their formulas, statements and exercises."""
 
 import ast
 from collections import Counter
@@ -25,16 +25,16 @@ from iocourse.monomials import coordinates, features, plan, rank_of
 from tests.mutation.references import build, exercise_source
 
 SOURCES = Lesson("15_"), Lesson("15b_")
-SECOND = 6  # the section with which the second evening begins
+SECOND = 6  # first section of part b
 
 
 def says(number, *formulas):
-    """The section shows the formulas or words, in the one or the other evening."""
+    """Assert that the section, in part a or b, contains these formulas or words."""
     SOURCES[int(number.split(".")[1]) >= SECOND].says(number, *formulas)
 
 
 def _functions():
-    """What the cells of both define: imports, functions, solved exercises."""
+    """Return the names defined in both parts: imports, functions and solved exercises."""
     kinds = (ast.Import, ast.ImportFrom, ast.FunctionDef)
     found = {}
     for _, source in (cell for evening in SOURCES for cell in evening.solved_cells()):
@@ -137,7 +137,7 @@ def test_formula_15_7(g, R):
     c = LESSON["taylor"](g)
     assert polynomials.largest_error(c, R) == pytest.approx(integral)
     assert abs(Polynomial(c)(-R) * exp(R) - 1) == pytest.approx(integral)
-    assert integral <= R ** (g + 1) * exp(R) / factorial(g + 1)  # as 15.10 says
+    assert integral <= R ** (g + 1) * exp(R) / factorial(g + 1)  # the bound of section 15.10
     rest = Polynomial(c).deriv() - Polynomial(c)
     assert rest(1.3) == pytest.approx(-(1.3**g) / factorial(g))
     says("15.3", r"\frac{1}{g!}\int_0^R t^g e^{t},dt", "p' - p = -s^g/g!")
@@ -180,7 +180,7 @@ W = W / W.sum()
 @pytest.mark.parametrize("sigma", [0.25, 0.5, 0.85])
 @pytest.mark.parametrize("g", [2, 3, 4, 5])
 def test_formulas_15_10_and_15_11_and_their_series(sigma, g):
-    """The projection in the mean square under N(0, σ²), by quadrature, and what it leaves."""
+    """The least-squares projection under N(0, σ²) and its remaining error, by quadrature."""
     s = sigma * X
     terms = [sigma**l / factorial(l) * hermeval(X, np.eye(g + 1)[l]) for l in range(g + 1)]
     best = exp(sigma**2 / 2) * sum(terms)
@@ -188,10 +188,10 @@ def test_formulas_15_10_and_15_11_and_their_series(sigma, g):
         sigma**l / factorial(l) * hermeval(X[30:50], np.eye(60)[l]) for l in range(60)
     )
     assert series == pytest.approx(np.exp(s[30:50]))
-    t = 0.3  # the generating function as the text has it
+    t = 0.3  # the generating function of the lesson
     by_degree = sum(hermeval(X[30:50], np.eye(40)[l]) * t**l / factorial(l) for l in range(40))
     assert by_degree == pytest.approx(np.exp(X[30:50] * t - t**2 / 2))
-    for l in range(g + 1):  # the rest is orthogonal to every polynomial of the degree
+    for l in range(g + 1):  # the error is orthogonal to every polynomial of this degree
         assert (W * (np.exp(s) - best) * X**l).sum() == pytest.approx(0, abs=1e-10)
     c = polynomials.hermite(g, np.array([sigma**2]))[:, 0]
     assert Polynomial(c)(s) == pytest.approx(sum(terms))
@@ -289,7 +289,7 @@ def test_both_lines_of_15_9(d, g, N):
 
 
 def test_the_leading_terms_of_15_9():
-    """Large d and a state of many times M: 5 and 2 times rNd²/M."""
+    """For large d and a state much larger than M: 5 and 2 times rNd²/M."""
     d, g, N = 512, 2, 10**6
     r = rank_of(d, g)
     M = 40 * (r + 1) + d
@@ -319,7 +319,9 @@ def test_crossings_stay_between_the_ranks_of_15_5():
     assert schedules.break_even_length(64, 3, 65536).tiles == {"rc": 16367, "Bd": 4}  # "a third of the rows"
     assert rank_of(64, 3) + 64 + 1 <= 65536  # "a whole column would fit"
     assert "tiles of 4 columns and a third of the rows are cheaper" in SOURCES[0].section("15.5")
-    fits = schedules.break_even_length(12, 3, 16384)  # ahead as soon as F3 reads its keys a second time
+    fits = schedules.break_even_length(
+        12, 3, 16384
+    )  # less traffic as soon as the FA-2 order with buffer reuse reads its keys a second time
     assert schedules.flash_optimal.tiles(10**6, 12, 16384)["Br"] + 1 == fits.N
     assert fits.tiles == {"rc": 455, "Bd": 13}
 
@@ -354,7 +356,7 @@ def test_what_is_refused_in_15_8():
 
 
 def _large(seed):
-    """Relative error of 200 rows, drawn as in the cell."""
+    """Return the relative error of 200 rows, drawn as in the cell."""
     n, size = 40_960, 12
     rng = np.random.default_rng(seed)
     Q, K = rng.standard_normal((2, n, size)) / size**0.5
@@ -366,7 +368,7 @@ def _large(seed):
 
 
 def test_other_seeds_of_the_large_problem_are_two_thirds_and_less_than_half():
-    shown = 0.00329  # of the output, which the check holds
+    shown = 0.00329  # relative error of the output, which the check bounds
     assert _large(20) / shown == pytest.approx(2 / 3, abs=0.05) and _large(21) < shown / 2
 
 
@@ -389,7 +391,7 @@ def test_real_heads_in_15_9():
 
 
 def test_the_exponent_of_15_10():
-    for bits in (10, 20):  # against whole numbers
+    for bits in (10, 20):  # compared with integer arithmetic
         g = next(g for g in range(1, 99) if 0.25 ** (g + 1) * exp(0.25) / factorial(g + 1) < 2.0**-bits)
         assert LESSON["exponent"](bits) == (g, pytest.approx(log(comb(bits + g, g)) / log(2.0**bits)))
         assert polynomials.largest_error(polynomials.taylor(g), 0.25) < 2.0**-bits
@@ -397,7 +399,7 @@ def test_the_exponent_of_15_10():
     assert sorted(steps, reverse=True) == steps  # "the exponent does go down"
 
 
-# ---------------------------------------------------------------------- the exercises' own ground
+# ---------------------------------------------------------------------- exercises
 def test_the_scores_of_15C_keep_every_polynomial_positive_or_its_negative():
     for seed in range(20):
         for case in find("15C").cases(np.random.default_rng(seed)):
@@ -445,7 +447,7 @@ def test_every_case_of_15D_has_safe_rows_and_most_have_others():
 
 # ---------------------------------------------------------------------- 15E
 def _run(function, case):
-    """The ledger of a schedule on a case, with its moves, and its values."""
+    """Return the ledger of a schedule on a case, with its moves, and its values."""
     done = run(function, M=10**6, **case.inputs)
     return done.ledger, done.O
 
@@ -456,7 +458,7 @@ def test_what_is_handed_out_to_repair_is_what_the_lesson_measured():
     for case in find("15E").cases(np.random.default_rng(0)):
         ours, shown = _run(exercises.columns_gone_wrong, case), _run(handed_out, case)
         assert ours[0] == shown[0] and ours[0].moves == shown[0].moves and (ours[1] == shown[1]).all()
-        assert ours[1] == pytest.approx(case.expected)  # its values are right
+        assert ours[1] == pytest.approx(case.expected)  # its values are correct
     verdicts = judge(find("15E"), handed_out, 0)
     assert points_of(find("15E"), verdicts) == 0 and sum(complaint is None for _, complaint in verdicts) > 4
 

@@ -1,4 +1,4 @@
-"""Lesson 16: its formulas and forms, what it says in words, and its exercises' own ground."""
+"""Tests of lesson 16: its formulas, forms, statements and exercises."""
 
 import importlib.util
 from itertools import pairwise
@@ -100,7 +100,7 @@ def test_formula_16_6_and_the_words_that_are_held(lesson, tokens):
     assert np.allclose(p @ K, by_columns, atol=1e-12)
     told = next(line for line in lesson["printed"]["16.1"].splitlines() if "words held" in line)
     held = [float(word.replace(",", "")) for word in told.split() if word[0].isdigit()]
-    assert held == pytest.approx([1215, 59], rel=0.15)  # measured; Python's own objects are among them
+    assert held == pytest.approx([1215, 59], rel=0.15)  # measured; includes Python's own objects
 
 
 def matrix_work(function, *arrays):
@@ -131,12 +131,12 @@ def test_the_costs_of_the_table_in_16_2(lesson, tokens):
     given = (Phi, Psi, Ge, Ve, Q, K, G)
     first, second = 2 * r * (d + 1) * (2 * d + 1) + 2 * r * d, 4 * r * d * (d + 1) + 2 * r * d
     assert matrix_work(kronecker, *given) == N * first
-    scalings = 4 * d * (d + 1)  # of a token's rows of K, Q and of the results
+    scalings = 4 * d * (d + 1)  # for a token's rows of K, Q and the results
     assert matrix_work(associative, *given) == N * (second + scalings)
     third = 3 * r * (d + 1) + r * d + 4 * r
-    products = 3 * r * (d + 1) + r * (d + 1)  # as the lesson's code does them, dV with its last column
+    products = 3 * r * (d + 1) + r * (d + 1)  # as in the lesson's code, dV with its last column
     steps = sum(step.last - step.first for step in plan(d, 2).steps)
-    assert products - r + 2 * 2 * steps <= third <= products + 4 * r  # two multiplications a feature, twice
+    assert products - r + 2 * 2 * steps <= third <= products + 4 * r  # two multiplications per feature, twice
     says("16.2", "$2r(d+1)(2d + 1) + 2rd$", "$4rd(d+1) + 2rd$", "$3r(d+1) + rd + 4r$")
     assert 11.5 < 294840 / 25025 < 12  # "nearly twelve times"
     assert list(lesson["multiply_adds"](d, r).values()) == [first, second, third]
@@ -279,7 +279,7 @@ def test_tiles_of_16_5_share_the_pairs_and_do_not_see_the_future(tokens):
 
 
 def test_the_causal_gradient_of_16_5(lesson):
-    """Against finite differences of the causal weights, and the errors that are told."""
+    """The gradient equals finite differences of the causal weights, and the quoted errors are correct."""
     rng = np.random.default_rng(3)
     Q, K = rng.standard_normal((2, 23, 2)) / 2
     V, G = rng.standard_normal((2, 23, 3))
@@ -309,7 +309,7 @@ def test_the_operation_of_16_6_has_the_gradient_of_its_values(lesson):
     assert torch.autograd.gradcheck(lesson["LowRank"].apply, given)
 
 
-# ---------------------------------------------------------------------- the exercises' own ground
+# ---------------------------------------------------------------------- exercises
 @pytest.mark.parametrize("g", [1, 2, 3, 4])
 def test_dense_gradients_are_those_of_finite_differences(g):
     rng = np.random.default_rng(g)

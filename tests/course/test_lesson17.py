@@ -1,4 +1,4 @@
-"""Lesson 17: its formulas, what it says in words, the records, and its exercises' own ground."""
+"""Tests of lessons 17 and 17b: their formulas, statements, records and exercises."""
 
 import ast
 import importlib.util
@@ -26,13 +26,13 @@ needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reas
 
 
 def section(number):
-    """The text of a section, on the evening that has it."""
+    """Return the text of a section, from part a or b."""
     return (FIRST if f"## {number} " in FIRST.text else SECOND).section(number)
 
 
 @cache
 def space():
-    """Names of both evenings: setups, exercises, the functions of every cell and the data they use."""
+    """Names of both parts: set-up, exercises, the functions of every cell and the data that they use."""
     found = {"__name__": "lesson"}
     for cell, text in (one for evening in EVENINGS for one in evening.solved_cells()):
         whole = {"setup", "exercise"} & set(cell.tags) or "def loss(" in text
@@ -42,7 +42,7 @@ def space():
 
 
 def only_defines(node):
-    """A function, or PROBLEMS."""
+    """Return True for a statement that defines a function or PROBLEMS."""
     if isinstance(node, ast.Assign):
         return isinstance(node.targets[0], ast.Name) and node.targets[0].id == "PROBLEMS"
     return isinstance(node, ast.FunctionDef)
@@ -103,7 +103,7 @@ def test_the_model_of_17_3_learns_for_its_polynomial_and_not_for_softmax():
     own, softmax = ([loss(g, weights) for g in gammas] for weights in (taylor, exact.softmax))
     assert own.index(min(own)) == len(gammas) - 1 and gammas[-1] == 128
     assert min(softmax) < min(own) and 0 < softmax.index(min(softmax)) < len(gammas) - 1
-    assert loss(128, exact.softmax) > 1, "worse than answering the mean, as the text says"
+    assert loss(128, exact.softmax) > 1, "worse than predicting the mean, as stated in the text"
     assert 0.95 < np.mean((of("wanted") - of("wanted").mean()) ** 2) / of("wanted").var() < 1.05
 
 
@@ -150,7 +150,7 @@ def test_bounded_logits_of_the_trained_model_are_those_of_17_3():
 
 
 def made_up_runs():
-    """Runs as `bench depth` records them: exact, uniform and two polynomials, bounded and free."""
+    """Return invented runs in the format of `bench depth`: exact, uniform and two polynomials."""
     ways = (("exact", None, 0.0), ("uniform", None, 0.2), ("taylor", 2, 0.12), ("hermite", 4, 0.01))
     for bound in (2.0, None):
         for attention, degree, gap in ways:
@@ -179,7 +179,7 @@ def test_trainings_are_printed_with_the_records_own_numbers(capsys):
 
 
 def test_records_have_what_the_cells_ask_for():
-    """Where there is a record; the schemas themselves are tested with the benches."""
+    """Skipped without a record; the schemas are tested with the benchmarks."""
     depth = load_record("depth")
     if depth:
         assert {"layers", "training"} <= set(depth) and list(of("summary")(depth["training"]["runs"]))
@@ -302,7 +302,7 @@ def test_section_17_8_reproduces_the_printed_digits(capsys):
 
 # ---------------------------------------------------------------------- 17.9: redone; 17.6: others
 def made_up_rows():
-    """Over a baseline of 12 ms: the script in 4 ms; degree 2 in 2 and in 5 ms; degree 3 no better."""
+    """Return invented rows (baseline 12 ms, script 4 ms, ours 2 and 5 ms); degree 3 has a larger error."""
     for d, ms in ((4, 2.0), (5, 5.0)):
         degrees = [{"g": g, "judged_error": error, "ms": ms} for g, error in ((2, 3.0), (3, 4.7), (4, 1.0))]
         yield {
@@ -324,7 +324,7 @@ def test_rows_are_counted_where_both_error_and_time_are_better(capsys):
 
 
 def test_all_quotients_of_17_9_are_over_one_baseline(capsys):
-    """What the cell divides by is exact softmax attention, the faster of two, for the script as for ours."""
+    """The cell divides by the faster of two exact softmax attentions, for the script and for our method."""
     found = load_record("lowrank")
     for row in found["forward"]:
         assert row["baseline_ms"] == min(row["in_place_ms"], row["sdpa_ms"])
@@ -386,7 +386,7 @@ def test_the_table_of_17_10_has_two_rows_that_stand():
 
 
 def test_the_text_of_17_10_says_what_each_trick_gains():
-    """What is told and what is honest, of the rows that it speaks of; the first of them gains the most."""
+    """Reported and fair speed-ups of the rows that the text names; the first trick gains most."""
     runs, said = misleading_table.runs_of(load_record("lowrank")), section("17.10")
     table = {
         trick: claim
@@ -415,12 +415,14 @@ def test_pictures_without_a_record_say_so():
 def test_no_gpu_number_stands_in_the_lesson():
     assert "**On a GPU** there is no recorded run yet" in section("17.9")
     found = load_record("lowrank")
-    assert not found or not found["gpu"].get("rows"), "there is one now: the lesson has to say what it found"
+    assert not found or not found["gpu"].get("rows"), (
+        "there is a record now, so the lesson must state its result"
+    )
 
 
 @pytest.mark.filterwarnings("ignore:degree . is too low for these logits:RuntimeWarning")
 def test_the_contenders_of_17_6_stand_in_the_order_that_the_text_says():
-    """Of one draw, and of three others: WildCat, ours, Nyström, SATA; and random features far behind."""
+    """Order in one draw and in three others: WildCat, ours, Nyström, SATA; random features are much worse."""
     order = ["WildCat", "own polynomial", "Nyström", "SATA"]
     for draw in (17, 0, 1, 2):
         found = of("errors_at")(0.5, draw)
@@ -445,7 +447,7 @@ def test_on_the_real_heads_of_17_6_chosen_keys_are_ahead_on_six(capsys):
 
 
 def test_the_recorded_contenders_stand_as_the_text_after_them_says():
-    """Spreads of 0.25 and 0.5: ours ahead in error and time; from 1 on exact attention; one head for ours."""
+    """Ours is best in error and time for spreads 0.25 and 0.5; exact attention from 1; one head for ours."""
     record = load_record("lowrank")
     for row in record["panels"]:
         if row["spread"] < 1 and row["features"] in (45, 165, 495) and "our" not in row["contender"]:
@@ -514,7 +516,7 @@ def test_the_projects_problems_leave_no_doubt_and_have_every_answer():
 
 @pytest.mark.parametrize(("sigma", "g"), [(0.3, 2), (0.5, 4), (0.7, 4), (0.85, 4), (0.85, 6)])
 def test_the_projects_rule_holds_on_normal_logits(sigma, g):
-    """Even degrees, each row's own polynomial: the weights' error over its claim, the mean of four draws."""
+    """Even degrees, one polynomial per row: error of the weights divided by the claim, mean of four draws."""
     found = []
     for seed in range(4):
         S = sigma * np.random.default_rng(seed).standard_normal((200, 4000))
@@ -530,7 +532,7 @@ def test_the_projects_rule_holds_on_normal_logits(sigma, g):
 
 
 def test_a_ledger_of_the_project_is_that_of_a_run():
-    """The closed forms that the check trusts, held against the machine itself."""
+    """The closed forms that the check uses equal the counts of the machine."""
     from iocourse import masks, run
 
     rng = np.random.default_rng(7)

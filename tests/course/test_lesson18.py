@@ -1,4 +1,4 @@
-"""Lesson 18: its formulas, what it says of schedules and bounds, and its exercises' own ground."""
+"""Tests of lesson 18: its formulas, statements on schedules and bounds, and exercises."""
 
 import importlib.util
 import re
@@ -64,7 +64,7 @@ def test_how_far_the_ring_is_above_the_bound_and_ulysses_below_the_grid(P):
 
 
 def test_each_word_that_crosses_is_paid_once():
-    """(18.1): inputs at one end, partial sums at the other."""
+    """(18.1): the words charged over all ranks equal the words received and the words sent."""
     for name in ("grid", "grid_backward"):
         ledgers = of(name, 6, 60, 4, a=2)
         crossed = sum(ledger.words_received for ledger in ledgers)
@@ -105,7 +105,7 @@ def test_published_columns_and_given_ring_have_the_librarys_words(lesson):
 
 
 def test_exchanged_rows_and_columns_pass_on_a_square_alone():
-    """What 18.5 warns of."""
+    """The error that section 18.5 warns of: rows and columns exchanged."""
     rng = np.random.default_rng(0)
     Q, K, V = rng.standard_normal((3, 12, 4))
 

@@ -1,4 +1,4 @@
-"""Lesson 19: its formulas against the library, what it says of PyTorch, and its exercises' own ground."""
+"""Tests of lesson 19: formulas compared with the library, statements on PyTorch, and exercises."""
 
 import importlib.util
 import inspect
@@ -22,7 +22,7 @@ few = st.integers(1, 7)
 
 
 def refused(exercise_id, answer, seed=3):
-    """The properties that an answer breaks."""
+    """Return the properties that fail for an answer."""
     return {name for name, said in judge(find(exercise_id), answer, seed) if said}
 
 
@@ -61,7 +61,7 @@ def test_my_owner_is_the_zigzag_of_the_library(seed, P):
         assert owned == sorted(distributed.rows_of("zigzag", N, P, rank).tolist())
 
 
-# ---------------------------------------------------------------------- texts
+# ---------------------------------------------------------------------- sequences
 @pytest.mark.parametrize("seed", range(3))
 def test_the_cases_of_19B_can_be_placed_evenly_and_need_splitting(seed):
     cases = find("19B").cases(np.random.default_rng(seed))
@@ -72,7 +72,7 @@ def test_the_cases_of_19B_can_be_placed_evenly_and_need_splitting(seed):
         if case.tags & {"short sequences", "long and short sequences"}
     )
     whole = [load_balance.imbalance(load_balance.whole_texts(**case.inputs).pairs) for case in long]
-    assert max(whole) > 1.1  # so that placing whole texts is not enough
+    assert max(whole) > 1.1  # so that assigning complete sequences to ranks is not sufficient
 
 
 # ---------------------------------------------------------------------- few words
@@ -111,7 +111,7 @@ def test_formula_19_6_is_the_model_of_the_library(link):
     LESSON.says("19.7", r"\frac NP \ge \frac{\beta}{2\gamma} , \tag{19.6}")
 
 
-# ---------------------------------------------------------------------- what PyTorch does
+# ---------------------------------------------------------------------- behaviour of PyTorch
 @needs_torch
 def test_what_is_said_of_pytorchs_context_parallelism_stands_in_its_source():
     import torch
@@ -170,7 +170,7 @@ def test_no_grouping_lacks_less_than_19_8(seed):
     assert max(lesson19.lacked(mask, owners, P)) >= lesson19.lacks_at_least(mask, P)
 
 
-# ---------------------------------------------------------------------- what a student reads
+# ---------------------------------------------------------------------- reports
 def test_a_wrong_answer_is_told_in_ranks_and_words():
     said = dict(judge(find("19A"), lambda t, N, P: t * P // N, 3))
     assert (

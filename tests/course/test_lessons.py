@@ -1,4 +1,4 @@
-"""What holds for every lesson: its exercises stand where they say, and a bound that it quotes is right."""
+"""Tests of every lesson: exercises are in the sections that they name, and quoted bounds are correct."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ EXERCISES = list(exercises().values())
 
 
 def lesson_of(exercise):
-    """The source of its lesson, with that of its second evening."""
+    """Return the source of the exercise's lesson, both parts."""
     return "\n".join(path.read_text(encoding="utf-8") for path in sources_of(exercise.lesson))
 
 
@@ -26,7 +26,7 @@ LESSONS = sorted({e.lesson for e in EXERCISES})
 def test_stub_and_check_stand_in_the_lesson_under_their_names(exercise):
     lesson = lesson_of(exercise)
     cell = lesson.split(f'# %% tags=["exercise"] name="ex-{exercise.id}"\n')[1].split("\n# %%")[0]
-    assert f"def {exercise.function}(" in cell  # after a kernel, where the function launches one
+    assert f"def {exercise.function}(" in cell  # follows a kernel if the function launches one
     assert f'check("{exercise.id}", {exercise.function})' in lesson
 
 
@@ -44,7 +44,7 @@ def test_ids_are_those_of_the_lessons_and_functions_are_the_students():
 # ---- bounds that lessons quote by id ---------------------------------------------------------------------
 
 QUOTED = re.compile(r"\bbounds? (`[^`]+`(?:(?:, | and |, and )`[^`]+`)*)")
-SPOKEN = {"compulsory_sparse"}  # quoted in words, with the number of words a row and a column
+SPOKEN = {"compulsory_sparse"}  # quoted as text, with the number of words per row and per column
 
 
 def markdown_of(path):
@@ -57,13 +57,13 @@ def quoted_ids(text):
 
 
 def plain(latex):
-    """A formula without what only spaces it, in small letters: the paper of 2410.09397 writes n for N."""
+    """Return a formula in lower case without spacing commands, because arXiv 2410.09397 writes n for N."""
     bare = re.sub(r"\\left|\\right|\\[,;! ]|\\quad|\s|\$", "", latex)
     return bare.replace("{,}", ",").lower()
 
 
 def clauses(bound):
-    """The statements a bound's formula consists of; an order is looked for without its Θ or Ω."""
+    """Return the statements of a bound's formula; an order is compared without its Θ or Ω."""
     for clause in re.split(r",\\quad(?: \\text\{so \})?", bound.formula):
         yield re.sub(r"^w=\\(theta|omega)\((.*)\)$", r"\2", plain(clause))
 
@@ -73,7 +73,7 @@ QUOTES = [(path, id) for path in sorted(SOLUTIONS.glob("[0-9]*.py")) for id in q
 
 @pytest.mark.parametrize(("path", "id"), QUOTES, ids=lambda x: getattr(x, "stem", x))
 def test_a_bound_quoted_by_id_is_shown_with_its_formula(path, id):
-    """What the formula of each id evaluates to is tested in tests/bounds, by id."""
+    """The value of each formula is tested in tests/bounds."""
     shown = plain(markdown_of(path))
     assert id in SPOKEN or any(clause in shown for clause in clauses(BOUNDS[id]))
 

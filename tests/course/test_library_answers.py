@@ -1,4 +1,4 @@
-"""What is no answer to any exercise: a function of the library, however it is called, and one that raises."""
+"""Tests that functions of the library, called in any way, and functions that raise solve no exercise."""
 
 import importlib
 import inspect
@@ -23,7 +23,7 @@ each = pytest.mark.parametrize("exercise_id", list(exercises()))
 
 @cache
 def cases_of(exercise_id):
-    """The cases of the first seed, drawn once."""
+    """Return the cases of the first seed, drawn once."""
     exercise = find(exercise_id)
     if reason := cannot_run(sources_of(exercise.lesson)[0].read_text(encoding="utf-8")):
         pytest.skip(reason)
@@ -31,7 +31,7 @@ def cases_of(exercise_id):
 
 
 def refused(exercise_id, answer, cases):
-    """The properties that do not hold, with what is said."""
+    """Return the failed properties with their complaints."""
     verdicts = judge(replace(find(exercise_id), cases=lambda rng: cases), answer, 0)
     return [(name, said) for name, said in verdicts if said is not None]
 
@@ -39,14 +39,16 @@ def refused(exercise_id, answer, cases):
 # ------------------------------------------------------------------ functions of the library
 @cache
 def public():
-    """Every public function of the rooms that compute something. Graphs to pebble answer nothing, and are as
-    large as the numbers they are asked for.
+    """Return the public functions of the packages that compute results.
+
+    Functions that build pebbling graphs are left out: they solve no exercise, and the size of their result
+    grows with their arguments.
     """
     found = {}
     for room in ROOMS:
         try:
             module = importlib.import_module(f"iocourse.{room}")
-        except ImportError:  # of kernels, where Triton is missing
+        except ImportError:  # exercises with kernels, if Triton is missing
             continue
         for name in getattr(module, "__all__", dir(module)):
             one = getattr(module, name)
@@ -58,7 +60,7 @@ def public():
 
 
 def called_inside(function):
-    """A student's own function, in which the library's does the work."""
+    """Return a new function that calls the library's function."""
 
     def mine(*given, **named):
         return function(*given, **named)
@@ -73,7 +75,7 @@ def without_inputs(function):
 
 @cache
 def answers_to(exercise_id):
-    """Names of the functions whose results all properties accept where nothing refuses to be called."""
+    """Return the names of library functions that would solve the exercise if they were not blocked."""
     cases = cases_of(exercise_id)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(solution_guard, "are_solutions_blocked", lambda: False)
@@ -97,14 +99,14 @@ def test_a_library_function_that_would_answer_is_refused_as_such(exercise_id):
 
 
 def test_many_exercises_have_an_answer_in_the_library():
-    """Otherwise nothing was tried above."""
+    """Otherwise the test above would test nothing."""
     schedules = {"4A": "flash2", "4B": "flash1", "6B": "fused_backward", "2B": "matmul"}
     assert all(f"schedules.{name}" in answers_to(exercise) for exercise, name in schedules.items())
     assert "exact.softmax" in answers_to("1A")
 
 
 def ones(many, *shape):
-    """So many arrays of ones, made where they are used: what runs on ranks may read none of outside."""
+    """Return arrays of ones, created in the function because code on ranks must not read outer arrays."""
     return [np.ones(shape)] * many
 
 
@@ -124,7 +126,7 @@ def packed():
 
 
 def attentions():
-    """Attention in every way the library has it, of four rows of one head."""
+    """Return all attention functions of the library, applied to four rows of one head."""
     from iocourse import kernels
 
     return {
@@ -143,7 +145,7 @@ def attentions():
 
 @each
 def test_attention_of_the_library_is_no_part_of_an_answer(exercise_id):
-    """Whatever the answer makes of it, and where it is no answer either."""
+    """Calling the library's attention fails the check, even if the result is not used."""
     cases = cases_of(exercise_id)[:1]
     pytest.importorskip("triton", reason="triton is not installed: the extra `triton` brings it")
     for name, attention in attentions().items():
@@ -151,13 +153,13 @@ def test_attention_of_the_library_is_no_part_of_an_answer(exercise_id):
         assert [property for property, _ in found] == [OWN], (name, found)
 
 
-# ------------------------------------------------------------------ what raises
+# ------------------------------------------------------------------ functions that raise
 class Odd(BaseException):
-    """No Exception, as KeyboardInterrupt is none."""
+    """Error class that is not a subclass of Exception, like KeyboardInterrupt."""
 
 
 class Mute(Exception):
-    """Its message cannot be had."""
+    """Error class whose message raises."""
 
     def __str__(self):
         raise ValueError
@@ -196,7 +198,7 @@ RAISES = {
 
 @pytest.fixture
 def modules(tmp_path, monkeypatch):
-    """Two modules that raise when they are imported."""
+    """Two modules that raise on import."""
     (tmp_path / "raises_when_imported.py").write_text("1 / 0\n", encoding="utf-8")
     (tmp_path / "exits_when_imported.py").write_text("import sys\nsys.exit(3)\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)

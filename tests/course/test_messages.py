@@ -1,4 +1,4 @@
-"""What a report says of the commonest mistakes: a wrong form, told once, and the scale 1/√d."""
+"""Tests of reports on frequent mistakes: a wrong type of result, and the factor 1/√d."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from tools.build.notebook_execution import cannot_run
 
 
 def reference(exercise_id, *edit):
-    """The solved function, with one replacement."""
+    """Return the solved function with one replacement in its source."""
     source = exercise_source(exercise_id, solved=True)
     assert not edit or edit[0] in source
     return build(exercise_id, source.replace(*edit) if edit else source)
@@ -134,7 +134,7 @@ def test_what_is_no_such_array_is_not_compared(got):
 
 # ---------------------------------------------------------------------- which to read first
 def advice_on(exercise_id, *edit):
-    """The property that the report sends to first, for the solved function with one replacement."""
+    """Return the property to read first, for the solved function with one replacement."""
     exercise = find(exercise_id)
     verdicts = judge(exercise, reference(exercise_id, *edit), 0)
     return read_first(exercise, {name: said for name, said in verdicts if said})
@@ -156,7 +156,7 @@ def test_values_wrong_in_some_cases_leave_it_to_the_property_that_says_which():
 
 # ---------------------------------------------------------------------- results: too many, exchanged, none
 def first_complaint(exercise_id, answer):
-    """What the first property that fails says."""
+    """Return the complaint of the first failed property."""
     return next(said for _, said in judge(find(exercise_id), answer, 0) if said)
 
 

@@ -1,4 +1,4 @@
-"""What stands for a package that is not installed, and how a notebook's cell ends that needs one."""
+"""Tests of the placeholder of a missing package, and of cells that need the package."""
 
 import math
 
@@ -8,7 +8,7 @@ import pytest
 from iocourse.course import TritonMissing, attempt, check, missing_package, missing_packages, progress
 from iocourse.course.missing_packages import RESTART, CellHooks, Placeholder, names_bound_from
 
-LINE = f"{RESTART}\n"  # what is said where nothing is missing, as in the process that runs these tests
+LINE = f"{RESTART}\n"  # printed if no package is missing, as in the process of these tests
 
 torch = Placeholder()
 USES = {
@@ -59,7 +59,7 @@ def test_kernels_and_classes_can_be_defined():
 
 @pytest.fixture
 def shell(capsys, monkeypatch, tmp_path):
-    """A notebook's shell with the hooks, in which `torch` is missing."""
+    """Shell of a notebook with the hooks, without `torch`."""
     interactive = pytest.importorskip("IPython.core.interactiveshell")
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     one = interactive.InteractiveShell()
@@ -75,7 +75,7 @@ def test_a_cell_that_needs_it_ends_with_one_line_and_counts_as_run(shell, capsys
 
 
 def test_what_such_a_cell_did_not_come_to_bind_is_missing_too(shell, capsys):
-    """Also where an earlier section left something under the name."""
+    """Also if an earlier section has bound the name."""
     shell.run_cell("ledger, kept = 'of an earlier section', 1")
     shell.run_cell("kept = 2\nwith torch.count() as ledger:\n    words = 3\n\ndef helper():\n    inside = 1")
     assert shell.user_ns["kept"] == 2 and "inside" not in shell.user_ns
@@ -107,7 +107,7 @@ def test_the_names_that_a_cell_binds_from_a_line_on():
 @pytest.mark.parametrize("judged", [{}, {"NBGRADER_EXECUTION": "autograde"}, {"IOCOURSE_STRICT": "1"}])
 def test_where_a_notebook_is_judged_or_there_is_none_nothing_stands_in(judged, monkeypatch):
     if judged:
-        monkeypatch.setattr(missing_packages, "notebook", object)  # one whose cells cannot be touched
+        monkeypatch.setattr(missing_packages, "notebook", object)  # a shell whose cells cannot be modified
     for name, value in judged.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(TritonMissing, match="for a test"):

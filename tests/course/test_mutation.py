@@ -1,4 +1,4 @@
-"""Mutation by machine: what operators make of a line, how mutants are judged, and that checks refuse them."""
+"""Tests of mutation: operators, verdicts on mutants, and checks that must reject them."""
 
 import ast
 import json
@@ -30,15 +30,15 @@ from tools.build.recorded_mutants import read_recorded, write_recorded
 NUMPY = [one.id for one in exercises().values() if one.lesson not in INTERPRETED]
 LESSONS = sorted({find(exercise).lesson for exercise in NUMPY})
 FIND_HOLES = ("starts", "constants", "comparisons", "parameters", "maxima", "ranges")
-# Of the mutants of these operators; `python -m tests.mutation` runs all, once a week, and all that is listed.
+# Samples of the mutants of these operators; the weekly `python -m tests.mutation` runs all, and all listed ones.
 ONE_IN = many(64, 16)
 LISTED_ONE_IN = many(12, 3)
-ONE_KERNEL_IN = 448  # the same of kernels, which take a hundred times as long
+ONE_KERNEL_IN = 448  # sample of the mutants of kernels, which are 100 times slower
 
 
 # ------------------------------------------------------------------ operators
 def changed(monkeypatch, operator, source):
-    """The lines that the operator makes out of a function."""
+    """Return the changed lines that an operator produces from a function."""
     monkeypatch.setattr(making, "exercise_source", lambda exercise_id, *, solved: source)
     return [mutant.after for mutant in mutants_of("made up", [operator])]
 
@@ -163,7 +163,7 @@ def test_every_mutant_differs_from_the_reference_and_from_the_others():
 
 # ------------------------------------------------------------------ judging
 def verdict_on(body, seeds=(0,)):
-    """The verdict on a function of lesson 00 with this body."""
+    """Return the verdict on a function of lesson 00 with this body."""
     source = f"def my_compulsory(Nq, Nk, d):\n    {body}"
     (verdict,) = verdicts([Mutant("0A", "statements", "", "", source)], seeds, jobs=1)
     return verdict
@@ -235,7 +235,7 @@ def test_what_is_listed_as_no_mistake_is_a_mutant_that_its_check_accepts(exercis
     made = {(m.line, m.after): m for m in mutants_of(exercise)}
     listed = [(before, after) for e, before, after in changes(EQUIVALENT) if e == exercise]
     assert [pair for pair in listed if pair not in made] == []
-    seed = (1 + sum(map(ord, exercise)) % 5,)  # one that no other test of mutants begins with
+    seed = (1 + sum(map(ord, exercise)) % 5,)  # a seed that no other mutation test uses first
     asked = [made[pair] for pair in listed if made[pair].key % LISTED_ONE_IN == 0 and exercise in NUMPY]
     assert [v.mutant.after for v in verdicts(asked, seed, jobs=1) if v.killed_in] == []
 

@@ -1,4 +1,4 @@
-"""The notation page: sound tables, links that lead somewhere, and what it claims about the code."""
+"""Tests of the notation page: valid tables, valid links, and statements on the code."""
 
 import json
 import re
@@ -18,7 +18,7 @@ LINK = re.compile(r"\]\((?!https?://)([^)#\s]+)(?:#[^)]*)?\)")
 
 
 def tables(text):
-    """Each table as its rows, a row as its cells."""
+    """Return the tables as lists of rows, each a list of cells."""
     for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
         yield [[cell.strip() for cell in line.strip()[1:-1].split("|")] for line in block.splitlines()]
 

@@ -1,4 +1,4 @@
-"""A new text of a lesson keeps what the student wrote: over all lessons, and over small ones at random."""
+"""Tests that a merge keeps the student's cells, for all lessons and for small random ones."""
 
 import copy
 import json
@@ -19,7 +19,7 @@ LESSONS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in f
 
 
 def students(cells):
-    """The cells of a lesson that are for the student to write in."""
+    """Return the cells of a lesson in which the student writes."""
     return [cell for cell in cells if {"exercise", "predict"} & set(cell["metadata"].get("tags", ()))]
 
 
@@ -45,7 +45,7 @@ def small(*cells):
 
 
 def answered(lesson, name):
-    """A copy with an answer in each of the student's cells, run, and a note after each of them."""
+    """Return a copy with an answer and outputs in each student cell, and a note after each."""
     mine = as_copy(copy.deepcopy(lesson), name)
     cells = []
     for cell in mine["cells"]:
@@ -58,14 +58,14 @@ def answered(lesson, name):
 
 
 def changed(lesson):
-    """The lesson as a later release might have it: a paragraph more, other words, another order."""
+    """Return the lesson as in a later release: one more paragraph, changed texts, another order."""
     new = copy.deepcopy(lesson)
     for cell in new["cells"]:
         if not students([cell]):
             with_source(cell, text_of(cell) + "\n# a word more")
     first = next(n for n, cell in enumerate(new["cells"]) if cell in students(new["cells"]))
     new["cells"].insert(first, markdown("a new paragraph", "new-paragraph"))
-    new["cells"].reverse()  # and another order
+    new["cells"].reverse()  # also another order
     return new
 
 
@@ -86,7 +86,7 @@ def test_a_lesson_with_every_exercise_answered_keeps_every_answer_in_a_changed_t
         assert text_of(cells[at[cell["id"]] + 1]) == f"note after {cell_key(cell)}"
     theirs = {text_of(cell) for cell in new["cells"] if not students([cell])}
     assert theirs <= set(map(text_of, cells))
-    assert merge(merged.notebook, new, name).notebook == merged.notebook  # a second time nothing moves
+    assert merge(merged.notebook, new, name).notebook == merged.notebook  # a second merge changes nothing
 
 
 @pytest.mark.parametrize("name", LESSONS)
@@ -131,7 +131,7 @@ NAMES = [f"n{k}" for k in range(6)]
 
 @st.composite
 def lessons(draw):
-    """A lesson: cells in any order, some of them exercises, texts that repeat."""
+    """Strategy for lessons: cells in any order, some of them exercises, with repeated texts."""
     names = draw(st.permutations(NAMES))[: draw(st.integers(1, 6))]
     kinds = [draw(st.booleans()) for _ in names]
     return small(
@@ -144,7 +144,7 @@ def lessons(draw):
 
 @st.composite
 def edited(draw, lesson):
-    """A student's copy of it, with cells edited, added, doubled, moved, taken away; and what was written."""
+    """Strategy for edited copies (cells changed, added, doubled, moved, removed), and the texts written."""
     mine = as_copy(copy.deepcopy(lesson), "lesson")
     cells, written = mine["cells"], []
     for step in range(draw(st.integers(0, 6))):
@@ -179,7 +179,7 @@ def test_nothing_that_was_written_is_lost(data, lesson, new):
     assert len(set(ids)) == len(ids)
     asked = {cell_key(cell) for cell in students(mine["cells"])}
     as_before = {text_of(cell) for cell in lesson["cells"]}
-    for cell in new["cells"]:  # the new text is there, but where the student wrote over what has not changed
+    for cell in new["cells"]:  # the new text is present, except where the student replaced an unchanged cell
         assert cell["id"] in ids
         if cell_key(cell) not in asked and text_of(cell) not in as_before:
             assert text_of(cell) in texts
@@ -271,7 +271,7 @@ def test_two_cells_of_ones_own_with_one_id_are_told_apart():
     mine["cells"] += [
         markdown("one", "mine"),
         markdown("two", "mine"),
-        markdown("two", "no id, says nbformat"),
+        markdown("two", "an id that nbformat rejects"),
     ]
     cells = merge(mine, small(code("a", "id0")), "l").notebook["cells"]
     nbformat.validate(nbformat.from_dict({**small(*cells)}))

@@ -1,4 +1,4 @@
-"""Work that is counted: what NumPy does with a counted array, and what comes back from it."""
+"""Tests of the operation count: NumPy operations on counted arrays, and their results."""
 
 import numpy as np
 import pytest
@@ -47,7 +47,7 @@ def test_an_operation_is_counted_with_its_length(function, arrays, work):
 def test_results_views_and_updates_in_place_go_on_counting():
     def steps(a):
         total = np.zeros((3, 4))
-        total += a  # into an array that is not counted: 12
+        total += a  # 12 operations on an array that is not counted
         a *= 2  # 12
         b = a[1:] - 1  # 8
         b += 1  # 8
@@ -74,7 +74,7 @@ def test_what_is_held_is_measured():
 
 
 def complaint_about(function):
-    """What is said of its work on N and on 2N tokens."""
+    """Return the complaint on the operation counts for N and 2N tokens."""
     trials = [
         run_counted(function, Case(name, {"a": np.ones((n, 3))}, tags=frozenset([name])))
         for name, n in ((ONCE, 50), (TWICE, 100))

@@ -1,4 +1,4 @@
-"""Points in part: an answer that does nothing gets none, whatever properties it has."""
+"""Tests of partial points: an answer that does nothing gets no points."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ def not_written(case, *given):
 
 
 def full_of(number):
-    """This number in the shapes that are expected: 1 is True for each of several rows."""
+    """Return this number in the expected shapes; 1 becomes True for each of several rows."""
 
     def answer(case, *given):
         want = case.expected if isinstance(case.expected, tuple) else (case.expected,)
@@ -40,7 +40,7 @@ def first_input(case, *given):
 
 
 def stored_zeros(case, machine, *arrays):
-    """A schedule that loads nothing and stores zeros."""
+    """Schedule that loads nothing and stores zeros."""
     want = case.expected if isinstance(case.expected, tuple) else (case.expected,)
     sizes = {name: words for name, words in case.budget.sizes.items() if name in OUTPUTS}
     stored = []
@@ -83,7 +83,7 @@ def verdicts_on(exercise, cases, does):
         return exercise.run_case(idler, case)
 
     def idler():
-        """Stands for what is played."""
+        """Placeholder for an object that the exercise passes to the function."""
 
     return judge(replace(exercise, run_case=run_case, cases=lambda rng: cases), idler, 1)
 

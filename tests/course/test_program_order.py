@@ -1,4 +1,4 @@
-"""What is right only because the interpreter runs programs one after the other, the first first."""
+"""Tests that checks reject kernels that are correct only if programs run one after the other."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ ONCE = any_order(lambda case: 0.0)
 
 @triton.jit
 def running_sum_kernel(X, Y, n, AHEAD: tl.constexpr):
-    """One word of Y: the one before it, which another program stores, and a number of X."""
+    """Kernel that adds a word of X to the previous word of Y, which another program stores."""
     at = tl.program_id(0) + tl.arange(0, 1)
     before = tl.load(Y + at - 1, mask=at > 0, other=0.0)
     tl.store(Y + at, before + tl.load(X + at))
@@ -41,7 +41,7 @@ def own_sum_kernel(X, Y, n, AHEAD: tl.constexpr):
 
 @triton.jit
 def waiting_kernel(X, Y, n, AHEAD: tl.constexpr):
-    """As `running_sum_kernel`, but a program waits until the one before it has stored something."""
+    """As `running_sum_kernel`, but with a loop that waits until the previous program has stored a word."""
     at = tl.program_id(0) + tl.arange(0, 1)
     before = tl.load(Y + at - 1, mask=at > 0, other=0.0)
     while tl.sum(tl.where((at > 0) & (before == 0.0), 1, 0)) > 0:
@@ -110,7 +110,7 @@ def test_every_exercise_of_kernels_asks_for_it():
     assert asked == launched - {"12E"}
 
 
-# Program 0 of each head makes D for all its rows, and every program reads it in the same launch.
+# Program 0 of each head computes delta for all rows, and every program reads it in the same launch.
 RACE = (
     (
         "    first = tl.program_id(1) * N\n",

@@ -1,4 +1,4 @@
-"""Progress is one small file that is written whole and never lost."""
+"""Tests of the progress file: it is replaced atomically, merged, reset and never lost."""
 
 import json
 import multiprocessing
@@ -15,7 +15,7 @@ from iocourse.errors import UsageError
 
 
 def entry_text(key, **more):
-    """A progress file with one exercise."""
+    """Return the content of a progress file with one exercise."""
     entry = {"status": "seen", "attempts": 0, "hints": 0} | more
     return json.dumps({"format": 1, "exercises": {key: entry}})
 
@@ -49,7 +49,7 @@ def test_hints_keep_the_highest_level_and_the_first_prediction_stays():
 
 
 def test_an_unknown_status_is_refused(home):
-    with pytest.raises(ValueError, match="'done' is unknown; allowed: seen, tried, solved"):
+    with pytest.raises(ValueError, match="status must be seen or tried or solved, got 'done'"):
         progress.record("4B", "done")
     assert not home.exists()
 
@@ -77,8 +77,8 @@ def test_a_broken_file_on_a_read_only_disk_is_one_line(home, monkeypatch, capsys
     assert main(["progress"]) == 2
     said = capsys.readouterr()
     assert said.err.count("\n") == 1 and not said.out
-    assert "is not JSON" in said.err and "and it cannot be set aside: read-only" in said.err
-    with pytest.warns(UserWarning, match="could not be written: .* is not JSON"):
+    assert "is not valid JSON" in said.err and "and the file cannot be renamed: read-only" in said.err
+    with pytest.warns(UserWarning, match="could not be written: .* is not valid JSON"):
         progress.record("1A", "solved")
     assert progress.location().read_text() == "{"
 
@@ -168,33 +168,42 @@ def test_export_and_import_merge_with_the_better_status(tmp_path):
     assert progress.import_from(tmp_path / "mine.json") == 3
     merged = progress.load()
     assert merged["1A"] == {"status": "solved", "attempts": 1, "hints": 3, "prediction": 3}
-    assert merged["1B"]["prediction"] == 5  # the one made here stays
+    assert merged["1B"]["prediction"] == 5  # the prediction of this machine is kept
     assert {key: entry["status"] for key, entry in merged.items()} == {
         "1A": "solved",
         "1B": "tried",
         "1C": "seen",
     }
-    progress.import_from(tmp_path / "mine.json")  # twice is once
+    progress.import_from(tmp_path / "mine.json")  # importing again changes nothing
     assert progress.load() == merged
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("nonsense", "is not JSON"),
-        ('{"cells": []}', "is no progress file"),
-        ('{"format": 0, "exercises": {}}', "has format 0, and this version of iocourse reads format 1$"),
-        ('{"format": 2, "exercises": {}}', "has format 2, and .* reads format 1; update iocourse$"),
-        ('{"format": 1, "exercises": {"4B": 3}}', "'4B' has status 3; allowed: seen, tried, solved"),
-        ('{"format": 1, "exercises": {"4B": {"status": "seen", "attempts": -1}}}', "attempts -1; allowed"),
+        ("nonsense", "is not valid JSON"),
+        ('{"cells": []}', "is not a progress file"),
+        ('{"format": 0, "exercises": {}}', "has format 0, but this version of iocourse reads format 1$"),
+        ('{"format": 2, "exercises": {}}', "has format 2, but .* reads format 1; update iocourse$"),
+        (
+            '{"format": 1, "exercises": {"4B": 3}}',
+            "status of exercise '4B' must be seen or tried or solved, got 3",
+        ),
+        (
+            '{"format": 1, "exercises": {"4B": {"status": "seen", "attempts": -1}}}',
+            "attempts of exercise '4B' must be an integer of at least 0, got -1",
+        ),
         (
             '{"format": 1, "exercises": {"4B": {"status": "seen", "attempts": 1, "hints": "2"}}}',
-            "hints '2'; allowed",
+            "hints of exercise '4B' must be an integer of at least 0, got '2'",
         ),
-        (entry_text("4B", prediction="F3"), "'4B' has prediction 'F3'; allowed: numbers by name"),
-        (entry_text("4B", prediction={"rows": "8"}), "has prediction {'rows': '8'}; allowed: numbers"),
-        (entry_text("4.\n2"), r"exercise '4.\\n2' is no name that can be printed"),
-        (entry_text("\ud800"), r"exercise '\\ud800' is no name that can be printed"),
+        (
+            entry_text("4B", prediction="F3"),
+            "prediction of exercise '4B' must be numbers by name, got 'F3'",
+        ),
+        (entry_text("4B", prediction={"rows": "8"}), "must be numbers by name, got {'rows': '8'}"),
+        (entry_text("4.\n2"), r"exercise name '4.\\n2' is not printable"),
+        (entry_text("\ud800"), r"exercise name '\\ud800' is not printable"),
     ],
 )
 def test_an_import_is_validated_first(tmp_path, text, message):
@@ -222,9 +231,9 @@ def test_the_table_sorts_by_number_and_lists_what_was_not_begun():
     progress.record("p2.1", "seen", prediction={"rows": 4})
     lines = progress.table(progress.load(), ("2A", "2B")).splitlines()
     assert [line.split()[:2] for line in lines[1:-1]] == [["2A", "-"], ["2B", "tried"], ["10A", "solved"]]
-    assert lines[-1] == "exercises solved: 1 of 3; predictions written down: 1"
+    assert lines[-1] == "exercises solved: 1 of 3; predictions made: 1"
     last = progress.table(progress.load()).splitlines()[-1]
-    assert last == "exercises solved: 1 of 2 begun; predictions written down: 1"
+    assert last == "exercises solved: 1 of 2 started; predictions made: 1"
 
 
 @pytest.mark.parametrize("key", ["²", "4.²", "9" * 5000, "", "ž", "..", "4.2.1", "-1"])
@@ -260,7 +269,7 @@ def test_the_file_lies_in_the_users_data_folder(monkeypatch, platform, variable,
 
 @pytest.fixture
 def colab(tmp_path, monkeypatch):
-    """A machine with progress of its own and no Drive yet; the call mounts one."""
+    """Function that mounts a Drive on a machine which has its own progress; returns the file on the Drive."""
     drive = tmp_path / "drive" / "MyDrive"
     monkeypatch.delenv("IOCOURSE_HOME")
     monkeypatch.setattr(sys, "platform", "linux")
@@ -274,13 +283,13 @@ def test_on_drive_is_kept_what_was_solved_before_it_was_mounted_and_it_is_said_o
     progress.record("4B", "tried", prediction=3)
     path = colab()
     assert progress.load()["4A"]["status"] == "solved"
-    assert capsys.readouterr().out == f"Your progress is kept on your Drive from now on: {path}\n"
+    assert capsys.readouterr().out == f"Your progress is now stored on your Drive: {path}\n"
     progress.record("4B", "solved")
     assert progress.parse(path.read_text(), "it")["4B"] == {
         "status": "solved", "attempts": 2, "hints": 0, "prediction": 3}  # fmt: skip
     (kept,) = (tmp_path / "local" / "iocourse").iterdir()
     assert progress.parse(kept.read_text(), "it")["4B"]["status"] == "tried"
-    assert progress.reset() is not None and progress.load() == {}  # what was brought along does not come back
+    assert progress.reset() is not None and progress.load() == {}  # moved progress is not imported again
     assert capsys.readouterr().out == ""
 
 
@@ -289,7 +298,7 @@ def test_the_next_machine_goes_on_with_what_is_on_drive(colab, capsys, tmp_path)
     path.parent.mkdir()
     path.write_text(entry_text("4A", status="solved", hints=2))
     assert progress.load()["4A"]["hints"] == 2 and capsys.readouterr().out == ""
-    mine = tmp_path / "local" / "iocourse" / "progress.json"  # as it is solved before Drive is mounted
+    mine = tmp_path / "local" / "iocourse" / "progress.json"  # as written before Drive is mounted
     mine.parent.mkdir(parents=True)
     mine.write_text(entry_text("4B", status="tried", attempts=1))
     progress.record("4B", "solved")
@@ -302,7 +311,7 @@ def test_nothing_is_written_on_drive_before_there_is_something_to_keep(colab, ca
     path = colab()
     assert progress.load() == {} and not path.parent.exists() and capsys.readouterr().out == ""
     progress.record("4A", "seen")
-    assert path.exists() and "kept on your Drive" in capsys.readouterr().out
+    assert path.exists() and "now stored on your Drive" in capsys.readouterr().out
 
 
 def test_the_variable_goes_before_drive(colab, monkeypatch, tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""How a check tries schedules of a rank: every kind of failure is a sentence, soon, and names the rank."""
+"""Tests of checks of distributed schedules: each failure gives one sentence in time, with the rank."""
 
 import threading
 import time
@@ -183,7 +183,7 @@ def test_a_loop_without_end_is_stopped(monkeypatch):
     monkeypatch.setattr(rank_runs, "SECONDS", 0.3)
     before = threading.active_count()
     assert "still running after 0.3 seconds" in failed(loops)[RUNS]
-    while threading.active_count() > before:  # what was stopped takes a moment to end
+    while threading.active_count() > before:  # a stopped process needs a moment to end
         time.sleep(0.01)
 
 
@@ -201,7 +201,9 @@ def test_arrays_of_the_notebook_are_found_in_helpers_closures_and_inner_function
 
     assert set(arrays_outside(inner)) == {"_NOTEBOOKS", "here"}
     assert arrays_outside(gather) == []
-    assert arrays_outside(lambda me, Q: me.here) == []  # an attribute of that name is no such array
+    assert (
+        arrays_outside(lambda me, Q: me.here) == []
+    )  # an attribute with the name of an array does not count
 
 
 def test_a_case_may_be_dry_or_in_another_layout():

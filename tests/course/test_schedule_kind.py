@@ -1,4 +1,4 @@
-"""The kind `schedule`: what it refuses, what its properties refuse, and what all its cases hold."""
+"""Tests of exercise kind `schedule`: invalid declarations, failing properties, and its cases."""
 
 from dataclasses import replace
 from functools import partial
@@ -57,7 +57,7 @@ def failures(exercise, function, seed=0):
     return {name: said for name, said in judge(exercise, function, seed) if said is not None}
 
 
-# ---------------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------------- invalid declarations
 @pytest.mark.parametrize(
     ("missing", "said"),
     [
@@ -89,7 +89,7 @@ def test_a_case_without_a_result_words_or_a_footprint_is_refused(changed, said):
         declared(**changed).cases(np.random.default_rng(0))
 
 
-# ---------------------------------------------------------------------- what the properties refuse
+# ---------------------------------------------------------------------- failing properties
 def loads_twice(m, A, *, b):
     for i in m.blocks(A.shape[0], b):
         m.load(A, i).free()
@@ -198,7 +198,7 @@ def test_a_product_in_exchanged_tiles_is_told_so():
     assert found[read_first(find("2B"), found)].startswith("your tiles of C have bn rows and bm columns: ")
 
 
-# ---------------------------------------------------------------------- fewer words than asked
+# ---------------------------------------------------------------------- fewer words than the budget
 def test_fewer_words_than_the_closed_form_are_accepted_and_said_to_be():
     generous = declared(moves=lambda N, b: replace(words(N, b), reads={"A": 20, "Y": 1}))
     verdicts = judge(generous, doubles, 0)
@@ -209,7 +209,7 @@ def test_fewer_words_than_the_closed_form_are_accepted_and_said_to_be():
     assert not any(isinstance(name, Held) for name, _ in judge(declared(), doubles, 0))
 
 
-# ---------------------------------------------------------------------- what all its exercises hold
+# ---------------------------------------------------------------------- all exercises of the kind
 def test_these_are_all_its_exercises():
     assert {one.id for one in exercises().values() if isinstance(first_case(one), ScheduleCase)} == set(IDS)
 
@@ -233,7 +233,7 @@ def filled(value, number):
 
 @pytest.mark.parametrize("id", IDS)
 def test_no_property_asks_about_no_case(id):
-    """One that meets no case, or no two cases with the same input, would hold for anybody."""
+    """A property without a case, or without two cases with the same input, would hold for every answer."""
     exercise = find(id)
     cases = exercise.cases(np.random.default_rng(0))
     wrong = [Trial(case, filled(case.expected, np.nan), case.budget) for case in cases]
@@ -245,7 +245,7 @@ def test_no_property_asks_about_no_case(id):
 
 
 def twice(case):
-    """A run that reads and writes each array twice as often, keeps scratch, and needs a word too many."""
+    """Return a run with doubled traffic, one more scratch array and one word too many in fast memory."""
     budget, more = case.budget, 2 * case.budget.total
     names = {*budget.reads, *budget.writes}
     reads, writes = (
@@ -256,7 +256,7 @@ def twice(case):
 
 @pytest.mark.parametrize("id", [id for id in IDS if id[0] in "4789" and id not in ("7A", "9C", "9D")])
 def test_a_forward_schedule_is_tried_on_scores_that_need_their_maximum(id):
-    """On some exp overflows, some are all far below zero, some below what is taken for minus infinity."""
+    """In some cases exp overflows, in some all scores are very negative, in some below finite sentinels."""
     for seed in range(5):
         hard = [case for case in find(id).cases(np.random.default_rng(seed)) if case.has(LARGE)]
         assert len(hard) == 3 and all(np.isfinite(case.expected).all() for case in hard)
@@ -273,7 +273,7 @@ def test_a_backward_schedule_is_tried_on_scores_that_overflow_without_L(id):
 
 
 def finite_maximum(m, Q, K, V, *, Br, Bc, least):
-    """F2 with statistics of the student's own, whose maximum begins at a finite number."""
+    """FA-2 order with its own row statistics, whose maximum starts at a finite number."""
     N, d = Q.shape
     O = m.new("O", (N, d))
     for i in m.blocks(N, Br):

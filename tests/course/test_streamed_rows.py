@@ -1,4 +1,4 @@
-"""Rows that arrive in pieces: what the student's function holds is counted, and nothing else is."""
+"""Tests of rows that arrive in pieces: only the memory of the student's function is counted."""
 
 import threading
 
@@ -16,7 +16,7 @@ def long_row(pieces):
 
 
 def one_pass(student):
-    """What the two properties say about a function on a row of 40 pieces, and one of 160."""
+    """Return the complaints of the two properties on rows of 40 and of 160 pieces."""
     trials = [run_streamed(student, long_row(pieces)) for pieces in (40, 160)]
     assert not any(trial.error for trial in trials)
     return [prop.judge(trials) for prop in ONE_PASS]
@@ -33,7 +33,7 @@ def kept_by_the_stack(pieces, top=-np.inf):
 
 @pytest.mark.parametrize("size", [1_500, 100_000])
 def test_what_other_threads_hold_is_not_the_students(size):
-    """A thread of a notebook has its memory at work while the longer row is read, and not before."""
+    """Another thread allocates memory only while the longer row is read."""
     asked, ready, over = threading.Event(), threading.Event(), threading.Event()
 
     def other():

@@ -1,4 +1,4 @@
-"""What a submission may try: bodies of the student's function, and what the reason for its zero must say."""
+"""Attacks that a submission may try: bodies of the student's function, and the expected reason."""
 
 FORK = "import os\nwhile True: os.fork()"
 WALK = """
@@ -37,12 +37,12 @@ ways = lambda: mmap.mmap(-1, 10 << 30), lambda: os.memfd_create("x"), lambda: op
 for way in ways:
     try: way()
     except OSError: continue
-    raise SystemExit("there is memory that nobody counts")
+    raise SystemExit("memory beyond the limits is available")
 raise PermissionError("nothing shared")
 """
 PID_1 = """
 import os
-place = int(open("/proc/1/syscall").read().split()[-1], 16)  # of the code that the first process is in
+place = int(open("/proc/1/syscall").read().split()[-1], 16)  # address of the code that process 1 executes
 with open("/proc/1/mem", "r+b", 0) as memory:
     memory.seek(place)
     memory.write(bytes.fromhex("b8390000000f05ebfe"))  # fork, and an endless loop
@@ -60,11 +60,11 @@ class Code:
 return Code()
 """
 
-# By name: (the body, what the reason says in the sandbox).
+# name -> (body, text expected in the reason when it runs in the sandbox)
 BODIES = {
     "endless loop": ("while True: pass", "took longer than"),
     "10 GB of memory": ("import numpy\nreturn numpy.ones(10 << 30, 'u1')", "allocate 10.0 GiB"),
-    "memory that is shared": (SHARED, "nothing shared"),
+    "shared memory": (SHARED, "nothing shared"),
     "fork bomb": (FORK, "Operation not permitted"),
     "write outside": ("open('/usr/forged', 'w')", "Read-only file system"),
     "code in the first process": (PID_1, "its process ended (exit code 0)"),
@@ -73,9 +73,9 @@ BODIES = {
     "os._exit": ("import os\nos._exit(0)", "its process ended (exit code 0)"),
     "patched judge": (PATCHED, ""),
     "strict flag off": (STRICT, "not written yet"),
-    "forged output": (FORGED, "is no answer"),
+    "forged output": (FORGED, "is not a valid answer"),
     "10 MB of output": ("print('x' * 10_000_000)", "printed more than"),
     "walking the stack": (WALK, ""),
-    "a message no file takes": ("raise ValueError('\\ud800')", "ValueError: ?"),
+    "a message that UTF-8 cannot encode": ("raise ValueError('\\ud800')", "ValueError: ?"),
     "an answer that is code": (SEND_CODE, ""),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Edits of a solved notebook, a file each in notebook_edits/: the change, the points, the teacher's line."""
+"""Edits of a solved notebook, one per file in notebook_edits/: the change, the points, the teacher's line."""
 
 import copy
 import importlib.util
@@ -15,12 +15,12 @@ from tools.build.notebook_execution import lesson_environment
 
 ROOT = Path(__file__).parents[2]
 STEM = "02_two_memories"
-MOST = 15  # 4 for 2A, 5 for 2B, 4 for 2C, 2 for 2D
+MOST = 15  # points: 4 for 2A, 5 for 2B, 4 for 2C, 2 for 2D
 FOLDER = Path(__file__).with_name("notebook_edits")
 
 
 def discovered():
-    """Each edit by name: a module with `POINTS`, `LINE` and `change`."""
+    """Return the edits by name: modules with `POINTS`, `LINE` and `change`."""
     found = {}
     for path in sorted(FOLDER.glob("*.py")):
         spec = importlib.util.spec_from_file_location(f"edit_{path.stem}", path)
@@ -30,14 +30,14 @@ def discovered():
 
 
 def made(edit):
-    """The solved notebook after the change."""
+    """Return the solved notebook after the change of this edit."""
     notebook = solved()
     edit.change(notebook)
     return notebook
 
 
 def solved(stem=STEM):
-    """The student's notebook with the answers of the solutions."""
+    """Return the student's notebook with the answers of the solutions."""
     student, answers = lesson("lessons", stem), lesson("solutions", stem)["cells"]
     for cell in student["cells"]:
         if "exercise" in cell["metadata"].get("tags", ()):
@@ -50,7 +50,7 @@ def lesson(folder, stem=STEM):
 
 
 def graded_by_nbgrader(course, submitted, stem=STEM):
-    """nbgrader's own steps on these notebooks by student, in a new course's folder; its standard error."""
+    """Run nbgrader's own steps on these notebooks (by student) in a new course folder; return its stderr."""
     source = course / "source" / stem
     source.mkdir(parents=True)
     shutil.copy(ROOT / "docs" / "nbgrader_config.py", course)
@@ -62,7 +62,7 @@ def graded_by_nbgrader(course, submitted, stem=STEM):
         handed_in.write_text(json.dumps(notebook), encoding="utf-8")
     with lesson_environment(ROOT, strict=False) as env:
         env |= {"JUPYTER_CONFIG_DIR": str(course / "none"), "JUPYTER_DATA_DIR": str(course / "none")}
-        # It calls `alembic`, which it finds where the environment is activated.
+        # nbgrader calls `alembic`, so the folder of scripts must be on PATH, as in an activated environment.
         env["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), env["PATH"]])
         steps = [sys.executable, str(Path(__file__).with_name("nbgrader_steps.py")), stem]
         done = subprocess.run(steps, cwd=course, env=env, capture_output=True, text=True, check=False)
@@ -72,7 +72,7 @@ def graded_by_nbgrader(course, submitted, stem=STEM):
 
 
 def cell(notebook, name):
-    """The first cell of this name, such as ex-2A."""
+    """Return the first cell of this name, such as ex-2A."""
     return next(one for one in notebook["cells"] if one["metadata"].get("name") == name)
 
 
@@ -81,25 +81,25 @@ def stub(name):
 
 
 def place(notebook, name):
-    """The position of the first cell of this name."""
+    """Return the position of the first cell of this name."""
     return notebook["cells"].index(cell(notebook, name))
 
 
 def doubled(notebook, name, new_id="copied"):
-    """A copy of the cell, below it."""
+    """Insert a copy of the cell below it, and return the copy."""
     again = copy.deepcopy(cell(notebook, name)) | {"id": new_id}
     notebook["cells"].insert(place(notebook, name) + 1, again)
     return again
 
 
 def code(text, cell_id="own"):
-    """A cell of the student's own."""
+    """Return a new code cell, as the student would add it."""
     shape = {"cell_type": "code", "id": cell_id, "metadata": {}, "outputs": [], "execution_count": None}
     return shape | {"source": text}
 
 
 def without_ids(notebook, minor):
-    """As nbformat 4.0 to 4.4 saves it."""
+    """Remove the cell ids and set the format to 4.`minor`, as nbformat 4.0 to 4.4 saves a notebook."""
     notebook["nbformat_minor"] = minor
     for one in notebook["cells"]:
         del one["id"]
@@ -117,7 +117,7 @@ def without_metadata(notebook):
 
 
 def turned(one, kind):
-    """The cell as text, as a key press makes it."""
+    """Change the type of a cell to `kind` ("markdown" or "raw"), as JupyterLab's keys m and r do."""
     one["cell_type"] = kind
     one.pop("outputs", None)
     one.pop("execution_count", None)

@@ -1,4 +1,4 @@
-"""nbgrader itself on every edited notebook (minutes: `pytest tests/grade/every_edited_notebook.py`)."""
+"""nbgrader itself grades every edited notebook (minutes: `pytest tests/grade/every_edited_notebook.py`)."""
 
 import csv
 

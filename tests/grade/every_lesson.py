@@ -1,4 +1,4 @@
-"""Every solved notebook gets full marks from outside (two minutes: `pytest tests/grade/every_lesson.py`)."""
+"""Every solved notebook gets full marks from the grader (2 minutes: `pytest tests/grade/every_lesson.py`)."""
 
 import json
 import shutil

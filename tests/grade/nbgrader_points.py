@@ -1,4 +1,4 @@
-"""Points as nbgrader counts them, without its kernel: the transplanted cells run one after the other."""
+"""Points as nbgrader counts them, without its kernel: run the transplanted cells one after the other."""
 
 import ast
 import contextlib
@@ -10,7 +10,7 @@ from iocourse.grade.submission_process import execute, notebook_names
 
 
 def sources(lesson):
-    """The cells of the assignment, as nbgrader stores them."""
+    """Return the cells of the assignment, as nbgrader stores them."""
     told = [(cell["metadata"].get("nbgrader"), text_of(cell)) for cell in lesson["cells"]]
     return [
         Source(one["grade_id"], text, one["locked"], one.get("points"), one["solution"], None)
@@ -20,7 +20,7 @@ def sources(lesson):
 
 
 def graded(notebook, lesson):
-    """The points, the teacher's line and what the checks printed."""
+    """Return the points, the teacher's line and the output of the checks."""
     cells, line = transplanted(notebook["cells"], sources(lesson))
     names, points, said = notebook_names(), 0.0, io.StringIO()
     with contextlib.redirect_stdout(said):

@@ -1,8 +1,8 @@
-"""nbgrader's own commands, one after the other, in a course's folder: python nbgrader_steps.py LESSON."""
+"""Run nbgrader's commands one after the other in the folder of a course: python nbgrader_steps.py LESSON."""
 
 import sys
 
-sys.modules["rfc3987_syntax"] = None  # a checker of addresses, slow to import, as in the suite's conftest.py
+sys.modules["rfc3987_syntax"] = None  # a URL checker that is slow to import, as in tests/conftest.py
 
 from nbgrader.apps import AutogradeApp, ExportApp, GenerateAssignmentApp, GenerateFeedbackApp  # noqa: E402
 
@@ -16,4 +16,4 @@ STEPS = (
 for app, *arguments in STEPS:
     step = app()
     step.initialize(arguments)
-    step.start()  # ends this process where it fails
+    step.start()  # exits the process if it fails

@@ -1,4 +1,4 @@
-"""Whatever a submission tries costs it that exercise, with a reason, and nobody else anything."""
+"""Attacks by a submission lose the points of that exercise, with a reason, and affect no other submission."""
 
 import shutil
 import subprocess
@@ -18,7 +18,7 @@ from iocourse.grade.submissions import Submission
 
 LIMITS = Limits(seconds=2, memory=2 << 30)
 HONEST = "def my_compulsory(Nq, Nk, d):\n    return 2 * (Nq + Nk) * d"
-# Plain functions that are cheap to try: one for each attack.
+# Exercises of kind `function` with fast checks, one for each attack.
 ATTACKED = (
     *("16A", "1A", "5A", "5B", "5C", "6C", "9A", "9B", "17A", "17C", "2C", "15C", "4D"),
     *("6A", "8D", "8A"),
@@ -26,7 +26,7 @@ ATTACKED = (
 
 
 def missing_sandbox() -> str:
-    """Why there is no sandbox here, "" where there is one."""
+    """Return the reason why the sandbox does not work on this machine; "" if it does."""
     try:
         sandbox.require_bubblewrap(LIMITS)
     except UsageError as refused:
@@ -38,7 +38,7 @@ WHY_NOT = missing_sandbox()
 
 
 def needs_sandbox(test):
-    """A test of the sandbox. Where it cannot run, the summary says so in a line of its own."""
+    """Mark a test of the sandbox as `security`, and skip it if the sandbox does not work here."""
     return pytest.mark.security(pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)(test))
 
 
@@ -48,7 +48,7 @@ def body_of(exercise_id, body):
 
 
 def handed_in(texts):
-    """A submission to a made-up lesson of these exercises, and the lesson."""
+    """Return a submission with these cells (exercise id, source), and a lesson of exactly these exercises."""
     cells = [{"cell_type": "code", "id": one, "metadata": {}, "source": text} for one, text in texts]
     places = tuple(LessonCell(one, "", one) for one, _ in texts)
     return Submission("x", Path("x"), b"", {"cells": cells}), Lesson("made up", places)
@@ -111,7 +111,7 @@ def test_without_a_sandbox_what_needs_none_still_ends_with_a_reason():
 def test_a_lesson_that_cannot_run_here_is_refused_before_anybody_gets_a_zero():
     lesson = Lesson("12_of_this", (LessonCell("setup", "import no_such_module"), LessonCell("0A", "", "0A")))
     with pytest.raises(
-        UsageError, match=r"12_of_this cannot be graded here, .* named 'no_such_module'.*: install"
+        UsageError, match=r"cannot grade 12_of_this here: .* named 'no_such_module'.*\. Run .*install"
     ):
         require_runnable(lesson, LIMITS, False)
 

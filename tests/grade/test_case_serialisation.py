@@ -1,4 +1,4 @@
-"""A grader sends every case to the process in which the submission runs."""
+"""Tests that every case of every exercise can be sent to the process of a submission."""
 
 import pickle
 from dataclasses import replace

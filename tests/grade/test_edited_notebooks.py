@@ -1,4 +1,4 @@
-"""Odd notebooks: both graders give the same points and the same line for the teacher, in every lesson."""
+"""Tests that both graders give edited notebooks the same points and the same line for the teacher."""
 
 import copy
 import json
@@ -34,7 +34,7 @@ EDITS = edited_notebooks.discovered()
 
 
 def handed_in(notebook):
-    """The submission as a class of one has it; the lesson is recognised."""
+    """Return the notebook as the only submission of a class, after its lesson has been recognised."""
     one = Submission("x", Path("x.ipynb"), json.dumps(notebook).encode(), notebook)
     lessons = list(LESSONS.values())
     assert most_common_lesson([one], lessons) is LESSON
@@ -97,7 +97,7 @@ def test_in_every_lesson_each_exercise_is_found_in_its_own_cell(stem):
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_no_renaming_of_ids_changes_what_is_graded(data):
-    """Names are kept; ids are dropped, drawn anew, or dealt out among all cells."""
+    """Names are kept; ids are removed, replaced or permuted."""
     stem = data.draw(st.sampled_from(list(LESSONS)))
     before, notebook = positions(NOTEBOOKS[stem], LESSONS[stem]), copy.deepcopy(NOTEBOOKS[stem])
     ids = data.draw(st.permutations([cell["id"] for cell in notebook["cells"]]))
@@ -123,7 +123,7 @@ LEFT = [
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_no_removal_of_metadata_changes_what_is_graded(data):
-    """Ids are kept; of each cell any part of its metadata is gone."""
+    """Ids are kept; any part of a cell's metadata is removed."""
     stem = data.draw(st.sampled_from(list(LESSONS)))
     before, notebook = positions(NOTEBOOKS[stem], LESSONS[stem]), copy.deepcopy(NOTEBOOKS[stem])
     size = len(notebook["cells"])
@@ -141,9 +141,9 @@ def test_without_ids_and_metadata_the_function_decides(stem):
     assert positions(notebook, LESSONS[stem]) == positions(NOTEBOOKS[stem], LESSONS[stem])
 
 
-# ------------------------------------------------------------------ an update finds them too
+# ------------------------------------------------------------------ updates of a copy
 def as_the_newer_text(lesson):
-    """The lesson as a later release might have it: other words in each cell that is not the student's."""
+    """Return the lesson as in a later release: every cell has changed text, except exercise cells."""
     new = copy.deepcopy(lesson)
     for cell in new["cells"]:
         if "exercise" not in cell["metadata"].get("tags", ()):

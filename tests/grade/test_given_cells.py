@@ -1,4 +1,4 @@
-"""What a lesson gives (its set-up, its cells tagged `given`) is all that its exercises need."""
+"""Tests that the cells of a lesson that the grader runs define every name that its exercises use."""
 
 import ast
 import builtins
@@ -15,7 +15,7 @@ LESSONS = read_lessons(find_course(ROOT))
 
 
 def names(source):
-    """The names a cell defines at its top or in its functions, and those it uses."""
+    """Return two sets: names that a cell defines, at top level or in functions, and names that it uses."""
     tree = ast.parse(source)
     used = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
     made = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}

@@ -1,4 +1,4 @@
-"""What an answer does to its judge ends with that one submission."""
+"""Tests that a crash or an endless loop of one judge process affects only its own submission."""
 
 import os
 import signal
@@ -26,8 +26,8 @@ def dies(how):
 
 WHY = {
     "fine": "",
-    "is killed": "its answers ended the judge (exit code -9)",
-    "leaves": "its answers ended the judge (exit code 3)",
+    "is killed": "its answers terminated the judge process (exit code -9)",
+    "leaves": "its answers terminated the judge process (exit code 3)",
     "raises": "its answers cannot be judged: ValueError: an ? answer",
     "never ends": "judging its answers took too long",
     "fine too": "",
@@ -40,7 +40,7 @@ def test_a_judge_that_ends_badly_costs_its_own_submission_only(jobs, tmp_path):
 
 
 def test_what_is_nobodys_answers_fault_ends_the_command_and_every_judge(tmp_path):
-    an_hour = 3600  # which the one that never ends may take: were it waited for, this test would be cut off
+    an_hour = 3600  # if the endless judge were waited for, the time limit of this test would stop it
     with pytest.raises(UsageError, match="no space left"):
         list(run_judges(dies, ["never ends", "full disk"], 2, an_hour, str(tmp_path)))
 

@@ -1,4 +1,4 @@
-"""A lesson through nbgrader's own hands: handed out, graded, exported, sent back with what was seen."""
+"""Tests of a lesson in nbgrader's own workflow: release, autograde, export and feedback."""
 
 import copy
 import csv
@@ -36,8 +36,9 @@ def cells(of, tag):
 
 
 def solved():
-    """The student's notebook with every exercise solved, without the cells that lead to no points: a kernel
-    has less to run.
+    """Return the student's notebook with every exercise solved, reduced to the cells that affect points.
+
+    A kernel then has less to run.
     """
     made = edited_notebooks.solved(STEM)
     made["cells"] = [c for c in made["cells"] if NEEDED & set(c["metadata"].get("tags", ()))]
@@ -55,12 +56,12 @@ def check_of(made, name):
 
 
 def anna():
-    """All of it right."""
+    """Return a submission in which all answers are correct."""
     return solved()
 
 
 def bert():
-    """3A is wrong, takes the name of the check, and its check asks for nothing any more."""
+    """Return a submission in which 3A is wrong and redefines `check`, and its check cell is `5.0`."""
     made = solved()
     answered(made, "3A", lambda text: ANYTHING_PASSES + text.replace("return m, l", "raise ValueError(l)"))
     check_of(made, "3A")["source"] = "5.0"
@@ -68,7 +69,7 @@ def bert():
 
 
 def carla():
-    """3C is right in some cases, and 3D is not written yet."""
+    """Return a submission in which 3C is correct in some cases and 3D is not written yet."""
     made = solved()
     answered(made, "3C", lambda text: text.replace(*SMALLER_MAXIMUM))
     blank = cells(edited_notebooks.lesson("lessons", STEM), "exercise")["ex-3D"]
@@ -77,7 +78,7 @@ def carla():
 
 
 def dora():
-    """All right, but the check of 3B is gone, that of 3C is there twice, and 3D warns when called."""
+    """Return a correct submission without a check of 3B, with two checks of 3C, and a 3D that warns."""
     made = solved()
     made["cells"].remove(check_of(made, "3B"))
     made["cells"].append(copy.deepcopy(check_of(made, "3C")) | {"id": "again"})
@@ -87,7 +88,7 @@ def dora():
 
 @pytest.fixture(scope="module")
 def course(tmp_path_factory):
-    """The folder of a course after every step, as an instructor would have it."""
+    """Folder of an nbgrader course after all steps."""
     top = tmp_path_factory.mktemp("course")
     submitted = {student.__name__: student() for student in (anna, bert, carla, dora)}
     edited_notebooks.graded_by_nbgrader(top, submitted, STEM)
@@ -100,12 +101,12 @@ def rows(path):
 
 
 def exported(course):
-    """Points by student, as nbgrader exports them."""
+    """Return the points by student, as nbgrader exports them."""
     return {row["student_id"]: float(row["score"]) for row in rows(course / "grades.csv")}
 
 
 def feedback(course, student):
-    """What a student reads: the page's text, without its tags."""
+    """Return the text of a student's feedback page, without HTML tags."""
     page = (course / "feedback" / student / STEM / f"{STEM}.html").read_text(encoding="utf-8")
     return html.unescape(re.sub(r"<[^>]+>", "", page))
 
@@ -129,8 +130,9 @@ def test_points_are_the_importance_in_proportion_to_what_holds(course):
 
 
 def test_both_graders_give_the_same_points(course, tmp_path, monkeypatch):
-    """`iocourse grade` on nbgrader's folder, for two who lose points, with nbgrader's inputs: with others a
-    wrong answer may fail in one property more.
+    """Run `iocourse grade` on nbgrader's folder for two students who lose points.
+
+    The seed is nbgrader's, because with other inputs a wrong answer can fail one more property.
     """
     monkeypatch.setattr(batch, "_seed", lambda folder: int(SEED))
     table = tmp_path / "points.csv"

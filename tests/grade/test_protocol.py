@@ -1,4 +1,4 @@
-"""What a submission's process sends is data: no code, no end without end, no more than it may."""
+"""Tests of the message protocol: answers of a submission's process are data, finite and limited in size."""
 
 import io
 import json
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from iocourse import distributed
-from iocourse.course import exercises  # noqa: F401 - whose records are told by name
+from iocourse.course import exercises  # noqa: F401 - its records are sent by name
 from iocourse.course.exercise import Trial
 from iocourse.course.properties import difference
 from iocourse.grade import protocol
@@ -32,7 +32,7 @@ def sent(message, most=MOST):
 
 
 def received(data):
-    """What comes of bytes that somebody wrote without our writer."""
+    """Read bytes that were not written by `write_answer`."""
     return read_answer(io.BytesIO(len(data).to_bytes(8, "big") + data), MOST)
 
 
@@ -41,39 +41,39 @@ class Code:
         return os.system, ("exit 1",)
 
 
-# What a process may write to its end of the pipe, whatever the library's own writer would.
+# Data that a process may write to its end of the pipe without `write_answer`.
 FORGED = {
     "a pickle": pickle.dumps([1, 2]),
     "a pickle of code": pickle.dumps(Code()),
     "a function": ["os:system", "exit 1"],
     "a method": ["iocourse.course.exercise:Trial.__init__", 1],
-    "a class that is no record": ["iocourse.machine.machine:Machine", 64],
-    "a record in a module that is not here": ["iocourse.course.nowhere:Record"],
+    "a class that is not a record": ["iocourse.machine.machine:Machine", 64],
+    "a record in a module that is not imported": ["iocourse.course.nowhere:Record"],
     "no such fields": ["iocourse.ledger:PhaseTotal", 1, 2, 3],
     "addresses": ["array", "|O", [1], "AAAAAAAAAAA="],
     "addresses in a record": ["array", "|V8", [1], "AAAAAAAAAAA="],
     "a dtype with fields": ["array", "i4,O", [1], "AAAAAAAAAAA="],
     "fewer bytes than its shape": ["array", "<f8", [2], "AAAAAAAAAAA="],
-    "a shape that is no shape": ["array", "<f8", [-1], "AAAAAAAAAAA="],
+    "an invalid shape": ["array", "<f8", [-1], "AAAAAAAAAAA="],
     "an endless shape": ["array", "<f8", [2**62, 2**62], ""],
     "one element of thousands of bytes": ["array", "<U1000000000", [0], ""],
     "keys that cannot be keys": ["dict", ["list"], 1],
     "a key without a value": ["dict", 1],
     "an object": {"a": 1},
     "nothing": [],
-    "a kind that is no text": [[], 1],
+    "a kind that is not a string": [[], 1],
 }
 
 
 @pytest.mark.parametrize("message", FORGED.values(), ids=FORGED)
 def test_what_is_no_answer_is_refused(message):
-    with pytest.raises(Unreadable, match="no answer"):
+    with pytest.raises(Unreadable, match="not a valid answer"):
         received(message if isinstance(message, bytes) else json.dumps(message).encode())
 
 
 def test_what_nests_without_end_is_refused():
     for data in (b"[" * 500_000, b'["list",' * 60 + b"1" + b"]" * 60, b"9" * 10_000):
-        with pytest.raises(Unreadable, match="no answer"):
+        with pytest.raises(Unreadable, match="not a valid answer"):
             received(data)
 
 
@@ -88,7 +88,9 @@ WHOLE = [
 def test_answers_arrive_as_they_are(message):
     got = sent(message)
     assert got == message
-    assert type(got) is type(message) or isinstance(message, Foreign)  # which has the name of its kind
+    assert type(got) is type(message) or isinstance(
+        message, Foreign
+    )  # the class of a Foreign is named after it
 
 
 SIMPLE = (
@@ -132,7 +134,7 @@ def test_kinds_of_trials_go_by_name():
 
 def test_what_is_no_data_is_told_by_its_type():
     class Sub(np.ndarray):
-        """An array that may lie."""
+        """An array subclass, which could override its methods."""
 
     sent_whole = sent([1, (lambda: 0), (3, {"a": Code()}), np.zeros(2).view(Sub), np.zeros(1, "i4,i4")])
     assert sent_whole[:3] == [1, Foreign("function"), (3, {"a": Foreign("Code")})]

@@ -1,4 +1,4 @@
-"""The process of a submission: cells run as a notebook runs them, without its magics; it answers in time."""
+"""Tests of a submission's process: cells run as in a notebook, magics are ignored, deadlines are enforced."""
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +25,7 @@ LEFT_OUT = {
 @pytest.mark.parametrize("source", LEFT_OUT.values(), ids=LEFT_OUT)
 def test_what_a_notebook_adds_does_nothing(source):
     names = notebook_names()
-    with ThreadPoolExecutor(1) as fresh:  # another test may have left an event loop running in this thread
+    with ThreadPoolExecutor(1) as fresh:  # another test may have left an event loop in the main thread
         fresh.submit(execute, source, "<cell>", names).result()
     assert names["x"] == 1
 

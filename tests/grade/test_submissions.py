@@ -1,4 +1,4 @@
-"""From a folder to points: what is refused, what is kept, and what each student gets back."""
+"""Tests of `iocourse grade` on a folder: rejected input, stored grades, points and feedback."""
 
 import csv
 import json
@@ -42,7 +42,7 @@ def written(of, path):
     path.write_text(json.dumps(of), encoding="utf-8")
 
 
-# ------------------------------------------------------------------ refused, in a line with the remedy
+# ------------------------------------------------------------------ rejected with one line, the remedy in it
 def refused(capsys, *arguments):
     assert main(["grade", *map(str, arguments)]) == 2
     said = capsys.readouterr()
@@ -51,17 +51,19 @@ def refused(capsys, *arguments):
 
 
 def test_a_folder_without_notebooks(capsys, tmp_path):
-    assert f"no notebook in {tmp_path}: put them there as" in refused(capsys, tmp_path)
+    assert f"no notebook in {tmp_path}. Expected one notebook per student" in refused(capsys, tmp_path)
 
 
 def test_as_many_submissions_of_another_lesson(capsys, tmp_path):
     written(notebook(), tmp_path / "anna.ipynb")
     written(notebook(stem="01_naive_attention"), tmp_path / "carla.ipynb")
     said = refused(capsys, tmp_path)
-    assert f"1 of the notebooks are of {STEM} and 1 of 01_naive_attention: one folder per lesson" in said
+    assert (
+        f"1 of the notebooks belong to {STEM} and 1 to 01_naive_attention. Use one folder per lesson" in said
+    )
 
 
-# ------------------------------------------------------------------ one file stops nobody
+# ------------------------------------------------------------------ a faulty file does not affect the others
 def test_strays_are_reported_beside_the_others_which_are_graded(capsys, tmp_path):
     top = tmp_path / "in"
     for name in ("anna", "bert"):
@@ -79,17 +81,18 @@ def test_strays_are_reported_beside_the_others_which_are_graded(capsys, tmp_path
     (top / "hans.ipynb").write_text("")
     (top / "all.zip").write_bytes(b"PK")
     assert main(command(tmp_path)) == 0
-    assert "not graded, being no notebooks: all.zip" in capsys.readouterr().err
+    assert "not graded, because they are not notebooks: all.zip" in capsys.readouterr().err
     rows = points(tmp_path)
     assert {name: row["points"] for name, row in rows.items() if row["points"] != "0"} == {
         name: rows["anna"]["of"] for name in ("anna", "bert", "emil")
     }
     for name, said in {
-        "carla": f"in/carla.ipynb is of 01_naive_attention, not of {STEM}; it was not graded: use",
-        "dora": "second.ipynb; neither was graded: ask which one counts",
-        "fritz": f"has no exercise cell of {STEM}; it was not graded: ask for the right file",
-        "greta": "in the folder, only greta.zip; nothing was graded: ask for it. Unpack the archive.",
-        "hans": "its file is empty; it was not graded: ask for it again",
+        "carla": f"in/carla.ipynb belongs to 01_naive_attention, not to {STEM}; it was not graded: use",
+        "dora": "second.ipynb; none was graded: the student must choose one",
+        "fritz": f"has no exercise cell of {STEM}; it was not graded: request the correct file",
+        "greta": "in the folder, only greta.zip; nothing was graded: request the notebook. Unpack the "
+        "archive.",
+        "hans": "the file is empty; it was not graded: request it again",
     }.items():
         assert said in rows[name]["reasons"] and said in rows[name]["notes"], name
 
@@ -116,12 +119,12 @@ def test_the_table_is_whole_after_each_grade(tmp_path, monkeypatch):
 
 def test_no_submission_of_any_lesson(capsys, tmp_path):
     written(notebook() | {"cells": []}, tmp_path / "anna.ipynb")
-    assert "students start from lessons/" in refused(capsys, tmp_path)
+    assert "Students must start from lessons/" in refused(capsys, tmp_path)
 
 
 def test_feedback_among_the_submissions(capsys, tmp_path):
     written(notebook(), tmp_path / "anna.ipynb")
-    assert "--feedback must lie outside" in refused(capsys, tmp_path, "--feedback", tmp_path / "back")
+    assert "--feedback must be outside" in refused(capsys, tmp_path, "--feedback", tmp_path / "back")
 
 
 # ------------------------------------------------------------------ notebooks that cannot be run
@@ -149,9 +152,9 @@ CHANGED = {
     "its kernel is for 'R': choose Python 3": for_another_kernel,
 }
 FILES = {
-    "its file is no notebook": b'{"cells": [',
-    "its file is not UTF-8 (byte 1)": b'"\xff"',
-    "no notebook of format 4": b'{"worksheets": []}',
+    "the file is not a valid notebook": b'{"cells": [',
+    "the file is not UTF-8 (byte 1)": b'"\xff"',
+    "not a notebook of format 4": b'{"worksheets": []}',
 }
 
 
@@ -163,7 +166,7 @@ def test_what_cannot_be_run_is_a_zero_with_a_reason(reason, tmp_path):
         made = notebook()
         CHANGED[reason](made)
         written(made, tmp_path / "anna.ipynb")
-    (mark,) = grade(*find(tmp_path), LESSONS[STEM], 1, Limits(), True)  # no process is started
+    (mark,) = grade(*find(tmp_path), LESSONS[STEM], 1, Limits(), True)  # starts no process
     assert mark.points == 0 and reason in mark.why
 
 
@@ -177,7 +180,7 @@ def test_a_notebook_for_another_kernel_is_still_of_its_lesson(tmp_path):
 # ------------------------------------------------------------------ a class, from the folder to the feedback
 @pytest.fixture(scope="module")
 def graded(tmp_path_factory):
-    """A class of three after its first grading, without a sandbox: these tests do not need one."""
+    """Folder of a class of three students after its first grading, without a sandbox."""
     top = tmp_path_factory.mktemp("class")
     written(notebook(), top / "in" / "solved.ipynb")
     half = notebook()
@@ -202,7 +205,7 @@ def test_the_table_of_points(graded):
     assert rows["solved"]["points"] == rows["solved"]["of"] == rows["solved"]["0A"]
     assert rows["solved"]["reasons"] == ""
     assert 0 < float(rows["half"]["points"]) < float(rows["half"]["of"])  # some properties hold
-    assert rows["broken"]["points"] == "0" and "no notebook" in rows["broken"]["reasons"]
+    assert rows["broken"]["points"] == "0" and "not a valid notebook" in rows["broken"]["reasons"]
 
 
 def test_feedback_is_the_students_notebook_with_the_reports_below_its_exercises(graded):
@@ -254,13 +257,13 @@ def test_the_seed_is_the_folders_and_cannot_be_known_without_the_key(graded, tmp
     assert len(seeds | {batch._seed(graded / "in")}) == 2
     for damaged in ("no key", "", "00"):
         (tmp_path / "home" / "grading-key").write_text(damaged)
-        with pytest.raises(UsageError, match="is damaged: delete it"):
+        with pytest.raises(UsageError, match=r"is damaged\. Delete it; the next run creates a new key"):
             batch._seed(tmp_path)
 
 
 @pytest.mark.parametrize("links", [True, False])
 def test_two_first_runs_at_once_agree_on_a_whole_key(links, tmp_path, monkeypatch):
-    """The second begins and ends while the first is about to write."""
+    """The second run starts and finishes just before the first writes its key."""
     monkeypatch.setenv("IOCOURSE_HOME", str(tmp_path))
     draw, second = secrets.token_hex, []
 
@@ -286,13 +289,15 @@ def test_two_first_runs_at_once_agree_on_a_whole_key(links, tmp_path, monkeypatc
 def test_a_place_for_grades_that_leads_elsewhere_is_refused(capsys, tmp_path):
     written(notebook(), tmp_path / "in" / "anna.ipynb")
     (tmp_path / "in" / batch.KEPT).symlink_to(tmp_path)
-    assert "is a link, and grades are kept there" in refused(capsys, tmp_path / "in", "--no-sandbox")
+    assert "is a symbolic link, but grades are stored there" in refused(
+        capsys, tmp_path / "in", "--no-sandbox"
+    )
     (tmp_path / "in" / batch.KEPT).unlink()
     (tmp_path / "in" / batch.KEPT).write_text("")
-    assert "grades cannot be kept in" in refused(capsys, tmp_path / "in", "--no-sandbox")
+    assert "cannot store grades in" in refused(capsys, tmp_path / "in", "--no-sandbox")
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is another thing there")
+@pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C works differently there")
 def test_ctrl_c_keeps_what_is_graded(graded, tmp_path):
     shutil.copytree(graded / "in", tmp_path / "in", ignore=shutil.ignore_patterns(batch.KEPT))
     endless = notebook()
@@ -306,11 +311,11 @@ def test_ctrl_c_keeps_what_is_graded(graded, tmp_path):
     running.send_signal(signal.SIGINT)
     table, said = running.communicate()
     assert running.returncode == 130
-    assert "3 of 4 graded and kept; the same command goes on from there" in said
+    assert "3 of 4 graded and saved; run the same command again to continue" in said
     assert "solved" in table and set(points(tmp_path)) == {"solved", "half", "broken"}
 
 
-# ------------------------------------------------------------------ folders as they come
+# ------------------------------------------------------------------ irregular folders
 def named(folder):
     return [one.name for one in find(folder)]
 
@@ -318,11 +323,11 @@ def named(folder):
 def test_an_export_one_folder_deeper_is_refused_with_that_folder(capsys, tmp_path):
     for name in ("anna", "bert"):
         written(notebook(), tmp_path / "export" / name / "00.ipynb")
-    assert f"all notebooks lie in {tmp_path / 'export'}: grade that folder" in refused(capsys, tmp_path)
+    assert f"all notebooks are in {tmp_path / 'export'}. Grade that folder" in refused(capsys, tmp_path)
 
 
 def test_of_several_notebooks_of_one_name_the_one_of_the_lesson_counts(tmp_path):
-    """The same file twice is one notebook, and one without exercises is none."""
+    """Identical files count as one notebook, and a notebook without exercises does not count."""
     for name in ("anna", "Anna"):
         written(notebook(), tmp_path / name / "00.ipynb")
         written({"cells": []}, tmp_path / name / "scratch.ipynb")
@@ -346,7 +351,14 @@ def test_what_is_no_notebook_of_the_students_own_is_a_zero_with_a_reason(tmp_pat
         file.truncate(200 << 20)
     faults = {one.name: one.fault for one in find(tmp_path / "in")}
     assert faults.pop("anna") == "" and list(faults) == ["emil", "eve", "fritz", "greta", "hans", "ida"]
-    said = ("no notebook (.ipynb)", "is a link", "is a link", "is no file", "more than 50 deep", "200 MB")
+    said = (
+        "no notebook (.ipynb)",
+        "is a link",
+        "is a link",
+        "is not a file",
+        "more than 50 levels",
+        "200 MB",
+    )
     assert all(part in fault for part, fault in zip(said, faults.values(), strict=True)), faults
 
 
@@ -371,16 +383,16 @@ def test_files_that_are_no_notebooks_are_told(tmp_path):
     assert other_files(tmp_path) == ["carla.ipynb.txt", "dora.zip"]
 
 
-# ------------------------------------------------------------------ where results go
+# ------------------------------------------------------------------ output files
 def test_targets_are_tried_before_anything_is_graded(capsys, tmp_path):
     written(notebook(), tmp_path / "in" / "anna.ipynb")
     written(notebook(), tmp_path / "taken" / "anna.ipynb")
     for option, target, said in (
-        ("--csv", tmp_path, "must name a file for a table"),
-        ("--csv", tmp_path / "in" / "anna.ipynb", "must name a file for a table"),
-        ("--feedback", tmp_path / "in" / "anna.ipynb", "must lie outside"),
+        ("--csv", tmp_path, "must be a file name for a table"),
+        ("--csv", tmp_path / "in" / "anna.ipynb", "must be a file name for a table"),
+        ("--feedback", tmp_path / "in" / "anna.ipynb", "must be outside"),
         ("--feedback", tmp_path / "taken" / "anna.ipynb", "is a file"),
-        ("--feedback", tmp_path / "taken", "is no feedback, and would be replaced"),
+        ("--feedback", tmp_path / "taken", "is not a feedback file and would be overwritten"),
     ):
         assert said in refused(capsys, tmp_path / "in", option, target)
     assert not (tmp_path / "in" / batch.KEPT).exists()
@@ -398,4 +410,6 @@ def test_feedback_opens_whatever_the_students_notebook_holds(tmp_path):
     mark = Mark("0A", 3, 6, 1.0, 4, "the report", "why")
     back = grade_report._feedback(batch.Grade("anna", (mark,)), find(tmp_path)[0], LESSONS[STEM])
     nbformat.validate(nbformat.reads(json.dumps(back, allow_nan=False), as_version=4))
-    assert sum("points**" in "".join(cell["source"]) for cell in back["cells"]) == 2  # the grader's
+    assert (
+        sum("points**" in "".join(cell["source"]) for cell in back["cells"]) == 2
+    )  # only the grader's cells

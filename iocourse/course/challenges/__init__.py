@@ -1,6 +1,6 @@
-"""Open challenges: what a challenge is, and those there are. The best schedule is known for none.
+"""Open challenges: the `Challenge` class and the list of challenges. No optimal schedule is known for any.
 
-`scoring.py` tries a schedule for one and prints its words; `rolling_rows.py` is the best one known for two.
+`scoring.py` scores a schedule; `rolling_rows.py` is the best known schedule for two challenges.
 """
 
 from __future__ import annotations
@@ -18,15 +18,23 @@ from .rolling_rows import rolling_rows
 
 @dataclass(frozen=True)
 class Challenge:
-    """A problem of which no budget is known: fewer words are better.
+    """An open problem without a budget: the score is the traffic of a schedule, and less is better.
 
-    `arrays` are handed over, those of `inputs` each schedule must load; `mask` gives the mask for N tokens
-    (None: every query sees every key). Words are those at (N, d, M); `shapes` are the (N, d) at which values
-    are tried, with the same M. Where `dry`, nobody can run (N, d) on numbers: words are counted on shapes.
-    `unit` are the words of a score of 1, which `per` says in letters. `whole_rows`: what is proved for whole
-    rows alone is printed as well.
-    `known` is a schedule with its tiles that moves fewer words than any of the library, `idea` says it in a
-    few words; students are shown its words and its idea.
+    Attributes:
+        id: short name.
+        title: name in reports.
+        pass_: "forward" or "backward".
+        N, d, M: sequence length, head dimension and words of fast memory for the score.
+        shapes: pairs (N, d) at which values are checked, with the same M.
+        unit: function of N, d and M that returns the words of a score of 1.
+        per: that unit as a formula, such as "N²d²/M".
+        arrays: arrays that are passed to the schedule.
+        inputs: arrays that a schedule must load completely.
+        mask: function that returns the mask for N tokens; None if every query attends to every key.
+        dry: the problem is too large for numbers, so words are counted on shapes only.
+        whole_rows: also print the lower bound for schedules that move complete rows.
+        known: a schedule with its tiles that moves fewer words than any of the library; None if unknown.
+        idea: short description of `known`; students see it together with its words.
     """
 
     id: str
@@ -47,21 +55,21 @@ class Challenge:
     idea: str = ""
 
     def score(self, words: int) -> float:
-        """Words in the challenge's unit."""
+        """Convert words to the challenge's unit."""
         return words / self.unit(self.N, self.d, self.M)
 
     def lower_bound(self, **smaller_class: Any) -> tuple[int, str]:
-        """The best proved lower bound and its id, for all schedules or a smaller class of them."""
+        """Return the best proved lower bound in words, and its id, for all schedules or a class of them."""
         sizes = (self.pass_, self.N, self.d, self.M)
         return bounds.lower_bound(*sizes, mask=self.mask(self.N), given_weights=False, **smaller_class)
 
     def options(self, N: int) -> dict[str, Any]:
-        """The keyword arguments of a schedule beside its tiles: the mask, where there is one."""
+        """Return the keyword arguments of a schedule other than tile sizes: the mask, if there is one."""
         mask = self.mask(N)
         return {} if mask is None else {"mask": mask}
 
 
-# The backward pass where M is far above d²: between 12 and 14 times N²d²/M words.
+# The backward pass for M much larger than d²: the optimum is between 12 and 14 times N²d²/M words.
 BACKWARD = Challenge(
     id="backward",
     title="backward, between 12 and 14",
@@ -77,7 +85,7 @@ BACKWARD = Challenge(
     dry=True,
     whole_rows=True,
 )
-# The forward pass at M = d²: schedules of whole rows meet there at 4N² words, and about 2N² are proved.
+# The forward pass at M = d²: all schedules of complete rows move about 4N² words, and 2N² are proved.
 FORWARD = Challenge(
     id="forward",
     title="forward at M = d²",
@@ -90,8 +98,8 @@ FORWARD = Challenge(
     per="N²d²/M",
     dry=True,
 )
-# Random sparsity: of 64 × 64 tiles a tenth is seen, here and there, in whatever order one goes.
-# ORDER of the 64 rows of tiles: what simulated annealing found, perhaps not the best.
+# Random sparsity: a tenth of 64 × 64 blocks is not masked, at random positions, so no order is regular.
+# ORDER of the 64 rows of blocks: the result of simulated annealing, which may not be optimal.
 ORDER = (
     39, 47, 10, 38, 42, 31, 60, 45, 40, 21, 0, 57, 18, 20, 34, 36, 23, 28, 25, 46, 51, 13,
     35, 5, 3, 52, 27, 32, 56, 24, 9, 44, 16, 19, 8, 6, 17, 48, 63, 29, 58, 43, 1, 37,
@@ -111,7 +119,7 @@ SPARSITY = Challenge(
     known=partial(rolling_rows, B=32, rows=7, kept=23, order=ORDER),
     idea="rows of tiles come and go one at a time",
 )
-# A sliding window of 256 keys to either side, whose ring of keys and values is twice as large as fast memory.
+# A sliding window of 256 keys on each side; its ring buffer of keys and values is twice as large as M.
 WINDOW = Challenge(
     id="window",
     title="a window that does not fit",
@@ -130,9 +138,9 @@ CHALLENGES: tuple[Challenge, ...] = (BACKWARD, FORWARD, SPARSITY, WINDOW)
 
 
 def find(which: str) -> Challenge:
-    """The challenge of this id or title. Raises ValueError that lists those there are."""
+    """Return the challenge with this id or title. Raises ValueError, which lists all challenges."""
     found = next((one for one in CHALLENGES if which in (one.id, one.title)), None)
     if found is None:
         there = ", ".join(f'"{one.id}" ({one.title})' for one in CHALLENGES)
-        raise ValueError(f"there is no challenge {which!r}; there are {there}")
+        raise ValueError(f"unknown challenge {which!r}. Available challenges: {there}")
     return found

@@ -1,8 +1,9 @@
-"""The best score known where a mask is challenged: blocks of queries come and go one at a time.
+"""Best known schedule for the challenges with a mask: query blocks are loaded and evicted one at a time.
 
-F3 takes a block of queries in, lets all its keys pass, and takes the next block: keys that two blocks share
-come twice. Here several blocks are in fast memory at different stages. Only when one must go do the keys pass
-that it still lacks, and every block that is there meets them too. The room that is left holds single keys.
+The FA-2 order with buffer reuse loads one query block, streams all its keys, and continues with the next, so
+a key that two blocks need is loaded twice. This schedule keeps several query blocks in fast memory at
+different stages. Before it evicts a block, it loads the keys that this block still lacks and applies them to
+all resident blocks. The remaining capacity caches single keys with their values.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from ...machine import Block, Machine, RowStats, SlowArray, Tile
 from ...masks import Mask
 from ...solution_guard import library_solution
 
-NEVER = 10**9  # after every block
+NEVER = 10**9  # larger than the position of any block
 
 
 @dataclass
 class _Rows:
-    """A block of queries in fast memory, and the keys it has not met yet."""
+    """A query block in fast memory: its tiles, its row statistics, and the keys it still lacks."""
 
     block: Block
     q: Tile  # (B, d)
@@ -30,7 +31,7 @@ class _Rows:
     lacks: set[int]
 
     def meet(self, m: Machine, key: int, k: Tile, v: Tile, mask: Mask) -> None:
-        """Take in one key and its value, where the block still lacks them."""
+        """Add one key and its value to the partial result of the block, if it still lacks them."""
         if key not in self.lacks:
             return
         self.lacks.remove(key)
@@ -40,7 +41,7 @@ class _Rows:
             self.o.add_matmul(s, v)
 
     def leave(self, m: Machine, O: SlowArray) -> None:
-        """Store the outputs and give all room back."""
+        """Normalise and store the outputs, and free all tiles of the block."""
         self.stats.normalise(self.o)
         m.store(self.o, O, self.block)
         for part in (self.q, self.o, self.stats):
@@ -49,14 +50,17 @@ class _Rows:
 
 @dataclass(frozen=True)
 class _Waiting:
-    """The blocks in the order in which they come: what each needs, and for each key who needs it."""
+    """The query blocks in loading order, the keys that each needs, and the blocks that need each key."""
 
     blocks: list[Block]
     needs: list[set[int]]
     asked: list[list[int]]
 
     def next_use(self, key: int, came: int) -> int:
-        """Place of the first block that needs the key, of those that have not come; NEVER where none does."""
+        """Return the position of the next block to load that needs the key, NEVER if there is none.
+
+        `came` is the number of blocks loaded so far.
+        """
         asked = self.asked[key]
         at = bisect_left(asked, came)
         return asked[at] if at < len(asked) else NEVER
@@ -73,7 +77,7 @@ def _waiting(m: Machine, mask: Mask, B: int, order: Sequence[int]) -> _Waiting:
     return _Waiting(blocks, needs, asked)
 
 
-Pair = tuple[Tile, Tile]  # a key and its value, (1, d) each
+Pair = tuple[Tile, Tile]  # a key and its value; each (1, d)
 
 
 def _arrive(m: Machine, Q: SlowArray, block: Block, needs: set[int]) -> _Rows:
@@ -83,7 +87,7 @@ def _arrive(m: Machine, Q: SlowArray, block: Block, needs: set[int]) -> _Rows:
 
 
 def _keep(held: dict[int, Pair], key: int, pair: Pair, kept: int, next_use: Callable[[int], int]) -> None:
-    """Hold the pair where there is room, or in place of one that is needed later; else let it go."""
+    """Keep the pair if there is capacity, or instead of a pair that is needed later; otherwise free it."""
     if next_use(key) == NEVER or not kept:
         _free(pair)
         return
@@ -114,11 +118,24 @@ def rolling_rows(
     kept: int,
     order: Sequence[int] = (),
 ) -> SlowArray:
-    """softmax(QKᵀ/√d)V over the pairs that the mask lets through.
+    """Compute softmax(QKᵀ/√d)V over the visible pairs of the mask.
 
-    `rows` blocks of B queries are there at a time. The one that lacks the fewest keys goes first. Up to
-    `kept` keys stay with their values: those that a coming block needs soonest. `order` says which block
-    comes first, second, …; by default from top to bottom. Footprint rows·B(2d + 2) + B + 2d(kept + 1) words.
+    The resident block that lacks the fewest keys is evicted first. The memory footprint is
+    rows·B(2d + 2) + B + 2d(kept + 1) words.
+
+    Args:
+        m: the machine.
+        Q: slow array (N, d).
+        K: slow array (N, d).
+        V: slow array (N, d).
+        mask: mask of N queries and N keys.
+        B: queries per block.
+        rows: number of query blocks in fast memory.
+        kept: maximum number of keys that are kept with their values: those that a later block needs soonest.
+        order: positions of the query blocks in loading order; default: from top to bottom.
+
+    Returns:
+        The slow array O (N, d).
     """
     N, d = Q.shape
     O = m.new("O", (N, d))

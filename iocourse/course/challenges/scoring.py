@@ -1,11 +1,12 @@
-"""challenge("forward", my_schedule, Br=30): try a schedule for an open challenge, and print its words.
+"""Score a schedule for an open challenge, as in `challenge("forward", my_schedule, Br=30)`.
 
-A schedule is tried as in an exercise's check: on fresh numbers, at ragged shapes, with scores that overflow,
-in M words of fast memory, while the library's solutions are blocked. Every input word must be loaded. The
-ragged shapes are run dry as well, without numbers, and must move the same words, so nothing is computed
-outside the machine. The score is then the words at the challenge's size, run on numbers if that is possible,
-otherwise dry. Fewer words than the proved bound are refused. The trial cannot detect a schedule that behaves
-differently in a dry run or at one length: read the schedule before you believe a record.
+A schedule is tested as in the check of an exercise: on new random numbers, at shapes with a partial last
+block, with scores that overflow exp, in M words of fast memory, and with the library's solutions blocked.
+Every input word must be loaded. The same shapes are also run without numbers (dry) and must move the same
+words, so that nothing is computed outside the machine. The score is the traffic at the size of the challenge,
+run on numbers if possible and otherwise dry. A score below the proved lower bound is rejected. The test
+cannot detect a schedule that behaves differently in a dry run or at one length, so read a schedule before you
+trust a record.
 """
 
 from __future__ import annotations
@@ -32,27 +33,27 @@ from ..trials.case_inputs import STRETCH, labelled_large, low_queries_and_keys
 from . import Challenge, find
 
 AT_SIZE = "the challenge's size"
-MOST_MOVES = 200_000  # loads and stores at a ragged shape: three seconds
+MOST_MOVES = 200_000  # maximum loads and stores at a small shape, about three seconds
 Arrays = dict[str, Array]
 
 
 def challenge(which: str, schedule: Callable[..., Any], /, **tiles: int) -> None:
-    """Try a schedule, print its words beside the best known and what is proved, and keep the fewest.
+    """Test a schedule, print its words with the best known result and the lower bound, and record the best.
 
     Args:
-        which: a challenge's id or title, such as "forward" or "forward at M = d²".
-        schedule: `schedule(m, Q, K, V, **tiles)` returning the slow array O; with `mask=` where the challenge
-            has one; for "backward" with `O, dO, LSE` after V, returning (dQ, dK, dV).
-        tiles: whole numbers that the schedule is told; they are the same at every shape.
+        which: id or title of a challenge, such as "forward" or "forward at M = d²".
+        schedule: `schedule(m, Q, K, V, **tiles)` that returns the slow array O. It also receives `mask=` if
+            the challenge has one. For "backward" it receives `O, dO, LSE` after V and returns (dQ, dK, dV).
+        tiles: tile sizes passed to the schedule, the same at every shape.
 
     Raises:
         ValueError: there is no such challenge.
-        TypeError: a tile that is no whole number.
+        TypeError: a tile size is not an integer, or has the name of an argument of the challenge.
     """
     problem = find(which)
     for name, size in tiles.items():
         if name in (*problem.arrays, "mask", "m"):
-            raise TypeError(f"{name} is handed over by the challenge; give tile sizes only")
+            raise TypeError(f"{name} is passed by the challenge. Pass only tile sizes as keyword arguments")
         if not isinstance(size, (int, np.integer)):
             raise TypeError(f"{name} must be an integer, got {type(size).__name__}")
     with still_running() as activity:
@@ -69,17 +70,17 @@ def challenge(which: str, schedule: Callable[..., Any], /, **tiles: int) -> None
     print(report(problem, verdict, before))
 
 
-# ------------------------------------------------------------------ the trial
+# ------------------------------------------------------------------ testing a schedule
 @dataclass(frozen=True)
 class DryCase(Case):
-    """A case on shapes alone, which must move the words of the same case on numbers, `real`."""
+    """A case on shapes only, which must move the same words as the case `real` on numbers."""
 
     real: Case | None = None
 
 
 @dataclass(frozen=True)
 class ChallengeResult:
-    """The result of a trial: the words of a schedule and how it was called, or why it is refused."""
+    """Result of a test: the words of the schedule and its call as text, or the reason of the rejection."""
 
     words: int = 0
     called: str = ""
@@ -89,7 +90,15 @@ class ChallengeResult:
 def judge_schedule(
     problem: Challenge, schedule: Any, tiles: dict[str, int], seed: int, activity: Activity | None = None
 ) -> ChallengeResult:
-    """Try a schedule as `check` tries an exercise, on numbers drawn from the seed."""
+    """Test a schedule as `check` tests an exercise, on random numbers drawn from `seed`.
+
+    Args:
+        problem: the challenge.
+        schedule: the schedule.
+        tiles: tile sizes passed to it.
+        seed: seed of the random numbers.
+        activity: receives a description of the current step; None without one.
+    """
     done: list[Trial] = []
 
     def run_and_keep(schedule: Callable[..., Any], case: Case) -> Trial:
@@ -130,16 +139,18 @@ def _as_exercise(problem: Challenge, tiles: dict[str, int], run_case: RunCase) -
             values_in(f"{LARGE} neither overflow nor vanish", LARGE),
             fits(),
             on_numbers,
-            Property("a dry machine counts what a real one moves", _counts_alike),
-            Property("moves no fewer words than are proved", lambda trials: _not_below(problem, trials)),
+            Property("moves the same words in a dry run", _counts_alike),
+            Property("moves no fewer words than the lower bound", lambda trials: _not_below(problem, trials)),
         ),
         run_case=run_case,
     )
 
 
 def cases(problem: Challenge, tiles: dict[str, int], rng: np.random.Generator) -> list[Case]:
-    """Ragged shapes on numbers, the second also with large and with low scores; the shapes dry, one block
-    for many where the challenge is dry; the challenge's size last.
+    """Return the cases of a challenge: small shapes on numbers and dry, and last the size of the challenge.
+
+    The second shape is also tested with large and with low scores. If the challenge is dry, one block
+    represents all equal blocks in dry runs.
     """
     few = {"max_moves": MOST_MOVES}
     found = [_case(problem, N, d, tiles, _drawn(problem, N, d, rng), few) for N, d in problem.shapes]
@@ -173,7 +184,7 @@ def _drawn(problem: Challenge, N: int, d: int, rng: np.random.Generator) -> Arra
 
 
 def _hard(problem: Challenge, N: int, d: int, rng: np.random.Generator) -> list[Arrays]:
-    """Scores of ±10,000; for a forward pass also scores far below zero."""
+    """Return inputs with scores of ±10,000, and for a forward pass also with very negative scores."""
     large = _drawn(problem, N, d, rng)
     large["Q"] = large["Q"] * STRETCH
     if problem.pass_ != "forward":
@@ -191,7 +202,7 @@ def _counts_alike(trials: Sequence[Trial]) -> str | None:
         want, got = on_numbers[id(trial.case.real)], trial.ledger
         if got != want:
             remedy = "; loop with m.blocks, with alike=False where blocks differ"
-            return f"real {want.total:,} words, dry {got.total:,} ({trial.case.label}){remedy}"
+            return f"on numbers {want.total:,} words, dry {got.total:,} ({trial.case.label}){remedy}"
     return None
 
 
@@ -200,8 +211,8 @@ def _not_below(problem: Challenge, trials: Sequence[Trial]) -> str | None:
     if words >= least:
         return None
     return (
-        f"yours moves {words:,}, and bound {bound} proves {least:,} for every schedule that forms its scores "
-        "and outputs from products on the machine"
+        f"yours moves {words:,}, but bound {bound} proves at least {least:,} for every schedule that "
+        "computes its scores and outputs from products on the machine"
     )
 
 
@@ -209,14 +220,14 @@ def _not_below(problem: Challenge, trials: Sequence[Trial]) -> str | None:
 @library_solution
 @cache
 def library_best(problem: Challenge) -> Choice:
-    """The schedule with the fewest words at the challenge's size, its tiles and its closed form."""
+    """Return the library's schedule with the fewest words at the challenge's size, its tiles and its cost."""
     return min(candidates(problem), key=lambda choice: choice.cost.total)
 
 
 @library_solution
 @cache
 def known_words(problem: Challenge) -> int | None:
-    """The words of the schedule that is known beside the library, counted dry; None where there is none."""
+    """Return the words of the best known schedule, from a dry run; None if the challenge has none."""
     if problem.known is None:
         return None
     N, d = problem.N, problem.d
@@ -226,7 +237,7 @@ def known_words(problem: Challenge) -> int | None:
 
 
 def candidates(problem: Challenge) -> Iterator[Choice]:
-    """The schedules that solve the problem, take what is handed over and fit, with the tiles they pick."""
+    """Yield the library's schedules that solve the problem and fit in M, with their best tiles and costs."""
     N, d, M = problem.N, problem.d, problem.M
     for schedule in REGISTRY.values():
         told = options_for(schedule, problem)
@@ -236,7 +247,7 @@ def candidates(problem: Challenge) -> Iterator[Choice]:
 
 
 def options_for(schedule: Schedule, problem: Challenge) -> dict[str, Any] | None:
-    """What makes this schedule solve the challenge, to the last digit; None where nothing does."""
+    """Return the options with which a schedule solves the challenge exactly; None if it cannot."""
     exact = schedule.safe and schedule.approximates is None
     if schedule.pass_ != problem.pass_ or not exact or not {*schedule.operands} <= {*problem.arrays}:
         return None
@@ -249,7 +260,7 @@ def options_for(schedule: Schedule, problem: Challenge) -> dict[str, Any] | None
     return {"mask": mask} if takes_it and set(schedule.needs) <= {"mask"} else None
 
 
-# ------------------------------------------------------------------ what is printed
+# ------------------------------------------------------------------ the report
 def _head(problem: Challenge) -> str:
     mask = problem.mask(problem.N)
     seen = f", {mask}" if mask is not None else ""
@@ -257,7 +268,7 @@ def _head(problem: Challenge) -> str:
 
 
 def report(problem: Challenge, verdict: ChallengeResult, before: int | None) -> str:
-    """The report on a schedule that is not refused; `before` are the fewest words until now."""
+    """Return the report on a valid schedule; `before` is the best earlier result in words, or None."""
     best, known = library_best(problem), known_words(problem)
     rows = [("yours", verdict.called, verdict.words)]
     if known is not None:
@@ -270,7 +281,7 @@ def report(problem: Challenge, verdict: ChallengeResult, before: int | None) -> 
     cells = [(f"  {what}", how, score[n], f"{n:,} words") for what, how, n in rows]
     whose, least = ("the best known", known) if known is not None else ("the library's best", best.cost.total)
     if verdict.words < least:
-        said = f"{least - verdict.words:,} words fewer than {whose}. Have somebody read the schedule."
+        said = f"{least - verdict.words:,} words fewer than {whose}. Let another person review the schedule."
     else:
         said = f"Yours moves {verdict.words / least:.4f} × the words of {whose}."
     lines = [_head(problem), table(cells, left=2), said]

@@ -26,7 +26,7 @@ LAB_DEFAULTS = {
     "@jupyterlab/docmanager-extension:plugin": {"defaultViewers": {"markdown": "Markdown Preview"}},
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false"},
 }
-# For Jupyter's server: messages of a kernel are sent at once, and a saved notebook shows its pictures.
+# Options for Jupyter's server: send kernel messages at once, and show figures in saved notebooks.
 OURS = (
     f"--ServerApp.kernel_websocket_connection_class={__name__}.server.PromptConnection",
     f"--ServerApp.contents_manager_class={__name__}.server.StillPictures",
@@ -37,17 +37,20 @@ EVERYWHERE = ("", "*")  # addresses
 
 
 def update_copies(name: str = "") -> int:
-    """Bring the student's copies up to date, those of one lesson where it has a name, and say what was done.
+    """Update the student's copies, all or those of one lesson, print a line per file and return exit code 0.
+
+    Args:
+        name: a lesson, page or file; all copies if empty.
 
     Raises:
-        UsageError: no lessons, none of this name, or a file that cannot be written.
+        UsageError: there are no lessons, none of this name, or a file cannot be written.
     """
     course, lines = find_course(), 0
     for line in update.update(course, name):
         print(line, flush=True)
         lines += 1
     if not lines:
-        print(f"nothing to do: {course.work} has the newest texts")
+        print(f"nothing to do: all texts in {course.work} are current")
     return 0
 
 
@@ -55,20 +58,20 @@ def open_lab(*, browser: bool, options: Sequence[str] = ()) -> int:
     """Copy the lessons, start JupyterLab at the first one, print its URL and wait until it is stopped.
 
     Args:
-        browser: whether JupyterLab may open a browser.
-        options: passed on to JupyterLab, such as ``--port=9999``.
+        browser: True if JupyterLab may open a browser.
+        options: options for JupyterLab, such as ``--port=9999``.
 
     Returns:
         JupyterLab's exit code.
 
     Raises:
-        UsageError: no lessons, a copy cannot be written, JupyterLab is not installed, or the options ask for
-            a port that is not to be had.
+        UsageError: there are no lessons, a copy cannot be written, JupyterLab is not installed, or the port
+            in the options cannot be used.
     """
     course = find_course()
     require_port(options)
     if importlib.util.find_spec("jupyterlab") is None:
-        raise UsageError(f"JupyterLab is not installed here: {INSTALL}")
+        raise UsageError(f"JupyterLab is not installed. Install it with {INSTALL}")
     _prepare(course)
     token = os.environ.get("JUPYTER_TOKEN") or secrets.token_hex(24)
     env = os.environ | {"JUPYTER_TOKEN": token, "JUPYTER_CONFIG_PATH": _config_path()}
@@ -77,18 +80,18 @@ def open_lab(*, browser: bool, options: Sequence[str] = ()) -> int:
 
 
 def require_port(options: Sequence[str]) -> None:
-    """Raise UsageError where the options for JupyterLab name a port that it cannot listen on.
+    """Check that JupyterLab can listen on the port in its options, if there is one.
 
-    JupyterLab would take another without a word, or end in a traceback. Without such an option it looks for a
-    free one.
+    JupyterLab would silently use another port or end with a traceback. Without the option it uses a free one.
+
+    Raises:
+        UsageError: the port is not valid or cannot be used.
     """
     asked = _option("port", options)
     if asked is None:
         return
     if not re.fullmatch(r"\d{1,5}", asked) or int(asked) > HIGHEST:
-        raise UsageError(
-            f"--port must be an integer from 0 to {HIGHEST:,}, where 0 is any that is free; got {asked!r}"
-        )
+        raise UsageError(f"--port must be an integer from 0 to {HIGHEST:,} (0: any free port), got {asked!r}")
     ip = _option("ip", options) or "localhost"
     try:
         family = socket.AF_INET6 if ":" in ip else socket.AF_INET
@@ -96,13 +99,13 @@ def require_port(options: Sequence[str]) -> None:
     except OSError as error:
         why = (error.strerror or str(error)).partition(" (while")[0]
         raise UsageError(
-            f"cannot listen on port {asked} of {ip}: {why}. Leave out --port to get one that is free, "
-            "or name another, such as --port=8890"
+            f"cannot listen on port {asked} of {ip}: {why}. Omit --port to use a free port, or choose "
+            "another, such as --port=8890"
         ) from None
 
 
 def _option(name: str, options: Sequence[str]) -> str | None:
-    """The last value of an option, which JupyterLab takes as `--name=…`, `--name …`, `--ServerApp.name=…`."""
+    """Return the last value of an option (`--name=…`, `--name …` or `--ServerApp.name=…`), or None."""
     given = re.compile(rf"--(?:(?:ServerApp|LabApp)\.)?{name}(?:=(.*))?")
     found = None
     for at, option in enumerate(options):
@@ -113,14 +116,14 @@ def _option(name: str, options: Sequence[str]) -> str | None:
 
 
 def _prepare(course: Course) -> None:
-    """Copy what is missing, and say what was there."""
+    """Copy the missing lessons, and print which files were copied and which existed."""
     lessons = update.read_lessons(course)
     copies = update.find_copies(course, lessons)
     copied = update.copy_missing(course, lessons)
     if copied:
         print(f"copied to {course.work}: {_few(copied)}")
     if copies:
-        print(f"as you left them in {course.work}: {_few([copy.path.name for copy in copies])}")
+        print(f"unchanged in {course.work}: {_few([copy.path.name for copy in copies])}")
     for line in update.remarks(course, lessons, copies, copied):
         print(line)
     sys.stdout.flush()
@@ -131,7 +134,7 @@ def _few(names: Sequence[str]) -> str:
 
 
 def _config_path() -> str:
-    """Where JupyterLab looks for settings: ours are defaults, which the student's own override."""
+    """Write default settings of JupyterLab, which the user's own override, and return its search path."""
     folder = home() / "jupyter"
     try:
         (folder / "labconfig").mkdir(parents=True, exist_ok=True)
@@ -140,28 +143,30 @@ def _config_path() -> str:
         )
     except OSError as error:
         raise UsageError(
-            f"{folder} cannot be written: {error.strerror or error}. The course and JupyterLab keep files in "
-            "your home folder; start with another one, as in HOME=/tmp/me iocourse lab"
+            f"cannot write {folder}: {error.strerror or error}. The course and JupyterLab need a writable "
+            "home folder. Start with another one, for example HOME=/tmp/me iocourse lab"
         ) from None
     return os.pathsep.join(filter(None, [str(folder), os.environ.get("JUPYTER_CONFIG_PATH")]))
 
 
 def _command(root: Path, browser: bool, options: Sequence[str]) -> list[str]:
-    # -P: a random.py of the student's in the current folder does not stand for Python's own.
+    # -P: a student's random.py in the current folder must not hide Python's module.
     command = [sys.executable, "-P", "-m", f"{__name__}.server", f"--ServerApp.root_dir={root}"]
     command.append(f"--LabApp.default_url=/lab/tree/work/{FIRST}")
     command += OURS
-    command.append("--Application.log_level=WARN")  # so that the address below stays in sight
+    command.append("--Application.log_level=WARN")  # so that log lines do not hide the printed URL
     if not browser:
         command.append("--no-browser")
-    if hasattr(os, "geteuid") and os.geteuid() == 0:  # as in most containers; JupyterLab would not start
+    if (
+        hasattr(os, "geteuid") and os.geteuid() == 0
+    ):  # in most containers; otherwise JupyterLab does not start
         command.append("--allow-root")
     return [*command, *options]
 
 
 def _attend(server: subprocess.Popen[bytes], token: str) -> int:
-    """Print the URL once the server answers, then wait for its end; an interrupt ends it too."""
-    with exit_on_sigterm():  # ended from outside, we end the server too
+    """Print the URL when the server is ready, wait for its end, and return its exit code; Ctrl-C stops it."""
+    with exit_on_sigterm():  # on SIGTERM, stop the server too
         try:
             url = _wait_for_url(server, token)
             if url:
@@ -169,10 +174,10 @@ def _attend(server: subprocess.Popen[bytes], token: str) -> int:
                 print(opened, flush=True)
             code = server.wait()
             if code and not url:
-                said = f"JupyterLab ended before it answered (exit code {code}); its own lines above say why"
+                said = f"JupyterLab ended before it was ready (exit code {code}); see its messages above"
                 print(f"iocourse lab: {said}", file=sys.stderr)
             return code
-        except KeyboardInterrupt:  # the terminal has sent it to JupyterLab too, which asks before it stops
+        except KeyboardInterrupt:  # JupyterLab received it too, and would prompt for confirmation
             return _stop(server)
         finally:
             if server.poll() is None:
@@ -189,13 +194,13 @@ def _stop(server: subprocess.Popen[bytes]) -> int:
 
 
 def _wait_for_url(server: subprocess.Popen[bytes], token: str, seconds: float = 60) -> str:
-    """The address of the first lesson, from the file in which the server describes itself; else empty."""
+    """Return the URL of the first lesson, from the server's runtime file; "" if it does not start in time."""
     from jupyter_core.paths import jupyter_runtime_dir
 
     end = time.monotonic() + seconds
     while time.monotonic() < end and server.poll() is None:
         for path in Path(jupyter_runtime_dir()).glob("jpserver-*.json"):
-            facts = read_json(path)  # it may be written just now, or removed
+            facts = read_json(path)  # empty if the file is incomplete or was removed
             if facts.get("token") == token:
                 return f"{facts['url']}lab/tree/work/{FIRST}?token={token}"
         time.sleep(0.1)

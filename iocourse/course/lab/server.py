@@ -1,6 +1,6 @@
-"""JupyterLab's server as `iocourse lab` starts it: two of its classes replaced, and a slow import left out.
+"""JupyterLab server of `iocourse lab`, with two replaced classes and without one slow import.
 
-`python -m iocourse.course.lab.server` takes JupyterLab's options; the classes are named in them.
+`python -m iocourse.course.lab.server` accepts JupyterLab's options, which also select the two classes.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ import sys
 from typing import Any
 
 if __name__ == "__main__":
-    # Among what JupyterLab brings is a checker of international web addresses, which takes half the time of
-    # its start to load. jsonschema asks for it and does without where it is not there; nothing of Jupyter's
-    # has such addresses to check.
+    # JupyterLab installs a checker of international URLs (IRIs), whose import takes half of the start time.
+    # jsonschema imports it optionally, and Jupyter has no such URLs to check.
     sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 from jupyter_server.services.contents.largefilemanager import AsyncLargeFileManager
@@ -22,38 +21,37 @@ PICTURE = "image/png"
 
 
 class PromptConnection(ZMQChannelsWebsocketConnection):
-    """The server's end of the connection between a page and a kernel: messages are sent at once.
+    """Server side of the connection between a page and a kernel, with TCP_NODELAY.
 
-    A change of an explorer makes a kernel send two messages, that it is busy and what is to be shown. TCP
-    holds the second back until the page has confirmed the first, and the page delays that by 40 ms, to have
-    something to send with it (Nagle's algorithm and delayed acknowledgement). Jupyter's server does not
-    prevent this.
+    When an explorer changes, the kernel sends two messages: its status, and the output. TCP delays the second
+    until the first is acknowledged, and the page delays the acknowledgement by 40 ms (Nagle's algorithm and
+    delayed acknowledgement). Jupyter's server does not prevent this.
     """
 
     def connect(self) -> Any:
-        """Connect to the kernel, now that a page has connected to us."""
+        """Connect to the kernel after a page has connected, and disable Nagle's algorithm for the page."""
         self.websocket_handler.set_nodelay(True)
         return super().connect()
 
 
 class StillPictures(AsyncLargeFileManager):
-    """Jupyter's own files, where a notebook is saved with pictures of its explorers instead of widgets.
+    """Jupyter's file manager, which saves explorers as figures, without references to widgets.
 
-    A widget lives in its kernel. A front end that finds a reference to one shows nothing else of an output:
-    once the kernel has ended, "Error displaying widget: model not found" in place of the picture that is
-    saved next to the reference. Saving the state of the widgets does not help, since the next save without a
-    run drops it. The page stays live; only the file changes.
+    A widget exists only in its kernel. A front end that finds a reference to one shows nothing else. When the
+    kernel has ended, it shows "Error displaying widget: model not found" instead of the figure. Saving
+    the state of the widgets does not help, because the next save without a run drops it. Only the file
+    changes; the open page keeps its widgets.
     """
 
     def run_pre_save_hooks(self, model: dict[str, Any], path: str, **others: Any) -> None:
-        """Also drop the references to widgets from the notebook that is to be saved."""
+        """Run Jupyter's hooks, then remove the references to widgets from the notebook to be saved."""
         super().run_pre_save_hooks(model=model, path=path, **others)  # type: ignore[no-untyped-call]
         if model.get("type") == "notebook":
             without_widgets(model.get("content") or {})
 
 
 def without_widgets(notebook: dict[str, Any]) -> None:
-    """Drop the reference to a widget from every output that also has a picture."""
+    """Remove the reference to a widget from every output that also contains a PNG; modifies `notebook`."""
     for cell in notebook.get("cells", ()):
         for output in cell.get("outputs", ()):
             data = output.get("data", {})

@@ -1,1 +1,1 @@
-"""The student's own copies of the lessons: how they are made, found again, and brought up to date."""
+"""Students' copies of the lessons: create them, find them and update them to a new text."""

@@ -1,4 +1,4 @@
-"""Answers in a notebook: which cell holds the answer to each exercise, whichever way the notebook was saved.
+"""Find the cell with the answer to each exercise in a notebook, regardless of the program that saved it.
 
 A cell is looked up by its name, then by nbgrader's id, then by its cell id, and last by the function that it
 defines at top level. A cell that defines the function of another exercise is not a candidate. Of several
@@ -17,9 +17,9 @@ from functools import cached_property
 
 from .notebook import Json, bound_names, text_of
 
-LONGEST = 200_000  # characters of a cell that is parsed
+LONGEST = 200_000  # maximum characters of a cell that is parsed
 LEVELS = ("name", "nbgrader id", "cell id")
-SHOWN = 40  # characters of a cell's first line in a message
+SHOWN = 40  # maximum characters of a cell's first line in a message
 _MAGIC = re.compile(r"^(\s*)[%!].*$", re.MULTILINE)
 _DEFINITION = re.compile(r"^(?:async[ \t]+)?def[ \t]+(\w+)", re.MULTILINE)
 _KINDS = {"markdown": "Markdown", "raw": "Raw"}
@@ -27,13 +27,13 @@ _KINDS = {"markdown": "Markdown", "raw": "Raw"}
 
 @dataclass(frozen=True)
 class Wanted:
-    """An exercise whose cell is looked up.
+    """Search key of one exercise: the ids, the function and the stub by which its cell is recognised.
 
     Attributes:
-        exercise: its id, such as 2A.
+        exercise: id of the exercise, such as 2A.
         function: the name that its cell defines.
-        cell: the id of its cell in the lesson.
-        stub: the text of that cell in the lesson, "" if not known.
+        cell: id of its cell in the lesson.
+        stub: source of that cell in the lesson; "" if not known.
     """
 
     exercise: str
@@ -53,10 +53,10 @@ class Answer:
     """The cell that holds the answer to an exercise.
 
     Attributes:
-        at: its position in the notebook, counted from 0; None if no cell can be graded.
-        helpers: positions of the student's own cells that define names it uses.
-        notes: lines for the teacher: what was found, what was graded, what to ask the student.
-        fault: the same if no cell can be graded, otherwise "".
+        at: position in the notebook, counted from 0; None if no cell can be graded.
+        helpers: positions of cells added by the student that define names it uses.
+        notes: lines for the teacher: how the cell was found, which was graded, what the student should do.
+        fault: the same if no cell can be graded; otherwise "".
     """
 
     at: int | None = None
@@ -78,8 +78,8 @@ def find_answers(
     Args:
         cells: all cells of the student's notebook.
         wanted: the exercises of the lesson.
-        own: the lesson's own cells that are run, texts by id. For a name that they define no cell of the
-            student's is run; one that the notebook lacks is noted.
+        own: source by id of the lesson's own cells that are run. Names that they define are not searched in
+            the student's cells. A note reports each of them that the notebook lacks.
     """
     own = own or {}
     parsed = [_Cell(at, cell) for at, cell in enumerate(cells)]
@@ -87,7 +87,7 @@ def find_answers(
     there = {" ".join(cell.text.split()) for cell in parsed}
     missing = [name for name, text in own.items() if " ".join(text.split()) not in there]
     notes = [
-        f"the lesson's cell {name} is missing or changed; the lesson's own text was run: nothing to ask"
+        f"the lesson's cell {name} is missing or changed; the lesson's own text was run: no action needed"
         for name in missing
     ]
     return {one.exercise: _Search(parsed, one, wanted, provided, [*notes]).answer() for one in wanted}
@@ -108,10 +108,10 @@ def _names_bound(text: str) -> set[str]:
 
 
 def notes_of(answers: Mapping[str, tuple[Sequence[str], str]]) -> str:
-    """Return one line for the teacher: each note or fault once, with the exercises it is about.
+    """Return one line for the teacher: each note or fault once, preceded by the ids of its exercises.
 
     Args:
-        answers: notes and fault of each exercise, by its id.
+        answers: (notes, fault) of each exercise, by its id.
     """
     about: dict[str, list[str]] = {}
     for exercise, (notes, fault) in answers.items():
@@ -124,7 +124,7 @@ def notes_of(answers: Mapping[str, tuple[Sequence[str], str]]) -> str:
 
 
 class _Cell:
-    """A cell with its position, its ids and what it defines."""
+    """A cell with its position, its ids and the names that it defines."""
 
     def __init__(self, at: int, cell: Json) -> None:
         self.at, self.kind, self.text = at, cell.get("cell_type"), text_of(cell)
@@ -132,7 +132,7 @@ class _Cell:
 
     @cached_property
     def bound(self) -> set[str]:
-        """Names it binds at top level; of code that cannot be parsed, the functions that a line begins."""
+        """Names bound at top level. If the code cannot be parsed: functions whose `def` starts a line."""
         if _parsed(self.text) is None or self.kind != "code":
             return set(_DEFINITION.findall(self.text))
         return _names_bound(self.text)
@@ -154,7 +154,7 @@ class _Search:
     notes: list[str] = field(default_factory=list)
 
     def answer(self) -> Answer:
-        """The cell that counts, or why there is none."""
+        """Return the answer: the cell to grade with its notes, or the fault."""
         code = [cell for cell in self.cells if cell.kind == "code"]
         levels = [[cell for cell in code if cell.ids[n] == self.one.ids()[n]] for n in range(len(LEVELS))]
         rule, candidates = self._chosen_level(levels, code)
@@ -165,15 +165,17 @@ class _Search:
             named = " and ".join(map(str, candidates))
             where = f"have the {LEVELS[rule]} of" if rule < len(LEVELS) else "define the function of"
             fault = f"{named} {where} exercise {self.one.exercise}, and no check cell follows them"
-            return Answer(fault=f"{fault}; none was graded: ask the student which one counts")
+            return Answer(fault=f"{fault}; none was graded: the student must choose one")
         self._note_the_rule(rule, chosen, levels)
         self._note_the_others(chosen, candidates, levels[rule] if rule < len(LEVELS) else candidates)
         helpers = self._helpers(chosen)
         return Answer(chosen.at, helpers, tuple(self.notes))
 
     def _chosen_level(self, levels: Sequence[list[_Cell]], code: Sequence[_Cell]) -> tuple[int, list[_Cell]]:
-        """The first level with a cell that defines the function, and its candidates; otherwise the first
-        level with a cell that does not contradict it.
+        """Return (level, candidates): the first level in which a cell defines the function.
+
+        If there is none, return the first level with a cell that does not belong to another exercise. The
+        level after `LEVELS` means that the cells were found by their function.
         """
         defining = [[cell for cell in level if self.one.function in cell.bound] for level in levels]
         last = max((cell.at for level in defining for cell in level), default=-1)
@@ -182,7 +184,9 @@ class _Search:
             level = [cell for cell in level if n == 0 or not self._is_named_for_another(cell, n)]
             if level and not all(map(self._is_untouched, level)):
                 return n, level
-            if level:  # the stub: an answer below it, in a cell of the student's own, is what the check used
+            if (
+                level
+            ):  # the stub is unchanged; the check used an answer in a new cell below it, if there is one
                 check = self._check()
                 own = [c for c in elsewhere if c.at > last and not self._is_untouched(c)]
                 own = [c for c in own if check is not None and c.at < check]
@@ -199,7 +203,7 @@ class _Search:
         return bool(self.one.stub) and cell.text.split() == self.one.stub.split()
 
     def _is_named_for_another(self, cell: _Cell, level: int) -> bool:
-        """Whether an id of an earlier level belongs to another exercise."""
+        """Return True if an id of an earlier level belongs to another exercise."""
         others = [other.ids() for other in self.wanted if other.exercise != self.one.exercise]
         return any(cell.ids[n] == ids[n] for ids in others for n in range(level))
 
@@ -208,14 +212,14 @@ class _Search:
         return self._is_named_for_another(cell, level) or any(o.function in cell.bound for o in others)
 
     def _check(self) -> int | None:
-        """The position of the last check cell of the exercise."""
+        """Return the position of the last check cell of the exercise, None if there is none."""
         ids = self.one.ids("check")
         call = re.compile(rf"""^check\(\s*["']{re.escape(self.one.exercise)}["']""", re.MULTILINE)
         found = [c.at for c in self.cells if any(map(_same, c.ids, ids)) or call.search(c.text)]
         return max(found, default=None)
 
     def _settled(self, candidates: Sequence[_Cell]) -> _Cell | None:
-        """The last candidate before the check; without one, the only text there is."""
+        """Return the last candidate before the check; without one, the last if all have the same text."""
         check = self._check()
         before = [cell for cell in candidates if check is not None and cell.at < check]
         if before:
@@ -223,50 +227,50 @@ class _Search:
         return candidates[-1] if len({cell.text for cell in candidates}) == 1 else None
 
     def _missing(self) -> str:
-        """Why no code cell was found."""
+        """Return the fault of an exercise for which no code cell was found."""
         ids, exercise = self.one.ids(), self.one.exercise
         for cell in self.cells:
             if cell.kind in _KINDS and (any(map(_same, cell.ids, ids)) or self.one.function in cell.bound):
                 return (
-                    f"the cell of exercise {exercise} is a {_KINDS[str(cell.kind)]} cell; change it to Code: "
-                    f"cell {cell.at + 1} was not graded, ask the student to hand it in again"
+                    f"the cell of exercise {exercise} is a {_KINDS[str(cell.kind)]} cell; change it to Code "
+                    f"and submit again: cell {cell.at + 1} was not graded"
                 )
         return (
             f"the cell of exercise {exercise} was deleted, and no code cell defines {self.one.function}; "
-            "nothing was graded: ask the student to work in the lesson's own cells"
+            "nothing was graded: the student should answer in the lesson's own cells"
         )
 
-    # -------------------------------------------------------------- what the teacher reads
+    # -------------------------------------------------------------- notes for the teacher
     def _note_the_rule(self, rule: int, chosen: _Cell, levels: Sequence[Sequence[_Cell]]) -> None:
         marked, function = [cell for level in levels for cell in level], self.one.function
         if rule == len(LEVELS) and marked and all(map(self._is_untouched, marked)):
             note = (
                 f"the lesson's cell is not filled in; {chosen}, which defines {function} below it, was "
-                "graded: ask the student to answer in the lesson's cell"
+                "graded: the student should answer in the lesson's cell"
             )
         elif rule == len(LEVELS) and marked:
             id_of = next(LEVELS[n] for n, own in enumerate(self.one.ids()) if marked[0].ids[n] == own)
             note = (
                 f"{marked[0]} has its {id_of} but does not define {function}; {chosen} does and was graded: "
-                "ask the student to answer each exercise in its own cell"
+                "the student should answer each exercise in its own cell"
             )
         elif rule == len(LEVELS) and self._is_named_for_another(chosen, len(LEVELS)):
             note = (
                 f"its own cell is missing; {chosen}, which defines {function}, was graded: "
-                "ask the student to answer each exercise in its own cell"
+                "the student should answer each exercise in its own cell"
             )
         elif rule == len(LEVELS):
             note = (
                 "the cell has lost its name and its ids; it was found by the function it defines and graded: "
-                "ask the student to keep the lesson's file and not to copy it into a new one"
+                "the student should keep the lesson's file and not copy it into a new one"
             )
         elif rule:
             note = (
-                f"the cell has lost its name; it was found by its {LEVELS[rule]} and graded: nothing to ask"
+                f"the cell has lost its name; it was found by its {LEVELS[rule]} and graded: no action needed"
             )
         elif len(levels[0]) == 1 and not _same(chosen.ids[2], self.one.ids()[2]):
             what = "another cell id than in the lesson" if chosen.ids[2] else "no cell id"
-            note = f"the cell has {what}; it was found by its name and graded: nothing to ask"
+            note = f"the cell has {what}; it was found by its name and graded: no action needed"
         else:
             return
         self.notes.append(note)
@@ -276,7 +280,7 @@ class _Search:
         if function not in chosen.bound:
             self.notes.append(
                 f"{chosen} does not define {function}; it was graded as it is: "
-                "ask the student to keep the name of the function"
+                "the student should keep the name of the function"
             )
         if len(same) > 1:
             places = ", ".join(str(cell.at + 1) for cell in same)
@@ -286,24 +290,24 @@ class _Search:
             alike = len({cell.text for cell in same}) == 1
             ask = "keep one of them" if alike else "keep the one that counts, because they differ"
             told = f"{len(same)} cells are marked as its cell (cells {places}); {chosen}, {why}, was graded"
-            self.notes.append(f"{told}: ask the student to {ask}")
+            self.notes.append(f"{told}: the student should {ask}")
         others = [c for c in self.cells if c.kind == "code" and c not in same and function in c.bound]
         others = [c for c in others if not self._is_untouched(c) and c is not chosen]
         if others:
             told = (
                 f"{' and '.join(map(str, others))} also defines {function} and was not graded; {chosen} was"
             )
-            self.notes.append(f"{told}: ask the student which one counts")
+            self.notes.append(f"{told}: the student must choose one")
         if check is None:
-            self.notes.append("its check cell is missing; the answer was graded: nothing to ask")
+            self.notes.append("its check cell is missing; the answer was graded: no action needed")
         elif check == chosen.at:
-            self.notes.append("its check is in the same cell; the answer was graded: nothing to ask")
+            self.notes.append("its check is in the same cell; the answer was graded: no action needed")
         elif check < chosen.at:
-            self.notes.append("its check cell is above the answer; the answer was graded: nothing to ask")
+            self.notes.append("its check cell is above the answer; the answer was graded: no action needed")
 
-    # -------------------------------------------------------------- cells that the answer needs
+    # -------------------------------------------------------------- helper cells
     def _helpers(self, chosen: _Cell) -> tuple[int, ...]:
-        """The student's own cells with names that the answer uses, and those that they use."""
+        """Return the positions of the student's own cells that the answer needs, directly or indirectly."""
         check = self._check()
         end = check if check is not None and check > chosen.at else len(self.cells)
         taken = {name for one in self.wanted for name in one.ids() + one.ids("check")}
@@ -328,7 +332,7 @@ class _Search:
         for at, name in sorted(found.items()):
             self.notes.append(
                 f"it uses {name} of cell {at + 1}, which is the student's own; both were graded: "
-                "ask the student to put it into the cell of the exercise"
+                "the student should move it into the cell of the exercise"
             )
         return tuple(sorted(found))
 
@@ -338,7 +342,7 @@ def _same(mine: str, theirs: str) -> bool:
 
 
 def _ids(cell: Json) -> tuple[str, str, str]:
-    """The name, nbgrader id and cell id of a cell; "" for each that it lacks."""
+    """Return the name, nbgrader id and cell id of a cell; "" for each that is missing."""
     metadata = cell.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
     nbgrader = metadata.get("nbgrader")
@@ -350,7 +354,7 @@ def _ids(cell: Json) -> tuple[str, str, str]:
 
 
 def _parsed(text: str) -> ast.Module | None:
-    """The code of a cell without its magics; None if it is not valid Python."""
+    """Parse the code of a cell without its magics; return None if it is not valid Python."""
     for source in (text, _MAGIC.sub(r"\1pass", text)) if len(text) <= LONGEST else ():
         try:
             return ast.parse(source)
@@ -360,7 +364,7 @@ def _parsed(text: str) -> ast.Module | None:
 
 
 def _needed(text: str) -> set[str]:
-    """The global names that this code uses."""
+    """Return the global names that this code uses."""
     code = _parsed(text)
     if code is None:
         return set()

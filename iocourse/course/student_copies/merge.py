@@ -1,9 +1,9 @@
-"""Merge a new text of a lesson with what the student wrote in a copy of the old one.
+"""Merge a new text of a lesson with a student's copy of an older text.
 
-Everything that the student changed or added is in the result: an answer in its exercise's cell; a cell of
-the student's own after the one it followed; a changed example in its place or, if the lesson changed it too,
-after the lesson's; and at the end what no longer has a place. A copy that has no record of what it was copied
-from keeps no changed examples, because they cannot be distinguished from older ones.
+The result contains everything that the student changed or added. Answers are in the cells of their exercises.
+New cells follow the cell that they followed before. Changed examples are in their place, or after the
+lesson's version if the lesson changed them too. Cells that no longer have a place are at the end. Changed
+examples of a copy without a record of its source are dropped, because they may belong to an older text.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from .notebook import (
     text_of,
 )
 
-HEADING = "kept-from-your-copy"  # the id of the cell above what has no place
-_TEXT = ["### Kept from your copy\n", "\n", "The lesson has no place for these cells any more."]
-_ID = re.compile("[A-Za-z0-9_-]{1,64}")  # what nbformat allows
-ADDED, GONE = -1, -2  # places of cells: none, for it is the student's own; none any more
+HEADING = "kept-from-your-copy"  # id of the heading above the cells without a place
+_TEXT = ["### Kept from your copy\n", "\n", "The lesson no longer has a place for these cells."]
+_ID = re.compile("[A-Za-z0-9_-]{1,64}")  # cell ids that nbformat accepts
+ADDED, GONE = -1, -2  # special places: a cell that the student added; a cell that the lesson no longer has
 
 
 @dataclass
 class Merged:
-    """A new text with the student's cells.
+    """Result of a merge: the new text with the student's cells.
 
     Attributes:
-        notebook: the whole.
-        answers: exercises and predictions that were kept in their places.
-        asked_anew: those of them whose cell has another text in the lesson now.
-        others: how many other cells of the student's stand in it.
-        homeless: what stands at its end.
+        notebook: the merged notebook.
+        answers: names of the exercises and predictions whose answers were kept.
+        asked_anew: those of them whose cell in the lesson has changed.
+        others: number of other kept cells of the student.
+        homeless: names of the cells at the end, which no longer have a place.
     """
 
     notebook: Json = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Merged:
 
 
 class _Old:
-    """The student's cells beside the new text: where each belongs, and whether the student changed it."""
+    """Comparison of a student's copy with the new text: place of each cell, and changes by the student."""
 
     def __init__(self, mine: Json, lesson: Sequence[Json]) -> None:
         record = recorded_fingerprints(mine)
@@ -68,20 +68,25 @@ class _Old:
             self.by_print[fingerprint(cell)].append(at)
 
     def changed(self, cell: Json, name: str = "") -> bool:
-        """Whether the student wrote in it; where nothing is recorded, whether the lesson has no such text.
+        """Return True if the student changed the cell; without a record, if the lesson has no such text.
 
-        `name` is its key in the lesson, where it may have lost its own.
+        Args:
+            cell: a cell of the student's copy.
+            name: its key in the lesson, if the cell itself may have lost it.
         """
         if not self.known:
             return fingerprint(cell) not in self.by_print
         return self.base.get(name or cell_key(cell)) != fingerprint(cell)
 
     def stranger(self, cell: Json) -> Json:
-        """A cell that takes no place of the lesson, and so none of its ids."""
+        """Return a cell without a place in the lesson, after removing its id if the lesson uses that id."""
         return {n: v for n, v in cell.items() if n != "id"} if cell.get("id") in self.ids else cell
 
     def place(self, cell: Json) -> int:
-        """The place in the lesson of what is this cell there: a new paragraph moves the ids behind it."""
+        """Return the position in the lesson of a student's cell, or ADDED or GONE.
+
+        Cells are also found by their text, because a new paragraph shifts the ids of later cells.
+        """
         name = cell_key(cell)
         if self.known and name not in self.base:
             return ADDED
@@ -93,7 +98,7 @@ class _Old:
 
 
 def merge(mine: Json, new: Json, lesson: str) -> Merged:
-    """The `new` text of the lesson of this name with what the student wrote in `mine`; neither is changed."""
+    """Merge the student's copy `mine` into the `new` text of the lesson; the arguments are not modified."""
     old, merged = _Old(mine, new["cells"]), Merged()
     seats, after, homeless = _seated(mine["cells"], new["cells"], old)
     cells = [*after[ADDED]]
@@ -111,7 +116,12 @@ def merge(mine: Json, new: Json, lesson: str) -> Merged:
 def _seated(
     mine: Sequence[Json], lesson: Sequence[Json], old: _Old
 ) -> tuple[dict[int, Json], dict[int, list[Json]], list[Json]]:
-    """Who takes each place of the lesson, who follows it, and who has no place any more."""
+    """Assign the student's cells to the lesson.
+
+    Returns:
+        The cell at each position of the lesson, the added cells after each position, and the cells that no
+        longer have a place.
+    """
     places = [old.place(cell) for cell in mine]
     answers = _answers(mine, lesson)
     for n, place in answers.items():
@@ -129,7 +139,7 @@ def _seated(
 
 
 def _answers(mine: Sequence[Json], lesson: Sequence[Json]) -> dict[int, int]:
-    """Places of the cells that hold answers to the lesson's exercises, found as `iocourse grade` does."""
+    """Return the lesson position of each cell with an answer, by cell; found as in `iocourse grade`."""
     places = {
         cell_key(cell).removeprefix("ex-"): at
         for at, cell in enumerate(lesson)
@@ -146,7 +156,7 @@ def _answers(mine: Sequence[Json], lesson: Sequence[Json]) -> dict[int, int]:
 
 
 def _wanted(name: str, cell: Json) -> list[Wanted]:
-    """What is looked up for an exercise; nothing for one that this version of the course lacks."""
+    """Return the search key of an exercise; empty if this version of the course lacks the exercise."""
     try:
         exercise = find(name)
     except ValueError:
@@ -157,8 +167,9 @@ def _wanted(name: str, cell: Json) -> list[Wanted]:
 def _owners(
     mine: Sequence[Json], lesson: Sequence[Json], places: Sequence[int], answers: Mapping[int, int]
 ) -> dict[int, int]:
-    """Which of the student's cells takes a place: an answer that was found; of a cell and its copies the one
-    with the lesson's id.
+    """Return the student's cell for each position of the lesson.
+
+    This is the answer that was found; of a cell and its copies, the one with the lesson's id.
     """
     owners = {place: n for n, place in answers.items()}
     for n, place in enumerate(places):
@@ -170,7 +181,7 @@ def _owners(
 
 
 def _in_place(theirs: Json, cell: Json | None, old: _Old, merged: Merged) -> Iterator[Json]:
-    """What stands in a place of the lesson that has `theirs`, and the student's copy had `cell`."""
+    """Yield the merged cells for one position: `theirs` in the lesson, `cell` in the student's copy."""
     if cell is None:
         yield theirs
     elif fingerprint(cell) == fingerprint(theirs):
@@ -198,20 +209,20 @@ def _in_its_cell(cell: Json, theirs: Json) -> Json:
 
 
 def _on_its_own(cell: Json) -> Json:
-    """The cell as one of the student's: nothing of what the lesson or nbgrader said of it."""
+    """Return the cell as an added cell of the student, without the metadata of the lesson and of nbgrader."""
     metadata = {n: v for n, v in cell.get("metadata", {}).items() if n not in ("tags", "name", "nbgrader")}
     return cell | {"metadata": metadata}
 
 
 def _at_the_end(homeless: Sequence[Json], cells: Sequence[Json]) -> list[Json]:
-    """Under a heading, unless an earlier update has written one."""
+    """Return the cells for the end, after a heading unless an earlier update has written one."""
     heading = {"cell_type": "markdown", "id": HEADING, "metadata": {}, "source": _TEXT}
     headed = not homeless or any(cell.get("id") == HEADING for cell in cells)
     return [*([] if headed else [heading]), *map(_on_its_own, homeless)]
 
 
 def _with_ids(cells: Sequence[Json]) -> list[Json]:
-    """The cells, each with an id of its own: of two the first keeps it."""
+    """Return the cells with unique ids; of two cells with the same id the first keeps it."""
     used: list[str] = []
     for cell in cells:
         given = str(cell.get("id", ""))

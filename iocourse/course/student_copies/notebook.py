@@ -1,7 +1,7 @@
-"""A student's notebook: its cells, which cell of the lesson each one is, and the text it was copied from.
+"""Read a student's notebook, identify its cells, and detect changes since it was copied.
 
-A copy carries in its metadata what it was copied from: the lesson, and for each cell a key and a hash of its
-text. So it says by itself whether the student has changed it, wherever it lies and whatever it is called.
+The metadata of a copy record its source: the name of the lesson, and a key and a hash for each cell. A copy
+and its changes can therefore be recognised at any location and under any file name.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from ... import __version__
 from ...errors import UsageError
 
 Json = dict[str, Any]
-OURS = "iocourse"  # in a notebook's metadata: what it was copied from
+OURS = "iocourse"  # key in the metadata of a notebook: record of the source of the copy
 _QUESTION = re.compile(r"""\bpredict\(\s*["']([^"']+)["']""")
 
 
 def read_notebook(path: Path) -> Json:
-    """The notebook at `path`.
+    """Return the notebook at `path` as JSON data.
 
     Raises:
-        UsageError: it cannot be read, or is no notebook of format 4; the message does not name the file.
+        UsageError: it cannot be read or is not a notebook of format 4. The message does not name the file.
     """
     try:
         notebook: Json = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
-        raise UsageError(f"it cannot be read: {error.strerror}") from None
+        raise UsageError(f"cannot read the file: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"it is no notebook: {error}") from None
+        raise UsageError(f"not a valid notebook: {error}") from None
     cells = notebook.get("cells") if isinstance(notebook, dict) else None
     if not isinstance(cells, list) or not all(map(_is_cell, cells)):
-        raise UsageError("it is no notebook of format 4: open and save it in JupyterLab")
+        raise UsageError("not a notebook of format 4: open it in JupyterLab and save it")
     if not isinstance(notebook.get("metadata", {}), dict):
-        raise UsageError("it is no notebook: its metadata are none")
+        raise UsageError("not a valid notebook: its metadata must be a JSON object")
     return notebook
 
 
@@ -50,23 +50,23 @@ def _is_cell(cell: Any) -> bool:
 
 
 def to_text(notebook: Json) -> str:
-    """The notebook as it stands on disk."""
+    """Return the content of the notebook's file."""
     return json.dumps(notebook, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def text_of(cell: Json) -> str:
-    """A cell's source, which notebooks keep as a text or as lines."""
+    """Return the source of a cell as one string; notebooks store a string or a list of lines."""
     source = cell.get("source", "")
     return source if isinstance(source, str) else "".join(map(str, source))
 
 
 def bound_names(node: ast.AST) -> Iterator[str]:
-    """The names that a statement of a cell binds in its own scope."""
+    """Yield the names that a statement binds in its own scope."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         yield node.name
         return
     if isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
-        return  # names of their own
+        return  # these have their own scope
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
         yield node.id
     if isinstance(node, ast.alias):
@@ -76,18 +76,21 @@ def bound_names(node: ast.AST) -> Iterator[str]:
 
 
 def cell_tags(cell: Json) -> set[str]:
-    """What the lesson says of a cell."""
+    """Return the tags of a cell, such as "exercise"."""
     found = cell.get("metadata", {}).get("tags", ())
     return {tag for tag in found if isinstance(tag, str)} if isinstance(found, list) else set()
 
 
 def is_student_cell(cell: Json) -> bool:
-    """Whether it is for the student to write in: an exercise or a prediction."""
+    """Return True if the student writes in this cell: an exercise or a prediction."""
     return bool(cell_tags(cell) & {"exercise", "predict"})
 
 
 def cell_key(cell: Json) -> str:
-    """What a cell is called in every version of its lesson: exercises, predictions by name, others by id."""
+    """Return a key that is the same in every version of the lesson.
+
+    It is the name of an exercise or prediction, and the id of any other cell.
+    """
     name = cell.get("metadata", {}).get("name")
     if "exercise" in cell_tags(cell) and name:
         return str(name)
@@ -96,33 +99,36 @@ def cell_key(cell: Json) -> str:
 
 
 def cell_title(cell: Json) -> str:
-    """What messages call a cell of the student's."""
+    """Return the name of a student's cell in messages, such as "4B" or "prediction 4.5"."""
     return cell_key(cell).removeprefix("ex-").replace("predict-", "prediction ")
 
 
 def fingerprint(cell: Json) -> str:
-    """The same for cells of the same kind and text, whatever came out of them."""
+    """Return a hash of the type and source of a cell; outputs do not count."""
     return hashlib.sha256(f"{cell.get('cell_type')}\n{text_of(cell)}".encode()).hexdigest()[:12]
 
 
 def fingerprints(notebook: Json) -> list[str]:
-    """One entry a cell, its hash and its key: equal for notebooks that nobody has changed."""
+    """Return one "hash key" entry per cell. Unchanged copies of the same text have equal lists."""
     return [f"{fingerprint(cell)} {cell_key(cell)}" for cell in notebook["cells"]]
 
 
 def recorded_fingerprints(notebook: Json) -> list[str] | None:
-    """The `fingerprints` of the text that it was copied from, None where it does not say."""
+    """Return the recorded `fingerprints` of the text that the notebook was copied from, or None."""
     found = _record(notebook).get("cells")
     fine = isinstance(found, list) and all(isinstance(one, str) and one[12:13] == " " for one in found)
     return found if fine else None
 
 
 def lesson_of(notebook: Json, lessons: dict[str, Json]) -> str:
-    """The lesson it is a copy of: as it says, or the one that has most of its cells; "" where none has."""
+    """Return the lesson that a notebook is a copy of; "" if there is none.
+
+    Without a record it is the lesson that contains more than half of the notebook's cells.
+    """
     said = _record(notebook).get("lesson")
     if said in lessons:
         return str(said)
-    mine = set(map(cell_key, notebook["cells"])) - {"setup"}  # which every lesson has
+    mine = set(map(cell_key, notebook["cells"])) - {"setup"}  # every lesson has this cell
     shared = {name: len(mine & set(map(cell_key, lesson["cells"]))) for name, lesson in lessons.items()}
     best = max(shared, key=lambda name: shared[name], default="")
     return best if best and 2 * shared[best] > len(mine) else ""
@@ -134,6 +140,12 @@ def _record(notebook: Json) -> Json:
 
 
 def as_copy(notebook: Json, lesson: str, cells: Sequence[str] = ()) -> Json:
-    """The notebook with a record of what it was copied from: its own text, or what had these hashes."""
+    """Return the notebook with a record of its source in the metadata.
+
+    Args:
+        notebook: notebook JSON; it is not modified.
+        lesson: name of the lesson.
+        cells: `fingerprints` of the source text; default: those of the notebook itself.
+    """
     record = {"lesson": lesson, "version": __version__, "cells": list(cells) or fingerprints(notebook)}
     return notebook | {"metadata": notebook.get("metadata", {}) | {OURS: record}}

@@ -1,7 +1,7 @@
-"""Make the student's copies, find them again, list those whose lesson has a newer text, and update them.
+"""Create, find and update the student's copies of the lessons, and list those with a newer text.
 
-A copy of a notebook carries in its metadata what it was copied from (`notebook.py`), a copy of a Markdown
-page, the notation, in an invisible last line.
+A copy of a notebook records its source in its metadata (`notebook.py`). A copy of a Markdown page, such as
+the notation, records it in an invisible last line.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ..project_paths import Course
 from .merge import Merged, merge
 from .notebook import Json, as_copy, fingerprints, lesson_of, read_notebook, recorded_fingerprints, to_text
 
-RELOAD = "What is open in JupyterLab shows the old text: there, File, Reload Notebook from Disk."
-KEPT = re.compile(r"kept-\d{8}-\d{6}-")  # how the name of an old file begins
+RELOAD = "Notebooks that are open in JupyterLab show the old text. Use File, Reload Notebook from Disk."
+KEPT = re.compile(r"kept-\d{8}-\d{6}-")  # prefix of the names of replaced files
 _PAGE_END = re.compile(r"\n<!-- iocourse [\w.]+ ([0-9a-f]{12}) -->\n*\Z")
 
 
 def read_lessons(course: Course) -> dict[str, Json]:
-    """The lessons by name. Raises UsageError where there are none, or one is broken."""
+    """Return the lessons by name. Raises UsageError if there are none, or one is not a valid notebook."""
     lessons = {}
     for path in course.notebooks():
         try:
@@ -39,19 +39,24 @@ def read_lessons(course: Course) -> dict[str, Json]:
 
 # ------------------------------------------------------------------ copying
 def copy_missing(course: Course, lessons: dict[str, Json], names: Collection[str] = ()) -> list[str]:
-    """Copy the lessons and pages of these names (all where empty) that are not in the work folder.
+    """Copy lessons and pages that are not yet in the work folder.
+
+    Args:
+        course: the course.
+        lessons: the lessons by name.
+        names: names of lessons and pages to copy; all if empty.
 
     Returns:
-        The files copied.
+        The names of the copied files.
 
     Raises:
-        UsageError: a copy cannot be written; those before it are whole.
+        UsageError: a copy cannot be written. The copies made before are complete.
     """
     texts = {f"{name}.ipynb": to_text(as_copy(lesson, name)) for name, lesson in lessons.items()}
     texts |= {path.name: _page_copy(_read(path)) for path in course.pages()}
     asked = {name: text for name, text in texts.items() if not names or Path(name).stem in names}
     places = {name: course.work / name for name in asked}
-    # An empty file is what an interrupted copy has left.
+    # An interrupted copy leaves an empty file.
     there = {name for name, path in places.items() if path.exists() and path.stat().st_size > 0}
     missing = {name: text for name, text in asked.items() if name not in there}
     for name, text in missing.items():
@@ -74,19 +79,19 @@ def _in_a_sentence(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         why = error.strerror or error
-        raise UsageError(f"{path} cannot be written: {why}; nothing is lost, nothing half-written") from None
+        raise UsageError(f"cannot write {path}: {why}. Your files are unchanged") from None
 
 
 # ------------------------------------------------------------------ finding
 @dataclass(frozen=True)
 class Copy:
-    """A file of the student's.
+    """A student's copy of a lesson.
 
     Attributes:
-        path: where it lies.
-        lesson: the name of the lesson that it is a copy of.
-        notebook: what stands in it; None where it is no notebook.
-        fault: why not.
+        path: path of the file.
+        lesson: name of the lesson that it is a copy of.
+        notebook: the notebook; None if the file is not a valid notebook.
+        fault: the reason why it is not valid; "" if it is.
     """
 
     path: Path
@@ -96,7 +101,7 @@ class Copy:
 
 
 def find_copies(course: Course, lessons: dict[str, Json]) -> list[Copy]:
-    """The student's copies of the lessons, but for those that an update has kept beside a newer one."""
+    """Return the student's copies of the lessons, except old files that an update has kept."""
     paths = sorted(path for path in course.work.glob("*.ipynb") if not KEPT.match(path.name))
     copies = (_copy(path, lessons) for path in paths if path.is_file() and path.stat().st_size)
     return [copy for copy in copies if copy.lesson]
@@ -112,15 +117,18 @@ def _copy(path: Path, lessons: dict[str, Json]) -> Copy:
 
 
 def resolve_name(name: str, names: Sequence[str], copies: Sequence[Copy]) -> tuple[str, str]:
-    """What ``--update NAME`` means: a lesson, and the one file that is meant, "" for all copies of it.
+    """Resolve the argument of ``--update NAME`` to a lesson and a file.
 
     Args:
         name: ``4``, ``04``, ``04_flash_forward``, ``notation``, or the name of a file in the work folder.
-        names: of all lessons and pages.
-        copies: the student's.
+        names: names of all lessons and pages.
+        copies: the student's copies.
+
+    Returns:
+        The name of the lesson, and the name of the file; "" for all copies of the lesson.
 
     Raises:
-        UsageError: it is none of them.
+        UsageError: there is no such lesson, page or copy.
     """
     wanted = Path(name).name
     for copy in copies:
@@ -131,19 +139,22 @@ def resolve_name(name: str, names: Sequence[str], copies: Sequence[Copy]) -> tup
     found = [one for one in names if asked in (one, one.split("_")[0])]
     if not found:
         short = ", ".join(one.split("_")[0] for one in names)
-        raise UsageError(f"--update {name!r} is no lesson; there are: {short}")
+        raise UsageError(f"--update: unknown lesson {name!r}. Available lessons: {short}")
     return found[0], ""
 
 
-# ------------------------------------------------------------------ what is newer
+# ------------------------------------------------------------------ newer texts
 def outdated_names(course: Course, lessons: dict[str, Json], copies: Sequence[Copy]) -> list[str]:
-    """The lessons and pages whose text is another now than the one that the student's was copied from."""
+    """Return the lessons and pages whose text has changed since the student's copy was made."""
     found = {c.lesson for c in copies if c.notebook and is_outdated(c.notebook, lessons[c.lesson], c.lesson)}
     return sorted(found) + [path.stem for path in course.pages() if _page_is_outdated(path, course)]
 
 
 def is_outdated(mine: Json, lesson: Json, name: str) -> bool:
-    """Whether the lesson has another text now; where a copy is silent, whether an update would change it."""
+    """Return True if the lesson has changed since the copy was made.
+
+    Without a record of the source, return True if an update would change the copy.
+    """
     now, base = fingerprints(lesson), recorded_fingerprints(mine)
     if fingerprints(mine) == now or base == now:
         return False
@@ -155,18 +166,18 @@ def _page_is_outdated(path: Path, course: Course) -> bool:
     try:
         text, copied_from = _page_text(_read(copy))
         now = _read(path)
-    except (OSError, UnicodeDecodeError):  # not there, or no text: nothing to bring up to date
+    except (OSError, UnicodeDecodeError):  # missing or not a text file: cannot be updated
         return False
     return text != now and copied_from != _hash(now)
 
 
 def _page_copy(text: str) -> str:
-    """The page with a line that says what it was copied from."""
+    """Return the text of a page with a last line that records its source."""
     return f"{text}\n<!-- iocourse {__version__} {_hash(text)} -->\n"
 
 
 def _page_text(copy: str) -> tuple[str, str]:
-    """The text of a copy without that line, and the hash in it; "" where it does not say."""
+    """Return the text of a copy without the record, and the recorded hash; "" without a record."""
     found = _PAGE_END.search(copy)
     return _PAGE_END.sub("", copy), found[1] if found else ""
 
@@ -178,29 +189,40 @@ def _hash(text: str) -> str:
 def remarks(
     course: Course, lessons: dict[str, Json], copies: Sequence[Copy], copied: Collection[str]
 ) -> Iterator[str]:
-    """What to say of the `copies` that were there when the course is opened, and others were `copied`."""
+    """Yield the lines to print when the course is opened: newer texts, invalid files and renamed copies.
+
+    Args:
+        course: the course.
+        lessons: the lessons by name.
+        copies: the student's copies before missing ones were created.
+        copied: names of the files that were created now.
+    """
     if found := outdated_names(course, lessons, copies):
         short = ", ".join(name.split("_")[0] for name in found)
-        yield f"newer text for {short}: iocourse lab --update brings it and keeps your answers"
+        yield f"newer text for {short}: run iocourse lab --update to get it; your answers are kept"
     for copy in copies:
         if copy.notebook is None:
-            yield f"{copy.path.name} does not open: {_broken(copy)}"
+            yield f"cannot open {copy.path.name}: {_broken(copy)}"
         elif f"{copy.lesson}.ipynb" in copied:
-            yield f"{copy.path.name} stays, your copy of {copy.lesson}; {copy.lesson}.ipynb is a fresh one"
+            yield f"{copy.path.name}, your copy of {copy.lesson}, is kept; {copy.lesson}.ipynb is a new copy"
 
 
 # ------------------------------------------------------------------ updating
 def update(course: Course, name: str = "") -> Iterator[str]:
-    """Bring the student's copies up to date: all, or those of the lesson (or the file) of this name.
+    """Update the student's copies to the current texts.
 
-    Untouched copies are renewed. In edited ones the student's cells stand in the new text, and the old file
-    is kept beside the new one. Files that are no notebooks are left alone.
+    Copies without changes are replaced. The student's cells of an edited copy are merged into the new text,
+    and the old file is kept next to it. Files that are not notebooks are not modified.
+
+    Args:
+        course: the course.
+        name: a lesson, page or file, as in `resolve_name`; all copies if empty.
 
     Yields:
-        A line for each file, when it is done, and what to do then; nothing where all texts are the newest.
+        One line per file that was handled, then a line on how to reload; nothing if every copy is current.
 
     Raises:
-        UsageError: there is no such lesson, or a file cannot be written; what was done before stays done.
+        UsageError: there is no such lesson, or a file cannot be written. Earlier updates are kept.
     """
     lessons = read_lessons(course)
     copies = find_copies(course, lessons)
@@ -208,11 +230,11 @@ def update(course: Course, name: str = "") -> Iterator[str]:
     lesson, file = resolve_name(name, [*lessons, *pages], copies) if name else ("", "")
     asked = [copy for copy in copies if lesson in ("", copy.lesson) and file in ("", copy.path.name)]
     wanted = {lesson} if lesson else {*lessons, *pages}
-    new = wanted - {copy.lesson for copy in copies}  # so none of a lesson that the student has renamed
+    new = wanted - {copy.lesson for copy in copies}  # a renamed copy counts, so its lesson is not copied
     if new and (copied := copy_missing(course, lessons, new)):
         yield f"copied: {', '.join(copied)}"
     told = ""
-    yield from (f"{_called(copy)} is left as it is: {_broken(copy)}" for copy in asked if not copy.notebook)
+    yield from (f"{_called(copy)} was not updated: {_broken(copy)}" for copy in asked if not copy.notebook)
     for copy in asked:
         for told in _updated(copy, lessons[copy.lesson], course):
             yield told
@@ -230,11 +252,11 @@ def _updated(copy: Copy, lesson: Json, course: Course) -> Iterator[str]:
         text = to_text(merged.notebook)
         if fingerprints(copy.notebook) == recorded_fingerprints(copy.notebook):
             _write(copy.path, text)
-            yield f"{called} has the new text; you had changed nothing in it"
+            yield f"{called} has the new text; your copy had no changes"
         else:
             old = _replaced(copy.path, text)
             told = "; ".join([*_what_was_kept(merged, course.lessons / f"{copy.lesson}.ipynb")])
-            yield f"{called} has the new text{told}; as it was: {old.name}"
+            yield f"{called} has the new text{told}; your old file is {old.name}"
 
 
 def _called(copy: Copy) -> str:
@@ -243,19 +265,19 @@ def _called(copy: Copy) -> str:
 
 
 def _broken(copy: Copy) -> str:
-    """Why a copy does not open, and what helps."""
-    return f"{copy.fault}. Once it is moved away, iocourse lab makes a fresh copy"
+    """Return why a copy cannot be opened, and the remedy."""
+    return f"{copy.fault}. Move the file away, and iocourse lab will create a new copy"
 
 
 def _what_was_kept(merged: Merged, lesson: Path) -> Iterator[str]:
-    """What stands in the new text, and what the student must look at."""
+    """Yield the parts of the line on a merged copy: kept cells, changed exercises, cells without a place."""
     others = f"{merged.others} other cell{'s' if merged.others > 1 else ''}"
     kept = [*merged.answers, *([others] if merged.others else [])]
-    yield f" with what is yours: {', '.join(kept)}" if kept else ""
+    yield f" with your cells: {', '.join(kept)}" if kept else ""
     if merged.asked_anew:
-        yield f"the lesson has another text for {', '.join(merged.asked_anew)} now, see {lesson}"
+        yield f"the lesson has a new text for {', '.join(merged.asked_anew)}, see {lesson}"
     if merged.homeless:
-        yield f"at its end what the lesson no longer has: {', '.join(merged.homeless)}"
+        yield f"cells without a place in the lesson are at the end: {', '.join(merged.homeless)}"
 
 
 def _updated_page(path: Path, course: Course) -> Iterator[str]:
@@ -266,13 +288,16 @@ def _updated_page(path: Path, course: Course) -> Iterator[str]:
     new = _page_copy(_read(path))
     if _hash(text) == copied_from:
         _write(copy, new)
-        yield f"{path.name} has the new text; you had changed nothing in it"
+        yield f"{path.name} has the new text; your copy had no changes"
     else:
-        yield f"{path.name} has the new text; with your changes: {_replaced(copy, new).name}"
+        yield f"{path.name} has the new text; your changed copy is {_replaced(copy, new).name}"
 
 
 def _replaced(path: Path, text: str) -> Path:
-    """Write `text` to `path`, and what was there beside it, or neither. Returns where the old one is."""
+    """Write `text` to `path`, keep the old content under a new name, and return the path of the old file.
+
+    If either cannot be written, nothing changes.
+    """
     old = _free_name(path)
     with _in_a_sentence(path):
         atomic_write(old, path.read_bytes())
@@ -285,7 +310,7 @@ def _replaced(path: Path, text: str) -> Path:
 
 
 def _free_name(path: Path) -> Path:
-    """A free name beside `path`; the date stands first, for where names are listed their ends are cut."""
+    """Return an unused path in the same folder. The date comes first, because file lists cut long names."""
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     ends = ("", *(f"-{n}" for n in range(2, 1000)))
     names = (path.with_name(f"kept-{stamp}-{path.stem}{end}{path.suffix}") for end in ends)

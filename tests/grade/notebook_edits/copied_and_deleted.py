@@ -4,7 +4,8 @@ from edited_notebooks import cell, doubled
 
 POINTS = 15
 LINE = (
-    "2A: the cell has another cell id than in the lesson; it was found by its name and graded: nothing to ask"
+    "2A: the cell has another cell id than in the lesson; it was found by its name and graded: no "
+    "action needed"
 )
 
 

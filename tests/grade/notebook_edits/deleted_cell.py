@@ -4,8 +4,8 @@ from edited_notebooks import cell
 
 POINTS = 11
 LINE = (
-    "2A: the cell of exercise 2A was deleted, and no code cell defines my_centre; nothing was "
-    "graded: ask the student to work in the lesson's own cells"
+    "2A: the cell of exercise 2A was deleted, and no code cell defines my_centre; nothing was graded:"
+    " the student should answer in the lesson's own cells"
 )
 
 

@@ -4,9 +4,9 @@ from edited_notebooks import doubled, stub
 
 POINTS = 11
 LINE = (
-    "2A: 2 cells are marked as its cell (cells 19, 20); cell 20 (def my_centre(m, A, *, b):), "
-    "the last before its check, was graded: ask the student to keep the one that counts, "
-    "because they differ"
+    "2A: 2 cells are marked as its cell (cells 19, 20); cell 20 (def my_centre(m, A, *, b):), the "
+    "last before its check, was graded: the student should keep the one that counts, because they "
+    "differ"
 )
 
 

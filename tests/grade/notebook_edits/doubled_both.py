@@ -4,8 +4,8 @@ from edited_notebooks import doubled
 
 POINTS = 15
 LINE = (
-    "2A: 2 cells are marked as its cell (cells 19, 20); cell 20 (def my_centre(m, A, *, b):), "
-    "the last before its check, was graded: ask the student to keep one of them"
+    "2A: 2 cells are marked as its cell (cells 19, 20); cell 20 (def my_centre(m, A, *, b):), the "
+    "last before its check, was graded: the student should keep one of them"
 )
 
 

@@ -4,8 +4,8 @@ from edited_notebooks import cell, code, place
 
 POINTS = 15
 LINE = (
-    "2C: it uses candidates of cell 42, which is the student's own; both were graded: ask the "
-    "student to put it into the cell of the exercise"
+    "2C: it uses candidates of cell 42, which is the student's own; both were graded: the student "
+    "should move it into the cell of the exercise"
 )
 
 

@@ -4,9 +4,9 @@ from edited_notebooks import cell, code, place
 
 POINTS = 15
 LINE = (
-    "2C: it uses statistics of cell 42, which is the student's own; both were graded: ask the "
-    "student to put it into the cell of the exercise; it uses mean of cell 43, which is the "
-    "student's own; both were graded: ask the student to put it into the cell of the exercise"
+    "2C: it uses statistics of cell 42, which is the student's own; both were graded: the student "
+    "should move it into the cell of the exercise; it uses mean of cell 43, which is the student's "
+    "own; both were graded: the student should move it into the cell of the exercise"
 )
 
 

@@ -4,8 +4,8 @@ from edited_notebooks import cell, turned
 
 POINTS = 11
 LINE = (
-    "2A: the cell of exercise 2A is a Markdown cell; change it to Code: cell 19 was not "
-    "graded, ask the student to hand it in again"
+    "2A: the cell of exercise 2A is a Markdown cell; change it to Code and submit again: cell 19 was "
+    "not graded"
 )
 
 

@@ -3,7 +3,7 @@
 from edited_notebooks import cell
 
 POINTS = 15
-LINE = "2A: its check is in the same cell; the answer was graded: nothing to ask"
+LINE = "2A: its check is in the same cell; the answer was graded: no action needed"
 
 
 def change(notebook):

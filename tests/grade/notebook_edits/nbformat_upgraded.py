@@ -4,8 +4,8 @@ from edited_notebooks import renumbered, without_ids
 
 POINTS = 15
 LINE = (
-    "2A, 2B, 2C, 2D: the cell has another cell id than in the lesson; it was found by its "
-    "name and graded: nothing to ask"
+    "2A, 2B, 2C, 2D: the cell has another cell id than in the lesson; it was found by its name and "
+    "graded: no action needed"
 )
 
 

@@ -4,8 +4,8 @@ from edited_notebooks import cell
 
 POINTS = 11
 LINE = (
-    "2A: cell 19 (def centre(m, A, *, b):) does not define my_centre; it was graded as it is: "
-    "ask the student to keep the name of the function"
+    "2A: cell 19 (def centre(m, A, *, b):) does not define my_centre; it was graded as it is: the "
+    "student should keep the name of the function"
 )
 
 

@@ -4,8 +4,8 @@ from edited_notebooks import code, place, stub
 
 POINTS = 15
 LINE = (
-    "2A: cell 20 (def my_centre(m, A, *, b):) also defines my_centre and was not graded; cell "
-    "19 (def my_centre(m, A, *, b):) was: ask the student which one counts"
+    "2A: cell 20 (def my_centre(m, A, *, b):) also defines my_centre and was not graded; cell 19 (def"
+    " my_centre(m, A, *, b):) was: the student must choose one"
 )
 
 

@@ -3,7 +3,7 @@
 from edited_notebooks import without_metadata
 
 POINTS = 15
-LINE = "2A, 2B, 2C, 2D: the cell has lost its name; it was found by its cell id and graded: nothing to ask"
+LINE = "2A, 2B, 2C, 2D: the cell has lost its name; it was found by its cell id and graded: no action needed"
 
 
 def change(notebook):

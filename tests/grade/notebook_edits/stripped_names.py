@@ -4,7 +4,7 @@ from edited_notebooks import renumbered
 
 POINTS = 15
 LINE = (
-    "2A, 2B, 2C, 2D: the cell has lost its name; it was found by its nbgrader id and graded: nothing to ask"
+    "2A, 2B, 2C, 2D: the cell has lost its name; it was found by its nbgrader id and graded: no action needed"
 )
 
 

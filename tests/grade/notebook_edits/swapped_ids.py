@@ -4,8 +4,8 @@ from edited_notebooks import cell
 
 POINTS = 15
 LINE = (
-    "2A, 2B: the cell has another cell id than in the lesson; it was found by its name and "
-    "graded: nothing to ask"
+    "2A, 2B: the cell has another cell id than in the lesson; it was found by its name and graded: no"
+    " action needed"
 )
 
 

@@ -4,9 +4,8 @@ from edited_notebooks import cell, doubled
 
 POINTS = 11
 LINE = (
-    "2A: cell 19 (def my_centre(m, A, *, b):) and cell 20 (def my_centre(m, A, *, b):) have "
-    "the name of exercise 2A, and no check cell follows them; none was graded: ask the "
-    "student which one counts"
+    "2A: cell 19 (def my_centre(m, A, *, b):) and cell 20 (def my_centre(m, A, *, b):) have the name "
+    "of exercise 2A, and no check cell follows them; none was graded: the student must choose one"
 )
 
 
