@@ -30,7 +30,7 @@ from tools.build.recorded_mutants import read_recorded, write_recorded
 NUMPY = [one.id for one in exercises().values() if one.lesson not in INTERPRETED]
 LESSONS = sorted({find(exercise).lesson for exercise in NUMPY})
 FIND_HOLES = ("starts", "constants", "comparisons", "parameters", "maxima", "ranges")
-# Samples of the mutants of these operators and of listed ones; the weekly `python -m tests.mutation` runs all.
+# Samples of these mutants and of the listed ones; the weekly `python -m tests.mutation` runs all.
 ONE_IN = many(64, 16)
 LISTED_ONE_IN = many(12, 3)
 ONE_KERNEL_IN = 448  # sample of the mutants of kernels, which are 100 times slower
