@@ -79,9 +79,7 @@ def _against(expected: Any, value: Any) -> str:
     if expected is None:
         return "no prediction"
     if isinstance(value, bool) or isinstance(expected, bool):
-        return (
-            f"{format_number(expected)} predicted: {'right' if bool(expected) == bool(value) else 'not so'}"
-        )
+        return f"{format_number(expected)} predicted: {'right' if bool(expected) == bool(value) else 'wrong'}"
     if not isinstance(value, (int, float)):
         return f"{format_number(expected)} predicted: the measured value is not a number"
     if equal_in_the_digits_given(expected, value):

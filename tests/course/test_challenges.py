@@ -319,7 +319,9 @@ def test_the_report_has_yours_the_librarys_best_and_what_is_proved(capsys):
     )
     assert f"{best.schedule.title}(" in first and f"{best.cost.total:,} words" in first
     assert f"bound {bound}" in first and f"{least:,} words" in first
-    assert first.endswith(f"Yours moves {words / best.cost.total:.4f} × the words of the library's best.\n")
+    assert first.endswith(
+        f"Your schedule moves {words / best.cost.total:.4f} times the traffic of the library's best.\n"
+    )
     challenge("forward", f3)
     assert f"Your best before: {words:,} words" in capsys.readouterr().out
 
@@ -333,14 +335,14 @@ def test_where_more_is_known_than_the_library_has_yours_is_set_beside_that():
     known, best = known_words(WINDOW), library_best(WINDOW).cost.total
     said = scoring.report(WINDOW, scoring.ChallengeResult(2 * known, "f()"), None)
     assert f"  best known      {WINDOW.idea} " in said and f"{known:,} words" in said
-    assert f"{best:,} words" in said and said.endswith("Yours moves 2.0000 × the words of the best known.")
+    assert f"{best:,} words" in said and said.endswith("Your schedule moves 2.0000 times the traffic of the best known.")
     fewer = scoring.report(WINDOW, scoring.ChallengeResult(known - 5, "f()"), None)
     assert "\n5 words fewer than the best known. Let another person review the schedule." in fewer
 
 
 def test_whole_rows_have_a_line_of_their_own_in_the_backward_challenge():
     said = scoring.report(ALL["backward"], scoring.ChallengeResult(10**12, "f()"), None)
-    assert "proved for whole rows, no score kept  bound E " in said
+    assert "lower bound for complete rows, no score kept  bound E " in said
 
 
 def test_the_fewest_words_are_kept_and_nothing_is_tried(capsys):

@@ -117,7 +117,7 @@ SPARSITY = Challenge(
     per="Nd",
     mask=lambda N: masks.random(N, 32, 0.1, seed=8),
     known=partial(rolling_rows, B=32, rows=7, kept=23, order=ORDER),
-    idea="rows of tiles come and go one at a time",
+    idea="rows of tiles, loaded and freed one at a time",
 )
 # A sliding window of 256 keys on each side; its ring buffer of keys and values is twice as large as M.
 WINDOW = Challenge(
@@ -132,7 +132,7 @@ WINDOW = Challenge(
     per="Nd",
     mask=lambda N: masks.Window(N, 256),
     known=partial(rolling_rows, B=26, rows=7, kept=66),
-    idea="queries come and go in small blocks, one at a time",
+    idea="small query blocks, loaded and freed one at a time",
 )
 CHALLENGES: tuple[Challenge, ...] = (BACKWARD, FORWARD, SPARSITY, WINDOW)
 

@@ -275,15 +275,17 @@ def report(problem: Challenge, verdict: ChallengeResult, before: int | None) -> 
         rows.append(("best known", problem.idea, known))
     rows.append(("library's best", _called(best.schedule.title, best.tiles), best.cost.total))
     if problem.whole_rows:
-        rows.append(_proved("proved for whole rows, no score kept", problem.lower_bound(whole_rows=True)))
-    rows.append(_proved("proved", problem.lower_bound()))
+        rows.append(
+            _proved("lower bound for complete rows, no score kept", problem.lower_bound(whole_rows=True))
+        )
+    rows.append(_proved("lower bound", problem.lower_bound()))
     score = {n: f"{problem.score(n):.4f} {problem.per}" for *_, n in rows}
     cells = [(f"  {what}", how, score[n], f"{n:,} words") for what, how, n in rows]
     whose, least = ("the best known", known) if known is not None else ("the library's best", best.cost.total)
     if verdict.words < least:
         said = f"{least - verdict.words:,} words fewer than {whose}. Let another person review the schedule."
     else:
-        said = f"Yours moves {verdict.words / least:.4f} × the words of {whose}."
+        said = f"Your schedule moves {verdict.words / least:.4f} times the traffic of {whose}."
     lines = [_head(problem), table(cells, left=2), said]
     if before is not None:
         lines.append(f"Your best before: {before:,} words, {problem.score(before):.4f} {problem.per}.")
