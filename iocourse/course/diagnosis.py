@@ -39,7 +39,7 @@ _FAULTY = {"A": 5, "B": 7, "C": 3}
 
 
 def broken_kernels() -> None:
-    """Print the possible faults, one per line, with their numbers."""
+    """Print the numbered list of faults that a broken kernel of lesson 13b may have, one per line."""
     for number, said in enumerate(SUSPECTS, 1):
         print(f"{number}  {said}")
 

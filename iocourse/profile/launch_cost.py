@@ -126,7 +126,7 @@ def _tiles(request: LaunchRequest, arch: int) -> Tiles:
 
 
 def _visits(kernel: str, p: KernelProblem, BM: int, BN: int, BD: int = 0) -> int:
-    """Return the number of tiles of scores that a kernel computes, counted once per slice of d."""
+    """Return the number of score tiles that a kernel computes, times the number of slices of BD columns."""
     if kernel in ("fused", "keys"):
         return ceil_div(p.queries_met(BM, BN), BM)
     met = ceil_div(p.keys_met(BM, BN), BN) * (ceil_div(p.d, BD) if BD else 1)

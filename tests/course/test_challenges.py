@@ -335,7 +335,9 @@ def test_where_more_is_known_than_the_library_has_yours_is_set_beside_that():
     known, best = known_words(WINDOW), library_best(WINDOW).cost.total
     said = scoring.report(WINDOW, scoring.ChallengeResult(2 * known, "f()"), None)
     assert f"  best known      {WINDOW.idea} " in said and f"{known:,} words" in said
-    assert f"{best:,} words" in said and said.endswith("Your schedule moves 2.0000 times the traffic of the best known.")
+    assert f"{best:,} words" in said and said.endswith(
+        "Your schedule moves 2.0000 times the traffic of the best known."
+    )
     fewer = scoring.report(WINDOW, scoring.ChallengeResult(known - 5, "f()"), None)
     assert "\n5 words fewer than the best known. Let another person review the schedule." in fewer
 

@@ -370,7 +370,7 @@ class TestSignsOfLife:
 
 
 def wrong_line(verdicts):
-    """Return the lines below the error that a check reports."""
+    """Return the lines of a report that follow the error: the student's line of code and the shapes in it."""
     return [line.strip() for line in dict(verdicts)[checking.RUNS].splitlines()[1:]]
 
 

@@ -45,7 +45,7 @@ def _is_sample(one, text):
 
 
 def _whole(part, elements):
-    """Return the first part of a stacked bar."""
+    """Return the leftmost rectangle of the stacked bar that `part` belongs to."""
     for one in reversed(elements):
         if (
             isinstance(one, Rect)

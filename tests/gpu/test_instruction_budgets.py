@@ -56,7 +56,7 @@ CAUSAL = 1.1  # the loop without a mask is the same, but what the other one need
 
 
 def broken(row, budgets, known_spills=()):
-    """The rules that a row does not hold, each with what was found."""
+    """Return the rules that a recorded kernel violates, as texts with the number found; empty if none."""
     loop, each = row["hot_loop"], a_score(row)
     said = lost(row, known_spills) | {
         f"{row['mma_sync']} mma.sync": row["mma_sync"] > 0,

@@ -139,7 +139,10 @@ def neighbourhood(b, h, i, j):
 
 
 def tiles_of_an_image(b, h, i, j):
-    """Tiles of 4 × 4 pixels: attention-gym's tiled NATTEN and sliding tile attention."""
+    """Return True if key j is in the column of 4 × 4 image tiles of query i, at most one tile away.
+
+    The mask has the form of tiled NATTEN and sliding tile attention in attention-gym.
+    """
     y, x = i // WIDTH // 4, i % WIDTH // 4
     return ((y - j // WIDTH // 4).abs() <= 1) & (x == j % WIDTH // 4)
 

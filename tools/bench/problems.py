@@ -219,7 +219,10 @@ def of_varlen(place: Any) -> dict[str, Contender]:
 
 
 def of_decode(place: Any) -> dict[str, Contender]:
-    """Return the implementations of decoding: ours in two launches and in one, and the back ends of SDPA."""
+    """Return the implementations of decoding by name: ours in two launches, in one, and the back ends of SDPA.
+
+    `place` is ignored.
+    """
 
     def own(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
         from iocourse.kernels import decode

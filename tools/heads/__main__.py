@@ -207,7 +207,10 @@ def make(files: Files, text: str, *, reference: bool = False) -> Made:
 
 
 def head_entries(trace: Trace, single: Trace, tokens: Sequence[str]) -> dict[Pair, dict[str, Any]]:
-    """Return the record of each selected head, in the order of layers and heads."""
+    """Return a record (statistics, errors, reason) per head that `choose` selects, keyed by (layer, head).
+
+    `single` is the trace of the same model in single precision, from which the errors are computed.
+    """
     stats = all_stats(trace, tokens)
     return {
         pair: {

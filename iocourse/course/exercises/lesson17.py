@@ -201,7 +201,10 @@ def _right_gradient(trial: Trial, found: Pair) -> str | None:
 
 
 def _across(trial: Trial, found: Pair) -> str | None:
-    """Test that dX of a row is orthogonal to the row, because Y does not depend on its length."""
+    """Return None if each row of dX is orthogonal to the same row of X, otherwise a message with max |x·dx|.
+
+    They are orthogonal because Y does not depend on the length of a row.
+    """
     X, dX = trial.case.inputs["X"], found[1]
     if not np.isfinite(dX).all():
         return "dX has entries that are not finite"

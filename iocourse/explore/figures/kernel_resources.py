@@ -145,7 +145,7 @@ def _read(
 
 # ---------------------------------------------------------------------- layout
 class _Sizes(NamedTuple):
-    """Layout of the panels: tile sizes on both axes, the maxima of the scales, and the left edge."""
+    """Data that all panels share: tile sizes on both axes, maxima of the scales, left edge in pixels."""
 
     BMs: tuple[int, ...]
     BNs: tuple[int, ...]

@@ -232,7 +232,7 @@ def _arch(record: Record) -> int | None:
 
 
 def _ours(record: Record, s: RooflineState, key: str = "rows") -> Iterator[Row]:
-    """Yield the timed 16-bit rows of our kernels for this N and d."""
+    """Yield the rows of `record[key]` that time our 16-bit kernels for the N and d of the state."""
     for row in record.get(key, ()):
         same = (row["N"], row["d"]) == (s.N, s.d) and row["dtype"] in TYPES
         if row["contender"] in OURS and "ms" in row and same:

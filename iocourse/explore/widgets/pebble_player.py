@@ -40,7 +40,7 @@ def solve(game: Game) -> Solved:
 
 
 class Rules(NamedTuple):
-    """The graph (a preset) and the rules of the game."""
+    """Settings of one game: name of the graph, M red pebbles, and which moves are allowed."""
 
     preset: str
     M: int

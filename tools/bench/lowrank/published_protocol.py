@@ -82,5 +82,5 @@ def their_error(x: Tensor, y: Tensor) -> float:
 
 
 def relative_error(x: Tensor, y: Tensor) -> float:
-    """Return the usual relative error ‖x - y‖ / ‖y‖, in per cent; y is exact. It is about twice theirs."""
+    """Return ‖x - y‖ / ‖y‖ in per cent, where y is exact: about twice `their_error`."""
     return 100 * float((x - y).norm() / y.norm())

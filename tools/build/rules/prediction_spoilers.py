@@ -1,7 +1,7 @@
 """Check that the answer of a prediction is not visible in the text below it.
 
-Each cell tagged `predict` follows a text with ``**Predict** (guess)`` or ``**Predict** (compute)``. The text
-that explains the output of `measured` is folded: the first markdown below this call begins with
+Each cell tagged `predict` follows a text with ``**Predict** (guess)`` or ``**Predict** (compute)``. A call of
+`measured` prints the answer. The first markdown below this call explains it and is folded: it begins with
 ``<details><summary>…</summary>``. The open text in the rest of the section must not contain an answer of two
 digits or more, unless the text above the prediction already contains this number.
 """
