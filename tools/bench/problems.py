@@ -219,7 +219,7 @@ def of_varlen(place: Any) -> dict[str, Contender]:
 
 
 def of_decode(place: Any) -> dict[str, Contender]:
-    """Return the implementations of decoding by name: ours in two launches, in one, and the back ends of SDPA.
+    """Return the implementations of decoding by name: ours in two launches, in one, and SDPA.
 
     `place` is ignored.
     """
