@@ -181,7 +181,7 @@ def keywords(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 
 @_operator
 def wrappers(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """Replace a call of one argument by the argument, a transpose by the matrix, and remove method calls."""
+    """Replace a call by its only argument, and a transpose by the matrix."""
     if isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords:
         yield node.args[0]
     elif isinstance(node, ast.Attribute) and node.attr == "T":
