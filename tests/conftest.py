@@ -1,5 +1,5 @@
-"""Shared setup of all tests: a private home for progress, Hypothesis without randomness or deadlines, and
-Triton's interpreter.
+"""Shared configuration of all tests: a private home for progress, deterministic Hypothesis, and Triton's
+interpreter.
 """
 
 import asyncio
@@ -21,32 +21,32 @@ from hypothesis import settings
 settings.register_profile("iocourse", derandomize=True, deadline=None, database=None)
 settings.load_profile("iocourse")
 
-# One thread a process: `-n auto` already fills the cores, and what NumPy and PyTorch are given here is so
-# small that threads spend their time waiting for each other. Processes that tests start inherit it.
-# The file is run by its path, as to import it would load NumPy.
+# One thread per process: `-n auto` already fills the cores, and the arrays of the tests are so small that
+# threads would mostly wait for each other. Processes that tests start inherit the setting.
+# The file is run by its path, because importing it would load NumPy.
 _threads = runpy.run_path(str(Path(__file__).parents[1] / "iocourse" / "doctor" / "thread_settings.py"))
 for _name, _one in _threads["environment"](1).items():
     os.environ.setdefault(_name, _one)
 
-# What is imported and collected, millions of objects, stays to the end: looking through it for garbage, again
-# and again, is a tenth of all time. See `pytest_collection_finish`.
+# Imported modules and collected tests, millions of objects, live to the end. Searching them repeatedly for
+# garbage would take a tenth of the total time. See `pytest_collection_finish`.
 gc.disable()
 
-# Triton reads it when it is imported, and any test module may be first to do that. Tests of kernels run in
-# the interpreter even where there is a GPU.
+# Triton reads the variable when it is imported, and any test module may be the first to import it. Tests of
+# kernels run in the interpreter even on a machine with a GPU.
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
-# Compiled once, not anew by every worker and by each of the many processes that tests start, also where the
-# environment (container images do) tells Python to keep no compiled files.
+# Keep compiled files, also if the environment disables them, as container images do. Otherwise every worker
+# and each of the many processes that tests start would compile all files again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# JupyterLab brings a checker of web addresses, which whoever imports nbformat waits two seconds for. Nothing
-# here has addresses to check, and jsonschema does without it.
+# JupyterLab installs a checker of web addresses, which adds two seconds to an import of nbformat. No test
+# checks addresses, and jsonschema works without it.
 sys.modules.setdefault("rfc3987_syntax", None)
 
 # Processes that tests start must end on Ctrl-C. A shell that runs pytest in the background has it ignore
-# SIGINT, and children inherit that.
+# SIGINT, and child processes inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -55,14 +55,14 @@ _temporary = pytest.StashKey[Path]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--order SEED`: run files, and the tests of each, in an order drawn from the seed."""
+    """Add `--order SEED`, which shuffles the files and the tests of each file by the seed."""
     parser.addoption("--order", type=int, metavar="SEED", help="shuffle files, and the tests of each")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep tests away from the user's progress, and place their temporary files in a folder of this run.
+    """Set a private home, so that no test reads or writes the user's progress, and one temporary folder.
 
-    `pytest_sessionfinish` checks which files remain in it. pytest's own temporary files are elsewhere.
+    `pytest_sessionfinish` reports files that are left in this folder; only pytest's own are elsewhere.
     """
     os.environ["IOCOURSE_HOME"] = _home.name
     if not hasattr(config, "workerinput"):
@@ -72,26 +72,26 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Print the seed, so that an order can be repeated."""
+    """Print the seed in the header, so that an order can be repeated."""
     seed = config.getoption("--order")
     return [] if seed is None else [f"order: files, and the tests of each, as --order {seed} has them"]
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Use one worker more than cores, because a worker waits for a browser or server a third of the time."""
+    """One worker more than cores, because a worker waits a third of its time for a browser or a server."""
     return 1 + (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """With `-m quick`, ignore files without a quick test, because importing all takes half a minute."""
+    """Skip files without a quick test under `-m quick`; importing all files would take half a minute."""
     if config.option.markexpr == "quick" and collection_path.suffix == ".py":
         return "mark.quick" not in collection_path.read_text(encoding="utf-8") or None
     return None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Move tests with an individual time limit to the front; a long test started last would delay the end."""
+    """Sort tests by `--order`, or else tests with a time limit first: long tests must not start last."""
     seed = config.getoption("--order")
     if seed is None:
         items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
@@ -104,7 +104,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Freeze the objects made so far, so that garbage collection examines only objects of the tests."""
+    """Enable garbage collection for objects that are created from now on."""
     gc.freeze()
     gc.enable()
     gc.set_threshold(10_000, 10, 10)
@@ -118,7 +118,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 def _left_behind(config: pytest.Config) -> list[str]:
-    """Return the files of iocourse left in the temporary folder; homes of workers are removed later."""
+    """Names of our files in the temporary folder, without the homes of workers, which they remove."""
     folder = config.stash.get(_temporary, None)
     ours = [] if folder is None else [*folder.glob("iocourse-*"), *folder.glob("ranks-*")]
     return sorted(path.name for path in ours if not path.name.startswith("iocourse-home-"))
@@ -136,7 +136,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Remove what the session left behind."""
+    """Remove the home and the temporary folder of the session."""
     _home.cleanup()
     if _temporary in config.stash:
         shutil.rmtree(config.stash[_temporary], ignore_errors=True)
@@ -144,9 +144,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
-    """Run each test with preallocated stack frames, so that its depth in pytest does not make it slow.
-
-    Fails a test that leaves an event loop running, because no other test in this process could run one.
+    """Preallocate frames for the test, because its depth below pytest must not make it slow, and fail a test
+    that leaves an event loop running, because no other test in this process could then run one.
     """
     from iocourse.machine.run import with_preallocated_frames  # here, because it loads NumPy
 
@@ -162,7 +161,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], Path, str]]:
-    """Replace the servers of `iocourse lab`; returns the command, folder and token of each started server."""
+    """Replace the servers of `iocourse lab`, and return the command, folder and token of each."""
     from iocourse.course import lab
 
     commands = []

@@ -1,6 +1,6 @@
-"""Every verdict is the same on all seeds: `pytest tests/mutants/every_seed.py`, `-k lesson04` for one lesson.
+"""Verdicts on all seeds must agree: `pytest tests/mutants/every_seed.py`, `-k lesson04` for one lesson.
 
-The suite asks the same of each on one seed, drawn by its name (`test_exercises.py`).
+The suite (`test_exercises.py`) tries each answer on one seed, chosen by its name.
 """
 
 import pytest
@@ -15,7 +15,7 @@ wrong = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # wrong answers co
 
 
 def listed(entries):
-    """Parameters with ids such as lesson04-4B-name, of the exercise, the name and what is tried."""
+    """Make parameters of the exercise, the name and the answer, with ids such as lesson04-4B-name."""
     return [
         pytest.param(exercise, *tried, id=f"lesson{find(exercise).lesson:02d}-{exercise}-{name}")
         for exercise, name, *tried in entries

@@ -1,8 +1,8 @@
-"""How an exercise is put to the test: stub, reference, recorded mutants, another right answer, wrong ones.
+"""Harness for tests of checks: stub, reference, recorded mutants, and answers written by hand.
 
 The stub and the reference are read from the lesson's source, as a student and an instructor get them. Most
-mistakes are recorded: `recorded.json` has for each property a change of the reference that a machine made,
-and `python -m tests.mutation --record-cover` writes it. The files of the lessons have what no machine makes.
+mistakes are recorded: for each property, `recorded.json` has an automatic change of the reference, written by
+`python -m tests.mutation --record-cover`. The files of the lessons contain the answers written by hand.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from iocourse.course.checking import failed_properties, judge
 from iocourse.course.exercise import Exercise, find
 from tests.mutation.references import build, exercise_source
 
-SEEDS = range(20)  # a verdict is the same on each of them: `every_seed.py` tries all, the suite one by name
+SEEDS = range(20)  # verdicts must not depend on the seed: `every_seed.py` tries all, the suite one by name
 Answer = Callable[..., Any]
 
 
@@ -31,7 +31,7 @@ class Mutant:
 
 
 def empty_round(array: str, lanes: str, before: str) -> Mutant:
-    """A kernel with a loop before a line of it, in whose second round no lane of a load is on."""
+    """Insert a loop before a line of a kernel; in its second iteration a load has only masked lanes."""
     loop = f"    for k in range(2):\n        tl.load({array} + {lanes}, mask={lanes} < 1 - k)\n"
     return Mutant(
         "a-loop-with-an-empty-round", "no loop iteration is completely out of bounds", (before, loop + before)
@@ -39,7 +39,7 @@ def empty_round(array: str, lanes: str, before: str) -> Mutant:
 
 
 def first_program_first(array: str, value: str, before: str) -> Mutant:
-    """A kernel whose programs are right only where the first one wrote to an array before them."""
+    """Make the programs of a kernel correct only if the first one has written to an array before them."""
     where = f"tl.where((tl.program_id(0) == 0) | (seen == seen), {value}, 0.0)"
     lines = f"    seen = tl.load({array})\n    {value} = {where}\n"
     return Mutant("first-program-first", "does not depend on the order of programs", (before, lines + before))
@@ -47,13 +47,13 @@ def first_program_first(array: str, value: str, before: str) -> Mutant:
 
 @dataclass(frozen=True)
 class Suite:
-    """What is known about one exercise beyond its reference and its recorded mutants.
+    """Answers to one exercise in addition to its reference and its recorded mutants.
 
     Attributes:
-        id: of the exercise.
-        right: a correct answer, written as differently as can be.
-        wrong: by the reason why no recorded mutant stands for them, wrong answers: a `Mutant`, or a function
-            and the property that must refuse it.
+        id: id of the exercise.
+        right: a correct answer, written as differently as possible.
+        wrong: wrong answers by the reason why no recorded mutant covers them: a `Mutant`, or a function and
+            the property that must reject it.
     """
 
     id: str
@@ -61,7 +61,7 @@ class Suite:
     wrong: Mapping[str, tuple[Mutant | tuple[Answer, str], ...]] = field(default_factory=dict)
 
     def wrong_answers(self) -> Iterator[tuple[str, Callable[[], Answer], str]]:
-        """Name of each wrong answer, what makes its function, and the property it must fail in."""
+        """Yield the name of each wrong answer, a factory of its function, and the property it must fail."""
         for one in itertools.chain.from_iterable(self.wrong.values()):
             if isinstance(one, Mutant):
                 yield one.name, functools.partial(mutate, self.id, one), one.fails
@@ -71,18 +71,18 @@ class Suite:
 
 
 def drawn(*names: str) -> int:
-    """One of the seeds, by the names of what is tried: the same one each time."""
+    """Choose one of the seeds by a hash of the names, so that each run takes the same one."""
     return SEEDS[int(hashlib.sha256(" ".join(names).encode()).hexdigest(), 16) % len(SEEDS)]
 
 
-@functools.cache  # to find the lesson of a mutant takes as long as to judge some of them
+@functools.cache  # finding the lesson takes as long as judging some of the mutants
 def solved(exercise_id: str) -> str:
-    """The text of the reference, which mutants change."""
+    """The source of the reference, which mutants change."""
     return exercise_source(exercise_id, solved=True)
 
 
 def mutate(exercise_id: str, mutant: Mutant) -> Answer:
-    """The reference with the mutant's edits; each must change something."""
+    """Build the reference with the mutant's edits; each must change the source."""
     source = solved(exercise_id)
     for old, new in mutant.edits:
         if old not in source:
@@ -105,13 +105,13 @@ def failures(exercise_id: str, function: Any, seed: int, exercise: Exercise | No
 
 
 def unlabelled(exercise_id: str) -> Exercise:
-    """The exercise, none of whose cases has a label: labels are shown, and decide nothing."""
+    """The exercise without labels of its cases. Labels are shown and must not affect a verdict."""
     exercise = find(exercise_id)
     return replace(exercise, cases=lambda rng: [replace(case, label="") for case in exercise.cases(rng)])
 
 
 def emptied(result: Any) -> Any:
-    """Zeros of the same shape, an empty list for a list, 0 for a number; None for what is none of these."""
+    """Zeros of the same shape, an empty list for a list, 0 for a number; None for other results."""
     if isinstance(result, tuple):
         return tuple(map(emptied, result))
     if hasattr(result, "shape"):

@@ -1,4 +1,4 @@
-"""Lesson 00: other right answers, and wrong ones that no recorded mutant stands for."""
+"""Lesson 00: alternative correct answers, and wrong answers that no recorded mutant covers."""
 
 from harness import Suite
 

@@ -1,4 +1,4 @@
-"""Lesson 02: other right answers, and wrong ones that no recorded mutant stands for."""
+"""Lesson 02: alternative correct answers, and wrong answers that no recorded mutant covers."""
 
 import numpy as np
 from harness import Suite

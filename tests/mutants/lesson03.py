@@ -1,4 +1,4 @@
-"""Lesson 03: other right answers, and wrong ones that no recorded mutant stands for."""
+"""Lesson 03: alternative correct answers, and wrong answers that no recorded mutant covers."""
 
 import numpy as np
 from harness import Mutant, Suite
@@ -27,7 +27,7 @@ MEAN = "o is the softmax-weighted mean of the values"
 
 
 def finite_start(pieces):
-    """A start far below every score in place of -inf needs no special case."""
+    """Start from a value far below every score instead of -inf, without a special case."""
     m, l, o = -1e300, 0.0, 0.0
     for s, v in pieces:
         top = max(m, s.max())
@@ -56,7 +56,7 @@ def as_a_list(a, b):
 
 # ---------------------------------------------------------------------- 3D on the machine
 def own_tiles(m, S, *, Br, Bc, start=-np.inf):
-    """Formula (3.2) on tiles, with its temporaries."""
+    """Compute formula (3.2) on tiles, with temporaries."""
     L = m.new("rows", (S.shape[0],))
     for i in m.blocks(S.shape[0], Br):
         top, total = m.full(i, value=start), m.zeros(i)

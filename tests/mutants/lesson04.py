@@ -1,4 +1,4 @@
-"""Lesson 04: other right answers, and wrong ones that no recorded mutant stands for."""
+"""Lesson 04: alternative correct answers, and wrong answers that no recorded mutant covers."""
 
 import numpy as np
 from harness import Suite
@@ -9,7 +9,7 @@ from iocourse import RowStats, costs
 # ---------------------------------------------------------------------- cheats that fit every schedule
 # ---------------------------------------------------------------------- right in one of the two orders
 def queries_outside(m, Q, K, V, *, Br, Bc):
-    """F2 with its tiles freed by hand."""
+    """FA-2 order whose tiles are freed explicitly."""
     N, d = Q.shape
     O = m.new("O", (N, d))
     for i in m.blocks(N, Br):
@@ -35,7 +35,7 @@ FLASH2 = Suite("4A", right=queries_outside)
 
 # ---------------------------------------------------------------------- 4B
 def keys_outside_first_block_by_itself(m, Q, K, V, *, Br, Bc):
-    """No first pass that stores zeros, and O undivided until the last block of keys: fewer words."""
+    """Skip the pass that stores zeros, and divide O after the last key block: fewer words."""
     N, d = Q.shape
     O, maxima, sums = m.new("O", (N, d)), m.new("m", (N,)), m.new("l", (N,))
     for j in m.blocks(N, Bc):
@@ -62,7 +62,7 @@ FLASH1 = Suite("4B", right=keys_outside_first_block_by_itself)
 
 # ---------------------------------------------------------------------- 4C
 def keys_freed_by_hand(m, Q, K, V, *, Br, Bc):
-    """Plain ranges, free() everywhere, and the division written out."""
+    """Use plain ranges, explicit free(), and an explicit division."""
     N, d = Q.shape
     O = m.new("O", (N, d))
     for start in range(0, N, Br):
@@ -93,7 +93,7 @@ FLASH_OPTIMAL = Suite("4C", right=keys_freed_by_hand)
 
 # ---------------------------------------------------------------------- 4D
 def by_search(N, d, M):
-    """Try every Br, and the closed form on each."""
+    """Evaluate the closed form for every Br."""
     fitting = [Br for Br in range(1, N + 1) if costs.flash_optimal(N, d, Br=Br, Bc=1).peak <= M]
     return [max(fitting), 1]
 

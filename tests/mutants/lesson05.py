@@ -1,4 +1,4 @@
-"""Lesson 05: other right answers, and wrong ones that no recorded mutant stands for."""
+"""Lesson 05: alternative correct answers, and wrong answers that no recorded mutant covers."""
 
 import numpy as np
 from harness import Mutant, Suite
@@ -10,7 +10,7 @@ DOT_WORDS = "moves at most 4d − 1 words"
 
 # ---------------------------------------------------------------------- 5A
 def dot_with_waiting_products(d):
-    """The new product waits instead of the sum: as many words, in Move objects."""
+    """Evict the new product instead of the sum: equal traffic, as Move objects."""
     product_first = []
     for l in range(2, d + 1):
         product_first += [("load", f"a{l}"), ("load", f"b{l}"), ("compute", f"p{l}"), ("store", f"p{l}")]
@@ -39,7 +39,7 @@ DOT = Suite(
 
 # ---------------------------------------------------------------------- 5B
 def row_backwards(n):
-    """The second score first, the second pass from the back."""
+    """Compute the second score first, and run the second pass in reverse."""
     moves, so_far = ["load x2", "compute e2", "delete x2"], "e2"
     for j in [1, *range(3, n + 1)]:
         total = "l" if max(j, 2) == n else f"l_{max(j, 2)}"
@@ -79,7 +79,7 @@ PRODUCTS = Suite(
 
 # ---------------------------------------------------------------------- 5D
 def bound_at_once(N, d, M):
-    """All T in one array."""
+    """Evaluate all T as one array."""
     R = M + np.arange(1.0, 4 * N * d + 1)
     F = np.where(3 * d**2 <= R, (R + d**2) ** 2 / (16 * d), (R / 3) ** 1.5)
     return ((R - M) * np.floor(N**2 * d / F)).max()
@@ -90,7 +90,7 @@ BOUND = Suite("5D", right=bound_at_once)
 
 # ---------------------------------------------------------------------- 5E
 def segments_from_stays(run, T):
-    """For each word its stays, in segments: from the one in which it came to the one in which it left."""
+    """Intervals in which each word is resident, from the segment of its load to that of its eviction."""
     came, since, stays = 0, {}, []
     for event, word in run:
         if event == "in":

@@ -1,4 +1,4 @@
-"""Lesson 06: other right answers, and wrong ones that no recorded mutant stands for."""
+"""Lesson 06: alternative correct answers, and wrong answers that no recorded mutant covers."""
 
 import numpy as np
 from harness import Suite
@@ -12,7 +12,7 @@ def as_a_list(q, k, v, do, o, L):
 
 
 def two_products_apart(q, k, v, do, o, L):
-    """p∘dp less D times p."""
+    """Compute p∘dp minus D times p."""
     p = np.exp(np.einsum("ic,jc->ij", q, k) / q.shape[1] ** 0.5 - L.reshape(-1, 1))
     D = np.einsum("ic,ic->i", do, o)
     return p, p * np.einsum("ic,jc->ij", do, v) - np.diag(D) @ p
@@ -30,7 +30,7 @@ def products_of(m, O, dO, D, rows):
 
 
 def dQ_into_the_place_of_dO(m, Q, K, V, O, dO, LSE, *, Br, Bc):
-    """The room of dO_i is handed over by into=, and the scale waits until the end."""
+    """Reuse the buffer of dO_i by into=, and apply the scale at the end."""
     N, d = Q.shape
     D, dQ = m.new("D", (N,)), m.new("dQ", (N, d))
     dK, dV = m.new("dK", (N, d)), m.new("dV", (N, d))
@@ -66,7 +66,7 @@ FUSED = Suite("6B", right=dQ_into_the_place_of_dO)
 
 # ---------------------------------------------------------------------- 6C
 def by_cases(stays, gradients):
-    """Other arithmetic: what does not travel is taken off again."""
+    """Compute by another formula, and subtract the arrays that are not moved."""
     doubled = {"rows": 2 + 2 * ("dQ" in gradients), "columns": 1 + bool({"dQ", "dK"} & set(gradients))}
     doubled["columns"] += 2 * len(set(gradients) - {"dQ"})
     at_home = {"rows": {"dQ"}, "columns": {"dK", "dV"}}[stays] & set(gradients)
@@ -79,7 +79,7 @@ SWEEPS = Suite("6C", right=by_cases)
 
 # ---------------------------------------------------------------------- 6D
 def rows_by_range(m, Q, K, V, O, dO, LSE, *, Br, Bc):
-    """Plain ranges, free() everywhere, the scale on the keys, one temporary for dP."""
+    """Use plain ranges, explicit free(), scaled keys, and one temporary for dP."""
     N, d = Q.shape
     D, dQ = m.new("D", (N,)), m.new("dQ", (N, d))
     for first in range(0, N, Br):
@@ -113,7 +113,7 @@ QUERIES = Suite("6D", right=rows_by_range)
 
 # ---------------------------------------------------------------------- 6E
 def by_counting_visits(walk):
-    """A row is there after an odd number of its events."""
+    """Count a row as resident after an odd number of its events."""
     sides = ("q", "do", "dq"), ("k", "v", "dk", "dv")
     own = [next(word for word in event.split() if word in sides[0] + sides[1]) for event in walk]
     paid = 0

@@ -1,4 +1,4 @@
-"""Lesson 07: other right answers, and wrong ones that no recorded mutant stands for."""
+"""Lesson 07: alternative correct answers, and wrong answers that no recorded mutant covers."""
 
 import numpy as np
 from harness import Mutant, Suite
@@ -9,7 +9,7 @@ from iocourse.machine import probabilities
 
 # ---------------------------------------------------------------------- 7A
 def columns_by_range(m, Q, K, i, j):
-    """The last column first, whole numbers for blocks, and the scale at the end."""
+    """Start at the last column, address blocks by integers, and apply the scale at the end."""
     s = m.zeros(i.size, j.size)
     for c in reversed(range(Q.shape[1])):
         q, k = m.load(Q, (i.start, i.stop), (c, c + 1)), m.load(K, (j.start, j.stop), (c, c + 1))
@@ -34,7 +34,7 @@ def my_tile(m, Q, K, i, j):
 
 
 def sums_freed_first(m, Q, K, V, *, Br, Bc, Bd):
-    """The footprint of (7.3) to the word, and a scratch array for each block."""
+    """Use exactly the footprint of (7.3), and one scratch array per block."""
     N, d = Q.shape
     O = m.new("O", (N, d))
     for i in m.blocks(N, Br):
@@ -60,7 +60,7 @@ SMALL = Suite("7B", right=sums_freed_first)
 
 # ---------------------------------------------------------------------- 7C
 def footprint_to_the_word(m, Q, K, V, *, Br):
-    """Keys as views turned after they came, and the sums let go of as soon as the log-sum-exp is there."""
+    """Transpose keys after loading them, and free the sums once the log-sum-exp is computed."""
     N, d = Q.shape
     O, S = m.new("O", (N, d)), m.new("S", (min(Br, N), N))
     for i in m.blocks(N, Br):
@@ -98,7 +98,7 @@ def total_of(plan, N, d):
 
 
 def by_best_pair(N, d, M):
-    """One search a schedule, with the sizes worth trying only; the sizes as NumPy's whole numbers."""
+    """Search once per schedule, over useful sizes only, and return NumPy integers."""
 
     def widths(Br):
         return min(N, (M - 3 * Br) // (Br + 1)), min(d, (M - 2 * Br) // (Br + 1))
@@ -129,7 +129,7 @@ ONCE = "calls forward once and backward once"
 
 
 def gradient_word_by_word(X, A1, A2, A3, Y, E, forward, backward):
-    """The last product as a sum over rows, and V turned twice."""
+    """Compute the last product as a sum over rows, and transpose V twice."""
     Q, V = np.dot(A1, X), (Y.T @ A3.T).T
     dQ = backward(Q, A2, V, -(E - forward(Q, A2, V)))[0]
     return sum(np.outer(a, row) for a, row in zip(A1, dQ, strict=True))
@@ -148,7 +148,7 @@ GRADIENT = Suite(
 
 # ---------------------------------------------------------------------- 7F
 def names_taken_over(m, Q, K, V, *, Br, Bo, Bd):
-    """Keys backwards, by whole numbers; each new block takes the place of the last."""
+    """Visit keys in reverse by integers; each new block reuses the buffer of the previous one."""
     N, d = Q.shape
     O, S, LSE = m.new("O", (N, d)), m.new("S", (N, N)), m.new("LSE", (N,))
     q = L = None

@@ -1,4 +1,4 @@
-"""Lesson 08: other right answers, and wrong ones that no recorded mutant stands for."""
+"""Lesson 08: alternative correct answers, and wrong answers that no recorded mutant covers."""
 
 import numpy as np
 from harness import Mutant, Suite
@@ -25,7 +25,7 @@ COUNT = Suite(
 
 # ---------------------------------------------------------------------- 8B
 def by_plain_ranges(m, Q, K, V, *, mask, Br, Bc):
-    """Blocks by range, frees by hand, values into the keys' place; later parts of a row first."""
+    """Use ranges, explicit free(), values in the buffer of the keys, and later parts of a row first."""
     N, d = Q.shape
     O = m.new("O", (N, d))
     for start in range(0, N, Br):
@@ -55,7 +55,7 @@ SPARSE = Suite("8B", right=by_plain_ranges)
 
 # ---------------------------------------------------------------------- 8C
 def with_a_dict(m, Q, K, V, *, w):
-    """Keys and values by position; the key that leaves gives its room to the one that comes."""
+    """Address keys and values by position; a new key reuses the buffer of the evicted one."""
     N, d = Q.shape
     O, there = m.new("O", (N, d)), {}
     for j in range(min(w, N)):
@@ -87,7 +87,7 @@ WINDOW = Suite("8C", right=with_a_dict)
 
 # ---------------------------------------------------------------------- 8D
 def bucket_after_bucket(pairs):
-    """Walk through the tokens; each that is new brings those of its bucket along, in their order."""
+    """Visit the tokens; each new one is followed by the others of its bucket, in order."""
     order = []
     for token in range(len(pairs)):
         if token not in order:
@@ -101,7 +101,7 @@ ORDER = Suite("8D", right=bucket_after_bucket)
 
 # ---------------------------------------------------------------------- 8E
 def least_by_places(pairs, d, M):
-    """The places of the pairs, one by one."""
+    """Set the positions of the pairs one by one."""
     places = np.argwhere(pairs)
     touched = {("query", int(i)) for i, _ in places} | {("key", int(j)) for _, j in places}
     by_pairs = 4 * len(places) * d * d / (M + d * d) - M - d * d

@@ -1,4 +1,4 @@
-"""Lesson 09: other right answers, and wrong ones that no recorded mutant stands for."""
+"""Lesson 09: alternative correct answers, and wrong answers that no recorded mutant covers."""
 
 import numpy as np
 from harness import Mutant, Suite
@@ -10,7 +10,7 @@ SEQUENCE = "returns words and a list of sweeps"
 
 
 def every_sequence(sweeps, x, state, goal):
-    """All sequences written out one sweep at a time, then the cheapest."""
+    """Enumerate all sequences one pass at a time, and take the cheapest."""
     open_ends, whole = [(state, [])], []
     while open_ends:
         at, path = open_ends.pop()
@@ -43,7 +43,7 @@ SEARCH = Suite(
 
 # ---------------------------------------------------------------------- 9B
 def in_arrays(N, d, M, pass_):
-    """Each form as a multiple of Nd, with numpy's maximum, as a list."""
+    """Evaluate each form as a multiple of Nd with NumPy's maximum; return a list."""
     x, y, slices = np.sqrt(M), M / (N * d), np.maximum(1, d / np.sqrt(M))
     squares = N / d * (1 + slices)
     if pass_ == "forward":
@@ -69,7 +69,7 @@ ENVELOPE = Suite("9B", right=in_arrays)
 
 # ---------------------------------------------------------------------- 9C
 def D_from_dP(m, Q, K, V, dO, LSE, *, Br):
-    """D as Σ_j p_ij dp_ij; queries counted by hand; dq begins at zero."""
+    """Compute D as Σ_j p_ij dp_ij, count queries explicitly, and start dq at zero."""
     N, d = Q.shape
     out = {name: m.new(name, (N, d)) for name in ("dQ", "dK", "dV")}
     everything = (0, N)
@@ -128,7 +128,7 @@ def keys_with(m, Q, K, V, dO, LSE, D, *, Bc, Br):
 
 
 def one_row_later(m, Q, K, V, dO, LSE, D, *, Bc):
-    """The library's own loop, whose rows are one query each."""
+    """Use the library's loop with one query per block."""
     return keys_with(m, Q, K, V, dO, LSE, D, Bc=Bc, Br=1)
 
 

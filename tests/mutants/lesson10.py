@@ -1,4 +1,4 @@
-"""Lesson 10: other right answers, and wrong ones that no recorded mutant stands for."""
+"""Lesson 10: alternative correct answers, and wrong answers that no recorded mutant covers."""
 
 import math
 
@@ -27,7 +27,7 @@ LIES = "stores Y row by row"
 
 @triton.jit
 def gathering_kernel(X, Y, rows, columns, s0, s1, BLOCK: tl.constexpr):
-    """Each program fills a block of Y, which lies in one piece, from where its words lie in X."""
+    """Fill one contiguous block of Y per program from the addresses of its words in X."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = at < rows * columns
     tl.store(Y + at, tl.load(X + (at % rows) * s0 + (at // rows) * s1, mask=mask), mask=mask)
@@ -62,7 +62,7 @@ LOW = "is correct for a row far below zero"
 
 @triton.jit
 def python_maximum_kernel(X, Y, n, s_x, BLOCK: tl.constexpr):
-    """Python's max of two numbers, which Triton knows, and a number that is worked out before the launch."""
+    """Use Python's max, which Triton supports, and a number that is computed before the launch."""
     log2e: tl.constexpr = math.log2(math.e)
     lanes = tl.arange(0, BLOCK)
     X, Y = X + tl.program_id(0) * s_x, Y + tl.program_id(0) * n
@@ -95,7 +95,7 @@ LONG = Suite(
 # ---------------------------------------------------------------------- 10D
 @triton.jit
 def one_number_kernel(A, B, C, m, n, k, a0, a1, b0, b1, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    """Grid of one axis, pieces from the last to the first, products summed without tl.dot."""
+    """Use a grid of one axis, pieces in reverse, and products without tl.dot."""
     across = tl.cdiv(n, BN)
     i = (tl.program_id(0) // across) * BM + tl.arange(0, BM)
     j = (tl.program_id(0) % across) * BN + tl.arange(0, BN)

@@ -1,4 +1,4 @@
-"""Lesson 11: other right answers, and wrong ones that no recorded mutant stands for."""
+"""Lesson 11: alternative correct answers, and wrong answers that no recorded mutant covers."""
 
 from harness import Suite, first_program_first
 
@@ -13,14 +13,14 @@ START = 'm = tl.full((BM,), float("-inf")'
 
 
 def results(Q):
-    """Room for O and LSE of one head."""
+    """Allocate O and LSE of one head."""
     return torch.empty_like(Q), torch.empty(Q.shape[0], dtype=torch.float32)
 
 
 # ---------------------------------------------------------------------- 11A
 @triton.jit
 def whole_rows_kernel(Q, K, V, O, LSE, N, scale, d: tl.constexpr, BM: tl.constexpr, ROW: tl.constexpr):
-    """All keys as one tile: no loop, and the same words."""
+    """Use one tile for all keys, without a loop: equal traffic."""
     i, j, c = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, ROW), tl.arange(0, d)
     q = tl.load(Q + i[:, None] * d + c, mask=i[:, None] < N, other=0.0)
     k = tl.load(K + j[:, None] * d + c, mask=j[:, None] < N, other=0.0)
@@ -57,7 +57,7 @@ def parts_kernel(
     Q, K, V, O, LSE, N, scale, CAUSAL: tl.constexpr, d: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     MASK_ALL: tl.constexpr, VISIT_ALL: tl.constexpr, LAST_FIRST: tl.constexpr,
 ):  # fmt: skip
-    """Both loops laid out by one static_range, weights masked as well as scores."""
+    """Unroll both loops by one static_range, and mask weights as well as scores."""
     tile = tl.program_id(0)
     if LAST_FIRST:
         tile = tl.cdiv(N, BM) - 1 - tile
@@ -114,7 +114,7 @@ def guarded_weights_kernel(
     Q, K, V, O, LSE, Nq, Nk, low, high, scale, d: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     START: tl.constexpr,
 ):  # fmt: skip
-    """Weights are 0 where a pair is hidden, chosen after the exponential; START is the first maximum."""
+    """Set the weights of masked pairs to 0 after the exponential, and start the maximum at START."""
     first = tl.program_id(0) * BM
     i, c = first + tl.arange(0, BM), tl.arange(0, d)
     q = tl.load(Q + i[:, None] * d + c, mask=i[:, None] < Nq, other=0.0)
@@ -163,7 +163,7 @@ def three_axes_kernel(
     Q, qb, qh, qn, K, kb, kh, kn, V, vb, vh, vn, O, ob, oh, on, group, N, scale,
     d: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """A grid of three axes, heads fastest in the order of the interpreter; strides one by one."""
+    """Use a grid of three axes with heads fastest in the interpreter, and separate strides."""
     head, batch, tile = tl.program_id(2), tl.program_id(1), tl.program_id(0)
     i, c = tile * BM + tl.arange(0, BM), tl.arange(0, d)
     q = tl.load(Q + batch * qb + head * qh + i[:, None] * qn + c, mask=i[:, None] < N, other=0.0)

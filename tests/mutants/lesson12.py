@@ -1,4 +1,4 @@
-"""Lesson 12: other right answers, and wrong ones that no recorded mutant stands for."""
+"""Lesson 12: alternative correct answers, and wrong answers that no recorded mutant covers."""
 
 import torch
 import triton
@@ -43,7 +43,7 @@ def one_row_kernel(O, o_head, o_row, dO, do_head, do_row, D, N, d: tl.constexpr)
 
 
 def a_program_a_row(O, dO, BM=32):
-    """No mask, since no row is missing where a program has only one."""
+    """Use no mask: with one row per program no row is out of bounds."""
     H, N, d = O.shape
     D = torch.empty((H, N))
     one_row_kernel[(N, H)](O, *O.stride()[:2], dO, *dO.stride()[:2], D, N, d=d)
@@ -65,7 +65,7 @@ def dq_of_whole_tiles_kernel(
     Q, K, V, O, dO, LSE, D, dQ, N, scale,
     d: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
-    """A while loop, and K loaded as its transpose."""
+    """Use a while loop, and load K transposed."""
     base = tl.program_id(1) * N
     i, c = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, d)
     rows, there = (base + i[:, None]) * d + c[None, :], i[:, None] < N
@@ -124,7 +124,7 @@ def keys_kernel(
     Q, K, V, dO, LSE, D, dQ, dK, dV, N, d: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     CAUSAL: tl.constexpr, SHARE: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of scores as (queries, keys), turned where they are factors; the last queries first."""
+    """Store score tiles as (queries, keys), transpose them in products, and start at the last queries."""
     tiles = tl.cdiv(N, BN)
     tile, head = tl.program_id(0) % tiles, tl.program_id(0) // tiles
     start = tile * BN
@@ -158,7 +158,7 @@ def keys_kernel(
 
 
 def head_by_head(Q, K, V, dO, LSE, D, BM, BN, causal):
-    """A launch for each head, on views."""
+    """Launch once per head, on views."""
     dK, dV = torch.empty_like(K), torch.empty_like(V)
     N, d = Q.shape[1:]
     for h in range(Q.shape[0]):
@@ -174,7 +174,7 @@ KEYS = Suite("12C", right=head_by_head)
 
 # ---------------------------------------------------------------------- 12D
 def other_order(Q, K, V, O, dO, LSE, BM, BN, causal):
-    """Scores as (queries, keys), queries from the last to the first; D by a program a row."""
+    """Store scores as (queries, keys), visit queries in reverse, and compute D with one program per row."""
     H, N, d = Q.shape
     D = a_program_a_row(O, dO, BM)
     dQ, dK, dV = torch.zeros_like(Q), torch.empty_like(K), torch.empty_like(V)
@@ -196,7 +196,7 @@ KEEPS = "saves only Q, K, V, O and LSE"
 
 @triton.jit
 def plain_forward_kernel(Q, K, V, O, LSE, N, scale, d: tl.constexpr, ALL: tl.constexpr, CAUSAL: tl.constexpr):
-    """One program a head, all queries and all keys in one tile."""
+    """Use one program per head, with all queries and all keys in one tile."""
     head = tl.program_id(0)
     i, j = tl.arange(0, ALL)[:, None], tl.arange(0, ALL)[None, :]
     q, k, v = tile_of(Q, head, 0, N, d, ALL), tile_of(K, head, 0, N, d, ALL), tile_of(V, head, 0, N, d, ALL)
@@ -219,7 +219,7 @@ def plain_forward(Q, K, V, causal=False):
 
 
 class Fused(torch.autograd.Function):
-    """The fused pass, O not kept but made again, and a dO that is copied by hand."""
+    """Use the fused pass, recompute O instead of saving it, and copy dO explicitly."""
 
     @staticmethod
     def forward(ctx, Q, K, V, causal):

@@ -1,4 +1,4 @@
-"""Lesson 13: other right answers, and wrong ones that no recorded mutant stands for."""
+"""Lesson 13: alternative correct answers, and wrong answers that no recorded mutant covers."""
 
 import numpy as np
 from harness import Suite, empty_round
@@ -16,7 +16,7 @@ O, LSE = "O equals exact attention", "LSE is the natural logarithm of the row su
 
 # ---------------------------------------------------------------------- 13A
 def by_closed_forms(tiles, room, N, d, itemsize):
-    """The library's ledgers, with the width of each array."""
+    """Use the library's ledgers, with the width of each array."""
     best = None
     for tile in tiles:
         if tile["spill_bytes"] or tile["shared_bytes"] > room:
@@ -34,7 +34,7 @@ CHOICE = Suite("13A", right=by_closed_forms)
 
 # ---------------------------------------------------------------------- 13B
 def sorted_by_kind(pairs, BM, BN):
-    """One sort of all tiles that are hit: by row, then whole before cut, then by column."""
+    """Sort all visited tiles once: by row, then full before partial, then by column."""
     rows, columns = -(-pairs.shape[0] // BM), -(-pairs.shape[1] // BN)
     beyond = ((0, rows * BM - pairs.shape[0]), (0, 0)), ((0, 0), (0, columns * BN - pairs.shape[1]))
 
@@ -70,7 +70,7 @@ def one_loop_kernel(
     Q, K, V, O, LSE, spans, entries, slots, patterns, order, Nq, Nk, scale,
     d: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """One loop with a branch for cut tiles; weights by e; a finite start."""
+    """Use one loop with a branch for partial tiles, powers of e, and a finite start."""
     tile = tl.load(order + tl.program_id(0))
     begin, cut, end = tl.load(spans + tile * 3), tl.load(spans + tile * 3 + 1), tl.load(spans + tile * 3 + 2)
     r, c = tl.arange(0, BM), tl.arange(0, d)
@@ -130,7 +130,7 @@ def slice_of(x, rows, column, N, d, BD: tl.constexpr):
 
 
 def sums_in_another_layout(Q, K, V, BM, BN, BD):
-    """The sums in memory of (d, N), which no rule forbids."""
+    """Store the sums in memory of shape (d, N), which is allowed."""
     N, d = Q.shape
     o, sums, lse = torch.empty_like(Q), torch.empty(d, N), torch.empty(N)
     turned_kernel[(triton.cdiv(N, BM),)](Q, K, V, sums, o, lse, N, d, LOG2_E * d**-0.5, BM=BM, BN=BN, BD=BD)

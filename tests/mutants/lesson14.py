@@ -1,4 +1,4 @@
-"""Lesson 14: other right answers, and wrong ones that no recorded mutant stands for."""
+"""Lesson 14: alternative correct answers, and wrong answers that no recorded mutant covers."""
 
 from harness import Suite, empty_round
 
@@ -12,7 +12,7 @@ import triton.language as tl
 
 # ---------------------------------------------------------------------- 14A
 def by_the_closed_form(B, H, H_kv, N, d, itemsize, gbytes_per_s):
-    """One part; what the two kernels hand to one another, and the row sums, taken off again."""
+    """Use the closed form of one part, and subtract the traffic between the kernels and the row sums."""
     ledger = attention_decode(KernelProblem(1, N, d, B=B, H=H, H_kv=H_kv), parts=1)
     words = sum(ledger.reads[x] for x in "QKV") + ledger.writes["O"]
     return words * itemsize, words * itemsize / gbytes_per_s / 1000
@@ -44,7 +44,7 @@ LSE = "LSE is the log-sum-exp of all parts"
 
 @triton.jit
 def one_by_one_kernel(O_parts, LSE_parts, O, LSE, parts, group, d: tl.constexpr):
-    """Part after part, as online softmax: a running maximum, sum and output."""
+    """Merge part after part by online softmax: running maximum, sum and output."""
     pair, member = tl.program_id(1), tl.program_id(0)
     c = tl.arange(0, d)
     acc = tl.zeros((d,), dtype=tl.float32)
@@ -78,7 +78,7 @@ MERGE = Suite(
 # ---------------------------------------------------------------------- 14D
 @triton.jit
 def whole_texts_kernel(Q, K, V, O, cu, H, scale, d: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
-    """All tiles of one head of one text in one program, which reads cu once; weights by e, masked weights."""
+    """One program per head and sequence, which reads cu once; powers of e and masked weights."""
     text, head = tl.program_id(0), tl.program_id(1)
     c = tl.arange(0, d)
     begin = tl.load(cu + text)

@@ -1,4 +1,4 @@
-"""Lesson 15: other right answers, and wrong ones that no recorded mutant stands for."""
+"""Lesson 15: alternative correct answers, and wrong answers that no recorded mutant covers."""
 
 from math import factorial, prod
 
@@ -9,7 +9,7 @@ from harness import Suite
 
 
 def nested(X, g):
-    """Block i of a degree is x_i times the monomials of the degree below that begin with i or later."""
+    """Compute block i of a degree as x_i times the lower monomials that begin with i or later."""
     N, d = X.shape
     exponents, values = [(0,) * d], [np.ones(N)]
     level = [(tuple(int(i == j) for j in range(d)), X[:, i], i) for i in range(d)]
@@ -30,7 +30,7 @@ FEATURES = Suite("15A", right=nested)
 
 # ---------------------------------------------------------------------- 15B
 def by_companion_matrix(make, R, error):
-    """The same places, by np.roots on reversed coefficients; a generator over degrees."""
+    """Find the same roots by np.roots on reversed coefficients, with a generator over degrees."""
 
     def worst(c):
         c = np.asarray(c)
@@ -46,7 +46,7 @@ DEGREE = Suite("15B", right=by_companion_matrix)
 
 # ---------------------------------------------------------------------- 15C
 def values_in_one_tile(m, Q, K, V, *, phi, psi):
-    """Row sums in a tile of their own; rows by number, frees by hand, the scale on the key."""
+    """Use a separate tile for row sums, rows by number, explicit free(), and scaled keys."""
     N, d = Q.shape
     O, r = m.new("O", (N, d)), len(phi)
     T, sums = m.zeros(r, d), m.zeros(r, 1)
@@ -76,14 +76,14 @@ NO_PAIRS = "does not compute the scores of all pairs"
 
 
 def squared_lengths(Q, K, c):
-    """Without roots of sums: squares compared, real roots by np.roots."""
+    """Compare squares instead of roots of sums, and find real roots by np.roots."""
     found = np.roots(np.trim_zeros(np.asarray(c)[::-1], "f"))
     nearest = min((abs(x.real) for x in found if abs(x.imag) < 1e-8 * (1 + abs(x))), default=np.inf)
     return (Q**2).sum(axis=1) * (K**2).sum(axis=1).max() < nearest**2
 
 
 def ones_and_zeros(Q, K, c):
-    """1 for a row that is safe, 0 for one that is not."""
+    """Return 1 for a safe row and 0 otherwise."""
     return squared_lengths(Q, K, c).astype(int)
 
 
@@ -101,14 +101,14 @@ SAFE = Suite(
 
 # ---------------------------------------------------------------------- 15E
 def a_pass_for_the_row_sums(state, sums, psi, k, v, first):
-    """What a key and its value do to the state."""
+    """Add a key and its value to the state."""
     if first:
         psi.add_outer(sums, k)
     psi.add_outer(state, k, v)
 
 
 def in_two_functions(m, Q, K, V, *, phi, psi, Bd):
-    """The state in a `with`, keys taken in by a function, numbers for blocks."""
+    """Keep the state in a `with`, add keys by a function, and use numbers for blocks."""
     N, d = Q.shape
     O, sums = m.new("O", (N, d)), m.zeros(len(psi), 1)
     for start in range(0, d, Bd):

@@ -1,4 +1,4 @@
-"""Lesson 16: other right answers, and wrong ones that no recorded mutant stands for."""
+"""Lesson 16: alternative correct answers, and wrong answers that no recorded mutant covers."""
 
 import numpy as np
 from harness import Mutant, Suite
@@ -10,7 +10,7 @@ SMALL, LINEAR = "creates nothing larger than the inputs", "the work grows linear
 
 
 def column_of_x_by_column(Phi, Psi, G, h, x):
-    """The two parts of p by themselves, column by column of x and of h."""
+    """Compute the two parts of p separately, column by column of x and of h."""
     found = []
     delta = np.einsum("ic,ic->i", G, Phi.dot(Psi.T.dot(h)))
     for column in x.T:
@@ -22,7 +22,7 @@ def column_of_x_by_column(Phi, Psi, G, h, x):
 
 
 def row_by_row(Phi, Psi, G, h, x):
-    """Little is held, and the work is quadratic."""
+    """Use little memory but quadratic work."""
     found = []
     for phi, g in zip(Phi, G, strict=True):
         f = Psi @ phi
@@ -32,7 +32,7 @@ def row_by_row(Phi, Psi, G, h, x):
 
 
 def row_by_row_unseen(Phi, Psi, G, h, x):
-    """The same past the counter."""
+    """Do the same without being counted."""
     return row_by_row(*(np.asarray(array) for array in (Phi, Psi, G, h, x)))
 
 
@@ -55,7 +55,7 @@ ONE_PASS = "the number of passes does not grow with d"
 
 
 def factor_by_factor(df, f, x, p):
-    """From the list of coordinates of each feature, without the steps."""
+    """Use the list of coordinates of each feature instead of the steps."""
     table = coordinates(p)
     factors = np.vstack([x.T, np.ones(len(x))])[table]
     dx = np.zeros((x.shape[1] + 1, len(x)))
@@ -65,7 +65,7 @@ def factor_by_factor(df, f, x, p):
 
 
 def by_tangents(df, f, x, p):
-    """Forward, one coordinate after the other: the features' slopes along it, then a sum."""
+    """Use forward mode, one coordinate at a time: derivatives of the features, then a sum."""
     columns = []
     for axis in range(x.shape[1]):
         slope = np.zeros_like(f)
@@ -89,7 +89,7 @@ FITS = "fits in fast memory"
 
 
 def by_hand(m, Q, K, V, dO, T, *, phi, psi):
-    """Tiles freed by hand, -δ by a product, dO scaled before it is copied, dV before dK."""
+    """Use explicit free(), -δ by a product, dO scaled before its copy, and dV before dK."""
     N, d = Q.shape
     t, U = m.load(T, (0, len(phi))), m.full(len(phi), d + 1)
     dQ, dK, dV = (m.new(name, (N, d)) for name in ("dQ", "dK", "dV"))
@@ -145,7 +145,7 @@ SWEEPS = Suite(
 
 # ---------------------------------------------------------------------- 16D
 def states_first(Q, K, V, phi, w, B):
-    """All tiles' states, summed up, then all tiles' queries."""
+    """Accumulate the states of all tiles, then process the queries of all tiles."""
     starts = range(0, len(Q), B)
     V1 = np.append(V, np.ones((len(V), 1)), axis=1)
     own = np.array([w * (phi(K[at : at + B]) @ V1[at : at + B]) for at in starts])

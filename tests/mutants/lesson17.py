@@ -1,4 +1,4 @@
-"""Lesson 17: other right answers, and wrong ones that no recorded mutant stands for."""
+"""Lesson 17: alternative correct answers, and wrong answers that no recorded mutant covers."""
 
 from math import comb, exp, factorial, inf, isqrt, log, sqrt
 
@@ -8,7 +8,7 @@ from harness import Mutant, Suite
 
 # ---------------------------------------------------------------------- 17A
 def by_correlation(layers, errors):
-    """The law whose places correlate more with the logarithms; sums by hand."""
+    """Choose the law with the higher correlation to the logarithms, with explicit sums."""
     y = [log(e) for e in errors]
     slopes, correlations = [], []
     for x in ([log(m) for m in layers], layers):
@@ -55,7 +55,7 @@ BOUNDED = Suite(
 
 # ---------------------------------------------------------------------- 17C
 def by_bisection(theirs):
-    """The printed error of the farthest x + y and of the nearest one, each solved for u by halving."""
+    """Solve the printed error of the farthest and the nearest x + y for u by bisection."""
 
     def solve(printed):
         low, high = 0.0, 1e6
@@ -73,7 +73,7 @@ RANGE = Suite("17C", right=by_bisection)
 
 # ---------------------------------------------------------------------- 17D
 def even_degree(sigma, error):
-    """The smallest even degree within `error`, and its claim: the complement of the first terms' sum."""
+    """The smallest even degree within `error`, and its bound: the complement of the first terms."""
     if sigma * sigma > 0.8:
         return None
     for g in range(2, 40, 2):
@@ -84,7 +84,7 @@ def even_degree(sigma, error):
 
 
 def by_own_formulas(N, d, M, sigma, error, w):
-    """Words and footprints without the library, by (4.5), 4Nd, (15.9) and their like."""
+    """Compute words and footprints without the library, by (4.5), 4Nd, (15.9) and others."""
     Br = min(N, (M - d) // (2 * d + 3))
     if w is not None:
         if 2 * d * min(2 * w + 1, N) + 2 * d + 3 <= M:
@@ -120,7 +120,7 @@ NOBODY = "uses only measured baselines"
 
 
 def from_one_baseline_a_place(claims, runs):
-    """The baselines first, in a dictionary, then every claim in turn."""
+    """Collect the baselines in a dictionary, then process every claim."""
     baseline, measured = {}, {}
     for run in runs:
         place = run["d"], run["n"], run["passes"]

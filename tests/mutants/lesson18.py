@@ -1,4 +1,4 @@
-"""Lesson 18: other right answers, and wrong ones that no recorded mutant stands for."""
+"""Lesson 18: alternative correct answers, and wrong answers that no recorded mutant covers."""
 
 import numpy as np
 from harness import Mutant, Suite
@@ -10,7 +10,7 @@ TWO = "no rank holds more than two blocks of other ranks"
 
 
 def one_by_one(me, Q, K, V):
-    """Sums under a running maximum, K and V in calls of their own."""
+    """Keep sums with a running maximum, and send K and V in separate calls."""
     top, total, largest = np.zeros((len(Q), V.shape[1])), np.zeros(len(Q)), np.full(len(Q), -np.inf)
     for step in range(me.size):
         if step:
@@ -57,14 +57,14 @@ BLOCKS = "no rank holds more than two blocks of rows"
 
 
 def gathered_and_reduced(me, Q, K, V, O, dO, LSE):
-    """No ring at all: the same words, more room."""
+    """Use no ring: equal traffic, larger footprint."""
     q, do, lse, D = me.all_gather(Q=Q, dO=dO, LSE=LSE, D=np.sum(dO * O, axis=1))
     dq, dK, dV = distributed.attend_backward(q, K, V, do, lse, D)
     return me.reduce_scatter(dQ=me.cut(dq)), dK, dV
 
 
 def by_hand(me, Q, K, V, O, dO, LSE):
-    """The formulas of lesson 06, with the scale in q, and sums a step behind what they belong to."""
+    """Use the formulas of lesson 06 with the scale in q; sums follow one step later."""
     q, do, lse, D = Q / np.sqrt(Q.shape[1]), dO, LSE, (dO * O).sum(axis=1)
     dK, dV, dQ = 0 * K, 0 * V, None
     for step in range(me.size):
@@ -85,7 +85,7 @@ ROWS = Suite("18C", right=by_hand, wrong={"right, and holds too much": ((gathere
 
 # ---------------------------------------------------------------------- 18D
 def with_axes_exchanged(me, Q, K, V):
-    """Heads first from the beginning, and an exchange for each array."""
+    """Use heads as the first axis throughout, and one exchange per array."""
 
     def to_heads(**array):
         ((name, x),) = array.items()

@@ -1,4 +1,4 @@
-"""Lesson 19: other right answers, and wrong ones that no recorded mutant stands for."""
+"""Lesson 19: alternative correct answers, and wrong answers that no recorded mutant covers."""
 
 import numpy as np
 from harness import Mutant, Suite
@@ -28,7 +28,7 @@ OWNER = Suite(
 
 # ---------------------------------------------------------------------- 19B
 def by_a_heap(lengths, P):
-    """The largest parts first, the rank with the least work from a heap."""
+    """Assign the largest parts first to the rank with the least work, from a heap."""
     import heapq
 
     total = sum(n * (n + 1) for n in lengths)
@@ -47,7 +47,7 @@ PLACEMENT = Suite("19B", right=by_a_heap)
 
 # ---------------------------------------------------------------------- 19C
 def round_a_ring(me, Q, K, V):
-    """The (o, L) of each rank go round, by shifts."""
+    """Send the (o, L) of each rank around the ring by shifts."""
     o, L = distributed.attend(Q, K, V)
     parts = [(o, L)]
     for _ in range(1, me.size):
@@ -63,7 +63,7 @@ POOLING = Suite("19C", right=round_a_ring)
 
 # ---------------------------------------------------------------------- 19D
 def clip_by_position(me, Q, K, V, c):
-    """The mask of its own rows against own keys and the others' first rows, in one product."""
+    """Compute the mask of its rows against its keys and the other ranks' first rows in one product."""
     k, v = me.all_gather(K=K[::c], V=V[::c])
     mine = len(K) // c
     outside = np.ones(len(k), dtype=bool)
@@ -90,7 +90,7 @@ CLIPS = Suite(
 
 # ---------------------------------------------------------------------- 19E
 def by_components(mask, P):
-    """Positions that share a key which not all see, and whoever shares one with them."""
+    """Group positions that attend to a common key which not all attend to, transitively."""
     keys, owner, rank = mask & ~mask.all(axis=0), [-1] * len(mask), 0
     for start in range(len(mask)):
         if owner[start] < 0:

@@ -1,4 +1,4 @@
-"""The suites of every lesson that can run here: a file for each lesson (lesson04.py, …) has them."""
+"""Load the suites of all lessons that can run here, from one file per lesson (lesson04.py, …)."""
 
 from functools import cache
 from pathlib import Path
@@ -16,19 +16,19 @@ HERE = Path(__file__).parent
 
 @cache
 def cannot_run_lesson(number: int) -> str:
-    """Why the lesson with this number cannot run here; "" where it can."""
+    """The reason why the lesson with this number cannot run here; "" if it can."""
     return cannot_run(sources_of(number)[0].read_text(encoding="utf-8"))
 
 
 def load_suites() -> dict[str, Suite]:
-    """The suites by exercise, in the order of the lessons."""
+    """Return the suites by exercise id, in the order of the lessons."""
     lessons = {int(path.stem.removeprefix("lesson")): path for path in sorted(HERE.glob("lesson*.py"))}
     modules = (loaded(path, path.stem) for n, path in lessons.items() if not cannot_run_lesson(n))
     return {suite.id: suite for module in modules for suite in module.SUITES}
 
 
 def load_recorded() -> list[tuple[str, RecordedMutant]]:
-    """The recorded mutants of every lesson that can run here, with the exercise of each."""
+    """Return the recorded mutants of all lessons that can run here, each with its exercise id."""
     record = read_recorded(HERE.parents[1])
     known = [name for name in record if not cannot_run_lesson(find(name).lesson)]
     return [(name, row) for name in known for row in record[name]]

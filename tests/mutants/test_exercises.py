@@ -1,6 +1,6 @@
-"""Every exercise's check: it refuses the stub, mistakes and cheats, and accepts right answers.
+"""Checks of all exercises: they reject the stub, mistakes and cheats, and accept correct answers.
 
-Each is tried on one seed, drawn by its name; `pytest tests/mutants/every_seed.py` tries all twenty.
+Each answer is tried on one seed, chosen by its name; `pytest tests/mutants/every_seed.py` tries all twenty.
 """
 
 import pytest

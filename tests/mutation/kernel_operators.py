@@ -1,7 +1,7 @@
-"""What goes wrong in Triton sources: operators for kernels and for the functions that launch them.
+"""Mutation operators for Triton sources: kernels and the functions that launch them.
 
-They complete the general operators, which know nothing of lanes, addresses, programs and rescaling. Where a
-mistake has a size, the hardest to refuse comes first.
+They complete the general operators, which do not change lanes, addresses, programs or rescaling. Mistakes of
+different size are ordered from the hardest to reject.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.mutation.schedule_operators import one_after_another
 
 OPERATORS: dict[str, Operator] = {}
 FIRST_PROGRAM = "(tl.program_id(0) + tl.program_id(1) == 0)"
-WRONG_ALIKE = (  # they spoil every value, so that most properties refuse them
+WRONG_ALIKE = (  # they change every value, so most properties reject them
     "half_precision",
     "rounded_tiles",
     "zeros_for_results",
@@ -46,21 +46,21 @@ def _binary(node: ast.AST, sign: type[ast.operator]) -> bool:
 
 
 def _is(node: ast.AST, *functions: str) -> bool:
-    """Whether the node calls one of these, such as tl.load."""
+    """True if the node calls one of these functions, such as tl.load."""
     return isinstance(node, ast.Call) and ast.unparse(node.func) in functions
 
 
 # ------------------------------------------------------------------ lanes
 @_operator
 def masks(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """Lanes that do not exist are loaded, stored and added."""
+    """Remove a mask, so that out-of-bounds lanes are loaded, stored and added."""
     if isinstance(node, ast.Call) and _has(node, "mask"):
         yield _without(node, "mask", "other")
 
 
 @_operator
 def masked_lanes(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """Lanes that do not exist hold anything, or 1."""
+    """Leave masked lanes undefined, or set them to 1."""
     if isinstance(node, ast.Call) and _has(node, "other"):
         kept = _without(node, "other")
         yield kept
@@ -69,7 +69,7 @@ def masked_lanes(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 
 @_operator
 def hidden_scores(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """A choice that is not made, and a finite number in place of minus infinity."""
+    """Remove a selection by `where`, and use a finite number instead of minus infinity."""
     if isinstance(node, ast.Call) and _is(node, "tl.where"):
         yield from node.args[1:]
     elif isinstance(node, (ast.Call, ast.UnaryOp)) and ast.unparse(node) in ("float('-inf')", "-np.inf"):
@@ -78,7 +78,7 @@ def hidden_scores(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 
 @_operator
 def borders(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """One lane or one key more or less."""
+    """Include one lane or key more, or one less."""
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], (ast.Lt, ast.LtE)):
         yield changed(node, ops=[ast.LtE() if isinstance(node.ops[0], ast.Lt) else ast.Lt()])
 
@@ -86,7 +86,7 @@ def borders(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 # ------------------------------------------------------------------ addresses
 @_operator
 def strides(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """The step of another axis, of another array, of a contiguous array, or 16 words."""
+    """Use the stride of another axis, of another array, of a contiguous array, or 16 words."""
     if isinstance(node, ast.BinOp) and _binary(node, ast.Mult) and _is_column(node.left):
         for other in sorted({"d", "16"} - {ast.unparse(node.right)}):
             yield changed(node, right=_written(other))
@@ -108,7 +108,7 @@ def _is_column(node: ast.expr) -> bool:
 
 @_operator
 def loaded_arrays(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """A load from another array."""
+    """Load from another array."""
     if isinstance(node, ast.Call) and _is(node, "tl.load"):
         own = base_of(node.args[0])
         for other in around.arrays:
@@ -121,7 +121,7 @@ def loaded_arrays(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 
 @_operator
 def address_terms(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """A sum without one of its products: an address without one of its axes."""
+    """Remove one product from a sum: one axis from an address."""
     if isinstance(node, ast.BinOp) and _binary(node, ast.Add):
         for term, rest in ((node.left, node.right), (node.right, node.left)):
             if _binary(term, ast.Mult):
@@ -131,7 +131,7 @@ def address_terms(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 # ------------------------------------------------------------------ programs and loops
 @_operator
 def programs(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """One program for all, another axis of the grid; a program too many, too few, or one for each row."""
+    """Use one program, another axis of the grid, one program more or less, or one per row."""
     if not isinstance(node, ast.Call):
         return
     if called(node) == "program_id" and isinstance(node.args[0], ast.Constant):
@@ -143,7 +143,7 @@ def programs(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 
 @_operator
 def block_loops(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """The last block, the first or the last key left out; an empty block too many; all blocks; one alone."""
+    """Skip the last block or the first or last key, add an empty block, visit all blocks, or only one."""
     if isinstance(node, ast.Call) and _is(node, "range") and len(node.args) == 3:
         low, high, step = map(ast.unparse, node.args)
         for borders in (
@@ -160,7 +160,7 @@ def block_loops(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 
 @_operator
 def whole_blocks(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """A border that is not brought to whole blocks, and one at 0: (x // B) * B."""
+    """Replace (x // B) * B, a bound rounded to complete blocks, by x or by 0."""
     if isinstance(node, ast.BinOp) and _binary(node, ast.Mult):
         count, size = node.left, ast.unparse(node.right)
         if isinstance(count, ast.BinOp) and _binary(count, ast.FloorDiv) and ast.unparse(count.right) == size:
@@ -170,14 +170,14 @@ def whole_blocks(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 # ------------------------------------------------------------------ the online softmax
 @_operator
 def rescaling(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """A sum or an output that keeps its old unit, or is brought to the new one twice."""
+    """Skip the rescaling of a sum or an output, or apply it twice."""
     if isinstance(node, ast.BinOp) and _binary(node, ast.Mult) and "old" in ast.unparse(node.right):
         yield from (node.left, ast.BinOp(node, ast.Mult(), node.right))
 
 
 @_operator
 def running_maxima(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """A maximum that is never below 0, is not carried on, is not taken at all."""
+    """Replace a running maximum by a maximum with 0, by one of its operands, or by 0."""
     if isinstance(node, ast.Call) and _is(node, "tl.maximum"):
         yield changed(node, args=[node.args[1], ast.Constant(0.0)])
         yield from node.args
@@ -186,7 +186,7 @@ def running_maxima(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 
 @_operator
 def logarithms(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """Powers of e for powers of 2, and the other way round."""
+    """Exchange powers of e and powers of 2."""
     other = {"exp": "exp2", "exp2": "exp", "log": "log2", "log2": "log"}.get(called(node))
     if other and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         yield changed(node, func=changed(node.func, attr=other))
@@ -194,7 +194,7 @@ def logarithms(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 
 @_operator
 def scales(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """The scale left out, applied twice, or that of another width."""
+    """Omit the scale, apply it twice, or use that of another head dimension."""
     if isinstance(node, ast.BinOp) and _binary(node, ast.Mult) and ast.unparse(node.right) == "scale":
         yield from (node.left, ast.BinOp(node, ast.Mult(), node.right))
     elif isinstance(node, ast.BinOp) and ast.unparse(node) == "d ** (-0.5)":
@@ -204,7 +204,7 @@ def scales(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 # ------------------------------------------------------------------ products and precision
 @_operator
 def products(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """A product whose factors a GPU rounds, or that starts again at 0."""
+    """Allow a GPU to round the factors of a product, or start its sum again at 0."""
     if isinstance(node, ast.Call) and _is(node, "tl.dot"):
         yield _without(node, "input_precision")
         yield changed(node, args=node.args[:2])
@@ -212,7 +212,7 @@ def products(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 
 @_operator
 def half_precision(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """A product of factors in 16 bits."""
+    """Compute a product with 16-bit factors."""
     if isinstance(node, ast.Call) and _is(node, "tl.dot"):
         halves = [ast.Call(ast.Attribute(one, "to"), [_written("tl.float16")], []) for one in node.args[:2]]
         yield changed(node, args=[*halves, *node.args[2:]])
@@ -220,14 +220,14 @@ def half_precision(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 
 @_operator
 def rounded_tiles(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """A tile that is in 16 bits for a while."""
+    """Round a tile to 16 bits and back."""
     if _is(node, "tl.load"):
         yield _written(f"{ast.unparse(node)}.to(tl.float16).to(tl.float32)")
 
 
-# ------------------------------------------------------------------ words that move for nothing
+# ------------------------------------------------------------------ unnecessary traffic
 def _moves(statement: ast.AST, *functions: str) -> bool:
-    """Whether this simple statement calls tl.load, tl.store or such."""
+    """True if this simple statement calls one of these functions, such as tl.load."""
     return isinstance(statement, (ast.Assign, ast.AugAssign, ast.Expr)) and any(
         _is(node, *functions) for node in ast.walk(statement)
     )
@@ -235,14 +235,14 @@ def _moves(statement: ast.AST, *functions: str) -> bool:
 
 @_operator
 def repeated_loads(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """A tile that is loaded a second time."""
+    """Load a tile a second time."""
     if isinstance(node, ast.stmt) and _moves(node, "tl.load"):
         yield one_after_another(node, node)
 
 
 @_operator
 def loads_in_a_loop(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """A tile that is loaded again in each turn of a later loop."""
+    """Load a tile again in each iteration of a later loop."""
     body: list[ast.stmt] = getattr(node, "body", []) if isinstance(node, ast.stmt) else []
     for at, statement in enumerate(body):
         if _moves(statement, "tl.load"):
@@ -254,14 +254,14 @@ def loads_in_a_loop(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 
 @_operator
 def repeated_stores(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """A tile that is stored, or added, a second time."""
+    """Store or add a tile a second time."""
     if isinstance(node, ast.stmt) and _moves(node, "tl.store", "tl.atomic_add"):
         yield one_after_another(node, node)
 
 
 @_operator
 def first_program_first(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """Programs that are right only where the first one wrote before them: memory is NaN until then."""
+    """Make programs depend on a write of the first one; memory is NaN until then."""
     call = node.value if isinstance(node, ast.Expr) else None
     if isinstance(call, ast.Call) and _is(call, "tl.store") and (base := base_of(call.args[0])):
         there = f"{FIRST_PROGRAM} | (written == written), {ast.unparse(call.args[1])}, 0.0"
@@ -278,14 +278,14 @@ def _launches(node: ast.AST) -> bool:
 
 @_operator
 def own_memory(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """A result in memory that is the caller's."""
+    """Return a result in the caller's memory."""
     if isinstance(node, ast.Call) and called(node) == "empty_like":
         yield node.args[0]
 
 
 @_operator
 def torch_prepares_an_input(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """Work that torch does before any kernel runs."""
+    """Compute with torch before any kernel runs."""
     if isinstance(node, ast.FunctionDef) and _launches(node):
         first = node.args.args[0].arg
         yield changed(node, body=[*ast.parse(f"{first} = {first} * 1.0").body, *node.body])
@@ -293,7 +293,7 @@ def torch_prepares_an_input(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 
 @_operator
 def zeros_for_results(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """Results that are set to 0 after all kernels ran."""
+    """Set the results to 0 after all kernels have run."""
     if isinstance(node, ast.FunctionDef) and _launches(node) and isinstance(end := node.body[-1], ast.Return):
         assert end.value is not None
         zeroed = ast.parse(f"""
@@ -307,7 +307,7 @@ return made
 
 @_operator
 def first_answer_for_ever(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """The first answer to inputs of some shapes, for all later inputs of these shapes."""
+    """Cache the first result per input shape and return it for all later inputs of the shape."""
     if isinstance(node, ast.FunctionDef) and _launches(node):
         kept = ast.parse(f"""
 known = {{}}

@@ -1,7 +1,7 @@
-"""What a machine can get wrong in one place: each operator gives the expressions that may stand for a node.
+"""General mutation operators: each yields the expressions that may replace one node.
 
 An operator is a function of a node and the names around it; `OPERATORS` has them by the name the command
-takes. None of them knows what an exercise is about.
+takes. None depends on the topic of an exercise.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Around:
-    """The names of the function a node stands in, in groups of equal kind; those of one may be mistaken."""
+    """The names of the function that contains a node, in groups of one kind whose members may be confused."""
 
     parameters: tuple[tuple[str, ...], ...]
     names: tuple[tuple[str, ...], ...]
-    arrays: tuple[str, ...] = ()  # those that a kernel's addresses begin with
-    strided: tuple[str, ...] = ()  # those that are asked for their strides
+    arrays: tuple[str, ...] = ()  # the arrays that start a kernel's addresses
+    strided: tuple[str, ...] = ()  # the arrays whose strides are read
 
 
 Operator = Callable[[ast.AST, Around], Iterator[ast.AST]]
@@ -46,14 +46,14 @@ def _number(value: float) -> ast.expr:
 
 
 def _moved(node: ast.expr, by: int) -> ast.expr:
-    """The expression plus 1, or minus 1."""
+    """Return the expression plus 1, or minus 1."""
     if isinstance(node, ast.Constant) and type(node.value) is int:
         return _number(node.value + by)
     return ast.BinOp(node, ast.Add() if by > 0 else ast.Sub(), ast.Constant(1))
 
 
 def called(node: ast.AST) -> str:
-    """The last name of what a call calls: "max" for np.max(x), x.max() and max(x); "" for no call."""
+    """The last name of a called function: "max" for np.max(x), x.max() and max(x); "" if not a call."""
     function = node.func if isinstance(node, ast.Call) else None
     if isinstance(function, ast.Attribute):
         return function.attr
@@ -88,7 +88,7 @@ _ARITHMETIC: dict[type, tuple[type, ...]] = {
 
 @_operator
 def comparisons(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """A comparison with its border on the other side, and its opposite."""
+    """Include or exclude equality in a comparison, and reverse it."""
     if isinstance(node, ast.Compare):
         for at, sign in enumerate(node.ops):
             for other in _BORDER.get(type(sign), ()):
@@ -97,7 +97,7 @@ def comparisons(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 
 @_operator
 def arithmetic(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """Another sign between two numbers, and a minus left out."""
+    """Change an arithmetic operator, and remove a minus."""
     if isinstance(node, (ast.BinOp, ast.AugAssign)):
         for other in _ARITHMETIC.get(type(node.op), ()):
             yield changed(node, op=other())
@@ -107,7 +107,7 @@ def arithmetic(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 
 @_operator
 def operands(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """One side of a sum, a product or an `and` alone."""
+    """Keep only one operand of a sum, a product or an `and`."""
     if isinstance(node, ast.BinOp):
         yield from (node.left, node.right)
     elif isinstance(node, ast.BoolOp):
@@ -117,7 +117,7 @@ def operands(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 # ------------------------------------------------------------------ numbers
 @_operator
 def constants(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """A number one up and one down, a truth value turned round."""
+    """Add 1 to a number, subtract 1, and negate a truth value."""
     if isinstance(node, ast.Constant):
         if isinstance(node.value, bool):
             yield ast.Constant(not node.value)
@@ -127,7 +127,7 @@ def constants(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 
 @_operator
 def starts(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """Numbers that stand in for minus infinity, the hardest to refuse first, or for infinity."""
+    """Replace minus infinity by finite numbers, the hardest to reject first, and likewise infinity."""
     text = ast.unparse(node) if isinstance(node, (ast.UnaryOp, ast.Attribute, ast.Call)) else ""
     if text.replace('"', "'") in ("-np.inf", "-float('inf')", "float('-inf')"):
         yield from map(_number, (-1e4, -100.0, 0.0))
@@ -137,7 +137,7 @@ def starts(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 
 @_operator
 def ranges(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """The borders of a range, of blocks and of a slice, one up and one down."""
+    """Move the bounds of a range, of blocks and of a slice by one, up and down."""
     if called(node) in ("range", "blocks", "arange"):
         assert isinstance(node, ast.Call)
         for at, one in enumerate(node.args):
@@ -150,13 +150,13 @@ def ranges(node: ast.AST, around: Around) -> Iterator[ast.AST]:
                 yield from (changed(node, **{name: _moved(bound, by)}) for by in (1, -1))
 
 
-# ------------------------------------------------------------------ what is called
+# ------------------------------------------------------------------ calls
 _OTHER = {"max": "min", "min": "max", "maximum": "minimum", "minimum": "maximum"}
 
 
 @_operator
 def maxima(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """A maximum or minimum that is not taken: one of two, 0 for that of many, and the other of the two."""
+    """Replace a maximum or minimum by one operand, by 0, or by the other of the two functions."""
     name = called(node)
     if name not in _OTHER or not isinstance(node, ast.Call):
         return
@@ -173,7 +173,7 @@ def maxima(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 
 @_operator
 def keywords(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """A call without one of its keyword arguments: a mask, an axis, what stands for a lane without value."""
+    """Remove one keyword argument of a call: a mask, an axis, the value for masked lanes."""
     if isinstance(node, ast.Call):
         for at in range(len(node.keywords)):
             yield changed(node, keywords=[*node.keywords[:at], *node.keywords[at + 1 :]])
@@ -181,17 +181,17 @@ def keywords(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 
 @_operator
 def wrappers(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """What is inside a call of one argument, a matrix for its transpose, and a call without arguments."""
+    """Replace a call by its only argument, and a transpose by the matrix."""
     if isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords:
         yield node.args[0]
     elif isinstance(node, ast.Attribute) and node.attr == "T":
         yield node.value
 
 
-# ------------------------------------------------------------------ ways through
+# ------------------------------------------------------------------ control flow
 @_operator
 def conditions(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """A question that is always answered one way, `and` for `or`, `not` left out."""
+    """Fix the result of a condition, exchange `and` and `or`, and remove `not`."""
     if isinstance(node, ast.IfExp):
         yield from (node.body, node.orelse)
     elif isinstance(node, (ast.If, ast.While)):
@@ -208,7 +208,7 @@ def conditions(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 
 @_operator
 def statements(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """A statement that is not there."""
+    """Remove a statement."""
     if isinstance(node, (ast.Assign, ast.AugAssign, ast.If, ast.For, ast.Continue)) or (
         isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant)
     ):
@@ -217,7 +217,7 @@ def statements(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 
 @_operator
 def loops(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """A loop that runs backwards, and two loops around the same lines that change places."""
+    """Reverse a loop, and exchange two nested loops."""
     if isinstance(node, ast.For):
         once = ast.Call(ast.Name("list"), [node.iter], [])
         yield changed(node, iter=ast.Call(ast.Name("reversed"), [once], []))
@@ -236,13 +236,13 @@ def _mistaken(node: ast.AST, kinds: tuple[tuple[str, ...], ...]) -> Iterator[ast
 
 @_operator
 def parameters(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """Another parameter of the function: an array for an array, a tile size for a tile size."""
+    """Use another parameter of the same kind: array for array, tile size for tile size."""
     yield from _mistaken(node, around.parameters)
 
 
 @_operator
 def names(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """Another name that was given a value in the same way: in a loop, by `with`, by `=`."""
+    """Use the neighbouring name that is assigned in the same way: by a loop, by `with` or by `=`."""
     for other in _mistaken(node, around.names):
         kind = next(kind for kind in around.names if node.id in kind)  # type: ignore[attr-defined]
         if abs(kind.index(other.id) - kind.index(node.id)) == 1:  # type: ignore[attr-defined]
@@ -250,7 +250,7 @@ def names(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 
 
 def around(function: ast.FunctionDef) -> Around:
-    """The names of a function. The machine of a schedule is like no other parameter."""
+    """Collect the names of a function by kind, without the machine of a schedule."""
     arguments = function.args
     machine = {
         node.func.value.id
@@ -276,14 +276,14 @@ def around(function: ast.FunctionDef) -> Around:
 
 
 def base_of(address: ast.expr) -> str:
-    """The array that an address begins with: "Q" for Q + i[:, None] * d + c."""
+    """The array at the start of an address: "Q" for Q + i[:, None] * d + c."""
     while isinstance(address, ast.BinOp):
         address = address.left
     return address.id if isinstance(address, ast.Name) else ""
 
 
 def _given_values(function: ast.FunctionDef, known: set[str]) -> Iterator[tuple[str, ...]]:
-    """Names that the function gives values to, in loops, by `with` and by `=`, each once and in order."""
+    """Yield the names that the function assigns: in loops, by `with` and by `=`, each once and in order."""
     kinds: dict[str, list[ast.AST]] = {"for": [], "with": [], "=": []}
     for node in ast.walk(function):
         if isinstance(node, (ast.For, ast.comprehension)):

@@ -1,6 +1,6 @@
-"""What goes wrong with words on their way: operators for schedules of a machine, and for ranks.
+"""Mutation operators for memory traffic: schedules of a machine, and communication between ranks.
 
-They complete the general operators, which take away and exchange, but never move a block once more.
+They complete the general operators, which remove and exchange code but never move a block again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def _operator(function: Operator) -> Operator:
 
 
 def calls_in_head(statement: ast.AST, method: str) -> list[ast.Call]:
-    """The calls of this method in a statement, without those in the body of a `with` or a loop."""
+    """Calls of this method in a statement, without those in the body of a `with` or a loop."""
     heads: list[ast.AST] = [statement] if not hasattr(statement, "body") else []
     if isinstance(statement, ast.With):
         heads = [item.context_expr for item in statement.items]
@@ -34,12 +34,12 @@ def calls_in_head(statement: ast.AST, method: str) -> list[ast.Call]:
 
 
 def one_after_another(*statements: ast.stmt) -> ast.Module:
-    """Several statements that stand in place of one."""
+    """Wrap several statements so that they can replace one."""
     return ast.Module(list(statements), [])
 
 
 def _loaded_for_nothing(call: ast.Call, array: ast.expr, index: list[ast.expr]) -> ast.stmt:
-    """A block that is loaded and freed at once; `call` is one of the same machine."""
+    """Build a statement that loads a block and frees it immediately; `call` is on the same machine."""
     assert isinstance(call.func, ast.Attribute)
     load = ast.Call(changed(call.func, attr="load"), [array, *index], [])
     return ast.Expr(ast.Call(ast.Attribute(load, "free"), [], []))
@@ -47,7 +47,7 @@ def _loaded_for_nothing(call: ast.Call, array: ast.expr, index: list[ast.expr]) 
 
 @_operator
 def loads_once_more(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """A block that is loaded a second time."""
+    """Load a block a second time."""
     if isinstance(node, ast.stmt):
         for call in calls_in_head(node, "load"):
             yield one_after_another(_loaded_for_nothing(call, call.args[0], call.args[1:]), node)
@@ -55,7 +55,7 @@ def loads_once_more(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 
 @_operator
 def loads_in_the_loop_inside(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """A block that is loaded again for each block that passes by."""
+    """Load a block again in each iteration of an inner loop."""
     if isinstance(node, ast.With):
         for call in calls_in_head(node, "load"):
             again = _loaded_for_nothing(call, call.args[0], call.args[1:])
@@ -67,7 +67,7 @@ def loads_in_the_loop_inside(node: ast.AST, around: Around) -> Iterator[ast.AST]
 
 @_operator
 def zeros_for_loads(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """A block of zeros where words of an array are needed."""
+    """Use a block of zeros instead of loading a block."""
     for call in calls_in_head(node, "load") if isinstance(node, ast.Call) else []:
         if call is node and isinstance(call.func, ast.Attribute):
             array, *index = call.args
@@ -78,14 +78,14 @@ def zeros_for_loads(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 
 @_operator
 def stores_twice(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """A block that is stored a second time."""
+    """Store a block a second time."""
     if isinstance(node, ast.stmt) and calls_in_head(node, "store"):
         yield one_after_another(node, node)
 
 
 @_operator
 def reads_back(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """A block that is loaded after it was stored."""
+    """Load a block after it was stored."""
     if isinstance(node, ast.stmt):
         for call in calls_in_head(node, "store"):
             yield one_after_another(node, _loaded_for_nothing(call, call.args[1], call.args[2:]))
@@ -93,7 +93,7 @@ def reads_back(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 
 @_operator
 def values_by_block_size(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """Values that are right for blocks of one row alone."""
+    """Multiply the stored values by a block size, which is correct only for size 1."""
     if isinstance(node, ast.stmt):
         for call in calls_in_head(node, "store"):
             block = call.args[0]
@@ -104,7 +104,7 @@ def values_by_block_size(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 
 @_operator
 def no_running_maximum(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """An online softmax that takes powers of the scores as they are, without a maximum."""
+    """Compute the exponentials of an online softmax without subtracting a maximum."""
     call = node.value if isinstance(node, ast.Expr) else None
     if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and called(call) == "update":
         stats, scores = ast.unparse(call.func.value), ast.unparse(call.args[0])
@@ -114,7 +114,7 @@ def no_running_maximum(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 
 @_operator
 def last_arguments(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """A call of a method that leaves out what comes last, such as the output that is to be rescaled."""
+    """Remove the last argument of a method call, such as the output that is to be rescaled."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and len(node.args) > 1:
         of_a_library = ast.unparse(node.func.value) in ("tl", "triton", "np", "torch")
         yield from () if of_a_library else (changed(node, args=node.args[:-1]),)
@@ -122,7 +122,7 @@ def last_arguments(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 
 @_operator
 def words_sent_again(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """An array that ranks send each other, sent a second time."""
+    """Send an array between ranks a second time."""
     if isinstance(node, ast.stmt):
         for call in (one for method in COLLECTIVES for one in calls_in_head(node, method)):
             for array in (one for one in call.keywords if one.arg != "by"):
@@ -132,7 +132,7 @@ def words_sent_again(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 
 @_operator
 def another_array_travels(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """Words under the name of an array that has no need to travel, or under a new name."""
+    """Send words under the name of an array that need not be sent, or under a new name."""
     if isinstance(node, ast.stmt):
         for call in (one for method in COLLECTIVES for one in calls_in_head(node, method)):
             sent = [one for one in call.keywords if one.arg != "by"]
@@ -145,7 +145,7 @@ def another_array_travels(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 
 @_operator
 def written_inputs(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """A function that writes into what it is given, when it needs it no more."""
+    """Write into an input after its last use."""
     if not (isinstance(node, ast.FunctionDef) and isinstance(end := node.body[-1], ast.Return) and end.value):
         return
     if any(calls_in_head(one, method) for one in ast.walk(node) for method in ("new", *COLLECTIVES)):
@@ -158,7 +158,7 @@ def written_inputs(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 
 @_operator
 def further_passes(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """A loop that goes over everything once more and does nothing."""
+    """Add a second loop over the same iterable that does nothing."""
     if isinstance(node, ast.For):
         again = ast.parse(f"for _ in {ast.unparse(node.iter)}:\n    pass").body
         yield one_after_another(node, *again)
@@ -166,7 +166,7 @@ def further_passes(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 
 @_operator
 def forms_of_results(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """A part of the result for the whole, parts that changed places, fractions, nothing."""
+    """Return a part of the result, its parts in another order, a fraction, or None."""
     if isinstance(node, ast.Return) and node.value is not None:
         text = ast.unparse(node.value)
         others = [f"({text}) + 0.5", f"[{text}]", "None"]

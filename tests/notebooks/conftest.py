@@ -1,4 +1,4 @@
-"""Running one notebook, by nbval or not, in a process of its own that begins with its imports done."""
+"""Fixtures that run one notebook, by nbval or not, in a forked process with its imports done."""
 
 import os
 import re
@@ -17,19 +17,19 @@ from tools.build.notebook_execution import lesson_environment
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 CELL_TIMEOUT = 60  # seconds
-# What a kernel and a run of nbval import before the first cell, and most lessons in it.
+# Modules that a kernel and a run of nbval import before the first cell, or most lessons in it.
 IMPORTED = (
     "ipykernel.kernelapp", "ipykernel.ipkernel", "pytest", "nbformat", "jupyter_client",
     "matplotlib.pyplot", "matplotlib.backends.backend_agg", "numpy.random", "numpy.polynomial", "anywidget",
 )  # fmt: skip
 IMPORTS_TORCH = re.compile(r"\bimport (torch|triton)\b")
-# torch loads its compiler, a second's work, when an operator of the kernels is called for the first time.
+# torch imports its compiler, which takes a second, at the first call of an operator of the kernels.
 TENSORS = ("torch", "torch._dynamo", *filter(find_spec, ["triton"]))
-INLINE = "module://matplotlib_inline.backend_inline"  # what a kernel asks of matplotlib
+INLINE = "module://matplotlib_inline.backend_inline"  # the backend that a kernel sets for matplotlib
 
 
 class Nbval:
-    """What a run of nbval said."""
+    """Result of a run of nbval: whether it passed, and its output."""
 
     def __init__(self, code, text):
         self.passed = code == 0
@@ -41,18 +41,18 @@ class Nbval:
 
 @pytest.fixture(scope="session")
 def importers():
-    """A function: names of modules -> the address at which processes that have imported them are forked."""
+    """A function: module names -> the address of a server that forks processes with these imports done."""
     env = {"MPLBACKEND": INLINE} | os.environ | environment(threads=1) | {"PYTHONHASHSEED": "0"}
-    env.pop("PYTHONPATH", None)  # each process is told its own
+    env.pop("PYTHONPATH", None)  # each process gets its own
     with ExitStack() as running:
         yield cache(lambda *modules: running.enter_context(forked_processes.imported(modules, env)))
 
 
 @pytest.fixture
 def fork_kernels(importers, monkeypatch):
-    """A function: text of a notebook, or "" -> from now on this test's kernels begin with what it imports.
+    """A function: text of a notebook, or "" -> start the kernels of this test with its imports done.
 
-    It returns the address for other processes, or None where kernels begin cold.
+    It returns the address of the fork server, or None if kernels start without imports.
     """
 
     def begin(text):
@@ -66,12 +66,18 @@ def fork_kernels(importers, monkeypatch):
 
 
 def nbval(notebook, address, *, strict_outputs, strict_checks=None, cell_timeout=CELL_TIMEOUT, hidden=None):
-    """Run a notebook by nbval as somebody types it, but for what makes it begin sooner and end in time.
+    """Run a notebook by nbval as on a command line, but with a faster start and a time limit.
 
-    `strict_outputs` compares every output with the saved one. `strict_checks` says whether a failing check
-    raises, by IOCOURSE_STRICT; where it is None the notebook says so itself, inputs are drawn anew, and
-    nothing of the environment is ours. `hidden`: a folder with a `sitecustomize.py`, for packages that are to
-    be missing. Stops after three failing cells: one error brings down every cell that needs its result.
+    The run stops after three failing cells, because one error fails every cell that needs its result.
+
+    Args:
+        notebook: path of the notebook.
+        address: address of the fork server; None for a normal start.
+        strict_outputs: compare every output with the saved one.
+        strict_checks: whether a failing check raises (IOCOURSE_STRICT). None leaves IOCOURSE_STRICT and
+            IOCOURSE_SEED unset.
+        cell_timeout: seconds per cell.
+        hidden: a folder with a `sitecustomize.py` that hides packages.
     """
     command = [
         "pytest",

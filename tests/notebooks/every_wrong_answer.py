@@ -1,6 +1,6 @@
-"""In every solved notebook one wrong answer is seen by `pytest --nbval-lax`, first of all at its check.
+"""One wrong answer in each solved notebook: `pytest --nbval-lax` must fail, and first at its check.
 
-`pytest -n 0 tests/notebooks/every_wrong_answer.py`, some minutes; the suite does one lesson of each act.
+`pytest -n 0 tests/notebooks/every_wrong_answer.py` takes some minutes; the suite tries one lesson.
 """
 
 from pathlib import Path

@@ -16,7 +16,7 @@ from IPython.display import Image
 
 
 def check(exercise_id, function, *numbers, answer):
-    """A check as the lessons have them: it raises only where IOCOURSE_STRICT asks for it."""
+    """A check like those of the lessons, which raises only if IOCOURSE_STRICT is 1."""
     try:
         passed = function(*numbers) == answer
     except NotImplementedError:

@@ -1,10 +1,9 @@
-"""Processes that begin with their imports done, each forked from one that has done nothing but import.
+"""Processes that start with their imports done: a server imports modules and forks on request.
 
-To start Python and load a kernel, NumPy and matplotlib takes longer than the cells of most notebooks.
+Starting Python and importing a kernel, NumPy and matplotlib takes longer than the cells of most notebooks.
 `python forked_processes.py DESCRIPTOR MODULE...` imports the modules and waits at that socket until its input
-ends. Every connection gets a process of its own: it takes over the environment, folder and search path that
-it is sent, writes where it is told, and does what `python -m` does. No module of the course is among those
-imported.
+ends. Each connection gets a new process, which takes over the environment, folder, search path and output
+of the request and then does the same as `python -m`. No module of the course is imported in advance.
 """
 
 import gc
@@ -22,15 +21,15 @@ import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
-CAN = sys.platform == "linux"  # elsewhere a process that has loaded libraries is not safe to fork
+CAN = sys.platform == "linux"  # on other systems a process that has loaded libraries is not safe to fork
 MOST = 1 << 20  # bytes of a message
-ADDRESS = "IOCOURSE_WARM"  # where a process that was forked finds the address for its own kernels
+ADDRESS = "IOCOURSE_WARM"  # variable with the address for the kernels of a forked process
 
 
-# ------------------------------------------------------------------ who asks
+# ------------------------------------------------------------------ client
 @contextmanager
 def imported(modules, env):
-    """The address of a process in the environment `env` that has imported these modules."""
+    """Start a fork server with these modules in the environment `env`, and yield its address."""
     with tempfile.TemporaryDirectory(prefix="iocourse-warm-") as folder:
         address = f"{folder}/socket"
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as waiting:
@@ -44,7 +43,7 @@ def imported(modules, env):
 
 
 class Forked:
-    """A process that was forked for us: what jupyter_client uses of `subprocess.Popen`."""
+    """A forked process with the part of the `subprocess.Popen` interface that jupyter_client uses."""
 
     stdin = stdout = stderr = None
 
@@ -54,16 +53,16 @@ class Forked:
         asked = {"arguments": arguments, "env": dict(env), "cwd": str(cwd or Path.cwd())}
         socket.send_fds(self._told, [json.dumps(asked).encode()], [output.fileno()])
         self.pid = int(self._told.recv(MOST))
-        self.returncode, self._code = None, -signal.SIGKILL  # unless it says otherwise before it ends
+        self.returncode, self._code = None, -signal.SIGKILL  # unless it sends another code before it ends
 
     def poll(self):
-        """Its exit code, None while it runs."""
+        """Return its exit code, or None while it runs."""
         while self.returncode is None and select.select([self._told], [], [], 0)[0]:
             self._hear()
         return self.returncode
 
     def wait(self):
-        """Its exit code, once it has ended."""
+        """Wait until it has ended and return its exit code."""
         while self.returncode is None:
             self._hear()
         return self.returncode
@@ -80,7 +79,7 @@ class Forked:
 
 
 def run(arguments, address, env, output):
-    """The exit code of what `python -m` does with these arguments, begun at `address` or cold (None)."""
+    """Run `python -m` with these arguments, forked at `address` or started normally (None); the exit code."""
     if address is None:
         command = [sys.executable, "-m", *arguments]
         return subprocess.run(command, env=env, stdout=output, stderr=output, check=False).returncode
@@ -88,7 +87,7 @@ def run(arguments, address, env, output):
 
 
 def kernels_from(address, monkeypatch):
-    """From now on jupyter_client's kernels begin at `address`."""
+    """Replace the start of jupyter_client's kernels by a fork at `address`."""
     from jupyter_client.provisioning import local_provisioner
 
     def launch_kernel(cmd, *, env, cwd=None, **_):
@@ -99,17 +98,18 @@ def kernels_from(address, monkeypatch):
     monkeypatch.setattr(local_provisioner, "launch_kernel", launch_kernel)
 
 
-# ------------------------------------------------------------------ the process that forks
+# ------------------------------------------------------------------ server
 def serve(descriptor, modules):
-    """Import, then fork for everyone who connects. It returns in each process that is forked, with its
-    connection, and in the first one with None when its input ends.
+    """Import the modules, then fork for each connection.
+
+    It returns the connection in each forked process, and None in the server when its input ends.
     """
     sys.modules["rfc3987_syntax"] = None  # as in the suite's conftest.py
     for module in modules:
         importlib.import_module(module)
     assert len(os.listdir("/proc/self/task")) == 1, "a process with threads is not safe to fork"
     gc.freeze()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody here asks how they ended
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the server does not read their exit codes
     with socket.socket(fileno=descriptor) as waiting:
         while sys.stdin not in select.select([waiting, sys.stdin], [], [])[0]:
             connection, _ = waiting.accept()
@@ -119,7 +119,7 @@ def serve(descriptor, modules):
 
 
 def become(connection):
-    """What this process is asked to be, as by `python -m`."""
+    """Take over what the request contains, and run its module as `python -m` does."""
     message, descriptors, _, _ = socket.recv_fds(connection, MOST, 1)
     asked = json.loads(message)
     _take_over(asked["env"], asked["cwd"], *descriptors)
@@ -146,7 +146,7 @@ def _take_over(env, cwd, output):
     os.close(output)
     os.environ.clear()
     os.environ.update(env)
-    tempfile.tempdir = None  # what was found before is not what this environment says
+    tempfile.tempdir = None  # the cached folder belongs to the previous environment
     os.chdir(cwd)
     sys.path[0:1] = [cwd, *filter(None, env.get("PYTHONPATH", "").split(os.pathsep))]
     sys.modules.pop("sitecustomize", None)

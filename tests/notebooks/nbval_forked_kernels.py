@@ -1,4 +1,4 @@
-"""A pytest plugin for the runs of nbval: kernels are forked, so they start sooner; nothing else differs."""
+"""Pytest plugin for runs of nbval that forks kernels, so they start faster. Nothing else differs."""
 
 import os
 import sys
@@ -6,13 +6,13 @@ import sys
 import forked_processes
 import pytest
 
-# JupyterLab brings a checker of web addresses that takes a second to import and is of no use here.
+# JupyterLab installs a checker of web addresses that takes a second to import and is not needed here.
 sys.modules["rfc3987_syntax"] = None
 
 pytest_plugins = ["nbval.plugin"]  # the other plugins are not loaded
 
 
 def pytest_configure(config):
-    """Kernels begin where this process did, if it began warm."""
+    """Fork kernels at the server that forked this process, if there is one."""
     if address := os.environ.get(forked_processes.ADDRESS):
         forked_processes.kernels_from(address, pytest.MonkeyPatch())

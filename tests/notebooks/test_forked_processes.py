@@ -1,4 +1,4 @@
-"""A process that was forked is what `python -m` would have started, and knows nothing of those before it."""
+"""A forked process equals one that `python -m` starts, and keeps nothing of earlier ones."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import sys
 import forked_processes
 import pytest
 
-pytestmark = pytest.mark.skipif(not forked_processes.CAN, reason="processes begin cold here")
+pytestmark = pytest.mark.skipif(not forked_processes.CAN, reason="processes are not forked on this system")
 PROBE = """
 import json, os, signal, sys
 left = getattr(json, "left_behind", None)
@@ -34,7 +34,7 @@ def address():
 
 @pytest.fixture
 def ask(address, tmp_path):
-    """A function: text of a module, arguments -> exit code and what it wrote, warm or cold."""
+    """A function: text of a module, arguments -> exit code and output, forked or started normally."""
 
     def run(text, *arguments, cold=False):
         (tmp_path / "probe.py").write_text(text)
@@ -52,7 +52,7 @@ def test_it_is_what_python_m_would_have_started(ask):
     (cold_code, cold), (code, said) = ask(PROBE, "a b", cold=True), ask(PROBE, "a b")
     assert code == cold_code == 7 and said.endswith("stderr\n") and cold.endswith("stderr\n")
     expected, told = (json.loads(text.partition("\n")[0]) for text in (cold, said))
-    expected[8] = True  # a session of its own, as jupyter_client gives to its kernels
+    expected[8] = True  # a new session, as for the kernels of jupyter_client
     assert told[2].pop(forked_processes.ADDRESS)
     assert told == expected and told[2]["OWN"] == "yes" and "ONLY" not in told[2]
 

@@ -1,4 +1,4 @@
-"""nbval as an instructor types it: in the checkout and outside, with right and with wrong answers."""
+"""nbval on the command line: in the checkout and outside it, with correct and with wrong answers."""
 
 import json
 import os
@@ -18,23 +18,23 @@ from tools.build.notebook_execution import cannot_run, execute, lesson_environme
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "guide" / "nbval.md"
 SOLVED = sorted((ROOT / "solutions").glob("[0-9]*.ipynb"))
-# A short lesson, and one of each further act: bounds, kernels, low rank, many chips.
+# A short lesson, and one of each other part: bounds, kernels, low rank, many devices.
 ACTS = many(
     ["02_two_memories"],
     ["02_two_memories", "05_how_little", "10_first_kernels", "15_polynomials", "18_many_chips"],
 )
-# What depends on the machine or on time, by the first line of its cell.
+# Number of cells per lesson whose output depends on the machine or on time.
 NOT_COMPARED = {"00": 1, "12": 1, "13": 1, "14": 2, "16": 1, "17": 1, "17b": 1}
 
 
 def commands():
-    """The lines of the page's code blocks that name a notebook."""
+    """Lines in the page's code blocks that name a notebook."""
     blocks = re.findall(r"```bash\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     return [line for block in blocks for line in block.splitlines() if line.endswith(".ipynb")]
 
 
 def typed(command, folder, tmp_path):
-    """What a person's shell does with a line that begins with pytest."""
+    """Run a command line that begins with pytest, as a shell does."""
     program, *arguments = command.split()
     assert program == "pytest"
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "IOCOURSE_"))}
@@ -50,7 +50,7 @@ def code_cells(path):
 
 
 def passed(ran, path):
-    """Whether every code cell of the notebook did."""
+    """True if every code cell of the notebook passed."""
     return ran.returncode == 0 and f"{len(code_cells(path))} passed" in ran.stdout
 
 
@@ -109,7 +109,7 @@ def test_all_cells_are_compared_but_for_eight_that_depend_on_the_machine_or_on_t
             if "nbval-ignore-output" in tags:
                 number = path.stem.split("_")[0]
                 tagged[number] = tagged.get(number, 0) + 1
-            else:  # the first cell alone is never run before it is saved, and says nothing
+            else:  # only the first cell is saved without a run, and it prints nothing
                 assert (cell["execution_count"] is None) == (cell["id"] == "install")
                 compared += cell["id"] != "install"
     assert tagged == NOT_COMPARED
@@ -118,7 +118,7 @@ def test_all_cells_are_compared_but_for_eight_that_depend_on_the_machine_or_on_t
 
 @pytest.mark.parametrize("folder", ["solutions", "lessons"])
 def test_no_cell_has_outputs_without_a_count(folder):
-    """nbval calls it an error, also where it compares nothing."""
+    """nbval reports such a cell as an error even if it compares no outputs."""
     for path in sorted((ROOT / folder).glob("[0-9]*.ipynb")):
         for cell in code_cells(path):
             assert cell["execution_count"] is not None or not cell["outputs"], (path.name, cell["id"])
@@ -130,7 +130,7 @@ def test_lesson_00_passes_lax_unsolved(nbval):
     assert result.passed and f"{len(code_cells(path))} passed" in result.text, result
 
 
-WITHOUT_TORCH = [  # a lesson, and how the first cell of it that needs torch begins
+WITHOUT_TORCH = [  # a lesson, and the start of its first cell that needs torch
     ("10_first_kernels", 'os.environ["TRITON_INTERPRET"]'),
     ("16_low_rank_gradient", "class LowRank("),
     ("17_depth_and_honesty", "def gradient_errors("),
@@ -153,7 +153,7 @@ def test_without_torch_lax_passes_and_strict_fails_at_the_first_cell_that_needs_
 
 
 def test_every_cell_that_imports_kernels_has_a_saved_line_to_compare_what_to_install_with():
-    """Of a cell without saved text nbval reports that there is some, not what it says."""
+    """For a cell without saved text, nbval reports that there is an output but does not show it."""
     imports = [
         cell for path in SOLVED for cell in code_cells(path) if "TritonMissing" in "".join(cell["source"])
     ]

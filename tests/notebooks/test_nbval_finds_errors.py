@@ -1,4 +1,4 @@
-"""The runs of nbval find what they are for: shown on a small lesson, whole and broken."""
+"""Runs of nbval detect errors: a small lesson passes when correct and fails when broken."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ SOURCE = Path(__file__).parent / "fixture_lesson.py"
 
 @pytest.fixture(scope="module")
 def notebooks(tmp_path_factory):
-    """The small lesson's solved notebook with saved outputs, and the student's."""
+    """The small lesson as a solved notebook with saved outputs, and as a student's notebook."""
     root = tmp_path_factory.mktemp("course")
     (root / "solutions").mkdir()
     lesson = build(SOURCE, SOURCE, Project("owner/repo", "v1"))
@@ -26,7 +26,7 @@ def notebooks(tmp_path_factory):
 
 
 def broken(notebooks, *changes):
-    """The solved notebook with pieces of its text changed."""
+    """The solved notebook with parts of its text replaced."""
     text = (notebooks / "solved.ipynb").read_text()
     for old, new in changes:
         assert text.count(old) == 1

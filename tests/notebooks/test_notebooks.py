@@ -1,7 +1,7 @@
-"""Every notebook of the course, run once.
+"""Notebooks of the course, each run once.
 
-A solved notebook shows by nbval what it says it shows, with checks that raise. A student's notebook runs from
-top to bottom unsolved, and not one of its checks takes it for solved.
+A solved notebook reproduces its saved outputs under nbval, with checks that raise. A student's notebook runs
+from top to bottom unsolved, and none of its checks passes.
 """
 
 import json
@@ -19,8 +19,8 @@ ROOT = Path(__file__).parents[2]
 SOLVED = sorted((ROOT / "solutions").glob("*.ipynb"))
 STUDENT = sorted((ROOT / "lessons").glob("*.ipynb"))
 QUICK = ("00_start_here", "03_online_softmax", "10_first_kernels")
-# Unsolved, a lesson's code is the solved notebook's but for its exercises: one lesson of each kind, with
-# functions, schedules, choices, bounds, Triton's kernels, torch or ranks to write.
+# The code of an unsolved lesson differs from the solved notebook only in its exercises. So these are one
+# lesson per kind of exercise: functions, schedules, choices, bounds, Triton kernels, torch, ranks.
 KINDS = ("04_flash", "05_how", "13_small", "16_low", "19_balance")
 NAMED = [path for path in STUDENT if path.stem.startswith((*QUICK, *KINDS))]
 # And four of the others: the draw depends on the notebooks' text, so it differs whenever a lesson changes.
@@ -31,7 +31,7 @@ UNSOLVED = many(sorted(NAMED + DRAWN), STUDENT)
 
 @pytest.fixture(autouse=True)
 def needs_triton(request):
-    """Skip a notebook that runs kernels where there is no triton."""
+    """Skip a notebook with kernels if triton cannot run them here."""
     path = getattr(request.node, "callspec", None) and request.getfixturevalue("notebook")
     if path and (reason := cannot_run(path.read_text(encoding="utf-8"))):
         pytest.skip(reason)
@@ -44,13 +44,13 @@ def test_a_solved_notebook_shows_its_saved_outputs(notebook, nbval):
 
 
 def some_quick(notebooks):
-    """Each notebook as a parameter, those of `QUICK` with its mark."""
+    """The notebooks as parameters; those in QUICK carry the mark `quick`."""
     marks = {True: pytest.mark.quick, False: ()}
     return [pytest.param(path, id=path.stem, marks=marks[path.stem in QUICK]) for path in notebooks]
 
 
 def recorded(env):
-    """What a run left in the progress file of its environment."""
+    """The entries that a run wrote to the progress file of its environment."""
     path = Path(env["IOCOURSE_HOME"]) / "progress.json"
     return progress.parse(path.read_text(), path.name) if path.exists() else {}
 
@@ -60,7 +60,7 @@ def test_a_students_notebook_runs_unsolved_and_every_check_says_so(notebook, for
     fork_kernels(notebook.read_text(encoding="utf-8"))
     with lesson_environment(ROOT, strict=False) as env:
         done = execute(json.loads(notebook.read_text()), name=notebook.name, folder=notebook.parent, env=env)
-        assert not recorded(env), "nothing was tried yet, and no hint asked for"
+        assert not recorded(env), "no exercise was tried and no hint was requested"
     checks = [cell for cell in done["cells"] if "check" in cell["metadata"].get("tags", [])]
     assert checks
     for cell in checks:
@@ -68,5 +68,5 @@ def test_a_students_notebook_runs_unsolved_and_every_check_says_so(notebook, for
 
 
 def test_notebooks_and_readme_are_what_their_sources_say():
-    """`python -m tools.build --check`: nothing is stale, every lesson is complete, all are timed."""
+    """`python -m tools.build --check` finds no stale file, and every lesson is complete and timed."""
     assert not course.check(ROOT), "\n".join(course.check(ROOT))

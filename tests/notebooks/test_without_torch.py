@@ -1,6 +1,6 @@
-"""Every notebook that asks for torch, triton or numba, run as if none of them were installed.
+"""Notebooks that import torch, triton or numba, run as if none of them were installed.
 
-No cell raises, what needs NumPy alone runs, and what needs more says in one line what to install.
+No cell raises. Cells that need only NumPy run; the others print one line with the packages to install.
 """
 
 import json
@@ -14,7 +14,7 @@ from long_runs import many
 from tools.build.notebook_execution import execute, lesson_environment, normalise
 
 ROOT = Path(__file__).parents[2]
-# As if they were not there: nothing finds them, in this process or in one that it starts.
+# Hides the packages from the import system, in this process and in those that it starts.
 HIDING = """
 import sys
 from importlib.machinery import PathFinder
@@ -48,27 +48,27 @@ ASKING = [
     for path in sorted((ROOT / folder).glob("*.ipynb"))
     if ASKS.search("\n".join(code_of(path)))
 ]
-# Unsolved, a lesson's imports are those of the solved notebook: one with kernels, and one that trains.
+# Unsolved lessons import the same as solved ones, so two are enough: one with kernels, and one with training.
 UNSOLVED = ("10_first_kernels", "17_depth_and_honesty")
 NOTEBOOKS = many([one for one in ASKING if one.parent.name != "lessons" or one.stem in UNSOLVED], ASKING)
 
 
 def text_of(cell):
-    """What a cell printed."""
+    """The text that a cell printed."""
     streams = [one["text"] for one in normalise(cell["outputs"]) if one["output_type"] == "stream"]
     return "".join("".join(text) for text in streams)
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_no_cell_raises_where_neither_is_installed(notebook, tmp_path, fork_kernels):
-    fork_kernels("")  # with nothing imported of what is hidden below
+    fork_kernels("")  # without imports of the packages that are hidden below
     (tmp_path / "sitecustomize.py").write_text(HIDING)
     with lesson_environment(ROOT, strict=False) as env:
         env["PYTHONPATH"] = os.pathsep.join([str(tmp_path), env["PYTHONPATH"]])
         run = execute(json.loads(notebook.read_text()), name=notebook.name, folder=notebook.parent, env=env)
     cells = [cell for cell in run["cells"] if cell["cell_type"] == "code"]
     said = [LACKS.findall(text_of(cell)) for cell in cells]
-    assert any(said) and max(map(len, said)) == 1, "a line, and one in a cell"
+    assert any(said) and max(map(len, said)) == 1, "at least one such line, and at most one per cell"
     assert all(INSTALL.search(line) for lines in said for line in lines if "needed: an NVIDIA" not in line)
     checks = [text_of(cell) for cell in cells if "check" in cell["metadata"].get("tags", [])]
     tried = "Not solved yet." if notebook.parent.name == "lessons" else "Solved."

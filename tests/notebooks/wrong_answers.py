@@ -1,4 +1,4 @@
-"""A solved notebook with one wrong answer: a mistake that is recorded for its exercise."""
+"""Solved notebooks with one wrong answer, which is recorded as a mutant of its exercise."""
 
 import json
 from functools import cache
@@ -12,7 +12,7 @@ recorded = cache(read_recorded)
 
 
 def with_wrong_answer(path):
-    """The text of the notebook whose first answer runs and is wrong, and the exercise's id."""
+    """Replace the first answer by a wrong one that runs; return the notebook's text and the exercise's id."""
     notebook = json.loads(path.read_text(encoding="utf-8"))
     cell = next(one for one in notebook["cells"] if "exercise" in one["metadata"].get("tags", ()))
     exercise = cell["metadata"]["name"].removeprefix("ex-")
@@ -25,8 +25,8 @@ def with_wrong_answer(path):
 
 
 def refused(result, exercise):
-    """Whether nbval failed first at the check of this exercise, with a line that says what is wrong, and
-    otherwise at nothing but checks of later exercises, which may use it.
+    """True if nbval failed first at the check of this exercise, with a line that states the mistake, and
+    otherwise only at checks of later exercises, which may use the answer.
     """
     report = result.text.partition(" short test summary info ")[0]  # which repeats it where CI is set
     said = [line for line in report.splitlines() if line.startswith("CheckFailed: ")]
