@@ -123,7 +123,7 @@ def theorem_D_C(nnz: int, d: int, M: int, T: int | None = None) -> int:
     not_about=COUNTS + NOT_PARTIAL,
 )
 def theorem_D_C_small(nnz: int, d: int, M: int, T: int | None = None) -> int:
-    """Return the weighted Theorem C with nnz visible pairs instead of N²."""
+    """Return the bound of a backward pass with nnz visible pairs: the weighted Theorem C with nnz for N²."""
     return words_C_small(zero_or_more("nnz", nnz), d, M, T)
 
 

@@ -229,5 +229,5 @@ def _verdict_list(told: Any) -> list[Verdict]:
 
 
 def _writable(text: str) -> str:
-    """Return the text without lone surrogates, which cannot be encoded in UTF-8."""
+    """Return the text with "?" in place of each lone surrogate, which cannot be encoded in UTF-8."""
     return text.encode("utf-8", "replace").decode("utf-8")

@@ -104,7 +104,7 @@ def check_finite(name: str, X: Array) -> None:
 
 
 def check_bound(name: str, X: Array, bound: float | None) -> None:
-    """Raise ValueError, with the first such row, if an entry of X (n, d) exceeds the option `bound`."""
+    """Raise ValueError, naming the row of the largest entry, if an entry of X (n, d) exceeds `bound`."""
     if bound is None:
         return
     largest = abs(X).max(axis=1, initial=0.0)

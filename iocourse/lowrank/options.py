@@ -106,7 +106,7 @@ def check_shapes(Q: tuple[int, ...], K: tuple[int, ...], V: tuple[int, ...], cau
 
 
 def check_entries(Q: Array, K: Array, V: Array, options: Options) -> None:
-    """Raise ValueError for the first row with an entry that is not finite, or above the bound in Q or K."""
+    """Raise ValueError, naming a row, if an entry is not finite or, in Q or K, above `options.bound`."""
     for name, X in (("Q", Q), ("K", K), ("V", V)):
         error_certificates.check_finite(name, X)
         if name != "V":

@@ -36,7 +36,6 @@ class LaunchCost:
     problem: KernelProblem
     tiles: Tiles
     words: Ledger  # by the closed form
-    visits: int  # tiles of scores that the launch computes
 
     @property
     def bytes(self) -> Bytes:
@@ -96,9 +95,7 @@ def cost(request: LaunchRequest, arch: int, processors: int | None = None) -> La
     words = [kernel_words(name, p, **one, pad=rows) for name, one in sizes.items()]
     if "row_products_kernel" in LAUNCHES[request.what].kernels:
         words.append(row_products(p, False, rows, zeros=True))
-    return LaunchCost(
-        request, p, tiles, sum_ledgers(*words), sum(_visits(name, p, **one) for name, one in sizes.items())
-    )
+    return LaunchCost(request, p, tiles, sum_ledgers(*words))
 
 
 def _problem(request: LaunchRequest) -> KernelProblem:
@@ -125,14 +122,6 @@ def _tiles(request: LaunchRequest, arch: int) -> Tiles:
     return {name: tuple(getattr(row, name)) for name in LAUNCHES[request.what].tiles}
 
 
-def _visits(kernel: str, p: KernelProblem, BM: int, BN: int, BD: int = 0) -> int:
-    """Return the number of score tiles that a kernel computes, times the number of slices of BD columns."""
-    if kernel in ("fused", "keys"):
-        return ceil_div(p.queries_met(BM, BN), BM)
-    met = ceil_div(p.keys_met(BM, BN), BN) * (ceil_div(p.d, BD) if BD else 1)
-    return 2 * met if kernel == "sliced_forward" else met
-
-
 def _decode(request: LaunchRequest, p: KernelProblem, arch: int, processors: int | None) -> LaunchCost:
     if request.parts > MOST_PARTS:
         raise UsageError(f"--parts must be 1 to {MOST_PARTS}, got {request.parts}")
@@ -142,5 +131,4 @@ def _decode(request: LaunchRequest, p: KernelProblem, arch: int, processors: int
     programs = request.batch * request.kv_heads * tiles
     parts, _ = split_keys(p.Nk, tile.BN, request.parts or enough_parts(processors, programs))
     words = attention_decode(p, parts=parts, tiles=tiles)
-    visits = programs * (ceil_div(p.Nk, tile.BN) + parts)
-    return LaunchCost(replace(request, parts=parts), p, {"decode": tuple(tile)}, words, visits)
+    return LaunchCost(replace(request, parts=parts), p, {"decode": tuple(tile)}, words)

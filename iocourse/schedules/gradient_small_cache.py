@@ -10,7 +10,7 @@ from .standard_backward import product, product_of_rows
 
 
 def gradient_small_cache_tiles(N: int, d: int, M: int) -> Tiles:
-    """Return {"B": B} with the largest B that fits: B² + 4B ≤ M, or less if N or d is smaller than B."""
+    """Return {"B": B} with the largest B ≤ max(N, d) that fits in M words: B² + 4B ≤ M if B ≤ min(N, d)."""
     return {"B": costs.largest_square(costs.gradient_small_cache, N, d, M)}
 
 

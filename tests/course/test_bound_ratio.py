@@ -56,7 +56,7 @@ def line_for(exercise, schedule):
 
 
 def numbers(line):
-    """Parse a line into the ratio, the words, the bound and the words of fast memory."""
+    """Parse a line into (ratio, name of the bound, words moved, words of the bound, words of fast memory)."""
     found = re.fullmatch(
         r"Your schedule moves (.*) times the lower bound \((?:Theorem|bound) ([^ ,)]*)(?:, section .*)?\):\n"
         r"  (.*) words compared with ([0-9,]*), for .* = .*, with (.*) words of fast memory\.",

@@ -31,7 +31,7 @@ class Mutant:
 
 
 def empty_round(array: str, lanes: str, before: str) -> Mutant:
-    """Insert a loop before a line of a kernel; in its second iteration a load has only masked lanes."""
+    """Return the mutant with a loop inserted before a line; its second iteration loads masked lanes only."""
     loop = f"    for k in range(2):\n        tl.load({array} + {lanes}, mask={lanes} < 1 - k)\n"
     return Mutant(
         "a-loop-with-an-empty-round", "no loop iteration is completely out of bounds", (before, loop + before)
@@ -39,7 +39,7 @@ def empty_round(array: str, lanes: str, before: str) -> Mutant:
 
 
 def first_program_first(array: str, value: str, before: str) -> Mutant:
-    """Make the programs of a kernel correct only if the first one has written to an array before them."""
+    """Return the mutant whose programs are correct only after the first program has written to an array."""
     where = f"tl.where((tl.program_id(0) == 0) | (seen == seen), {value}, 0.0)"
     lines = f"    seen = tl.load({array})\n    {value} = {where}\n"
     return Mutant("first-program-first", "does not depend on the order of programs", (before, lines + before))

@@ -43,7 +43,7 @@ def one_row_kernel(O, o_head, o_row, dO, do_head, do_row, D, N, d: tl.constexpr)
 
 
 def a_program_a_row(O, dO, BM=32):
-    """Use no mask: with one row per program no row is out of bounds."""
+    """Return D, the row sums of O ∘ dO, by one program per row, which needs no mask; BM is ignored."""
     H, N, d = O.shape
     D = torch.empty((H, N))
     one_row_kernel[(N, H)](O, *O.stride()[:2], dO, *dO.stride()[:2], D, N, d=d)

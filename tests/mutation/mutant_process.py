@@ -152,8 +152,9 @@ def _failed(mutant: Mutant, seed: int, every_case: bool) -> list[str]:
 
 
 def _first_case(exercise: Exercise) -> Exercise:
-    """The exercise with its first case only, which rejects most mutants. Properties of kernels are judged per
-    case, so the complete check rejects every mutant that this one rejects.
+    """Return the exercise with its first case only, a quick check that rejects most mutants.
+
+    Each property of a kernel is judged case by case, so the complete check rejects them too.
     """
     return replace(exercise, cases=lambda rng: exercise.cases(rng)[:1])
 

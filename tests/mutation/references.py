@@ -17,7 +17,7 @@ INTERPRETED = range(10, 15)  # lessons whose kernels run in Triton's interpreter
 
 
 def sources_of(lesson: int) -> list[Path]:
-    """The source files of a lesson, part b included: for lesson 5 the files that start with 05_ and 05b_."""
+    """Return the source files of a lesson and its part b: for lesson 5 the files 05_* and 05b_*."""
     return sorted((find_checkout() / "solutions").glob(f"{lesson:02d}*_*.py"))
 
 

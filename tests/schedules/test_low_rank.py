@@ -31,7 +31,7 @@ def dense(Q, K, V, g):
 
 
 def drawn(N, d, seed, largest):
-    """Q, K, V with scores of at most `largest`."""
+    """Return random Q, K, V (N, d) whose scores are at most `largest`."""
     Q, K, V = np.random.default_rng(seed).standard_normal((3, N, d))
     return Q * largest * d**0.5 / max(1e-9, np.abs(Q @ K.T).max()), K, V
 

@@ -35,7 +35,7 @@ class Project:
 
     @property
     def requirements(self) -> tuple[str, ...]:
-        """Arguments of pip to try, in this order, if iocourse is not installed; none while `claimed` is False."""
+        """Arguments of pip to try, in this order, if iocourse is missing; none while `claimed` is False."""
         by_name = f"iocourse~={self.version}"  # this version or a bug fix of it
         repository = f"iocourse @ git+https://github.com/{self.slug}@{self.tag}"
         return (by_name, repository) if self.claimed else ()

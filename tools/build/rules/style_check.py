@@ -345,7 +345,7 @@ def _python_texts(source: str, first: int) -> Iterator[Text]:
 
 
 def _words(node: ast.JoinedStr) -> str:
-    """The words of an f-string, each value in it as a piece of code."""
+    """Return the text of an f-string with a backtick in place of each value."""
     parts = (part.value if isinstance(part, ast.Constant) else "`" for part in node.values)
     return "".join(str(part) for part in parts)
 
