@@ -217,7 +217,10 @@ def test_bad_arguments_are_one_line(capsys, arguments, line):
         (("window",), "window needs --w W, the number of keys on each side of a query"),
         (("window", "--w", "-1"), "--w must be at least 0, got -1"),
         (("window", "--w", "3", "--Br", "4"), "window does not accept --Br"),
-        (("window", "--w", "3", "--tile", "Bx=4"), "unknown tile size Bx; the tile sizes of window are none"),
+        (
+            ("window", "--w", "3", "--tile", "Bx=4"),
+            "unknown tile size Bx; the tile sizes of window are none",
+        ),  # style: ok (a list)
         (
             ("block_sparse",),
             "block_sparse needs --mask MASK, one of causal, window:W, bigbird:G,W,R, strided:S, ",

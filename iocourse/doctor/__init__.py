@@ -193,7 +193,7 @@ def _look_for_gpu(packages: dict[str, str | None], probed: str) -> tuple[dict[st
 
 
 def _self_test(packages: dict[str, str | None], tested: str) -> str:
-    """Return "passed: …", "failed: …" or "skipped: …" for the self-test. `tested`: its output, or ""."""
+    """Return the result of the self-test, "passed: …", "failed: …" or "skipped: …", from its output `tested`."""
     for name in ("triton", "torch"):
         if packages[name] is None:
             return f"skipped: {name} is not installed"

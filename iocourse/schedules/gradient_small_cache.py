@@ -10,7 +10,10 @@ from .standard_backward import product, product_of_rows
 
 
 def gradient_small_cache_tiles(N: int, d: int, M: int) -> Tiles:
-    """Return {"B": B} with the largest B ≤ max(N, d) that fits in M words: B² + 4B ≤ M if B ≤ min(N, d)."""
+    """Return the tile size {"B": B}, where B ≤ max(N, d) is the largest that fits in M words.
+
+    It fits if B² + 4B ≤ M, for B ≤ min(N, d).
+    """
     return {"B": costs.largest_square(costs.gradient_small_cache, N, d, M)}
 
 

@@ -41,7 +41,7 @@ def _channels(colour):
 
 
 def faint(picture):
-    """Return the lines, markers, areas and texts of a figure with too little contrast, each kind once."""
+    """Return the lines, markers, areas and labels of a figure with too little contrast, each kind once."""
     drawn, found = Drawn(picture), {}
     for at, element in enumerate(picture.elements):
         for one in _KINDS[type(element)](element, at, drawn):

@@ -76,7 +76,7 @@ def positions(notebook, lesson):
 
 @pytest.fixture(scope="module")
 def each_text_is_parsed_once():
-    """Below, 300 notebooks have the texts of the 31 lessons, and parsing them was most of the time."""
+    """Cache the parsed cells: the tests below make 300 notebooks from the cells of 31 lessons."""
     with pytest.MonkeyPatch.context() as patch:
         for pure in ("_parsed", "_names_bound"):
             patch.setattr(answers, pure, cache(getattr(answers, pure)))

@@ -96,8 +96,8 @@ def mutate(exercise_id: str, mutant: Mutant) -> Answer:
 def failures(exercise_id: str, function: Any, seed: int, exercise: Exercise | None = None) -> list[str]:
     """Names of the properties that fail, in the report's order; `exercise` is judged in place of the id's.
 
-    A check of memory records up to 50 calls above every allocation. The judge runs in a thread of its own,
-    where pytest's calls are not above it: 3A and 3B then take a quarter of the time.
+    A check of memory records up to 50 calls above every allocation. The judge runs in a separate thread,
+    without pytest's calls above it, so that 3A and 3B take a quarter of the time.
     """
     judged = exercise or find(exercise_id)
     with ThreadPoolExecutor(1) as thread:

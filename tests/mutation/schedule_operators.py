@@ -39,7 +39,7 @@ def one_after_another(*statements: ast.stmt) -> ast.Module:
 
 
 def _loaded_for_nothing(call: ast.Call, array: ast.expr, index: list[ast.expr]) -> ast.stmt:
-    """Build a statement that loads a block and frees it immediately; `call` is on the same machine."""
+    """Build a statement that loads one block and frees it immediately; `call` is on the same machine."""
     assert isinstance(call.func, ast.Attribute)
     load = ast.Call(changed(call.func, attr="load"), [array, *index], [])
     return ast.Expr(ast.Call(ast.Attribute(load, "free"), [], []))

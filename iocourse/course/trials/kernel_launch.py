@@ -147,7 +147,7 @@ def _tensor(value: Any) -> Any:
 
 @contextmanager
 def _fresh_memory_is_nan() -> Iterator[None]:
-    """Inside this context torch.empty and the like return NaN, because old memory may hold a correct result."""
+    """Inside this context torch.empty and the like return NaN; old memory may hold a correct result."""
     import torch
 
     mode = torch.get_deterministic_debug_mode()

@@ -63,7 +63,7 @@ _HABITS = {  # the rule: its pattern, and what to write
     ),
     "per": (rf"\b(?:{_COUNTED}) an? (?:{_UNITS})\b", "write 'per': 'two statistics per row'"),
     "ratio": (
-        r"\b[Hh]ow many (?:times|percent)\b|\btimes (?:as many|the words|the bound|the lower bound|what)\b",
+        r"\b[Hh]ow many (?:times|percent)\b|\btimes (?:as many|the words|what)\b",
         "write ratio, factor, percentage or fraction",
     ),
     "beside": (
