@@ -1,16 +1,16 @@
-"""Mutants that their checks accept, by exercise: why, the line of the reference, and what replaces it.
+"""Mutants that their checks accept, by exercise: the reason, the line of the reference, and its changes.
 
-Lines are as `ast.unparse` writes them. An entry may name several changes of one line. What is no longer a
-mutant, or is refused by its check, must go from here: `python -m tests.mutation` and a test say so.
+Lines are in the form of `ast.unparse`. An entry may list several changes of one line. An entry that is no
+longer a mutant, or that its check rejects, must be removed: `python -m tests.mutation` and a test report it.
 """
 
 from __future__ import annotations
 
 from tests.mutation.listed_kernels import OF_KERNELS
 
-Entry = tuple[str, ...]  # why, the line before, one or more lines after
+Entry = tuple[str, ...]  # reason, original line, one or more new lines
 
-# No mistakes: the answer is right, or differs only where the exercise does not ask.
+# Not mistakes: the answer is correct, or differs only where the exercise has no requirement.
 EQUIVALENT: dict[str, tuple[Entry, ...]] = {
     "0A": (
         (
@@ -159,14 +159,14 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
     ),
     "5B": (
         (
-            "each weight is computed anew from its own score, in whatever order",
+            "each weight is computed again from its score, in any order",
             "for j in range(1, n):",
             "for j in reversed(list(range(1, n))):",
         ),
     ),
     "5C": (
         (
-            "NumPy's whole numbers are whole numbers",
+            "NumPy's integers are accepted as integers",
             "return int((pairs @ v.astype(int) * o).sum())",
             "return (pairs @ v.astype(int) * o).sum()",
         ),
@@ -287,14 +287,14 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
     ),
     "7F": (
         (
-            "the next L takes the name when only these two are there, 2·Bo words; the last harms nobody",
+            "the next L takes the name when only these two are there, 2·Bo words; the last has no effect",
             "L.free()",
             "pass",
         ),
     ),
     "8A": (
         (
-            "NumPy's whole numbers are whole numbers",
+            "NumPy's integers are accepted as integers",
             "keys_met = int((tiles @ np.array(widths)).sum())",
             "keys_met = (tiles @ np.array(widths)).sum()",
         ),
@@ -422,13 +422,13 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
     ),
     "16A": (
         (
-            "the arrays have as many rows, as the docstring says",
+            "the arrays have equal numbers of rows according to the docstring",
             "Ve = np.hstack([h, np.ones((len(h), 1))])",
             "Ve = np.hstack([h, np.ones((len(x), 1))])",
             "Ve = np.hstack([h, np.ones((len(Psi), 1))])",
         ),
         (
-            "the arrays have as many rows, as the docstring says",
+            "the arrays have equal numbers of rows according to the docstring",
             "found = np.zeros((len(G), x.shape[1]))",
             "found = np.zeros((len(Phi), x.shape[1]))",
         ),
@@ -472,7 +472,7 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
     ),
     "17A": (
         (
-            "polyfit takes whole numbers for floats by itself",
+            "polyfit converts integers to floats",
             "for places in (np.log(layers), np.array(layers, dtype=float)):",
             "for places in (np.log(layers), np.array(layers)):",
         ),
@@ -534,7 +534,7 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "if w is None and sigma ** 2 < 0.8:",
         ),
         (
-            "errors that are allowed are below 1, so that the first round always runs",
+            "the allowed errors are below 1, so the first iteration always runs",
             "g, claim = (0, 1.0)",
             "g, claim = (0, 2.0)",
         ),
@@ -650,7 +650,7 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
         ),
     ),
     "19E": (
-        ("any number below 0 is nobody", "owner = np.full(h, -1)", "owner = np.full(h, -2)"),
+        ("any number below 0 means no owner", "owner = np.full(h, -1)", "owner = np.full(h, -2)"),
         (
             "which rank gets which group is free",
             "for rank in range(P):",

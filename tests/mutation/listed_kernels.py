@@ -1,4 +1,4 @@
-"""Mutants of lessons 10 to 14 that are no mistakes, as `listed` has those of the others."""
+"""Equivalent mutants of lessons 10 to 14, in the form of `listed`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "m, l = (-float('inf'), -1.0)",
         ),
         (
-            "one round more, in which every lane is off: no word moves, and nothing is added",
+            "one more iteration with all lanes masked: no word is moved and nothing is added",
             "for start in range(0, n, BLOCK):  (1 of 2)",
             "for start in range(0, n + 1, BLOCK):",
         ),
         (
-            "the rows of X lie n words apart or more: rounds beyond n have every lane off",
+            "the rows of X are at least n words apart: iterations beyond n have all lanes masked",
             "for start in range(0, n, BLOCK):  (1 of 2)",
             "for start in range(0, s_x, BLOCK):",
         ),
@@ -33,17 +33,17 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "l = l * tl.exp(m - m_new) + tl.sum(tl.exp(s - m_new), axis=-1)",
         ),
         (
-            "one round more, in which every lane is off: no word moves, and nothing is added",
+            "one more iteration with all lanes masked: no word is moved and nothing is added",
             "for start in range(0, n, BLOCK):  (2 of 2)",
             "for start in range(0, n + 1, BLOCK):",
         ),
         (
-            "the rows of X lie n words apart or more: rounds beyond n have every lane off",
+            "the rows of X are at least n words apart: iterations beyond n have all lanes masked",
             "for start in range(0, n, BLOCK):  (2 of 2)",
             "for start in range(0, s_x, BLOCK):",
         ),
         (
-            "lanes that are off are not stored, whatever they hold",
+            "masked lanes are not stored, whatever they contain",
             "s = tl.load(X + row * s_x + j, mask=j < n, other=-float('inf'))  (2 of 2)",
             "s = tl.load(X + row * s_x + j, mask=j < n)",
             "s = tl.load(X + row * s_x + j, mask=j < n, other=float('inf'))",
@@ -61,12 +61,12 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "my_product_kernel[grid](A, B, C, m, n, k, A.stride(0), B.stride(0), BM=BM, BN=BN, BK=BN)",
         ),
         (
-            "one round more, in which every lane is off: no word moves, and nothing is added",
+            "one more iteration with all lanes masked: no word is moved and nothing is added",
             "for start in range(0, k, BK):",
             "for start in range(0, k + 1, BK):",
         ),
         (
-            "the rows of A lie k words apart or more: rounds beyond k have every lane off",
+            "the rows of A are at least k words apart: iterations beyond k have all lanes masked",
             "for start in range(0, k, BK):",
             "for start in range(0, s_a, BK):",
         ),
@@ -103,7 +103,7 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "q = tl.load(Q + i[:, None] * d + c, mask=i[:, None] < N, other=-1.0)",
         ),
         (
-            "one round more, in which every lane is off: no word moves, and nothing is added",
+            "one more iteration with all lanes masked: no word is moved and nothing is added",
             "for start in range(0, N, BN):",
             "for start in range(0, N + 1, BN):",
         ),
@@ -130,7 +130,7 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "11B": (
         (
-            "loads of keys that all exist may have a mask too: it turns no lane off, and words are the same",
+            "loads of keys within bounds may have a mask too: it masks no lane, and the traffic is equal",
             "if MASKED:  (1 of 2)",
             "if True:",
             "if d:",
@@ -169,12 +169,12 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "whole = (first + 0) // BN * BN",
         ),
         (
-            "whole is a multiple of BN: the last round begins BN before it",
+            "whole is a multiple of BN: the last iteration begins BN before it",
             "for start in range(0, whole, BN):",
             "for start in range(0, whole - 1, BN):",
         ),
         (
-            "without a mask absorb asks neither which queries these are, nor for N, nor for CAUSAL",
+            "without a mask, absorb reads neither the query positions nor N nor CAUSAL",
             "acc, m, l = absorb(acc, m, l, q, i, start, K, V, N, scale, CAUSAL, False, d, BN)",
             "acc, m, l = absorb(acc, m, l, q, first, start, K, V, N, scale, CAUSAL, False, d, BN)",
             "acc, m, l = absorb(acc, m, l, q, c, start, K, V, N, scale, CAUSAL, False, d, BN)",
@@ -248,7 +248,7 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "q = tl.load(Q + i[:, None] * q_strides[2] + c, mask=i[:, None] < N, other=-1.0)",
         ),
         (
-            "one round more, in which every lane is off: no word moves, and nothing is added",
+            "one more iteration with all lanes masked: no word is moved and nothing is added",
             "for start in range(0, N, BN):",
             "for start in range(0, N + 1, BN):",
         ),
@@ -266,7 +266,7 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "v = tl.load(V + j[:, None] * v_strides[2] + c, mask=there, other=-1.0)",
         ),
         (
-            "the kernel asks for the first three strides alone",
+            "the kernel reads only the first three strides",
             "heads_kernel[programs,](Q, Q.stride()[:3], K, K.stride()[:3], V, V.stride()[:3], O, "
             "O.stride()[:3], H, H // K.shape[1], N, 1.4426950408889634 * d ** (-0.5), d=d, BM=BM, BN=BN)",
             "heads_kernel[programs,](Q, Q.stride()[:4], K, K.stride()[:3], V, V.stride()[:3], O, "
@@ -413,7 +413,7 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "v = tl.load(V + columns, mask=there, other=-1.0)",
         ),
         (
-            "one round more, in which every lane is off: no word moves, and nothing is added",
+            "one more iteration with all lanes masked: no word is moved and nothing is added",
             "for at in range(begin, N, BM):",
             "for at in range(begin, N + 1, BM):",
         ),
@@ -464,7 +464,7 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "v = tl.load(V + columns, mask=there, other=-1.0)",
         ),
         (
-            "one round more, in which every lane is off: no word moves, and nothing is added",
+            "one more iteration with all lanes masked: no word is moved and nothing is added",
             "for at in range(begin, N, BM):",
             "for at in range(begin, N + 1, BM):",
         ),
@@ -515,18 +515,18 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "rows, columns = (-(-Nq // BM), --Nk)",
         ),
         (
-            "numbers 0 and 1 are told apart as False and True are, and patterns become uint8 at the end",
+            "0 and 1 act like False and True, and patterns are converted to uint8 at the end",
             "seen = np.zeros((rows * BM, columns * BN), dtype=bool)",
             "seen = np.zeros((rows * BM, columns * BN))",
         ),
         (
-            "a row of tiles has a query that exists: a tile that nobody misses a pair of is hit",
+            "a row of tiles has a query that exists: a tile without a masked pair is visited",
             "plain = np.flatnonzero(hit[row] & whole[row])",
             "plain = np.flatnonzero(whole[row])",
             "plain = np.flatnonzero(whole[row] & whole[row])",
         ),
         (
-            "no kernel reads the slot of a whole tile",
+            "no kernel reads the slot of a full block",
             "slots += [0] * len(plain) + [len(patterns) + k for k in range(len(cut))]",
             "slots += [1] * len(plain) + [len(patterns) + k for k in range(len(cut))]",
             "slots += [-1] * len(plain) + [len(patterns) + k for k in range(len(cut))]",
@@ -537,7 +537,7 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "order = np.argsort(-hit.sum(axis=1))",
         ),
         (
-            "the same whole numbers in words of another width, which the check takes too",
+            "the same integers in another width, which the check accepts too",
             "return (np.array(spans, dtype=np.int32), np.array(entries, dtype=np.int32), "
             "np.array(slots, dtype=np.int32), np.array(patterns, dtype=np.uint8).reshape(-1, BM, "
             "BN), order.astype(np.int32))",
@@ -576,7 +576,7 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "come = tl.where(start > 0, N, -1)",
         ),
         (
-            "one round more, in which every lane is off: no word moves, and nothing is added",
+            "one more iteration with all lanes masked: no word is moved and nothing is added",
             "for column in range(0, d, BD):",
             "for column in range(0, d + 1, BD):",
         ),
@@ -587,7 +587,7 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "v = tl.load(V + j[:, None] * d + c, mask=(j[:, None] < N) & there, other=-1.0)",
         ),
         (
-            "in the first round what was there is multiplied by exp(-inf) = 0; other lanes are not stored",
+            "in iteration 0 the previous value is multiplied by exp(-inf) = 0; other lanes are not stored",
             "so_far = tl.load(O_sum + rows, mask=(i[:, None] < come) & there, other=0.0)",
             "so_far = tl.load(O_sum + rows, mask=(i[:, None] < come) & there, other=1.0)",
             "so_far = tl.load(O_sum + rows, mask=(i[:, None] < come) & there, other=-1.0)",
@@ -705,7 +705,7 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "q = tl.load(Q + rows, mask=i[:, None] < end, other=-1.0)",
         ),
         (
-            "one round more, in which every lane is off: no word moves, and nothing is added",
+            "one more iteration with all lanes masked: no word is moved and nothing is added",
             "for start in range(begin, end, BN):",
             "for start in range(begin, end + 1, BN):",
         ),
