@@ -36,8 +36,8 @@ gc.disable()
 # the interpreter even where there is a GPU.
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
-# Compiled once, not anew by every worker and by each of the many processes that tests start, also where the
-# environment (container images do) tells Python to keep no compiled files.
+# Keep compiled files, so that workers and the processes that tests start do not recompile them, even if the
+# environment (as in container images) disables them.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
