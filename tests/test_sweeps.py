@@ -320,7 +320,7 @@ def test_each_piece_has_a_schedule():
 # best b # makes t·r·x² + 2·√(a·t·held)·x. With one product and r = 0 these are the tiles of `sweeps`.
 #
 # An independent search, written from the formulas. It counts slices that two products need only once, though
-# they would often have to be streamed twice. Its costs are therefore low estimates, and still none is cheaper.
+# they would often have to be streamed twice. Its costs are low estimates, and still none is cheaper.
 MAKES = {"P": ("Q", "K"), "dP": ("dO", "V")}
 SUMS = {"O": ("P", "O", "V"), "dQ": ("dS", "dQ", "K"), "dK": ("dS", "Q", "dK"), "dV": ("P", "dO", "dV")}
 PASSES = {

@@ -20,7 +20,7 @@ LARGEST_MASKED = 96  # the closed form of a masked schedule visits every block
 WITH_WORDS = [bound for bound in BOUNDS.values() if bound.in_words]
 SIZES = {bound.id: tuple(inspect.signature(bound.evaluate).parameters) for bound in WITH_WORDS}
 
-# Schedules of complete rows that keep no score between steps, with t, the maximum number of words loaded while
+# Schedules of complete rows that keep no score between steps, with t, the maximum of words loaded while
 # a score is in fast memory. Rows may be loaded in separate steps.
 STEP = {
     "flash1": lambda d, tiles: 1,
