@@ -404,7 +404,7 @@ def test_a_hook_that_moved_is_reported(absent, monkeypatch):
 def test_an_interpreter_without_hooks_is_reported(monkeypatch):
     monkeypatch.delattr(interpreter, "_interpreter")
     with (
-        pytest.raises(CannotCount, match="its load, store, atomic_rmw, atomic_cas elsewhere"),
+        pytest.raises(CannotCount, match="its interpreter lacks load, store, atomic_rmw, atomic_cas"),
         traffic.count(),
     ):
         pass
