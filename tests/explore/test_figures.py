@@ -251,7 +251,7 @@ REFUSED = [
     (lambda: explore.traffic_vs_memory(64, 8, ["flash1_backward"]), "no dense forward schedule"),
     (lambda: explore.traffic_vs_memory(64, 8, M_range=(50, 50)), "first M must be smaller"),
     (lambda: explore.traffic_vs_memory(64, 8, M_range=(0, 50)), "M_range must be at least 1"),
-    (lambda: explore.tile_order("flash", 8, 2, ONE), "there are naive, flash2"),
+    (lambda: explore.tile_order("flash", 8, 2, ONE), "known schedules are naive, flash2"),
     (lambda: explore.tile_order("flash2", 8, 2, {"Br": 1}), "needs the tile size"),
     (lambda: explore.tile_order("flash2", 8, 2, {"Br": 0, "Bc": 1}), "Br must be at least 1"),
     (lambda: explore.tile_order("flash2", 8, 2, {"Br": 4, "Bc": 4}, 4), "tiles 0 to 3"),
