@@ -55,7 +55,7 @@ class Product(NamedTuple):
     matrix: str  # (N, N)
     row: str  # (N, d), on the side of the queries
     column: str  # (N, d), on the side of the keys
-    output: str = ""  # the array of the two that is the output; "" if the matrix is computed
+    output: str = ""  # row or column, whichever is the output; "" if the matrix is computed
     after: str = ""  # the output that must be complete before
 
 

@@ -9,14 +9,14 @@ import pytest
 ROOT = Path(__file__).parents[1]
 HOUSE = ROOT / "iocourse"
 
-# A room may import the rooms that stand before it, and itself.
+# A layer may import the layers before it, and itself.
 ROOMS = (
     "errors", "files", "sizes", "solution_guard", "console", "discovery", "ledger", "exact", "masks",
     "monomials", "machine", "costs", "bounds", "sweeps", "pebbling", "schedules", "data", "gpu", "doctor",
     "kernels", "traffic", "lowrank", "distributed", "explore", "course", "grade", "count", "profile", "cli",
     "__main__",
 )  # fmt: skip
-# Within a room of several folders: each imports only those before it.
+# Within a layer of several folders, each imports only those before it.
 FLOORS = {
     "explore": ("draw", "models", "figures", "widgets"),
 }

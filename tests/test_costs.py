@@ -146,7 +146,7 @@ def test_best_is_the_cheapest_of_those_that_fit():
     ],
 )
 def test_the_small_cache_constants_as_published_once_tiles_are_large(name, constant):
-    """Within 1 % where what rounding and a few words a row take from √M is small beside √M."""
+    """Within 1 %, if rounding and a few words per row are small compared with √M."""
     N, d, M = 2**22, 2**14, 2**16
     schedule = REGISTRY[name]
     words = schedule.cost(N, d, **schedule.tiles(N, d, M)).total

@@ -444,7 +444,7 @@ def test_the_support_matrix_names_the_versions_that_are_pinned_and_the_legs_of_t
     assert set(re.findall(r"sm_(\d+)", matrix)) == compiled
 
 
-# ---- what stands beside the course -----------------------------------------------------------------------
+# ---- files next to the course ----------------------------------------------------------------------------
 
 
 def test_changelog_and_citation_have_this_version_and_the_same_day():

@@ -93,7 +93,7 @@ def test_a_result_prints_its_words_and_its_sweeps():
             lambda: sweeps.lower_envelope("forward", 2.0, 1.0),
             "low must be below high, got low = 2.0 and high = 1.0",
         ),
-        (lambda: sweeps.lower_envelope("forward", -1.0, 1.0), "low = -1.0 must be"),
+        (lambda: sweeps.lower_envelope("forward", -1.0, 1.0), "low must be a number above 0, got -1.0"),
     ],
 )
 def test_what_makes_no_sense_is_refused(ask, said):
@@ -319,9 +319,8 @@ def test_each_piece_has_a_schedule():
 # at # once. So a row takes r·d + held·b words, and the sweep costs t·(r + held·b/d)·x² + a·d/b, which the
 # best b # makes t·r·x² + 2·√(a·t·held)·x. With one product and r = 0 these are the tiles of `sweeps`.
 #
-# The search is written here once more, from the formulas. Slices that two products need pass only once,
-# though # they would often have to pass twice, so its costs are rather too low; and still it finds nothing
-# cheaper.
+# An independent search, written from the formulas. It counts slices that two products need only once, though
+# they would often have to be streamed twice. Its costs are low estimates, and still none is cheaper.
 MAKES = {"P": ("Q", "K"), "dP": ("dO", "V")}
 SUMS = {"O": ("P", "O", "V"), "dQ": ("dS", "dQ", "K"), "dK": ("dS", "Q", "dK"), "dV": ("P", "dO", "dV")}
 PASSES = {

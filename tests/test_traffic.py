@@ -115,7 +115,7 @@ def test_the_emulator_moves_the_same_split_backward(N, d):
 def test_the_emulator_moves_the_same_fused_backward_but_for_the_zeros(N, d):
     """The emulator's first addition to a row of dQ is a write only; a GPU writes zeros and reads them."""
     ledger = as_they_lie(backward(N, d, deterministic=False, fused=(16, 32)), N)
-    ledger.reads["LSE"] -= N  # it is prepared in a launch of its own
+    ledger.reads["LSE"] -= N  # it is prepared in a separate launch
     for side in (ledger.reads, ledger.writes):
         side["dQ"] = side.pop("dQ_sum") - N * d
     assert moved(ledger) == moved(costs.fused_backward(N, d, Br=16, Bc=32))
@@ -404,7 +404,7 @@ def test_a_hook_that_moved_is_reported(absent, monkeypatch):
 def test_an_interpreter_without_hooks_is_reported(monkeypatch):
     monkeypatch.delattr(interpreter, "_interpreter")
     with (
-        pytest.raises(CannotCount, match="its load, store, atomic_rmw, atomic_cas elsewhere"),
+        pytest.raises(CannotCount, match="its interpreter lacks load, store, atomic_rmw, atomic_cas"),
         traffic.count(),
     ):
         pass
@@ -435,7 +435,7 @@ def test_a_ledger_shows_its_bytes():
     x, y = torch.ones(1000).half(), torch.zeros(1000).half()
     ledger = copied(x, y, x=x, y=y)
     last = repr(ledger).splitlines()[-1]
-    assert last == "2,000 words moved, 4,000 bytes"  # and no peak, which nobody measured
+    assert last == "2,000 words moved, 4,000 bytes"  # without a peak, which is not measured
     assert f"<caption>{last}</caption>" in ledger._repr_html_()
 
 

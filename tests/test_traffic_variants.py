@@ -39,7 +39,7 @@ from iocourse.kernels.host.api import band_of, band_parts
 
 pytestmark = pytest.mark.timeout(900)  # dozens of interpreted shapes: minutes where the machine is busy
 
-# Bytes of what has a type of its own; everything else is of q's. S is float32, P and dS are of q's type.
+# Arrays whose type is not that of q. S is float32; P and dS have the type of q.
 FLOAT32 = ("LSE", "dLSE", "LSE2", "D", "O_sum", "dQ_sum", "dK_sum", "dV_sum", "S")
 INT32 = ("order", "spans", "entries", "slots", "cu_q", "cu_k")
 WIDTHS = dict.fromkeys((*FLOAT32, *INT32), 4) | {"patterns": 1}
@@ -191,7 +191,7 @@ def test_a_packed_batch_reads_no_row_that_is_not_there():
     names = {name: x.transpose(0, 1)[None] for name, x in (("Q", q), ("K", k), ("V", v))}
     with using(**dict.fromkeys(Tiles._fields, (32, 32))), traffic.count(**names) as ledger:
         o, _ = attention_varlen_with_lse(q, k, v, *cu)
-    asked = sum(keys for queries, keys in lengths if queries)  # nobody asks for the keys of (0, 7)
+    asked = sum(keys for queries, keys in lengths if queries)  # the keys of (0, 7) are not needed
     assert ledger.reads["Q"] == 45 * 8 and ledger.reads["K"] == ledger.reads["V"] == asked * 8 == 40 * 8
     assert ledger.writes == {"O": 45 * 8, "LSE": 45}
     with using(**dict.fromkeys(Tiles._fields, (32, 32))), traffic.count(**names) as ledger:

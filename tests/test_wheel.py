@@ -97,8 +97,9 @@ def test_the_sdist_is_the_whole_checkout(published):
 
 
 def bare_python(home):
-    """A Python of its own in `home` that sees the packages of this one, but not this checkout; and its folder
-    of packages.
+    """Create a Python in `home` with the packages of this one but without this checkout.
+
+    Returns its path and its folder of packages.
     """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
     python = home / ("Scripts/python.exe" if os.name == "nt" else "bin/python")

@@ -205,7 +205,7 @@ def _progress(arguments: argparse.Namespace) -> int:
         print(f"{progress.import_from(arguments.merge)} exercises in {progress.location()}")
     elif arguments.reset:
         kept = progress.reset()
-        print(f"progress reset; the old file is {kept}" if kept else "there was no progress to reset")
+        print(f"progress reset; the old file is {kept}" if kept else "nothing to reset: progress is empty")
     elif arguments.json:
         facts = {"path": str(progress.location()), "exercises": progress.load()}
         print(json.dumps(facts, indent=1, sort_keys=True))

@@ -10,7 +10,7 @@ from .registry import Outputs, Tiles, schedule
 
 
 def window_tiles(N: int, d: int, M: int, w: int) -> Tiles:
-    """Return {}: there are no tile sizes, because the width of the window determines the footprint."""
+    """Return {}, because the width of the window determines the footprint."""
     return {}
 
 

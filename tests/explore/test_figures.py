@@ -254,7 +254,7 @@ REFUSED = [
         r"M_range must be a first M and a larger last one, got \(50, 50\)",
     ),
     (lambda: explore.traffic_vs_memory(64, 8, M_range=(0, 50)), "M_range must be at least 1"),
-    (lambda: explore.tile_order("flash", 8, 2, ONE), "there are naive, flash2"),
+    (lambda: explore.tile_order("flash", 8, 2, ONE), "known schedules are naive, flash2"),
     (lambda: explore.tile_order("flash2", 8, 2, {"Br": 1}), "needs the tile size"),
     (lambda: explore.tile_order("flash2", 8, 2, {"Br": 0, "Bc": 1}), "Br must be at least 1"),
     (

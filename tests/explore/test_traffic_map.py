@@ -227,7 +227,11 @@ REFUSED = [
     ({"d": 1.5}, TypeError, "d must be an integer of at least 1"),
     ({"M": 0}, ValueError, "M must be at least 1, got 0"),
     ({"pass_": "tied"}, ValueError, "pass_ must be one of forward, backward, gradient, got 'tied'"),
-    ({"pass_": "sideways"}, ValueError, "'sideways' is unknown; there are forward, backward, gradient"),
+    (
+        {"pass_": "sideways"},
+        ValueError,
+        "pass_ must be one of forward, backward, gradient, tied, got 'sideways'",
+    ),
     (
         {"schedules": ["flash1_backward"]},
         ValueError,

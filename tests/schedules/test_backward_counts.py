@@ -18,7 +18,7 @@ def words(name, N, d, M):
 
 
 def with_a_sweep_for_D(name, N, d, M):
-    """What it would move with D made first, as flash2_backward does: dO once more, and D once more."""
+    """Return the words with D computed first, as in flash2_backward: dO and D are read a second time."""
     return words(name, N, d, M) + N * d + N
 
 

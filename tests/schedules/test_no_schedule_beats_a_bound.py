@@ -20,8 +20,8 @@ LARGEST_MASKED = 96  # the closed form of a masked schedule visits every block
 WITH_WORDS = [bound for bound in BOUNDS.values() if bound.in_words]
 SIZES = {bound.id: tuple(inspect.signature(bound.evaluate).parameters) for bound in WITH_WORDS}
 
-# Schedules of whole rows that keep no score from step to step, and the most words that come in while a score
-# is in fast memory: t. Rows may be loaded in steps of their own.
+# Schedules of complete rows that keep no score between steps, with t, the maximum of words loaded while
+# a score is in fast memory. Rows may be loaded in separate steps.
 STEP = {
     "flash1": lambda d, tiles: 1,
     "flash2": lambda d, tiles: 1,
@@ -37,7 +37,7 @@ KEEPS_SCORES = {
     "score_gradients_stored": lambda d, tiles: True,
     "weights_stored": lambda d, tiles: tiles["Bd"] >= d,
 }
-OWN_WEIGHTS = {"C'", "C'_line", "D_C'"}  # of schedules that are not handed P
+OWN_WEIGHTS = {"C'", "C'_line", "D_C'"}  # of schedules without P as an input
 NO_SCHEDULE = {"matmul", "latent"}  # attacked in tests/bounds, by blocked products and by tied schedules
 
 every_schedule = pytest.mark.parametrize("schedule", REGISTRY.values(), ids=list(REGISTRY))

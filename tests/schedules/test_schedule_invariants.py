@@ -43,7 +43,7 @@ def some_mask(rng, N):
 
 
 def problem(rng, schedule, N, d):
-    """(settings that say what is computed, the mask they mean), N and d given.
+    """Return random (settings that define the problem, their mask) for these N and d.
 
     Degrees are even, so that no row sum is near 0, and ranks small enough to run.
     """
@@ -81,10 +81,9 @@ def fewer_tiles(d, settings):
 
 
 def hold(law, draw, examples):
-    """Try `law` on so many different examples of `draw(rng)`, the smallest first; what fails is
-    told.
+    """Check `law` on `examples` different draws of `draw(rng)`, the smallest first, and report a failing one.
 
-    Drawn without Hypothesis, which takes as long for an example as a dry run of it.
+    Does not use Hypothesis, which needs as much time for an example as its dry run.
     """
     rng, found = random.Random(0), {}
     while len(found) < examples:
@@ -99,7 +98,7 @@ def hold(law, draw, examples):
 
 
 def weight(example):
-    """How large an example is: the product of its sizes."""
+    """Return the size of an example: the product of its sizes."""
     return math.prod(size for size in example if isinstance(size, int) and size > 0)
 
 
@@ -119,7 +118,7 @@ def scaled(schedule, drawn, mask, factor):
 
 
 def dry_law(schedule):
-    """A dry run moves what the closed form says, and fits its footprint exactly."""
+    """A dry run moves the words of the closed form, and fits in its footprint exactly."""
 
     def law(N, d, settings, mask):
         form = schedule.cost(N, d, **settings)
@@ -195,7 +194,7 @@ def test_the_chosen_tiles_fit_and_one_word_below_the_smallest_M_none_does(schedu
 
 
 def memories(rng, schedule):
-    """(N, d, words above the smallest M, settings that say which pairs are seen)."""
+    """Return random (N, d, words above the smallest M, settings with the mask)."""
     spare = rng.randint(0, rng.choice([0, 50, 10**5]))
     masked = bool(schedule.needs) or ("mask" in schedule.options and rng.random() < 0.5)
     N, d = upto(rng, 40 if masked else 5000), upto(rng, 256)
