@@ -126,7 +126,7 @@ def test_packed_sequences_are_the_sum_of_their_own(lower_right):
     assert p.rows_extra(16, 32) == {"cu_q": 2 * 3 * 4 * 3, "cu_k": 2 * 3 * 4 * 3}
     assert p.columns_extra(16, 32) == {"cu_q": 2 * 3 * 2 * 2, "cu_k": 2 * 3 * 2 * 2}
     backward = attention_fused_backward(p, BM=16, BN=32)
-    assert backward.reads["cu_q"] == 2 * 3 * 4 * 2 + 24  # D takes 32 queries a program
+    assert backward.reads["cu_q"] == 2 * 3 * 4 * 2 + 24  # 32 queries per program that computes D
     assert backward.reads["cu_k"] == 24
 
 

@@ -219,8 +219,8 @@ def test_bad_arguments_are_one_line(capsys, arguments, line):
         (("window", "--w", "3", "--Br", "4"), "window does not accept --Br"),
         (
             ("window", "--w", "3", "--tile", "Bx=4"),
-            "unknown tile size Bx; the tile sizes of window are none",
-        ),  # style: ok (a list)
+            "unknown tile size Bx; the tile sizes of window are none",  # style: ok (a list)
+        ),
         (
             ("block_sparse",),
             "block_sparse needs --mask MASK, one of causal, window:W, bigbird:G,W,R, strided:S, ",

@@ -121,7 +121,7 @@ def test_the_emulator_moves_the_same_fused_backward_but_for_the_zeros(N, d):
     assert moved(ledger) == moved(costs.fused_backward(N, d, Br=16, Bc=32))
 
 
-# What counts as whose.
+# ------------------------------------------------------------------ which launches a count includes
 
 
 @triton.jit
@@ -383,7 +383,7 @@ def test_triton_keeps_its_loads_where_the_hook_stands():
     for name in traffic.HOOKS:
         assert callable(getattr(interpreter._interpreter, name))
     assert callable(interpreter.InterpretedFunction.run) and callable(jit.JITFunction.run)
-    # What an interpreted kernel calls must be looked up there at each call, or a proxy is passed by.
+    # An interpreted kernel must look these functions up at each call; otherwise it would bypass a proxy.
     x, y = torch.ones(20), torch.zeros(20)
     assert copied(x, y).total == 40
 
@@ -418,7 +418,7 @@ def test_where_kernels_are_compiled(monkeypatch):
         pass
 
 
-# What is kept.
+# ------------------------------------------------------------------ saved and printed counts
 
 
 def test_a_ledger_survives_json():

@@ -193,7 +193,7 @@ def _look_for_gpu(packages: dict[str, str | None], probed: str) -> tuple[dict[st
 
 
 def _self_test(packages: dict[str, str | None], tested: str) -> str:
-    """Return the result of the self-test, "passed: …", "failed: …" or "skipped: …", from its output `tested`."""
+    """Return a text that begins with passed, failed or skipped, from the output `tested` of the self-test."""
     for name in ("triton", "torch"):
         if packages[name] is None:
             return f"skipped: {name} is not installed"

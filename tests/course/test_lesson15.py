@@ -321,7 +321,7 @@ def test_crossings_stay_between_the_ranks_of_15_5():
     assert "tiles of 4 columns and a third of the rows are cheaper" in SOURCES[0].section("15.5")
     fits = schedules.break_even_length(
         12, 3, 16384
-    )  # less traffic as soon as the FA-2 order with buffer reuse reads its keys a second time
+    )  # less traffic as soon as the FA-2 order with buffer reuse reads its keys twice
     assert schedules.flash_optimal.tiles(10**6, 12, 16384)["Br"] + 1 == fits.N
     assert fits.tiles == {"rc": 455, "Bd": 13}
 

@@ -1,4 +1,4 @@
-"""Tests that all lines, markers, edges and labels of all figures have contrast, also with colour blindness."""
+"""Tests that lines, markers, edges and labels of all figures have contrast, also with colour blindness."""
 
 from itertools import combinations
 

@@ -19,12 +19,12 @@ def laid_out(name: str, d: int) -> torch.Tensor:
     x = torch.randn(1, 2, 40, d)
     if name == "rows of all heads":
         return x.transpose(1, 2).contiguous().transpose(1, 2)
-    if name == "beside other columns":
+    if name == "next to other columns":
         return torch.randn(1, 2, 40, d + 3)[..., 1 : d + 1]
     return x
 
 
-@pytest.mark.parametrize("name", ["contiguous", "rows of all heads", "beside other columns"])
+@pytest.mark.parametrize("name", ["contiguous", "rows of all heads", "next to other columns"])
 @pytest.mark.parametrize("d", [16, 20, 33])
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_copies_change_no_value_and_no_layout(name, d, deterministic, monkeypatch):
