@@ -99,7 +99,16 @@ def checkout_with_tests(small):
     (small / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")  # the root that names begin at
     test = "from iocourse.one.parts import whole\n\ndef test_product():\n    assert whole(3) == 6\n"
     (small / "tests" / "test_parts.py").write_text(test, encoding="utf-8")
-    (small / "tests" / "test_two.py").write_text("import iocourse.two\n\ndef test_two():\n    pass\n")
+    locked = """import coverage
+
+def test_two():
+    measured = coverage.Coverage.current()
+    lock = measured._collector.data_lock if measured else None
+    if lock:
+        lock.acquire()  # like a thread that is ended while it holds the lock
+    import iocourse.two
+"""
+    (small / "tests" / "test_two.py").write_text(locked, encoding="utf-8")
     return small
 
 

@@ -340,7 +340,7 @@ MERGE = exercise(
 
 # ---------------------------------------------------------------------- 3D
 def row_lse_cost(N: int, n: int, *, Br: int, Bc: int) -> Ledger:
-    """Return the closed form: S read once, one word written per row; the peak is a tile and two words per row."""
+    """Return the closed form: S is read once, one word per row is written, and the peak is r·c + 2r words."""
     r, c = min(Br, N), min(Bc, n)
     return Ledger(reads={"S": N * n}, writes={"L": N}, peak=r * c + 2 * r, sizes={"S": N * n, "L": N})
 
