@@ -82,7 +82,7 @@ _HABITS = {  # the rule: its pattern, and what to write
         "add the noun: 'the constant 14', 'the two tiles'",
     ),
     "is-no": (
-        r"(?<![Tt]here )\b(?:is|are|was|were) (?:no|none)\b(?! longer| more than| larger| smaller)",
+        r"(?<![Tt]here )\b(?:is|are|was|were) (?:no|none)\b(?!\s+(?:longer|more than|larger|smaller))",
         "write 'is not a', 'does not' or 'has no'",
     ),
     "archaic": (
