@@ -16,7 +16,7 @@ ALL = {name: "9.9" for name in doctor.PACKAGES}
 
 
 def with_packages(monkeypatch: pytest.MonkeyPatch, **versions: str | None) -> None:
-    """Make the doctor report these versions as installed (None: not installed), in addition to the others."""
+    """Make the doctor report these versions as installed (None: not installed), and 9.9 for all others."""
     monkeypatch.setattr(doctor, "installed", {**ALL, **versions}.get)
 
 

@@ -264,7 +264,10 @@ def _forward(p: KernelProblem, BM: int, BN: int, _: int) -> tuple[Counts, Counts
 
 
 def _queries(p: KernelProblem, BM: int, BN: int, _: int) -> tuple[Counts, Counts]:
-    """Return reads and writes without those for D and LSE2, which `_prepared` returns."""
+    """Return reads and writes, by array, of the kernel of dQ, without computing D and LSE2.
+
+    `_prepared` returns those: reads of O, dO and LSE, writes of D and LSE2.
+    """
     rows, met = p.queries * p.d, p.keys_met(BM, BN) * p.d
     return {"Q": rows, "K": met, "V": met} | p.rows_extra(BM, BN), {"dQ": rows}
 

@@ -189,7 +189,11 @@ class _Batch:
         return found, s
 
     def _certify(self, q: Tensor, k: Tensor, v: Tensor, found: BatchForward, s: BatchApproximation) -> None:
-        """Raise the errors of `error_certificates`; if there are none, a GPU is synchronised once."""
+        """Raise or warn if `error_certificates` does not certify the result; otherwise do nothing.
+
+        A certified result synchronises a GPU once, but in causal attention with a polynomial that is not
+        positive everywhere at least once per head.
+        """
         causal, made, n_k = self.options.causal, s.polynomial, k.shape[1]
         within = error_certificates.within(_extent(found.O), _extent(v))
         accurate: Any = True

@@ -418,7 +418,7 @@ def subsets_of_size(vertices: int, size: int) -> Iterator[int]:
 
 
 def subsets(vertices: int) -> Iterator[int]:
-    """Yield every subset, the complete set first and the empty one last."""
+    """Yield every subset of a set of vertices, each a bit mask as `vertices` is: first `vertices`, last 0."""
     subset = vertices
     while subset:
         yield subset

@@ -136,7 +136,7 @@ def terms(
     given = torch.zeros_like(lse) if dlse is None else dlse.double()
 
     def largest(P: Tensor, dS: Tensor, power: int) -> Results:
-        """The largest Σ |term|^power of each result."""
+        """Return Σ |term|^power, the maximum over the entries of each of O, dQ, dK and dV; 1 for LSE."""
         dS, Q, K, V, dO = (x.abs() ** power for x in (dS, q, keys, values, do))
         dk, dv = (x.transpose(-1, -2) @ y for x, y in ((dS, Q), (P**power, dO)))
         dk, dv = (x.unflatten(1, (-1, group)).sum(2).max() for x in (dk, dv))

@@ -251,7 +251,10 @@ def test_row_factors_make_each_rows_polynomial(g, d, seed, true_scale):
 
 
 def errors_of_weights(sigma, degrees, d=8, n_k=20_000):
-    """Return the relative error of the softmax weights for normal keys and queries, with logits N(0, σ²)."""
+    """Yield the relative error of the polynomial's softmax weights, degree by degree, against the exact ones.
+
+    Keys and queries are normal, and the logits are N(0, σ²).
+    """
     rng = np.random.default_rng(0)
     K, Q = rng.standard_normal((n_k, d)), rng.standard_normal((40, d))
     Q *= sigma / np.linalg.norm(Q, axis=1, keepdims=True)

@@ -92,7 +92,10 @@ def pieces(root: Path, rows: Mapping[str, str], project: Project) -> dict[Path, 
 
 
 def pages(root: Path, rows: Mapping[str, str], project: Project) -> dict[Path, str]:
-    """Return the current text of every page that has generated parts. Missing pages are not created."""
+    """Return, by path, each page with generated parts as it must be: these parts renewed, the rest unchanged.
+
+    Missing pages are left out.
+    """
     wanted = pieces(root, rows, project)
     return {page: with_marked(text, wanted[page]) for page in wanted if (text := _read(root / page))}
 

@@ -83,7 +83,7 @@ def cheapest(sweeps: Sweeps, x: float, state: str, goal: str) -> list[Sweep]:
 
 
 def drawn_sweeps(rng: np.random.Generator, states: Sequence[str] = (BEGIN, *"abcde", END)) -> Sweeps:
-    """Return a chain of states with sweeps from each state to the next and to two later ones."""
+    """Return random sweeps by the state before them: one to the next state, and two to any later states."""
     return {
         state: [_drawn(rng, states[n + 1]), *(_drawn(rng, str(rng.choice(states[n + 1 :]))) for _ in "12")]
         for n, state in enumerate(states[:-1])

@@ -31,7 +31,10 @@ REFUSES = "the interpreter runs this line, but Triton's compiler rejects it"
 # ------------------------------------------------------------------ launches
 @dataclass
 class Launches:
-    """The distinct launches of a block: one per kernel, argument types and constants."""
+    """The distinct launches that `record_launches` has noted; `compile` compiles each of them.
+
+    Two launches are distinct if they differ in the kernel, in argument types or in constants.
+    """
 
     seen: dict[str, Callable[[], None]] = field(default_factory=dict)
 
