@@ -203,8 +203,8 @@ def _contents(address):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["release"], "moved: run python -m tools.build in the root of a checkout"),
-        (["bench", "notebooks"], "moved: run python -m tools.bench WHAT in the root of a checkout"),
+        (["release"], "moved; run python -m tools.build in the root of a checkout"),
+        (["bench", "notebooks"], "moved; run python -m tools.bench WHAT in the root of a checkout"),
         (["progress", "--cohort", "class", "--only", "04"], "needs a checkout of the course"),
         (["grade", "class"], "no submission contains an exercise cell"),
     ],

@@ -25,7 +25,8 @@ class Pass:
     """Specification of one pass.
 
     Attributes:
-        name, outputs: name of the pass, and names of its outputs in order.
+        name: name of the pass.
+        outputs: names of its outputs, in order.
         shapes: function of N and d that returns the shape of each possible input by name.
         draw: function that returns random inputs, given a generator, N, d and a mask or None.
         exact: function that returns the exact outputs, given the inputs and a mask or None.

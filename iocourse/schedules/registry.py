@@ -61,7 +61,8 @@ class Schedule:
     with `lse=True` also the log-sum-exp of the rows: (O, LSE). A backward pass returns (dQ, dK, dV).
 
     Attributes:
-        name, label: name in the code, and in tables and formulas of the lessons (flash_optimal and `F3`).
+        name: name in the code, such as flash_optimal.
+        label: name in tables and formulas of the lessons, such as F3.
         pass_: name of the pass in PASSES.
         lesson: lesson and section that teach it, and its position among several there.
         regime, source: when to use it, and the paper or lesson it is from.
@@ -445,7 +446,7 @@ def _keywords(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 
 def _form(name: str, named: Mapping[str, Any]) -> costs.Form:
-    """Return the closed form `name`. Raises TypeError unless it takes the keyword arguments `named`."""
+    """Return the closed form of this name. Raises TypeError unless it takes the keyword arguments `named`."""
     form = costs.form_of(name)
     taken = _keywords(form)
     if set(taken) != set(named):
@@ -488,7 +489,7 @@ def _guard(files: Sequence[ModuleType]) -> None:
 
 
 def get(name: str) -> Schedule:
-    """Return the schedule `name`. Raises ValueError that lists the known names."""
+    """Return the schedule of this name. Raises ValueError, which lists the known names, for any other."""
     if name not in REGISTRY:
         raise ValueError(f"unknown schedule {name!r}; known schedules are {', '.join(REGISTRY)}")
     return REGISTRY[name]

@@ -7,9 +7,8 @@ import pytest
 
 from iocourse import costs
 from iocourse.course.checking import judge
-from iocourse.course.exercise import Trial, find
+from iocourse.course.exercise import Sample, Trial, find
 from iocourse.course.kinds.choice import choice, tile_form
-from iocourse.course.sample import Sample
 from iocourse.ledger import Ledger
 
 IDS = ("2C", "4D", "7D", "9A")

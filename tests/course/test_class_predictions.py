@@ -129,7 +129,7 @@ def test_the_picture_has_the_numbers_in_words(klass, tmp_path, capsys):
     file = tmp_path / "pictures" / "answers.svg"
     assert main(["progress", "--cohort", str(klass), "--only", "04", "--figure", str(file)]) == 0
     told = ET.fromstring(file.read_text(encoding="utf-8")).find("{http://www.w3.org/2000/svg}desc").text
-    assert "4.5 f1_best: 6.182 2 times, 12 1 time; right is 6.182." in told
+    assert "4.5 f1_best: 6.182 2 times, 12 1 time; correct: 6.182." in told
     png = tmp_path / "answers.png"
     assert main(["progress", "--cohort", str(klass), "--only", "4.10", "--figure", str(png)]) == 0
     assert png.read_bytes().startswith(b"\x89PNG")

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from iocourse.course.checking import judge, read_first
-from iocourse.course.exercise import exercises
+from iocourse.course.exercise import Sample, exercises
 from iocourse.course.kinds.function import EVERY, TOGETHER, function
-from iocourse.course.sample import Sample
 
 SUM, SIGN = {("total", EVERY): "the total is right"}, {("total", "below 0"): "numbers below 0 count"}
 

@@ -16,7 +16,7 @@ import triton.language as tl
 from iocourse.course.checking import judge
 from iocourse.course.exercise import Case, exercises, find
 from iocourse.course.kinds.function import EVERY
-from iocourse.course.sample import Sample
+from iocourse.course.exercise import Sample
 from iocourse.course.kinds.kernel import kernel
 from iocourse.course.trials.float32_inputs import FAR
 from iocourse.course.trials.kernel_launch import full_products, launch, no_tile_outside, words_exactly

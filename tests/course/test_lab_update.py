@@ -175,7 +175,7 @@ def test_an_unknown_lesson_is_one_sentence_with_all_there_are(course, updated):
         (line,) = updated(name, code=2)
         assert line.endswith(f"--update: unknown lesson {name!r}. Available lessons: 00, 04b, 05, notation")
     (line,) = updated("04b", "05", code=2)
-    assert "one LESSON or none" in line
+    assert "accepts at most one LESSON, got also 05" in line
     assert {path.name: path.read_bytes() for path in course.work.iterdir()} == before
 
 

@@ -8,10 +8,9 @@ import pytest
 
 from iocourse import exact
 from iocourse.course.checking import Held, judge, read_first, report
-from iocourse.course.exercise import Better, Trial, exercises, find
+from iocourse.course.exercise import Better, Sample, Trial, exercises, find
 from iocourse.course.kinds.schedule import ScheduleCase, repaired, schedule
 from iocourse.course.properties import LARGE, fits, reads, values, values_in, writes
-from iocourse.course.sample import Sample
 from iocourse.ledger import Ledger
 from tests.mutation.references import build, exercise_source
 

@@ -326,5 +326,5 @@ def test_the_benchmark_times_every_control():
 
 def test_the_benchmark_needs_widgets(monkeypatch):
     monkeypatch.setenv("IOCOURSE_WIDGETS", "0")
-    with pytest.raises(RuntimeError, match="unset it"):
+    with pytest.raises(RuntimeError, match=r"disables the sliders to time\. Unset it"):
         bench.run(quick=True)

@@ -172,7 +172,7 @@ def test_a_film_composes_to_its_pictures_and_is_the_same_on_every_call():
 def test_a_film_of_nothing_or_of_several_sizes_is_refused():
     wide = film.Frame(Picture(50, 30, "T", "A.", "1", ()), 9)
     for frames in ([], [film.Frame(squares(BLUE, 8), 9), wide]):
-        with pytest.raises(ValueError, match="one frame or more, all of one size"):
+        with pytest.raises(ValueError, match="frames must be one or more pictures of one size, got "):
             film.film(frames)
 
 

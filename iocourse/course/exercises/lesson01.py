@@ -15,6 +15,7 @@ from ...solution_guard import no_calls_into
 from ..exercise import (
     Case,
     Property,
+    Sample,
     Trial,
     WrongForm,
     exercise,
@@ -38,7 +39,6 @@ from ..properties import (
     too_short,
     values,
 )
-from ..sample import Sample
 from ..side_effects import WatchedTrial, changed, does_not_modify_inputs
 from ..trials.case_inputs import (
     bottomless_queries_and_keys,

@@ -9,10 +9,10 @@ import numpy as np
 from ... import costs
 from ...ledger import Ledger
 from ..bound_ratio import product
+from ..exercise import Sample
 from ..kinds.choice import Tile, choice, tile_form
 from ..kinds.schedule import schedule
 from ..properties import reads, reads_within, same_answer_from, values, writes
-from ..sample import Sample
 
 
 def _matrix(rng: np.random.Generator, rows: int, cols: int) -> np.ndarray:

@@ -12,6 +12,7 @@ from ... import exact
 from ...ledger import Ledger
 from ..exercise import (
     Case,
+    Sample,
     Trial,
     WrongForm,
     exercise,
@@ -31,7 +32,6 @@ from ..properties import (
     total_within,
     values_in,
 )
-from ..sample import Sample
 from ..trials.case_inputs import LEVELS, bottomless_scores, low_scores
 from ..trials.streamed_rows import ONE_PASS, SAME_ROW, Array, of_kind, run_streamed
 

@@ -10,7 +10,7 @@ import numpy as np
 from ... import costs
 from ...ledger import Ledger
 from ..bound_ratio import attention
-from ..exercise import Case, Trial
+from ..exercise import Case, Sample, Trial
 from ..kinds.choice import Tile, choice, tile_form
 from ..kinds.schedule import one_more_of_each_kind, repaired, schedule
 from ..properties import (
@@ -27,7 +27,6 @@ from ..properties import (
     writes,
     wrong_scale,
 )
-from ..sample import Sample
 from ..trials.case_inputs import attention_inputs, exact_attention, named, tilings, with_long_blocks
 
 

@@ -16,7 +16,7 @@ from ... import costs, exact
 from ...ledger import Ledger
 from ...solution_guard import library_solution
 from ..bound_ratio import attention
-from ..exercise import Case, Property, exercise
+from ..exercise import Case, Property, Sample, exercise
 from ..kinds.function import function
 from ..kinds.schedule import one_more_of_each_kind, schedule
 from ..properties import (
@@ -29,7 +29,6 @@ from ..properties import (
     values_in,
     writes,
 )
-from ..sample import Sample
 from ..trials.case_inputs import STRETCH, exact_gradients, same_inputs, tilings, with_large, with_long_blocks
 
 Array = np.ndarray

@@ -14,7 +14,7 @@ from ...ledger import Ledger
 from ...machine import Block, Machine, SlowArray, Tile
 from ...solution_guard import library_solution
 from ..bound_ratio import attention, product
-from ..exercise import Case, Trial, exercise, run_function, run_schedule, wrong_return
+from ..exercise import Case, Sample, Trial, exercise, run_function, run_schedule, wrong_return
 from ..kinds.choice import choice
 from ..kinds.schedule import repaired, schedule
 from ..properties import (
@@ -31,7 +31,6 @@ from ..properties import (
     whole,
     writes,
 )
-from ..sample import Sample
 from ..trials.case_inputs import attention_inputs, exact_attention, named, same_inputs, tilings
 
 Student = Callable[..., Any]

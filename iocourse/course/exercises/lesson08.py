@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ... import costs, exact, masks
 from ...ledger import Ledger
 from ..bound_ratio import attention
-from ..exercise import Case, Property, Trial, exercise
+from ..exercise import Case, Property, Sample, Trial, exercise
 from ..kinds.function import EVERY, function
 from ..kinds.schedule import schedule
 from ..properties import (
@@ -32,7 +32,6 @@ from ..properties import (
     values_in,
     writes,
 )
-from ..sample import Sample
 from ..trials.case_inputs import hard_scores, named
 
 Array = np.ndarray

@@ -14,7 +14,7 @@ from ...costs import ceil_div
 from ...ledger import Ledger
 from ...solution_guard import library_solution
 from ..bound_ratio import attention
-from ..exercise import Case, Property, Trial, exercise
+from ..exercise import Case, Property, Sample, Trial, exercise
 from ..kinds.choice import choice
 from ..kinds.schedule import schedule
 from ..properties import (
@@ -33,7 +33,6 @@ from ..properties import (
     values_in,
     writes,
 )
-from ..sample import Sample
 from ..trials.case_inputs import STRETCH, exact_gradients, same_inputs, with_large
 
 Array = np.ndarray

@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 
 from ... import costs, exact
 from ...ledger import Ledger
-from ..exercise import Case, Trial, WrongForm, exercise
+from ..exercise import Case, Sample, Trial, WrongForm, exercise
 from ..kinds.function import EVERY
 from ..kinds.kernel import kernel
 from ..properties import LARGE, each, idle, several
-from ..sample import Sample
 from ..trials.kernel_launch import launch_and_count_programs, nothing_in_vain, words_exactly, words_within
 
 SLICE, TURNED = "a slice of a larger matrix", "a transpose"

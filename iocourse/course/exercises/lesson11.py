@@ -8,7 +8,7 @@ import numpy as np
 
 from ... import exact
 from ...costs.kernels import KernelProblem, attention_forward
-from ..exercise import Case
+from ..exercise import Case, Sample
 from ..kinds.forward_cases import (
     ALL,
     LATE,
@@ -21,7 +21,6 @@ from ..kinds.forward_cases import (
     token_major,
 )
 from ..kinds.kernel import ATTENTION, FAR_FROM_0, LSE, O, kernel
-from ..sample import Sample
 from ..trials.float32_inputs import FAR, Single, far_apart, normal
 from ..trials.kernel_launch import launch_and_count_masks, masks_only, words_exactly
 

@@ -13,12 +13,11 @@ from ... import exact, traffic
 from ...costs.kernels import KernelProblem, dkdv_plain, dq_plain, fused_backward_plain
 from ...doctor.triton_missing import require_triton
 from ...ledger import Ledger, PhaseTotal
-from ..exercise import Case, Exercise, Property, Trial, snapshot, trial_from_error, wrong_return
+from ..exercise import Case, Draw, Exercise, Property, Sample, Trial, snapshot, trial_from_error, wrong_return
 from ..kinds.forward_cases import token_major
 from ..kinds.function import EVERY, TOGETHER, function
 from ..kinds.kernel import SINGLE, kernel
 from ..properties import budget_of, each, idle
-from ..sample import Draw, Sample
 from ..trials.kernel_launch import (
     as_shared_arrays,
     kernels_compute,

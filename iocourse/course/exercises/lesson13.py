@@ -15,10 +15,9 @@ from ...costs.closed_form import ceil_div
 from ...costs.kernel_masks import BlockLists
 from ...costs.kernels import KernelProblem, attention_forward, sliced_forward
 from ...solution_guard import library_solution
-from ..exercise import Better, Case, Property, Trial, WrongForm, exercise
+from ..exercise import Better, Case, Property, Sample, Trial, WrongForm, exercise
 from ..kinds.kernel import ATTENTION, kernel
 from ..properties import Form, budget_of, difference, each, is_number, only_where, several
-from ..sample import Sample
 from ..trials.float32_inputs import FAR, attention_of, far_apart, normal
 from ..trials.kernel_launch import heavy_first, launch_and_count_programs, words_exactly
 

@@ -13,11 +13,10 @@ from ... import exact
 from ...costs.kernel_masks import PackedSequences
 from ...costs.kernels import KernelProblem, attention_forward
 from ...ledger import Ledger
-from ..exercise import Trial, WrongForm
+from ..exercise import Sample, Trial, WrongForm
 from ..kinds.function import EVERY, function
 from ..kinds.kernel import kernel
 from ..properties import budget_of, each, idle, several
-from ..sample import Sample
 from ..trials.float32_inputs import (
     FAR,
     FAR_NAME,

@@ -23,6 +23,7 @@ from ...solution_guard import no_calls_into
 from ..exercise import (
     Case,
     Property,
+    Sample,
     Trial,
     WrongForm,
     exercise,
@@ -50,7 +51,6 @@ from ..properties import (
     whole,
     writes,
 )
-from ..sample import Sample
 from ..trials.streamed_rows import HeldTrial, least_held, memory_watch
 
 Array = NDArray[np.float64]

@@ -15,7 +15,7 @@ from ...ledger import Ledger
 from ...machine import Features
 from ...monomials import Plan, coordinates, features, plan
 from ...solution_guard import library_solution
-from ..exercise import Case, Property, Trial, exercise
+from ..exercise import Case, Property, Sample, Trial, exercise
 from ..kinds.schedule import schedule
 from ..properties import (
     difference,
@@ -28,7 +28,6 @@ from ..properties import (
     values_in,
     writes,
 )
-from ..sample import Sample
 from ..side_effects import after, detect_side_effects, does_not_modify_inputs, does_not_modify_results
 from ..trials.operation_count import ONCE, TWICE, WorkTrial, linear_work, run_counted
 

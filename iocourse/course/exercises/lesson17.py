@@ -13,7 +13,7 @@ from ... import costs, masks, schedules
 from ...data import misleading_table
 from ...ledger import Ledger
 from ...solution_guard import library_solution
-from ..exercise import Case, Trial, WrongForm, exercise, run_function
+from ..exercise import Case, Sample, Trial, WrongForm, exercise, run_function
 from ..kinds.function import EVERY, function
 from ..properties import (
     TOLERANCE,
@@ -26,7 +26,6 @@ from ..properties import (
     several,
     shortened,
 )
-from ..sample import Sample
 from ..side_effects import after, does_not_modify_results
 
 Array = NDArray[np.float64]

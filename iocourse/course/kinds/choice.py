@@ -13,9 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...ledger import Ledger
-from ..exercise import Case, Exercise, Property, Trial, exercise
+from ..exercise import Case, Draw, Exercise, Property, Sample, Trial, exercise
 from ..properties import Form, idle, several, whole
-from ..sample import Draw, Sample
 from .schedule import require
 
 T = TypeVar("T")

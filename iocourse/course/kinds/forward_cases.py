@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...costs.kernels import KernelProblem, attention_forward
-from ..sample import Draw, Sample
+from ..exercise import Draw, Sample
 from ..trials.float32_inputs import FAR, Single, attention_of, far_apart, normal
 
 Pairs = NDArray[np.bool_]

@@ -11,7 +11,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..exercise import Case, Exercise, Property, RunCase, Trial, WrongForm, exercise, run_function
+from ..exercise import (
+    Case,
+    Draw,
+    Exercise,
+    Property,
+    RunCase,
+    Sample,
+    Trial,
+    WrongForm,
+    exercise,
+    run_function,
+)
 from ..properties import (
     TOLERANCE,
     as_general,
@@ -22,7 +33,6 @@ from ..properties import (
     several,
     values_in,
 )
-from ..sample import Draw, Sample
 
 EVERY = ""  # instead of a tag: every case with the usual tolerance
 TOGETHER = "*"  # instead of a result: all results in one property; its message names the wrong one

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from ..exercise import Case, Exercise, Property, RunCase
-from ..sample import Draw, Sample
+from ..exercise import Case, Draw, Exercise, Property, RunCase, Sample
 from ..trials.float32_inputs import FAR, FAR_NAME, LARGE_TOLERANCE
 from ..trials.kernel_launch import (
     any_order,

@@ -16,9 +16,11 @@ from ..exercise import (
     Better,
     BoundComparison,
     Case,
+    Draw,
     Exercise,
     Property,
     RunCase,
+    Sample,
     Trial,
     WrongForm,
     exercise,
@@ -26,7 +28,6 @@ from ..exercise import (
 )
 from ..properties import arrays_of, every_input_loaded, fits, total_within
 from ..properties import values as values_are_right
-from ..sample import Draw, Sample
 
 
 @dataclass(frozen=True)

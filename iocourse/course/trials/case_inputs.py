@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import exact
-from ..exercise import Case
+from ..exercise import Case, Sample
 from ..properties import LARGE
-from ..sample import Sample
 
 STRETCH = 1e4  # factor for Q, so that a softmax without its maximum overflows
 Array = NDArray[np.float64]

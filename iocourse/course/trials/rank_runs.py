@@ -27,6 +27,7 @@ from ..exercise import (
     Case,
     NotJudged,
     Property,
+    Sample,
     Trial,
     WrongEverywhere,
     WrongForm,
@@ -34,7 +35,6 @@ from ..exercise import (
     trial_from_error,
 )
 from ..properties import LARGE, TOLERANCE, Where, each, idle, is_right, only_where
-from ..sample import Sample
 
 SECONDS = 10.0  # for all ranks of a case: a thousand times the run time of a correct function
 
