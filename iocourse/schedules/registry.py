@@ -62,7 +62,7 @@ class Schedule:
 
     Attributes:
         name: name in the code, such as flash_optimal.
-        label: name in tables and formulas of the lessons, such as F3.
+        label: name in tables and formulas of the lessons, such as `F3`.
         pass_: name of the pass in PASSES.
         lesson: lesson and section that teach it, and its position among several there.
         regime, source: when to use it, and the paper or lesson it is from.
