@@ -43,7 +43,7 @@ class Measured:
         self.coverage.start()
         # A test may end a thread at any line, even while it holds this lock; the next thread would then wait
         # forever. Python's global lock is enough, since a process runs one test at a time.
-        self.coverage._collector.data_lock = None  # type: ignore[union-attr]
+        self.coverage._collector.data_lock = None
 
     @pytest.hookimpl(trylast=True)  # type: ignore[untyped-decorator]
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
