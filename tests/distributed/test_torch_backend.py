@@ -1,6 +1,8 @@
 """Schedules with torch.distributed: values, ledgers, independent traffic counts, and handling of failures."""
 
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -20,7 +22,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from iocourse import distributed, exact
-from iocourse.distributed.engines import torch_backend
+from iocourse.distributed.engines import multiprocess, torch_backend
 from iocourse.distributed.rank import CannotShip
 
 Q, K, V = np.random.default_rng(0).standard_normal((3, 2048, 64))
@@ -222,6 +224,23 @@ def test_processes_end_with_the_one_that_started_them(tmp_path):
     caller.kill()
     caller.wait()
     wait_for(lambda: not processes_of(tmp_path) and not list(tmp_path.iterdir()))
+
+
+def test_a_file_created_during_the_deletion_does_not_keep_the_folder(tmp_path, monkeypatch):
+    folder, killed, delete = tmp_path / "ranks", [], shutil.rmtree
+    folder.mkdir()
+
+    def interrupted(path, ignore_errors):
+        if not (path / "output1").exists():
+            (path / "output1").touch()  # by a rank, after the other files have been deleted
+        else:
+            delete(path)
+
+    monkeypatch.setattr(multiprocess.os, "read", lambda *_: b"")
+    monkeypatch.setattr(multiprocess.os, "killpg", lambda *group: killed.append(group))
+    monkeypatch.setattr(multiprocess.shutil, "rmtree", interrupted)
+    multiprocess._end_with_caller(folder)
+    assert not folder.exists() and killed == [(0, signal.SIGKILL)]
 
 
 def processes_of(folder):

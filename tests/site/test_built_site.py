@@ -94,8 +94,8 @@ def test_what_the_landing_pages_map_calls_best_no_schedule_of_the_course_beats(s
     N, d, M = 8192, 64, 58368
     best, alt = schedules.best(N, d, M), page_at(site, "index").alts["map.png"]
     assert f"M = {M:,}: {best.schedule.title} (" in alt
-    assert f"moves the fewest words, {best.cost.total:,}." in alt
-    assert "1.19 × the lower bound" in alt and "]" not in alt
+    assert f"has the least traffic, {best.cost.total:,} words." in alt
+    assert "1.19 times the lower bound" in alt and "]" not in alt
 
 
 def test_a_bound_has_a_row_and_all_there_is_to_say_of_it(site):

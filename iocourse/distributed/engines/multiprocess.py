@@ -174,7 +174,10 @@ def _end_with_caller(folder: Path) -> None:
     """Wait until the calling process has ended (stdin closes); then delete the folder and kill all ranks."""
     while os.read(0, 1):
         pass
-    shutil.rmtree(folder, ignore_errors=True)
+    for _ in range(100):  # a rank may create a file while the folder is being deleted
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            break
     os.killpg(0, signal.SIGKILL)
 
 
