@@ -144,6 +144,8 @@ def summary(verdicts: Sequence[str]) -> str:
     """Format the number of each verdict and the detected share with its 95 % interval (Wilson)."""
     count = Counter(verdicts)
     noticed, n = count[KILLED] + count[OUT_OF_TIME], len(verdicts) - count[EQUIVALENT]
+    if not n:
+        return f"{len(verdicts)} mutants, all equivalent: no share of mistakes."
     share, z = noticed / n, 1.96
     middle, half = share + z * z / (2 * n), z * sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2)
     low, high = ((middle + sign * half) / (1 + z * z / n) for sign in (-1, 1))
