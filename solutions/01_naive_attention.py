@@ -617,5 +617,5 @@ print(f"as (1.12): {4 * N_long**2 + 4 * N_long * d:,}; without S and P: {4 * N_l
 #
 # ## What comes next
 #
-# In this lesson an array was simply there, and reading it was free. In a machine these $N^2$ words must live somewhere, and be moved from there to where the arithmetic is, a limited number at a time. How many words must move then, and who decides? [02 A machine with two memories](02_two_memories.ipynb) builds that machine.
+# In this lesson an array was simply there, and reading it was free. In a machine these $N^2$ words must live somewhere, and be moved from there to where the arithmetic is, a limited number at a time. How many words must move then, and who decides? [02 A machine with two memories](02_two_level_memory.ipynb) builds that machine.
 # <!-- 64, 31.5 = 4 * 4096**2 / (4 * 4096 * 64), 2 * 4096**2 * 64 / costs.naive(4096, 64, Br=4096, Bc=4096, Bm=4096, Bn=64).total -->

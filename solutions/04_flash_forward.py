@@ -16,7 +16,7 @@
 #
 # <!-- exercises -->
 #
-# A second evening, [04b](04b_a_schedule_to_repair.ipynb), takes the schedules to a real head and into memories that are too small, and hands you one to repair. Lesson 05 does not need it.
+# A second evening, [04b](04b_debugging_a_schedule.ipynb), takes the schedules to a real head and into memories that are too small, and hands you one to repair. Lesson 05 does not need it.
 
 # %% tags=["setup"]
 import numpy as np
@@ -613,4 +613,4 @@ measured("0.2", constant_traffic=long == short, linear_traffic=long <= 2 * short
 # - B. Saha, C. Ye: *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). $N^2d^2/M$ is optimal up to a constant for $M \ge d^2$.
 # - T. Smith, B. Lowery, J. Langou, R. van de Geijn, 2017, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017). Tight constants for the matrix product; Theorem A borrows from its technique.
 #
-# **What comes next.** Lesson 05 proves Theorem A, and asks what happens when $M$ is smaller than $d^2$. Before it, or never: [04b](04b_a_schedule_to_repair.ipynb), the second evening.
+# **What comes next.** Lesson 05 proves Theorem A, and asks what happens when $M$ is smaller than $d^2$. Before it, or never: [04b](04b_debugging_a_schedule.ipynb), the second evening.

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 06 The backward pass
 #
-# Training asks attention a second question: if the loss changes with $O$ in this way, how does it change with $Q$, $K$ and $V$? Lesson 01 answered it with three $N \times N$ matrices. This lesson gets by without any of them: the weights are computed again from one word a row, and the one row sum that seems to need all of a row does not. Then it is a matter of orders, as in lesson 04: $20\,N^2d^2/M$ words for FlashAttention's, $16$ with one sum made first, and fewer still for an order that computes all scores *twice*. How little is possible at all is the subject of a second evening, [06b](06b_how_little_backward.ipynb).
+# Training asks attention a second question: if the loss changes with $O$ in this way, how does it change with $Q$, $K$ and $V$? Lesson 01 answered it with three $N \times N$ matrices. This lesson gets by without any of them: the weights are computed again from one word a row, and the one row sum that seems to need all of a row does not. Then it is a matter of orders, as in lesson 04: $20\,N^2d^2/M$ words for FlashAttention's, $16$ with one sum made first, and fewer still for an order that computes all scores *twice*. How little is possible at all is the subject of a second evening, [06b](06b_backward_lower_bounds.ipynb).
 #
 # **What you will learn**
 #
@@ -614,7 +614,7 @@ explore.curve(found, line, title="Backward constants, N = 4,194,304, d = 64",
               xlabel="M/d²", ylabel="W M/(N²d²)", log=(True, False))
 
 # %% [markdown]
-# The line for whole rows lies just below B4, which stays between 14.2 and 14.5; the line for all rises to 12. So no order of whole rows will bring 10, and nobody knows what rows cut into pieces could bring between 12 and 14. [The second evening](06b_how_little_backward.ipynb) states both theorems with all their terms, proves them, and ends with that question as a challenge; it also takes a causal mask through the backward pass.
+# The line for whole rows lies just below B4, which stays between 14.2 and 14.5; the line for all rises to 12. So no order of whole rows will bring 10, and nobody knows what rows cut into pieces could bring between 12 and 14. [The second evening](06b_backward_lower_bounds.ipynb) states both theorems with all their terms, proves them, and ends with that question as a challenge; it also takes a causal mask through the backward pass.
 # <!-- drawn = [constant("split_backward", 2**22, 4**k * d**2) for k in range(1, 6)] -->
 # <!-- 14.2, 14.5 = math.floor(10 * min(drawn)) / 10, math.ceil(10 * max(drawn)) / 10 -->
 
@@ -636,4 +636,4 @@ explore.curve(found, line, title="Backward constants, N = 4,194,304, d = 64",
 # - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré: *FlashAttention*, 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135). Algorithm 3 is B0, Algorithm 4 is B1; recomputation and the D trick are there.
 # - T. Dao: *FlashAttention-2*, 2023, [arXiv 2307.08691](https://arxiv.org/abs/2307.08691). Algorithm 2: $D$ first, the order of B2.
 #
-# **What comes next.** [06b](06b_how_little_backward.ipynb) is the second evening; nothing later needs it. Lesson 07 goes to the other end, $M < d^2$, and meets the backward pass again inside a larger gradient.
+# **What comes next.** [06b](06b_backward_lower_bounds.ipynb) is the second evening; nothing later needs it. Lesson 07 goes to the other end, $M < d^2$, and meets the backward pass again inside a larger gradient.

@@ -15,7 +15,7 @@
 #
 # **Prerequisites**: lesson 02 (the matrix product in tiles), lesson 03 (log-sum-exp), lesson 04 (F3). Section 7.7 quotes lessons 05 and 05b. Signs and terms are on the [notation](notation.md) page.
 #
-# **Minutes**: <!-- minutes -->. [Lesson 07b](07b_gradient_proof_repair.ipynb), a second evening, has a gradient made of the same parts, the proof of Theorem B′, and a schedule to repair.
+# **Minutes**: <!-- minutes -->. [Lesson 07b](07b_input_gradient.ipynb), a second evening, has a gradient made of the same parts, the proof of Theorem B′, and a schedule to repair.
 #
 # <!-- exercises -->
 
@@ -612,5 +612,5 @@ explore.traffic_vs_memory(2**16, 1024, shown, (2**8, 2**22))
 # - T. Smith, B. Lowery, J. Langou, R. van de Geijn, 2017, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017). The matrix product, with constants; `saha_ye_small` rests on it.
 # - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré: *FlashAttention*, 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135).
 #
-# **What comes next.** [07b](07b_gradient_proof_repair.ipynb) is a second evening on this subject. Lesson 08 leaves out pairs: masks, and what a schedule saves when most scores are never asked for.
+# **What comes next.** [07b](07b_input_gradient.ipynb) is a second evening on this subject. Lesson 08 leaves out pairs: masks, and what a schedule saves when most scores are never asked for.
 # <!-- 3.8 = 10**2 * (over - 1) -->

@@ -24,7 +24,7 @@ skips.unless_installed("sphinx", "myst_nb", "furo")
 LOOKED_AT = (
     "index",
     "lessons/04_flash_forward",
-    "lessons/05b_the_proof",
+    "lessons/05b_lower_bound_proof",
     "bounds",
     "schedules",
     "bench",
@@ -53,7 +53,7 @@ def test_the_site_as_a_reader_meets_it(site, chromium):
 
 def the_words_of_pictures_are_spoken(page, site):
     """In the accessibility tree each figure of a lesson has its alternative text."""
-    page.goto((site / "lessons" / "05b_the_proof.html").as_uri())
+    page.goto((site / "lessons" / "05b_lower_bound_proof.html").as_uri())
     session = page.context.new_cdp_session(page)
     nodes = session.send("Accessibility.getFullAXTree")["nodes"]
     said = [n["name"]["value"] for n in nodes if n["role"]["value"] == "image" and not n["ignored"]]
@@ -84,7 +84,7 @@ def a_lesson_leads_to_jupyterlite(page, site):
         page.get_by_role("link", name=link).click()
         page.wait_for_url("**/lite/lab/index.html?path=04_flash_forward.ipynb")
         assert page.title() == "JupyterLite"
-    page.goto((site / "lessons" / "05b_the_proof.html").as_uri())
+    page.goto((site / "lessons" / "05b_lower_bound_proof.html").as_uri())
     published = read_project(ROOT).claimed  # until then there is nothing in Colab to open
     assert page.get_by_role("link", name="exercises", exact=True).count() == published
     assert page.get_by_role("link", name="in this browser").count() == 0

@@ -69,7 +69,7 @@ def test_no_link_is_relative_and_each_leads_to_what_the_branch_or_the_repository
 
 def test_only_links_differ_and_other_releases_stay(branch):
     assert (branch / "v0.0.1" / "old.ipynb").exists()
-    name = "lessons/05_how_little.ipynb"
+    name = "lessons/05_lower_bounds.ipynb"
     theirs = json.loads((branch / read_project(ROOT).tag / name).read_text(encoding="utf-8"))
     ours = json.loads((ROOT / name).read_text(encoding="utf-8"))
     assert theirs | {"cells": 0} == ours | {"cells": 0}

@@ -133,7 +133,7 @@ def lesson(said, code="import numpy as np"):
         ("**Prerequisites**: [lesson 05](05_how.ipynb), and lesson 02 for the matrix product.", ["02", "05"]),
         ("**Prerequisites**: lessons 04, 06 and 07 (F3, F7) and 05 (bounds).", ["04", "05", "06", "07"]),
         (
-            "**Prerequisites**: Theorem A (lesson 05), section 5.9 ([05b](05b_the_proof.ipynb)).",
+            "**Prerequisites**: Theorem A (lesson 05), section 5.9 ([05b](05b_lower_bound_proof.ipynb)).",
             ["05", "05b"],
         ),
         ("**Prerequisites**: lesson 02 (formulas (2.4) and (12.16)). Signs and terms of lesson 09.", ["02"]),

@@ -15,8 +15,8 @@ from iocourse.course.student_copies import update
 from iocourse.course.student_copies.update import find_copies
 
 ROOT = Path(__file__).parents[2]
-FOUR = "04b_a_schedule_to_repair"
-FIVE = "05_how_little"
+FOUR = "04b_debugging_a_schedule"
+FIVE = "05_lower_bounds"
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def test_lab_says_what_is_newer_and_overwrites_nothing(course, opened):
 
 def test_only_the_lesson_that_is_named_is_updated(course, updated):
     release(course, f"{FOUR}.ipynb", f"{FIVE}.ipynb")
-    for name in ("5", "05", "05_how_little", "05_HOW_little.ipynb"):
+    for name in ("5", "05", "05_lower_bounds", "05_HOW_little.ipynb"):
         updated(name)
         assert newest(course, course.work / f"{FIVE}.ipynb", FIVE)
         assert not newest(course, course.work / f"{FOUR}.ipynb", FOUR)

@@ -13,7 +13,7 @@ from iocourse.data import real_head
 from iocourse.explore import tile_tuner
 from tests.mutation.references import build, exercise_source
 
-LESSON, SECOND = Lesson("04_flash_forward"), Lesson("04b_a_schedule_to_repair")
+LESSON, SECOND = Lesson("04_flash_forward"), Lesson("04b_debugging_a_schedule")
 says = LESSON.says
 SIZES = [(64, 8, 16, 16), (7, 3, 2, 5), (1, 1, 1, 1), (9, 4, 20, 30), (10, 2, 3, 4)]
 

@@ -15,7 +15,7 @@ from iocourse.course.checking import OWN, judge
 from iocourse.course.exercise import find
 from iocourse.course.exercises.lesson05 import best_segment
 
-LESSON, PROOF = Lesson("05_how_little"), Lesson("05b_the_proof")
+LESSON, PROOF = Lesson("05_lower_bounds"), Lesson("05b_lower_bound_proof")
 
 
 def says(number, *formulas):

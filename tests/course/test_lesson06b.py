@@ -10,7 +10,7 @@ from iocourse import bounds, exact, explore, masks, run, schedules
 from iocourse.course.exercises import lesson06
 from iocourse.course.exercises.lesson06 import constant as predicted_constant
 
-LESSON = Lesson("06b_how_little_backward")
+LESSON = Lesson("06b_backward_lower_bounds")
 says = LESSON.says
 d = 64
 LARGE = 64 * d**2  # the M of section 6.10

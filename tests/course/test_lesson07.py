@@ -16,7 +16,7 @@ from iocourse.explore.models.memory_states import states, totals
 from iocourse.machine import probabilities
 from tests.mutation.references import build, exercise_source
 
-LESSON, SECOND = Lesson("07_small_caches"), Lesson("07b_gradient_proof_repair")
+LESSON, SECOND = Lesson("07_small_caches"), Lesson("07b_input_gradient")
 says, says_second = LESSON.says, SECOND.says
 
 

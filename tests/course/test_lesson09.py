@@ -13,7 +13,7 @@ from iocourse.course.exercises import lesson09
 from iocourse.course.exercises.lesson09 import envelope, given, keys_sweep, whole_backward
 from tools.build.percent_format import side
 
-SOURCE, SECOND = Lesson("09_the_map"), Lesson("09b_")
+SOURCE, SECOND = Lesson("09_memory_regimes"), Lesson("09b_")
 says = SOURCE.says
 
 NAMED = {
@@ -397,5 +397,5 @@ def test_the_room_of_9_3_holds_no_square_of_scores():
 
 
 def test_the_widget_has_a_cell_of_its_own_in_the_students_notebook():
-    notebook = json.loads((ROOT / "lessons" / "09_the_map.ipynb").read_text(encoding="utf-8"))
+    notebook = json.loads((ROOT / "lessons" / "09_memory_regimes.ipynb").read_text(encoding="utf-8"))
     assert ["explore.traffic_explorer()"] in [cell["source"] for cell in notebook["cells"]]

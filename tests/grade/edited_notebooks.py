@@ -14,7 +14,7 @@ from iocourse.course.student_copies.notebook import text_of
 from tools.build.notebook_execution import lesson_environment
 
 ROOT = Path(__file__).parents[2]
-STEM = "02_two_memories"
+STEM = "02_two_level_memory"
 MOST = 15  # points: 4 for 2A, 5 for 2B, 4 for 2C, 2 for 2D
 FOLDER = Path(__file__).with_name("notebook_edits")
 

@@ -20,8 +20,8 @@ PAGE = ROOT / "docs" / "guide" / "nbval.md"
 SOLVED = sorted((ROOT / "solutions").glob("[0-9]*.ipynb"))
 # A short lesson, and one of each other part: bounds, kernels, low rank, many devices.
 ACTS = many(
-    ["02_two_memories"],
-    ["02_two_memories", "05_how_little", "10_first_kernels", "15_polynomials", "18_many_chips"],
+    ["02_two_level_memory"],
+    ["02_two_level_memory", "05_lower_bounds", "10_first_kernels", "15_polynomials", "18_many_chips"],
 )
 # Number of cells per lesson whose output depends on the machine or on time.
 NOT_COMPARED = {"00": 1, "12": 1, "13": 1, "14": 2, "16": 1, "17": 1, "17b": 1}

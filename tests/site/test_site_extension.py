@@ -41,10 +41,10 @@ def warnings(made, monkeypatch):
     [
         (
             "solutions/04_flash_forward.ipynb", "lessons/04_flash_forward.ipynb",
-            "[b](05b_the_proof.ipynb)", "[b](05b_the_proof.ipynb)",
+            "[b](05b_lower_bound_proof.ipynb)", "[b](05b_lower_bound_proof.ipynb)",
         ),
         (
-            "solutions/09_the_map.ipynb", "lessons/09_the_map.ipynb",
+            "solutions/09_memory_regimes.ipynb", "lessons/09_memory_regimes.ipynb",
             "[n](../lessons/notation.md#sizes)", "[n](notation.md#sizes)",
         ),
         (
@@ -52,17 +52,17 @@ def warnings(made, monkeypatch):
             "[0](00_start_here.ipynb)", "[0](00_start_here.ipynb)",
         ),
         (
-            "README.md", "index.md", "[9](lessons/09_the_map.ipynb)", "[9](lessons/09_the_map.ipynb)",
+            "README.md", "index.md", "[9](lessons/09_memory_regimes.ipynb)", "[9](lessons/09_memory_regimes.ipynb)",
         ),
         ("docs/teaching.md", "teaching.md", "[e](exercises.md)", "[e](exercises.md)"),
         ("docs/teaching.md", "teaching.md", "[c](../CHANGELOG.md)", "[c](changelog.md)"),
         (
             "docs/teaching.md", "teaching.md",
-            "[9](../lessons/09_the_map.ipynb)", "[9](lessons/09_the_map.ipynb)",
+            "[9](../lessons/09_memory_regimes.ipynb)", "[9](lessons/09_memory_regimes.ipynb)",
         ),
         (
             "docs/guide/tests.md", "guide/tests.md",
-            "[9](../../solutions/09_the_map.ipynb)", "[9](../lessons/09_the_map.ipynb)",
+            "[9](../../solutions/09_memory_regimes.ipynb)", "[9](../lessons/09_memory_regimes.ipynb)",
         ),
         ("docs/guide/tests.md", "guide/tests.md", "[e](../exercises.md)", "[e](../exercises.md)"),
         ("docs/teaching.md", "teaching.md", "[a](https://arxiv.org/abs/1)", "[a](https://arxiv.org/abs/1)"),
@@ -101,7 +101,7 @@ def test_the_lessons_are_copied_as_they_are_and_what_is_current_is_left_alone(ma
     made.copy_lessons(None, SimpleNamespace(iocourse_lite=""))
     folder = tmp_path / "lessons"
     (folder / "99_gone.ipynb").write_text("{}")
-    (folder / "05_how_little.ipynb").write_text("{}")
+    (folder / "05_lower_bounds.ipynb").write_text("{}")
     before = (folder / "04_flash_forward.ipynb").stat().st_mtime_ns
     made.copy_lessons(None, SimpleNamespace(iocourse_lite=""))
     names = {path.name for path in (ROOT / "solutions").glob("[0-9]*.ipynb")}
@@ -149,7 +149,7 @@ def test_a_lesson_that_runs_in_the_browser_leads_there(made):
 
 def test_the_landing_page_says_which_lessons_run_in_the_browser(made, tmp_path):
     lite = dummy_lite(tmp_path / "lite")
-    (lite / "files" / "09b_off_the_map.ipynb").write_text("{}")
+    (lite / "files" / "09b_beyond_the_model.ipynb").write_text("{}")
     said = made.in_the_browser(SimpleNamespace(config=SimpleNamespace(iocourse_lite=str(lite))))
     assert said.startswith("Lessons 04 to 09b also ") and "index.html?path=04_flash_forward.ipynb" in said
 

@@ -9,7 +9,7 @@
 # - to turn what one pair must pay into a bound on words, and to let a search find what it pays;
 # - to count what a causal mask saves, and where it saves nothing.
 #
-# **Prerequisites**: [lesson 06](06_backward.ipynb), and Theorem A (lesson 05) with its proof in section 5.9 ([05b](05b_the_proof.ipynb)). Signs and terms are on the [notation](notation.md) page.
+# **Prerequisites**: [lesson 06](06_backward.ipynb), and Theorem A (lesson 05) with its proof in section 5.9 ([05b](05b_lower_bound_proof.ipynb)). Signs and terms are on the [notation](notation.md) page.
 #
 # **Minutes**: <!-- minutes without 6E -->.
 #

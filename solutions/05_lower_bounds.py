@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 05 How little is possible
 #
-# Lesson 04 brought attention down to 4 times $N^2d^2/M$ words, by the order of the loops and by the tile. Will somebody bring it down to 2? To answer that we need a statement about *every* schedule, those that nobody has thought of included. On graphs of a dozen vertices a search tries everything, and the exact answer holds a surprise. For real sizes we count. Where rows travel whole and no score is kept, three lines prove the 4. Where rows may be cut and scores kept it takes Theorem A, which says the same: 4 cannot be improved. Its proof is the [second evening](05b_the_proof.ipynb).
+# Lesson 04 brought attention down to 4 times $N^2d^2/M$ words, by the order of the loops and by the tile. Will somebody bring it down to 2? To answer that we need a statement about *every* schedule, those that nobody has thought of included. On graphs of a dozen vertices a search tries everything, and the exact answer holds a surprise. For real sizes we count. Where rows travel whole and no score is kept, three lines prove the 4. Where rows may be cut and scores kept it takes Theorem A, which says the same: 4 cannot be improved. Its proof is the [second evening](05b_lower_bound_proof.ipynb).
 #
 # **What you will learn**
 #
@@ -297,7 +297,7 @@ for max_states in (20_000, 200_000):
 #
 # **Two: a row that comes in has few rows to meet.** Charge each meeting to that of its two rows which came in later. In the step in which it came, the other one was there. A step sees the $M$ words of its start and the $t$ that come, so at most $(M + t)/d$ rows. No row that comes in is charged more than that.
 #
-# **Three: to come in costs $d$ words.** A row of an input is read. A row of $O$ is read or begins as zeros, and one store for each row of $O$ pays for its one beginning ([05b](05b_the_proof.ipynb), section 5.9, says why once is enough). So at most $W/d$ rows come in, and
+# **Three: to come in costs $d$ words.** A row of an input is read. A row of $O$ is read or begins as zeros, and one store for each row of $O$ pays for its one beginning ([05b](05b_lower_bound_proof.ipynb), section 5.9, says why once is enough). So at most $W/d$ rows come in, and
 #
 # $$ 4N^2 \le \frac Wd \cdot \frac{M + t}{d} , \qquad \text{so} \qquad W \ge \frac{4N^2d^2}{M + t} . $$
 #
@@ -374,7 +374,7 @@ for M, schedule in ((58368, schedules.flash_optimal), (1024, schedules.small_cac
 # - has $Q$, $K$ and $V$ as distinct arrays: no word of one serves as a word of another.
 #
 #
-# How the products are counted, and the whole proof, is the [second evening](05b_the_proof.ipynb); nothing below depends on it. In the map grey is what no schedule of the class can do: below $4Nd$, Theorem A, or, in a small fast memory, its relative Theorem B′ (section 5.10, 05b), each taken at $M + 4$ for the four registers. The shades say what moves the fewest words for large $N$, with three schedules of lesson 07. *Row blocks*, from $d^2$ on, are F3; from $Nd$ on the *compulsory* words suffice. Below $d^2$ it pays to store scores (*N × N stored*): F7, and from $d^2/2$ down F7d. Below $d^2/4$ it is *blocked products*, as in lesson 02: F5. The strip at the foot has the marker of the schedule that wins at this $N$.
+# How the products are counted, and the whole proof, is the [second evening](05b_lower_bound_proof.ipynb); nothing below depends on it. In the map grey is what no schedule of the class can do: below $4Nd$, Theorem A, or, in a small fast memory, its relative Theorem B′ (section 5.10, 05b), each taken at $M + 4$ for the four registers. The shades say what moves the fewest words for large $N$, with three schedules of lesson 07. *Row blocks*, from $d^2$ on, are F3; from $Nd$ on the *compulsory* words suffice. Below $d^2$ it pays to store scores (*N × N stored*): F7, and from $d^2/2$ down F7d. Below $d^2/4$ it is *blocked products*, as in lesson 02: F5. The strip at the foot has the marker of the schedule that wins at this $N$.
 
 # %%
 explore.traffic_map(8192, 64, M=58368, M_range=(128, 2**22),
@@ -423,4 +423,4 @@ measured("5.7", f3=constant[1024, 1024][0], theorem_a=constant[1024, 1024][1])
 # - J.-W. Hong, H. T. Kung: *I/O complexity: the red-blue pebble game*, STOC 1981. The game.
 # - B. Saha, C. Ye: *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). The orders for large and for small fast memory. Section 5.11 (05b) compares constants.
 #
-# **What comes next.** The [second evening](05b_the_proof.ipynb) proves Theorem A. Lesson 06 turns to the backward pass, with or without it. There the recomputation of section 5.4 is no miniature any more: to compute all scores twice moves fewer words than to compute them once.
+# **What comes next.** The [second evening](05b_lower_bound_proof.ipynb) proves Theorem A. Lesson 06 turns to the backward pass, with or without it. There the recomputation of section 5.4 is no miniature any more: to compute all scores twice moves fewer words than to compute them once.

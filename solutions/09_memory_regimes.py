@@ -620,4 +620,4 @@ print(f"yours {yours.ledger.total:,} words, {yours.ledger.total / least:.3f} × 
 # - STMicroelectronics: *STM32F745xx, STM32F746xx*, data sheet DS10916: 64 KB of its SRAM are data TCM. Zephyr's [description of the chip](https://github.com/zephyrproject-rtos/zephyr/blob/main/dts/arm/st/f7/stm32f746.dtsi) has the same number.
 # - NVIDIA: *Tuning CUDA Applications for Hopper GPU Architecture*, [docs.nvidia.com](https://docs.nvidia.com/cuda/hopper-tuning-guide/index.html), sections 1.4.1.1 and 1.4.2.2. H100: for each multiprocessor 228 KB of shared memory, 227 for one block of threads, and 64K registers of 32 bits; 50 MB of L2.
 #
-# **What comes next.** In a second evening, [09b](09b_off_the_map.ipynb), B6 runs on the machine, a theorem seems to be beaten, and the map ends. The later lessons leave the emulator: the same schedules as kernels of a GPU, counted, and then timed.
+# **What comes next.** In a second evening, [09b](09b_beyond_the_model.ipynb), B6 runs on the machine, a theorem seems to be beaten, and the map ends. The later lessons leave the emulator: the same schedules as kernels of a GPU, counted, and then timed.

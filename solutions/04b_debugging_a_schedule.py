@@ -221,4 +221,4 @@ mended.ledger - allowed
 # - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré: *FlashAttention*, 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135). Algorithm 1 has the block sizes of section 4.10.
 # - The sentence encoder is [all-MiniLM-L6-v2](https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2), Apache-2.0.
 #
-# **What comes next.** [05 How little is possible](05_how_little.ipynb) asks what no schedule can beat.
+# **What comes next.** [05 How little is possible](05_lower_bounds.ipynb) asks what no schedule can beat.

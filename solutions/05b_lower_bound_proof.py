@@ -9,7 +9,7 @@
 # - the whole proof of Theorem A, and which step needs which hypothesis;
 # - what changes if no score is computed twice, and what the papers prove.
 #
-# **Prerequisites**: [lesson 05](05_how_little.ipynb), and lesson 02 for the matrix product. Signs and terms are on the [notation](notation.md) page.
+# **Prerequisites**: [lesson 05](05_lower_bounds.ipynb), and lesson 02 for the matrix product. Signs and terms are on the [notation](notation.md) page.
 #
 # **Minutes**: <!-- minutes without 5E -->.
 #
@@ -418,7 +418,7 @@ for T in (4, 11, 22):
 #
 # $$ W \ge \frac{4N^2d}{\sqrt M} - 2M - N^2 . \tag{5.14} $$
 #
-# *Theorem B′, computing again allowed* (bound `B'_line`). A weight may also come from a second sum, made from two whole rows as in (5.12). This raises the number of products from $M^{3/2}$ to $M^{3/2} + 9M^2/16d$ at most; section 7.10 ([07b](07b_gradient_proof_repair.ipynb)) proves it step by step.
+# *Theorem B′, computing again allowed* (bound `B'_line`). A weight may also come from a second sum, made from two whole rows as in (5.12). This raises the number of products from $M^{3/2}$ to $M^{3/2} + 9M^2/16d$ at most; section 7.10 ([07b](07b_input_gradient.ipynb)) proves it step by step.
 #
 # $$ W \ge \frac{4N^2d}{\sqrt M\left(1 + \frac{9\sqrt M}{16d}\right)} - 2M - N^2 . \tag{5.15} $$
 #

@@ -10,7 +10,7 @@
 # - why $4$ is the best constant for $M \ll d^2$ even if scores may be computed twice;
 # - to find two faults of a schedule by its ledger and its timeline, before reading its code.
 #
-# **Prerequisites**: [lesson 07](07_small_caches.ipynb). Sections 7.8 and 7.9 use the gradients of lesson 06, the proof builds on that of section 5.9 in lesson [05b](05b_the_proof.ipynb), and section 7.11 rests on section 7.6 alone. Signs and terms are on the [notation](notation.md) page.
+# **Prerequisites**: [lesson 07](07_small_caches.ipynb). Sections 7.8 and 7.9 use the gradients of lesson 06, the proof builds on that of section 5.9 in lesson [05b](05b_lower_bound_proof.ipynb), and section 7.11 rests on section 7.6 alone. Signs and terms are on the [notation](notation.md) page.
 #
 # **Minutes**: <!-- minutes without 7F -->.
 #
