@@ -140,6 +140,21 @@ def beside(budget, mine):
 attempt(beside, costs.flash2(N, d, Br=16, Bc=16), my_flash2)
 
 # %% [markdown]
+# <!-- algorithm flash2 -->
+#
+# | | **FlashAttention-2 order.** Resident: $Q_i$, $O_i$, $m$, $\ell$. Streamed: $K_j$, $V_j$. | words |
+# | --- | :--- | ---: |
+# | 1 | **for** each query block $i$ | |
+# | 2 | &emsp; load $Q_i$ | $Nd$ |
+# | 3 | &emsp; $O_i = 0$, $m = -\infty$, $\ell = 0$ | |
+# | 4 | &emsp; **for** each key block $j$ | |
+# | 5 | &emsp;&emsp; load $K_j$, $V_j$ | $2T_r Nd$ |
+# | 6 | &emsp;&emsp; $S = Q_i K_j^\top/\sqrt d$ | |
+# | 7 | &emsp;&emsp; update $m$, $\ell$ with $S$; rescale $O_i$; $S$ becomes weights | |
+# | 8 | &emsp;&emsp; add $S V_j$ to $O_i$ | |
+# | 9 | &emsp; divide $O_i$ by $\ell$ | |
+# | 10 | &emsp; store $O_i$ | $Nd$ |
+#
 # 5,120 words on 800 words of fast memory. For comparison: the scores alone are $64 \times 64 = 4{,}096$ words, and naive attention moves at least 16,384, for it writes and reads $S$ and $P$. On so small an input there is little to gain; the gain grows with $N$ and $M$.
 #
 # ## 4.2 Keys stay
@@ -253,6 +268,21 @@ check("4B", my_flash1)
 attempt(beside, costs.flash1(N, d, Br=16, Bc=16), my_flash1)
 
 # %% [markdown]
+# <!-- algorithm flash1 -->
+#
+# | | **FlashAttention-1 order.** Resident: $K_j$, $V_j$. Streamed: $Q_i$, $O_i$, $m_i$, $\ell_i$. | words |
+# | --- | :--- | ---: |
+# | 1 | **for** each query block $i$: store $O_i$, $m_i$, $\ell_i$ | $Nd + 2N$ |
+# | 2 | **for** each key block $j$ | |
+# | 3 | &emsp; load $K_j$, $V_j$ | $2Nd$ |
+# | 4 | &emsp; **for** each query block $i$ | |
+# | 5 | &emsp;&emsp; load $Q_i$ | $T_c Nd$ |
+# | 6 | &emsp;&emsp; load $O_i$, $m_i$, $\ell_i$ | $T_c(Nd + 2N)$ |
+# | 7 | &emsp;&emsp; $S = Q_i K_j^\top/\sqrt d$; update $m_i$, $\ell_i$; rescale $O_i$; $S$ becomes weights | |
+# | 8 | &emsp;&emsp; add $S V_j$ to $O_i$ | |
+# | 9 | &emsp;&emsp; if $j$ is the last block: divide $O_i$ by $\ell_i$ | |
+# | 10 | &emsp;&emsp; store $O_i$, $m_i$, $\ell_i$ | $T_c(Nd + 2N)$ |
+#
 # 8,832 words on the input that cost F2 5,120, in the same 800 words of fast memory. Most of them are partial outputs that come and go.
 #
 # ## 4.3 V in K's place

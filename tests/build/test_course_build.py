@@ -202,6 +202,7 @@ def again(a, b):
             "<!-- minuts -->",
             "56: <!-- minuts --> is not a marker of this lesson; expected exercises, minutes, ",
         ),
+        ("Here it is", "<!-- algorithm flash9 -->", "56: <!-- algorithm flash9 --> is not a marker of this"),
         ('name="ex-0A"', 'name="ex-0Z"', '59: exercise 0Z needs a cell # %% [raw] name="about-0Z"'),
         (
             "Here it is",

@@ -5,7 +5,9 @@ The facts come from `Exercise`. The markdown of a source has these markers:
 * ``<!-- exercises -->``, on a separate line, is replaced by the table of the lesson's exercises;
 * ``<!-- exercise 4B -->``, in the text before the exercise's cell, by its number, title and box;
 * ``<!-- minutes -->`` by the minutes of reading and of exercises; ``<!-- minutes without 2D -->`` does not
-  count optional exercises.
+  count optional exercises;
+* ``<!-- algorithm flash2 -->`` is removed: it names the schedule of the algorithm box below it, which
+  `tests/notebooks/test_algorithm_boxes.py` compares with the closed form and with a run.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from iocourse.course.exercise import Exercise, find
+from iocourse.schedules.registry import REGISTRY
 from tools.build.percent_format import Cell, SourceError, is_declaration
 from tools.build.rules.lesson_length import length_of
 
@@ -99,9 +102,12 @@ def _said(words: Sequence[str], own: Mapping[str, Exercise], reading: int) -> st
             return _minutes(own, (), reading)
         case ["minutes", "without", *names] if names and own.keys() >= set(names):
             return _minutes(own, names, reading)
+        case ["algorithm", name] if name in REGISTRY:
+            return ""
     raise LookupError(
         f"<!-- {' '.join(words)} --> is not a marker of this lesson; expected exercises, minutes, "
-        f"minutes without ID or exercise ID, with one of the IDs {', '.join(own) or 'none'}"
+        f"minutes without ID or exercise ID, with one of the IDs {', '.join(own) or 'none'}, or "
+        "algorithm NAME, with the name of a schedule"
     )
 
 
