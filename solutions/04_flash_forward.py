@@ -1,13 +1,13 @@
 # %% [markdown]
 # # 04 FlashAttention's forward pass
 #
-# Standard attention (lesson 01) writes the $N \times N$ scores to slow memory and reads them back. *Kernel fusion* computes, uses and discards each tile of scores in fast memory.
+# Standard attention (lesson 01) writes the $N \times N$ scores to slow memory and reads them back. With *kernel fusion*, each tile of scores is computed, used and discarded in fast memory.
 #
 # **What you will learn**
 #
-# - to write two loop orders, and to read their traffic from the loops;
+# - to write two loop orders, and read their traffic from the loops;
 # - to choose the tile size for given $N$, $d$ and $M$;
-# - to derive four leading constants, and to compare them with a lower bound.
+# - to derive four leading constants, and compare them with a lower bound.
 #
 # **Prerequisites**: lessons 01, 02 and 03; [symbols and terms](notation.md).
 #
@@ -26,7 +26,7 @@ from iocourse.course import attempt, check, hint, measured, predict
 #
 # We want $O = \mathrm{softmax}(QK^\top/\sqrt d)\,V$ without storing a score in slow memory. We split $Q$ and $O$ into $T_r = \lceil N/B_r \rceil$ blocks of $B_r$ rows, and $K$ and $V$ into $T_c = \lceil N/B_c \rceil$ blocks of $B_c$ rows. A query block $Q_i$ and a key block $K_j$ give one tile of scores.
 #
-# In the FlashAttention-2 order (F2; `flash2` in code) the outer loop runs over the query blocks. During one outer iteration, $Q_i$, $O_i$ and the row statistics are *resident*: they remain in fast memory. $K_j$ and $V_j$ are *streamed*: loaded, used and evicted.
+# In the FlashAttention-2 order (FA-2 order, F2; `flash2` in code) the outer loop runs over the query blocks. During one iteration, $Q_i$, $O_i$ and the row statistics are *resident*: kept in fast memory. $K_j$ and $V_j$ are *streamed*: loaded, used and evicted.
 
 # %%
 explore.tile_order("flash2", 64, 8, {"Br": 16, "Bc": 16})
@@ -58,7 +58,7 @@ measured("4.1", k_reads=first.reads["K"] // (N * d), o_writes=first.writes["O"] 
 #
 # $$ W_2 = 2Nd + 2Nd\left\lceil \frac{N}{B_r} \right\rceil, \qquad \text{footprint } B_r(2d + 2 + B_c) + 2B_c d . \tag{4.1} $$
 #
-# The footprint consists of $Q_i$, $O_i$, two statistics per row and the tile of scores, then $K_j$ and $V_j$. Note that $B_c$ does not appear in $W_2$.
+# The footprint consists of $Q_i$, $O_i$, two statistics per row and the tile of scores, then $K_j$ and $V_j$. $B_c$ does not appear in $W_2$.
 #
 # You will write this schedule in two steps. The first step handles one query block and still reads its scores from slow memory. The resident data are `o` and the row statistics of section 3.8; the streamed data are a tile of scores and the matching rows of $V$. `o.add_matmul(s, v)` adds $sv$ to `o` without a temporary.
 
@@ -158,7 +158,7 @@ attempt(difference, costs.flash2(N, d, Br=16, Bc=16), my_flash2)
 #
 # ## 4.2 Keys in the outer loop
 #
-# Now exchange the loops. This is the FlashAttention-1 order (F1; `flash1` in code): $K_j$ and $V_j$ are resident, and the query blocks are streamed.
+# Now exchange the loops. This is the FlashAttention-1 order (FA-1 order, F1; `flash1` in code): $K_j$ and $V_j$ are resident, and the query blocks are streamed.
 
 # %%
 explore.tile_order("flash1", 64, 8, {"Br": 16, "Bc": 16})
@@ -193,7 +193,7 @@ measured("4.2", q_reads=first.reads["Q"] // (N * d), o_writes=first.writes["O"] 
 
 # %%
 def row_sums(m, S):
-    """Σ_j exp(s_ij - m_i) for each row i; the statistics are in slow memory between visits."""
+    """Σ_j exp(s_ij - m_i) for each row i; m and l are in slow memory between iterations."""
     N, i = S.shape[0], (0, S.shape[0])  # all rows are one block
     maxima, sums = m.new("m", (N,)), m.new("l", (N,))
     with m.row_stats(N) as stats:       # m = -inf, l = 0
@@ -267,7 +267,7 @@ check("4B", my_flash1)
 attempt(difference, costs.flash1(N, d, Br=16, Bc=16), my_flash1)
 
 # %% [markdown]
-# The FA-1 order moves 8,832 words for the input for which the FA-2 order moves 5,120, with the same 800 words of fast memory. The algorithm shows why: lines 6 and 10 write partial outputs and read them back.
+# The FA-1 order moves 8,832 words for this input and the FA-2 order 5,120, with the same 800 words of fast memory. The algorithm shows why: lines 6 and 10 read partial outputs and write them back.
 #
 # <!-- algorithm flash1 -->
 #
@@ -320,7 +320,7 @@ explore.memory_timeline(f3, M=800, title="Buffer reuse: V in the buffer of K")
 # %% [markdown]
 # In the FA-2 order the peak is 800 words, when `K`, `V` and the scores are all in fast memory. With buffer reuse, `K` and `V` are there one after the other, and the peak is 672 words. The free words can hold more queries, so that $K$ and $V$ are read less often (section 4.4).
 #
-# <!-- exercise 4C --> Change your solution of 4A so that it runs in the footprint of (4.3), which is exactly the available fast memory. In addition to the end of a `with` block, two calls free words: `tile.free()` frees a tile at once, and `m.load(A, rows, into=tile)` frees `tile` just before it loads. Remember that a variable keeps its tile until the next iteration assigns to it (section 2.2). If you are stuck after four minutes, run `hint("4C")`.
+# <!-- exercise 4C --> Change your solution of 4A so that it runs in the footprint of (4.3), which is exactly the available fast memory. In addition to the end of a `with` block, two calls free words: `tile.free()` frees a tile at once, and `m.load(A, rows, into=tile)` frees `tile` just before it loads. A variable keeps its tile until the next iteration assigns to it (section 2.2). If you are stuck after four minutes, run `hint("4C")`.
 
 # %% [raw] name="about-4C"
 # title = "Buffer reuse: V replaces K"
@@ -362,6 +362,8 @@ def my_flash_optimal(m, Q, K, V, *, Br, Bc):
 check("4C", my_flash_optimal)
 
 # %% [markdown]
+# The algorithm with one buffer:
+#
 # <!-- algorithm flash_optimal -->
 #
 # | | **Buffer reuse.** Resident: $Q_i$, $O_i$, $m$, $\ell$. Streamed: $K_j$, $V_j$. | words |
@@ -447,7 +449,7 @@ for Bc in (64, 16, 4, 1):
 #
 # GPU kernels load 32, 64 or more keys at a time, because their matrix units multiply complete tiles. With such tiles the buffer for $V$ matters. The model counts words but no arithmetic; lesson 11b combines both.
 #
-# <!-- exercise 4D --> Return the tile with which buffer reuse has the least traffic in a fast memory of $M$ words, for any sizes. The cells above tried every tile; solve (4.4) instead. (You need not cut $B_r$ to $N$.) You may assume that at least $B_r = B_c = 1$ fits, that is $M \ge 3d + 3$. If you are stuck after six minutes, run `hint("4D")`.
+# <!-- exercise 4D --> Return the tile with which buffer reuse has the least traffic in a fast memory of $M$ words, for any sizes. The cells above tried every tile; solve (4.4) instead. (You need not cut $B_r$ to $N$.) You may assume that $B_r = B_c = 1$ fits, that is $M \ge 3d + 3$. If you are stuck after six minutes, run `hint("4D")`.
 
 # %% [raw] name="about-4D"
 # title = "The best tile for a given M"
