@@ -569,7 +569,7 @@ measured("4.5", f1_quarter=f1_quarter, f1_best=f1_best, f2_quarter=f2_quarter, f
 #
 # $$ W \ge \frac{4N^2d^2}{M + d^2} - (M + d^2) . \tag{4.7} $$
 #
-# It holds for every $M$ and for every schedule that computes attention exactly from three distinct arrays, with scores from $d$ products $q_{ic}k_{jc}$ and outputs from products $p_{ij}v_{jc}$. The loop order and the tiles are arbitrary, and scores may be computed twice. The theorem is a derivation of this course, with segments and the Loomis-Whitney inequality as in the papers below; lesson 05 explains it and 05b proves it. `bounds.BOUNDS` lists the source and the class of each bound; these two are `compulsory` and `A_large`. `bounds.lower_bound` returns the largest proved bound, at $M + 4$ words because four registers are free.
+# It holds for every $M$ and for the class of schedules that compute attention exactly from three distinct arrays, with scores from $d$ products $q_{ic}k_{jc}$ and outputs from products $p_{ij}v_{jc}$. The loop order and the tiles are arbitrary, and scores may be computed twice. The theorem is a derivation of this course, with segments and the Loomis-Whitney inequality as in the papers below; lesson 05 explains it and 05b proves it. `bounds.BOUNDS` lists the source and the class of each bound; these two are `compulsory` and `A_large`. `bounds.lower_bound` returns the largest proved bound, at $M + 4$ words because four registers are free.
 #
 # **Predict** (guess). $N = 8192$, $d = 64$, $M = 58\,368$ (228 KiB of float32, the size of a fast memory on a large GPU). What is the ratio of the traffic of buffer reuse to the lower bound?
 # <!-- 228 = 58368 * 4 / 1024 -->
@@ -589,7 +589,7 @@ measured("4.7", f3_over_bound=f3.total / least)
 # %% [markdown]
 # <details><summary>The ratio to the lower bound</summary>
 #
-# The ratio is 1.195. No schedule of this class, in any loop order, saves more than a sixth of these words. The rest has four causes: $M + d^2$ in (4.7) instead of $M$, the $3/(2d)$ of (4.6), rounding up to complete blocks, and the $2Nd$ words of $Q$ and $O$. The first becomes small as $M/d^2$ grows, the second as $d$ grows, and the others as $N$ grows, so 4 is the best possible constant.
+# The ratio is 1.195. No schedule of this class, in any loop order, saves more than a sixth of these words. The excess has four causes: $M + d^2$ in (4.7) instead of $M$, the $3/(2d)$ of (4.6), rounding up to complete blocks, and the $2Nd$ words of $Q$ and $O$. The first becomes small as $M/d^2$ grows, the second as $d$ grows, and the others as $N$ grows, so 4 is the best possible constant.
 #
 # </details>
 #
@@ -628,11 +628,11 @@ measured("0.2", constant_traffic=long == short, linear_traffic=long <= 2 * short
 # %% [markdown]
 # <details><summary>Are the three statements true?</summary>
 #
-# All three are false. The traffic grows by a factor of 3.886, nearly the factor 4 of $N^2$; the $2Nd$ words of $Q$ and $O$ only double. The smaller tile moves 3.82 times more.
+# All three are false. The traffic grows by a factor of 3.886, nearly the factor 4 of $N^2$; the $2Nd$ words of $Q$ and $O$ only double. Tile 64 has 3.82 times the traffic of tile 256.
 #
 # </details>
 #
-# Your answers from lesson 00 are printed next to the results. "$O(N)$" is true of another quantity: FlashAttention needs only $4Nd$ words of space in slow memory, because it stores no scores. Space and traffic are two numbers.
+# Your answers from lesson 00 are printed next to the results. "$O(N)$" is true of another quantity: FlashAttention needs only $4Nd$ words in slow memory, because it stores no scores. Space and traffic are different quantities.
 #
 # ## Misconceptions
 #
