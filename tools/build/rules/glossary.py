@@ -38,7 +38,9 @@ def problems(root: Path) -> list[str]:
     path = root / PAGE
     if not path.exists() or _TITLE not in (page := path.read_text(encoding="utf-8")):
         return []
-    texts = {file.stem.split("_")[0]: text_of(file) for file in sorted((root / "solutions").glob("[0-9]*.py"))}
+    texts = {
+        file.stem.split("_")[0]: text_of(file) for file in sorted((root / "solutions").glob("[0-9]*.py"))
+    }
     found = [
         f"solutions/{name}_*.py: the lesson has no line '{WORDS}': add it to the take-away"
         for name, text in texts.items()
