@@ -45,8 +45,11 @@ def test_a_term_that_is_defined_once_and_used_is_accepted(tmp_path):
     ("texts", "fault"),
     [
         ({"page": PAGE.replace("| 02 |", "| 03 |")}, ":7: lesson '03' does not exist"),
-        ({"two": TWO.replace("*tile*", "tile")}, "in lesson 02, as its definition; found in no lesson"),
-        ({"more": f"A *tile* again. {TWO.split('tiles. ')[1]}"}, "as its definition; found in 02, 04"),
+        ({"two": TWO.replace("*tile*", "tile")}, "where lesson 02 defines it; found in no lesson"),
+        (
+            {"more": f"A *tile* again. {TWO.split('tiles. ')[1]}"},
+            "where lesson 02 defines it; found in 02, 04",
+        ),
         ({"two": TWO.replace(", three tiles", "")}, ":7: 'tile' is used 2 times in lessons 00 to 09b"),
         ({"two": TWO.replace("a block", "a panel")}, ":7: lesson 02 names none of block"),
         ({"two": TWO.replace("**In", "**By")}, "02_*.py: the lesson has no line 'In the literature's words'"),

@@ -1,9 +1,10 @@
 """Check the glossary of the notation page against the lessons: every term is defined where the page states.
 
-A row of the table holds a term of the course, the terms of the literature, the lesson that defines it, and its
-meaning; commas separate variants. In the lessons of `STRICT` a definition is the term in italics, and exactly
-one of these lessons has it, the named one. That lesson also has one of the literature's terms, and the lessons
-of `STRICT` together use the term at least three times. For other lessons, the term occurs in the named lesson.
+A row of the table holds a term of the course, the terms of the literature, the lesson that defines it,
+and its meaning; commas separate variants. In the lessons of `STRICT` a definition is the term in italics,
+and exactly one of these lessons has it, the named one. That lesson also has one of the literature's
+terms, and the lessons of `STRICT` together use the term at least three times. For other lessons, the term
+occurs in the named lesson.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def _faults(row: Row, texts: Mapping[str, str]) -> Iterator[str]:
         defined = [name for name, text in strict.items() for _ in _italic(term).findall(text)]
         if defined != [row.lesson]:
             where = ", ".join(defined) or "no lesson"
-            yield f"*{term}* must be in italics once, in lesson {row.lesson}, as its definition; found in {where}"
+            yield f"*{term}* must be in italics once, where lesson {row.lesson} defines it; found in {where}"
         if (uses := sum(map(len, (_used(term, text) for text in strict.values())))) < LEAST:
             yield f"{term!r} is used {uses} times in lessons 00 to 09b, expected at least {LEAST}"
     known = row.literature
