@@ -77,6 +77,15 @@ def checkout(tmp_path):
     return tmp_path
 
 
+def test_a_label_is_accepted_in_a_table_and_a_fault_in_a_lesson_names_its_cell(checkout):
+    assert hits("| FA-2 order | F2 |\n| and | B3 |") == [] and len(hits("F2 | B3")) == 2
+    lesson = checkout / "solutions" / "02_memory.py"
+    lesson.parent.mkdir()
+    lesson.write_text('# %%\nx = 1\n\n# %% [markdown] name="why"\n# Text.\n# It moves two words a row.\n')
+    (fault,) = style_check.problems(checkout)
+    assert fault.startswith('solutions/02_memory.py:6, cell 1 (why): "words a row" (rule per): write')
+
+
 def test_every_rule_has_an_example():
     assert set(FOUND) == set(style_check.RULES)
 

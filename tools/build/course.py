@@ -21,7 +21,14 @@ from tools.build.lesson import Json, Lesson, read_lessons
 from tools.build.notebook_execution import cannot_run
 from tools.build.project import read_project
 from tools.build.recorded_mutants import recorded_problems
-from tools.build.rules import lesson_length, lesson_lint, number_check, prediction_spoilers, style_check
+from tools.build.rules import (
+    glossary,
+    lesson_length,
+    lesson_lint,
+    number_check,
+    prediction_spoilers,
+    style_check,
+)
 from tools.build.setup_cell import with_first_cell, without_first_cell
 
 
@@ -95,7 +102,7 @@ def check(root: Path, *, only: Sequence[str] = ()) -> list[str]:
                     f"{path.parent.name}/{path.name} has no source solutions/{path.stem}.py: delete it"
                 )
         found += [*generated_sections.problems(root, rows(lessons), project), *guide_problems(root)]
-        found += style_check.problems(root)
+        found += [*style_check.problems(root), *glossary.problems(root)]
     return found
 
 

@@ -18,16 +18,17 @@ import re
 import tokenize
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tools.build.percent_format import SourceError, all_cells
 
 COUNTS = Path("tools") / "build" / "rules" / "style_counts.json"
-FOLDERS = ("iocourse", "tools", "tests", "docs", "solutions")
+FOLDERS = ("iocourse", "tools", "tests", "docs", "solutions", "lessons")
 NOT_SEARCHED = (
     "docs/exercises.md",  # printed by the build from texts that are searched where they are written
     "docs/explore/static",
+    "docs/lessons",  # copies that the site makes
     "docs/_build",
     "tests/build/test_style_check.py",  # examples of what the rules find
 )
@@ -141,6 +142,7 @@ _CODE = re.compile(
     r"```.*?```|\$\$.*?\$\$|``[^`]*``|`[^`\n]*`|<!--.*?-->|https?://\S+|\]\([^)]*\)|^\s*(?:>>>|\.\.\.).*$",
     re.DOTALL | re.MULTILINE,
 )
+_TABLE = re.compile(r"^\|.*$", re.M)  # rows of tables may have labels
 # The colon of "name: …" under Args does not count.
 _ARGUMENT = re.compile(r"^ *\*{0,2}\w+(?:, \*{0,2}\w+)*: (?=\S)", re.M)
 # A key of TOML is a name, which is searched where the code has it.
@@ -159,12 +161,14 @@ class Text:
         line: the line of the file where it begins, from 1.
         text: what a person reads.
         source: the lines of the file that it is written in.
+        cell: of a lesson: its position from 0, and its name if it has one.
     """
 
     kind: str
     line: int
     text: str
     source: tuple[str, ...]
+    cell: str = ""
 
     def line_of(self, n: int, words: str) -> int:
         """The file's line of words that are in line `n` of the text, from 0.
@@ -187,6 +191,7 @@ class Hit:
     line: int
     rule: str
     words: str
+    cell: str = ""
 
 
 def problems(root: Path) -> list[str]:
@@ -249,7 +254,8 @@ def counted(found: Mapping[str, Mapping[str, list[Hit]]]) -> Counts:
 
 def _fault(hit: Hit, number: int, allowed: int) -> str:
     recorded = f" ({number} in this file, {allowed} recorded)" if allowed else ""
-    return f'{hit.path}:{hit.line}: "{hit.words}" (rule {hit.rule}){recorded}: {RULES[hit.rule][1]}'
+    place = f"{hit.path}:{hit.line}{f', cell {hit.cell}' if hit.cell else ''}"
+    return f'{place}: "{hit.words}" (rule {hit.rule}){recorded}: {RULES[hit.rule][1]}'
 
 
 def _search(root: Path) -> tuple[dict[str, dict[str, list[Hit]]], list[str]]:
@@ -302,12 +308,12 @@ def texts_of(source: str, path: Path) -> Iterator[Text]:
     if path.suffix != ".py":
         yield Text("page", 1, source, tuple(source.splitlines()))
     elif path.parts[0] == "solutions":
-        for cell in all_cells(source, path):
+        for n, cell in enumerate(all_cells(source, path)):
             lines, first = "\n".join(cell.lines), cell.line + 1
-            if cell.kind == "code":
-                yield from _python_texts(lines, first)
-            else:
-                yield Text("page", first, lines, cell.lines)
+            page = Text("page", first, lines, cell.lines)
+            label = f"{n} ({cell.name})" if cell.name else f"{n}"
+            for text in _python_texts(lines, first) if cell.kind == "code" else [page]:
+                yield replace(text, cell=label)
     else:
         yield from _python_texts(source, 1)
 
@@ -362,13 +368,14 @@ def hits(text: Text, path: str) -> Iterator[Hit]:
         plain = _ARGUMENT.sub("", plain)
     if path.endswith(".toml"):
         plain = _KEY.sub("", plain)
+    without_tables = _TABLE.sub("", plain)
     for name, (pattern, _) in RULES.items():
         if text.kind not in _KINDS.get(name, (text.kind,)):
             continue
-        for found in pattern.finditer(plain):
+        for found in pattern.finditer(without_tables if name == "label" else plain):
             line = text.line_of(plain.count("\n", 0, found.start()), found[0])
             if not _excused(text, line):
-                yield Hit(path, line, name, " ".join(found[0].split())[:90])
+                yield Hit(path, line, name, " ".join(found[0].split())[:90], text.cell)
 
 
 def _excused(text: Text, line: int) -> bool:
