@@ -38,7 +38,7 @@ P = exact.softmax(exact.scores(sharp.Q[:32].astype(float), sharp.K[:32].astype(f
 explore.attention_map(P, sharp.tokens[:32], title="Head (0, 2), first 32 tokens")
 
 # %% [markdown]
-# The dark line below the diagonal shows that each token attends to the previous one. The scores of the sharp head are between −63.8 and 83.1, those of the flat head between −3.9 and 4.6. $e^{83.1}$ is about $10^{36}$, within a factor of a few hundred of the largest float32; the running maximum of lesson 03 protects such a head from overflow.
+# The dark line below the diagonal shows that each token attends to the previous one. The scores of the sharp head are between −63.8 and 83.1, those of the flat head between −3.9 and 4.6. The number $e^{83.1}$ is about $10^{36}$, within a factor of a few hundred of the largest float32; the running maximum of lesson 03 protects such a head from overflow.
 #
 # **Predict** (guess). Buffer reuse (F3) processes both heads with $M = 4096$. How many more words does the sharp head move than the flat head?
 
@@ -133,7 +133,7 @@ print("equal to exact attention:", np.allclose(leaked.O, exact.attention(Q, K, V
 print(f"(4.3) allows {allowed.total:,} words and a footprint of {allowed.peak:,}")
 
 # %% [markdown]
-# **Predict** (compute). $N = 48$, $d = 8$, $B_r = B_c = 16$. Read the code. How many words too many does it read of $Q$, of $K$ and of $V$? How many words too many does it hold at the peak? Write 0 if the number is correct.
+# **Predict** (compute). $N = 48$, $d = 8$, $B_r = B_c = 16$. Read the code. How many superfluous words does it read of $Q$, of $K$ and of $V$? By how many words does its peak exceed the footprint of (4.3)? Write 0 if there is no excess.
 
 # %% tags=["predict"]
 predict("4.11", Q=768, K=0, V=0, peak=128)  #> predict("4.11", Q=..., K=..., V=..., peak=...)
@@ -217,7 +217,7 @@ mended.ledger - allowed
 # - Compute the footprint before you choose block sizes; scores and row statistics are part of it.
 # - A closed form is a test. Subtract it from the ledger: the difference names the array, and the timeline names the moment.
 #
-# **In the literature's words**: the left side of (4.10) is the *working set* of one iteration; FlashAttention's Algorithm 1 chooses $B_c = \lceil M/4d \rceil$ and $B_r = \min(\lceil M/4d \rceil, d)$. Compilers call the first repair *loop-invariant code motion* (hoisting); the second shortens the *live range* of two buffers.
+# **In the literature's words**: the left side of (4.10) is the working set of one iteration; FlashAttention's Algorithm 1 chooses $B_c = \lceil M/4d \rceil$ and $B_r = \min(\lceil M/4d \rceil, d)$. Compilers call the first repair *loop-invariant code motion* (hoisting); the second shortens the *live range* of two buffers.
 #
 # ## References
 #
