@@ -1,15 +1,15 @@
 # %% [markdown]
-# # 04b A real head, a tight memory, a schedule to repair
+# # 04b Debugging a schedule
 #
-# A second evening with the schedules of lesson 04, in three visits that stand by themselves. A real head goes through F3, with scores that random inputs never have. The block sizes of a paper meet a fast memory that is too small for them. And a schedule that computes the right thing moves more words than it should: its ledger and a picture of its fast memory are the evidence, and you repair it. Lesson 05 needs none of the three.
+# This optional part of lesson 04 has three independent sections: a schedule on two heads of a real model, published block sizes that may not fit in fast memory, and a schedule to repair. Lesson 05 does not depend on it.
 #
 # **What you will learn**
 #
-# - whether the words of a schedule depend on the numbers it works on;
-# - from which $M$ on the published block sizes fit, to the word;
-# - to find a leak from a ledger minus a closed form, and from a timeline.
+# - whether the traffic of a schedule depends on the values of its input;
+# - from which $M$ on the block sizes of the FlashAttention paper fit;
+# - to find superfluous loads and a memory leak with a ledger, a closed form and a timeline.
 #
-# **Prerequisites**: lesson 04. Signs and terms are on the [notation](notation.md) page.
+# **Prerequisites**: lesson 04. Symbols and terms are on the [notation](notation.md) page.
 #
 # **Minutes**: <!-- minutes without 4E -->.
 #
@@ -25,22 +25,22 @@ from iocourse.data import real_head
 # %% [markdown]
 # ## 4.9 A real head
 #
-# So far the inputs were random. Now two heads of all-MiniLM-L6-v2, a small sentence encoder, on one text of 471 tokens, with $d = 32$: head 2 of layer 0 looks sharply at the token before, head 11 looks everywhere. First their logits, the scores before the softmax, and a map of the sharp head's weights on the first 32 tokens of the text.
+# So far the inputs were random. Now we use two heads of all-MiniLM-L6-v2, a small sentence encoder, on a text of 471 tokens with $d = 32$. Head 2 of layer 0 attends mostly to the previous token (*sharp*), head 11 to all tokens (*flat*). The figure shows the weights of the sharp head for the first 32 tokens.
 
 # %%
 sharp, flat = real_head(0, 2), real_head(0, 11)
 for name, head in (("sharp", sharp), ("flat", flat)):
     low, high, spread = (head.stats[f"logit_{key}"] for key in ("min", "max", "std"))
     weight = head.stats["largest_weight_mean"]
-    print(f"{name:6} logits from {low:.1f} to {high:.1f}, deviation {spread:.1f}; "
-          f"largest weight of a row {weight:.2f}")
+    print(f"{name:6} scores from {low:.1f} to {high:.1f}, standard deviation {spread:.1f}; "
+          f"mean of the largest weight per row {weight:.2f}")
 P = exact.softmax(exact.scores(sharp.Q[:32].astype(float), sharp.K[:32].astype(float)))
-explore.attention_map(P, sharp.tokens[:32], title="Head (0, 2), the text cut after 32 tokens")
+explore.attention_map(P, sharp.tokens[:32], title="Head (0, 2), first 32 tokens")
 
 # %% [markdown]
-# One dark line below the diagonal: each token looks at the one before. The logits of the sharp head run from −63.8 to 83.1. $e^{83.1}$ is about $10^{36}$, within a factor of a few hundred of the largest float32; the running maximum of lesson 03 is what keeps such a head safe. The logits of the flat head stay between −3.9 and 4.6.
+# The dark line below the diagonal shows that each token attends to the previous one. The scores of the sharp head are between −63.8 and 83.1, those of the flat head between −3.9 and 4.6. The number $e^{83.1}$ is about $10^{36}$, within a factor of a few hundred of the largest float32; the running maximum of lesson 03 protects such a head from overflow.
 #
-# **Predict** (guess). Both heads go through F3 with $M = 4096$. How many words more does the sharp head move than the flat one?
+# **Predict** (guess). Buffer reuse (F3) processes both heads with $M = 4096$. How many more words does the sharp head move than the flat head?
 
 # %% tags=["predict"]
 predict("4.9", words_more=0)  #> predict("4.9", words_more=...)
@@ -50,30 +50,30 @@ M, tiles = 4096, schedules.flash_optimal.tiles(471, 32, 4096)
 on_sharp = run(schedules.flash_optimal, M=M, Q=sharp.Q, K=sharp.K, V=sharp.V, **tiles)
 on_flat = run(schedules.flash_optimal, M=M, Q=flat.Q, K=flat.K, V=flat.V, **tiles)
 error = abs(on_sharp.O - exact.attention(sharp.Q, sharp.K, sharp.V)).max()
-print(f"{tiles}, largest error below 1e-12: {error < 1e-12}")
+print(f"{tiles}, maximum error below 1e-12: {error < 1e-12}")
 print(on_sharp.ledger)
 measured("4.9", words_more=on_sharp.ledger.total - on_flat.ledger.total)
 least, which = bounds.lower_bound("forward", 471, 32, M)
 naive = schedules.naive.count(471, 32, M).total
-print(f"naive {naive:,} words; bound {which} {least:,} words")
+print(f"standard attention {naive:,} words; lower bound ({which}) {least:,} words")
 
 # %% [markdown]
-# <details><summary>Does the sharp head cost more?</summary>
+# <details><summary>Traffic of the sharp head and of the flat head</summary>
 #
-# No. Both heads move 271,296 words: to the word the same, for the loops never look at a value.
+# The difference is 0. Both heads move 271,296 words, because the loops do not depend on the values.
 #
 # </details>
 #
-# The values agree with exact attention. Naive attention on this head and this memory moves 1,038,084 words, nearly four times as many. The bound is 1.56 times less: with $N = 471$ and $M = 4d^2$, the rounding, the $2Nd$ and the $d^2$ of section 4.7 weigh more than at the size there.
+# The output equals exact attention. With the same $M$, standard attention moves 1,038,084 words, nearly four times the traffic of buffer reuse. Buffer reuse moves 1.56 times the lower bound. This ratio is larger than in section 4.7 because the rounding of $N/B_r$, the $2Nd$ and the $d^2$ have more weight for $N = 471$ and $M = 4d^2$.
 # <!-- 1.56 = schedules.flash_optimal.count(471, 32, 4096).total / bounds.lower_bound("forward", 471, 32, 4096)[0] -->
 #
 # ## 4.10 Block sizes that do not fit
 #
-# FlashAttention-1's paper gives a quarter of $M$ to each of $Q_i$, $K_j$, $V_j$ and $O_i$, at most. Four quarters fill fast memory, and then the scores and the statistics need room as well. The paper argues up to constant factors, and there it is right. To the word, its sizes fit exactly when
+# The FlashAttention paper assigns at most a quarter of $M$ to each of $Q_i$, $K_j$, $V_j$ and $O_i$. These four tiles can fill fast memory, but the tile of scores and the row statistics need space as well. The paper argues up to constant factors, and in this sense its sizes are correct. Counted to the word, they fit exactly if
 #
 # $$ 2B_c d + B_r(2d + 2 + B_c) \le M . \tag{4.10} $$
 #
-# **Predict** (compute). $d = 8$, $M = 512$: the published sizes are $B_r = 8$ and $B_c = 16$. How many words does the schedule need?
+# **Predict** (compute). For $d = 8$ and $M = 512$ the published sizes are $B_r = 8$ and $B_c = 16$. How many words does the FlashAttention-1 order (F1) need with these sizes?
 
 # %% tags=["predict"]
 predict("4.10", footprint=512)  #> predict("4.10", footprint=...)
@@ -82,8 +82,8 @@ predict("4.10", footprint=512)  #> predict("4.10", footprint=...)
 Q, K, V = np.random.default_rng(4).standard_normal((3, 48, 8))
 try:
     schedules.flash1.tiles(48, 8, 512, published=True)
-except ValueError as refused:
-    print(refused)
+except ValueError as problem:
+    print(problem)
 try:
     run(schedules.flash1, M=512, Q=Q, K=K, V=V, Br=8, Bc=16)
 except FastMemoryFull as full:
@@ -92,25 +92,25 @@ measured("4.10", footprint=costs.flash1(48, 8, Br=8, Bc=16).peak)
 Br, Bc, d = 8, 16, 8
 parts = {"Q": Br * d, "O": Br * d, "K": Bc * d, "V": Bc * d}
 parts |= {"row statistics": 2 * Br, "scores": Br * Bc}
-explore.footprint_bar(parts, 512, title="F1 flash1 with the published sizes, d = 8, M = 512")
+explore.footprint_bar(parts, 512, title="Published block sizes, d = 8, M = 512")
 
 # %% [markdown]
-# <details><summary>What is too much</summary>
+# <details><summary>The missing words</summary>
 #
-# 528 words: 16 more than there are. Up to the scores everything fits, $Q_i$ and $O_i$ with room to spare; the tile of scores does not.
+# It needs 528 words, which is 16 more than $M$. Everything except the tile of scores fits.
 #
 # </details>
 #
-# With $B_r = d$ and $B_c = M/4d$ the left side of (4.10) is $M/2 + 2d^2 + 2d + M/4$, so the sizes fit from $M = 8d^2 + 8d$ on: 576 words for $d = 8$, and 33,280 for $d = 64$. (Where $4d$ does not divide $M$, rounding up makes one more key, and (4.10) itself decides.)
+# For $B_r = d$ and $B_c = M/4d$, the left side of (4.10) is $M/2 + 2d^2 + 2d + M/4$. The published sizes therefore fit from $M = 8d^2 + 8d$ on, which is 576 words for $d = 8$ and 33,280 words for $d = 64$. (If $4d$ does not divide $M$, the paper rounds $B_c$ up, and (4.10) decides.)
 # <!-- 576, 33,280 = 8 * 8**2 + 8 * 8, 8 * 64**2 + 8 * 64 -->
 #
 # ## 4.11 A schedule to repair
 #
-# Somebody wrote F3 on a Friday afternoon. The values are right, every test of values passes, and something leaks. Here it is, and what its closed form (4.3) allows.
+# A colleague wrote this version of buffer reuse on a Friday afternoon. The values are correct, and every test of values passes, but something leaks. The cell also prints what its closed form (4.3) allows.
 
 # %%
 def leaking(m, Q, K, V, *, Br, Bc):
-    """softmax(QKᵀ/√d) V with blocks of queries outside. Right, and not F3."""
+    """softmax(QKᵀ/√d) V, query blocks in the outer loop. Correct, with too many words."""
     N, d = Q.shape
     O = m.new("O", (N, d))
     for i in m.blocks(N, Br):
@@ -129,32 +129,34 @@ def leaking(m, Q, K, V, *, Br, Bc):
 
 allowed = costs.flash_optimal(48, 8, Br=16, Bc=16)
 leaked = run(leaking, M=2000, Q=Q, K=K, V=V, Br=16, Bc=16)
-print("as exact attention:", np.allclose(leaked.O, exact.attention(Q, K, V)))
+print("equal to exact attention:", np.allclose(leaked.O, exact.attention(Q, K, V)))
 print(f"(4.3) allows {allowed.total:,} words and a footprint of {allowed.peak:,}")
 
 # %% [markdown]
-# **Predict** (compute). $N = 48$, $d = 8$, $B_r = B_c = 16$. Read the code: of which arrays are too many words read, and how many? How many words too many does it hold at its fullest moment? Write 0 where all is well.
+# **Predict** (compute). $N = 48$, $d = 8$, $B_r = B_c = 16$. Read the code. How many superfluous words does it read of $Q$, of $K$ and of $V$? By how many words does its peak exceed the footprint of (4.3)? Write 0 if there is no excess.
 
 # %% tags=["predict"]
-predict("4.11", Q=768, K=0, V=0, room=128)  #> predict("4.11", Q=..., K=..., V=..., room=...)
+predict("4.11", Q=768, K=0, V=0, peak=128)  #> predict("4.11", Q=..., K=..., V=..., peak=...)
 
 # %%
 over = {x: leaked.ledger.reads[x] - allowed.reads[x] for x in "QKV"}
-measured("4.11", **over, room=leaked.ledger.peak - allowed.peak)
+measured("4.11", **over, peak=leaked.ledger.peak - allowed.peak)
 leaked.ledger - allowed
 
 # %%
-title = "leaking: fast memory move by move, with the footprint of (4.3) as M"
+title = "Leaking schedule: words in fast memory. M is the footprint of (4.3)"
 explore.memory_timeline(leaked.ledger, allowed.peak, title=title)
 
 # %% [markdown]
 # <details><summary>The diagnosis</summary>
 #
-# $Q$: a block of queries is loaded in the inner loop, once for each of the three blocks of keys, so 768 words come that were there before. The room: 384 words too many, more than the 128 of one block of $V$. Neither the scores nor the values stand in a `with`, and a name keeps its tile into the next round of the loop. When a round makes its scores, those of the round before, 256 words, and its values are still there: in the picture the band of scores is twice as thick at the peaks, and the band of $V$ never ends.
+# *Words.* The query block is loaded in the inner loop, once for each of the three key blocks, so 768 words too many are read.
+#
+# *Fast memory.* The peak is 384 words too high, more than the 128 words of one block of $V$. The scores and the values are not in a `with` block. A name such as `s` keeps its tile until the next iteration assigns another tile to it. When an iteration computes its scores, the scores of the previous iteration (256 words) and its values are still in fast memory. In the figure, the band of the scores is twice as thick at the peaks, and the band of $V$ never ends.
 #
 # </details>
 #
-# <!-- exercise 4E --> The next cell has the same schedule, behind a line that says *not written yet*. Two things are wrong, and neither hides the other. Repair them, with as few changes as you can. The check asks for right values, for the words of (4.3), array by array, and for its footprint, to the word. (Your answer to 4C would pass as well; the sport is to find the lines.) If you are stuck after five minutes, run `hint("4E")` in a cell of your own.
+# <!-- exercise 4E --> The next cell contains this schedule below a line `raise NotImplementedError`. It has two independent faults. Repair them with as few changes as you can. The check requires correct values, the words of (4.3) for each array, and its exact footprint. (Your answer to 4C would also pass; the task is to find the lines.) If you are stuck after five minutes, run `hint("4E")` in a new cell.
 
 # %% [raw] name="about-4E"
 # title = "A schedule to repair"
@@ -169,9 +171,9 @@ explore.memory_timeline(leaked.ledger, allowed.peak, title=title)
 
 # %% tags=["exercise"] name="ex-4E"
 def my_repaired(m, Q, K, V, *, Br, Bc):
-    """softmax(QKᵀ/√d) V with blocks of queries outside, and V_j where K_j was.
+    """softmax(QKᵀ/√d) V, query blocks in the outer loop; V_j takes the place of K_j.
 
-    m: the machine. Q, K, V: slow arrays (N, d). Br, Bc: rows in a block of queries, of keys.
+    m: the machine. Q, K, V: slow arrays (N, d). Br, Bc: rows per query block, per key block.
     Returns the slow array O (N, d).
     """
     ### BEGIN SOLUTION delete the next line, and repair what follows
@@ -193,7 +195,6 @@ def my_repaired(m, Q, K, V, *, Br, Bc):
             m.store(o, O, i)
     return O
 
-
 # %% tags=["check"] name="check-4E"
 check("4E", my_repaired)
 
@@ -202,23 +203,25 @@ mended = attempt(run, my_repaired, M=2000, Q=Q, K=K, V=V, Br=16, Bc=16)
 mended.ledger - allowed
 
 # %% [markdown]
-# A difference without a line is what a repaired schedule looks like. A test of values could not have told the two apart, and on a machine with room to spare neither could its speed, until $M$ is full: then the leak costs a smaller block of queries, and more passes over $K$ and $V$.
+# The difference of a repaired schedule is empty. A test of values cannot distinguish the two versions, and the leak costs no time while fast memory has free words. When $M$ is full, it forces a smaller query block and more reads of $K$ and $V$.
 #
 # ## Misconceptions
 #
-# - **"Sharp attention is cheaper, for most weights are zero."** Not for a schedule that visits every tile: both heads moved 271,296 words (section 4.9).
-# - **"A quarter of $M$ for each of four tiles, and it fits."** The scores are a tile too: 528 words where there were 512 (section 4.10).
-# - **"The values are right, so the schedule is."** The one of section 4.11 had right values, read $Q$ three times and held 384 words too many.
+# - **"Sharp attention is cheaper because most weights are nearly zero."** Not in a schedule that computes every tile: both heads moved 271,296 words (section 4.9).
+# - **"Four tiles fit if each has at most a quarter of $M$."** The scores are a tile too. The schedule needs 528 words, but $M$ is 512 (section 4.10).
+# - **"The values are correct, so the schedule is correct."** The schedule of section 4.11 had correct values, read $Q$ three times and held 384 words too many.
 #
 # ## Take-away
 #
-# - Words depend on shapes, order and tile, and on no value.
-# - Count the footprint before you choose a block: scores and statistics are part of it.
-# - A closed form is a test. Subtract it from the ledger, and the difference names the array; the timeline names the moment.
+# - The traffic depends on shapes, loop order and tile size. It does not depend on values.
+# - Compute the footprint before you choose block sizes; scores and row statistics are part of it.
+# - A closed form is a test. Subtract it from the ledger: the difference names the array, and the timeline names the moment.
+#
+# **In the literature's words**: the left side of (4.10) is the working set of one iteration; FlashAttention's Algorithm 1 chooses $B_c = \lceil M/4d \rceil$ and $B_r = \min(\lceil M/4d \rceil, d)$. Compilers call the first repair *loop-invariant code motion* (hoisting); the second shortens the *live range* of two buffers.
 #
 # ## References
 #
 # - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré: *FlashAttention*, 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135). Algorithm 1 has the block sizes of section 4.10.
 # - The sentence encoder is [all-MiniLM-L6-v2](https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2), Apache-2.0.
 #
-# **What comes next.** [05 How little is possible](05_lower_bounds.ipynb) asks what no schedule can beat.
+# **Next**: lesson [05](05_lower_bounds.ipynb) derives lower bounds that hold for every schedule.

@@ -17,7 +17,7 @@ def defined(*names):
     """Functions defined in the lesson's cells, by name."""
     found = {"np": np}
     for name in names:
-        lines = LESSON.code(f"def {name}(").split("\nfor name in")[0].split("\n")
+        lines = LESSON.code(f"def {name}(").split("\n")
         exec("\n".join(line for line in lines if not line.startswith(("print", "attempt"))), found)
     return [found[name] for name in names]
 
@@ -57,23 +57,41 @@ def test_the_naive_softmax_of_the_library_costs_two_loops():
     assert cost.reads["S"] + cost.writes["P"] == 3 * 128**2
 
 
+def new_maxima(S, b):
+    """Return the number of pieces of b scores that raise the maximum of their row, the first included."""
+    tops = np.maximum.reduceat(S, np.arange(0, S.shape[1], b), axis=1)
+    return 1 + (np.diff(np.maximum.accumulate(tops, axis=1), axis=1) > 0).sum(axis=1)
+
+
+def expected_new_maxima(n, b):
+    """Formula (3.3) for n scores in random order, in pieces of b."""
+    sizes = np.minimum(b, n - np.arange(0, n, b))
+    return (sizes / np.cumsum(sizes)).sum()
+
+
 def test_the_harmonic_number():
     harmonic = sum(1 / k for k in range(1, 472))
-    (expected,) = defined("expected_new_maxima")
-    assert expected(471, 1) == pytest.approx(harmonic)
+    assert expected_new_maxima(471, 1) == pytest.approx(harmonic)
     assert harmonic == pytest.approx(np.log(471) + np.euler_gamma, abs=0.002)
+    LESSON.says("3.3", f"{harmonic:.2f} new maxima")
 
 
 def test_formula_3_3_is_the_mean_over_random_orders():
-    new_maxima, expected = defined("new_maxima", "expected_new_maxima")
+    LESSON.says("3.3", r"\sum_k \frac{b_k}{b_1 + \dots + b_k}")
     S = np.random.default_rng(0).standard_normal((20_000, 50))
     for b in (1, 7, 50, 60):
-        assert new_maxima(S, b).mean() == pytest.approx(expected(50, b), abs=0.05)
+        assert new_maxima(S, b).mean() == pytest.approx(expected_new_maxima(50, b), abs=0.05)
 
 
-def test_neighbouring_scores_of_the_sharp_head_are_alike():
-    S = scores_of(0, 2)
-    assert np.corrcoef(S[:, :-1].ravel(), S[:, 1:].ravel())[0, 1] > 0.5
+def test_new_maxima_of_real_heads():
+    """Section 3.3 names the head with the most and the head with the fewest, and why."""
+    S = {head: scores_of(*head) for head in ((0, 2), (0, 11), (4, 5))}
+    counts = {head: new_maxima(s, 1).mean() for head, s in S.items()}
+    assert max(counts, key=counts.get) == (0, 2) and min(counts, key=counts.get) == (4, 5)
+    LESSON.says("3.3", f"between {counts[4, 5]:.2f} and {counts[0, 2]:.2f} new maxima per row")
+    assert (S[4, 5].argmax(axis=1) == 0).all()  # "always at the first token"
+    assert (S[0, 2].argmax(axis=1) == np.arange(471) - 1).mean() > 0.75  # "mostly to the previous token"
+    assert np.corrcoef(S[0, 2][:, :-1].ravel(), S[0, 2][:, 1:].ravel())[0, 1] > 0.5  # "similar"
 
 
 def test_the_numbers_worked_by_hand():
@@ -85,25 +103,29 @@ def test_the_numbers_worked_by_hand():
 
 def test_digits_that_are_right():
     """The quoted digits do not depend on the order of summation."""
-    (in_three_loops,) = defined("in_three_loops")
     found = {}
-    for name, place in (("sharp", (0, 2)), ("broad", (0, 11))):
+    for name, place in (("first", (0, 2)), ("second", (0, 11))):
         S, V = scores_of(*place), real_head(*place).V.astype(float)
         want = exact.softmax(S) @ V
         for dtype in (np.float32, np.float16):
-            rounded = exact.softmax(S.astype(dtype)) @ V
-            got = [in_three_loops(S, V, dtype), _one_pass(S, V, dtype), rounded]
+            got = [_three_loops(S, V, dtype), _one_loop(S, V, dtype)]
             found[name, dtype] = [-np.log10(np.sqrt(np.mean((o - want) ** 2))) for o in got]
-    whole = {key: tuple(int(x) for x in value) for key, value in found.items()}
-    assert (whole["sharp", np.float32], whole["broad", np.float32]) == ((7, 7, 7), (7, 7, 9))
-    assert (whole["sharp", np.float16], whole["broad", np.float16]) == ((3, 3, 3), (4, 3, 5))
+    digits = {key: tuple(int(x) for x in value) for key, value in found.items()}
+    assert digits["first", np.float32] == digits["second", np.float32] == (7, 7)
+    assert (digits["first", np.float16], digits["second", np.float16]) == ((3, 3), (4, 3))
     assert min(x % 1 for value in found.values() for x in value) > 0.04
-    assert np.spacing(np.float32(83)) / 2 == pytest.approx(4e-6, rel=0.1)  # "a few millionths"
-    largest = exact.softmax(scores_of(0, 2)).max(axis=1)
-    assert (largest > 0.99).mean() > 0.6  # "in most rows one key has nearly all the weight"
+    LESSON.says(
+        "3.7", "In float32 both are correct to 7 digits", "is correct to 3 digits and three loops to 4"
+    )
 
 
-def _one_pass(S, V, dtype):
+def _three_loops(S, V, dtype):
+    S, V = S.astype(dtype), V.astype(dtype)
+    e = np.exp(S - S.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True) @ V
+
+
+def _one_loop(S, V, dtype):
     (my_online_attention,) = defined("my_online_attention")
     S, V = S.astype(dtype), V.astype(dtype)
     pieces = [slice(j, j + 32) for j in range(0, S.shape[1], 32)]
@@ -116,3 +138,40 @@ def test_every_numbered_formula_has_its_section():
     tags = re.findall(r"\\tag\{(3\.\d)\}", LESSON.text)
     assert tags == ["3.1", "3.2", "3.3", "3.4", "3.5", "3.6", "3.8"]
     assert all(f"\\tag{{{tag}}}" in LESSON.section(tag) for tag in tags)
+
+
+@pytest.mark.parametrize("scale", [3, 10_000])
+def test_the_algorithm_box_computes_the_output_of_a_row_with_a_masked_piece(scale):
+    """Its lines are run as they are written, with Python's names for the symbols."""
+    box = LESSON.text.split("**Online softmax for one query.**")[1].split("Now apply")[0]
+    lines = [line.split(" | ", 1)[1].removesuffix(" |") for line in re.findall(r"^\| (\d \| .*)$", box, re.M)]
+    assert [line.startswith("&emsp;") for line in lines] == [False, False, *[True] * 6, False]
+    rng = np.random.default_rng(0)
+    row = np.where(np.arange(12) < 4, -np.inf, np.sort(scale * rng.standard_normal(12)))
+    V = rng.standard_normal((12, 3))
+    names = {"np": np}
+    _run_line(lines[0], names)
+    for j in range(0, 12, 4):
+        names |= {"s": row[j : j + 4], "v": V[j : j + 4]}
+        for line in lines[3:8]:
+            _run_line(line.removeprefix("&emsp; "), names)
+    assert np.allclose(names["o"] / names["l"], exact.softmax(row) @ V)
+    assert lines[8] == r"**return** $o/\ell$ if $\ell > 0$, otherwise zeros"
+
+
+def _run_line(line, names):
+    for written, python in (
+        (r"\max(m, \max_j s_j)", "max(m, s.max())"),
+        (", otherwise", " else"),
+        (r"\sum_j e^{s_j-\hat m}v_j", "np.exp(s - m_hat) @ v"),
+        (r"\sum_j e^{s_j-\hat m}", "np.exp(s - m_hat).sum()"),
+        (r"e^{m-\hat m}", "np.exp(m - m_hat) * "),
+        (r"\hat m", "m_hat"),
+        ("m'", "m_new"),
+        (r"\ell", "l"),
+        (r"-\infty", "-np.inf"),
+        (r"\leftarrow", "="),
+        ("$", ""),
+    ):
+        line = line.replace("\\,", "").replace(written, python)
+    exec(line.replace(", l =", "; l =").replace(", o =", "; o ="), names)
