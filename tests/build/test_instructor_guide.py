@@ -254,7 +254,7 @@ def test_the_command_records_a_score(checkout, monkeypatch, capsys):
 
 def test_a_score_of_some_operators_is_not_recorded(capsys):
     assert main(["--record", "--operators", "starts", "--only", "0A"]) == 2
-    assert "--record keeps the score of all operators" in capsys.readouterr().err
+    assert "--record stores the score of all operators" in capsys.readouterr().err
 
 
 # ------------------------------------------------------------------ the hand-written pages

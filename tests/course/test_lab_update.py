@@ -162,7 +162,7 @@ def test_lab_says_what_is_newer_and_overwrites_nothing(course, opened):
 
 def test_only_the_lesson_that_is_named_is_updated(course, updated):
     release(course, f"{FOUR}.ipynb", f"{FIVE}.ipynb")
-    for name in ("5", "05", "05_lower_bounds", "05_HOW_little.ipynb"):
+    for name in ("5", "05", "05_lower_bounds", "05_LOWER_bounds.ipynb"):
         updated(name)
         assert newest(course, course.work / f"{FIVE}.ipynb", FIVE)
         assert not newest(course, course.work / f"{FOUR}.ipynb", FOUR)
