@@ -170,9 +170,13 @@ COLUMNS_STAY = (
 
 
 def walk_cases(rng: np.random.Generator) -> list[Case]:
-    """Return cases without events, with the walk of a pair in B3, and with short and long random walks."""
+    """Return cases without events, with the walk of a pair in the fused backward, and with short and long random walks."""
     walks = [(kind, _walk(rng, rows, 40)) for kind, rows in KINDS.items() for _ in "12"]
-    walks += [("all rows", _walk(rng, KINDS["all rows"], 300)), ("nothing", []), ("B3", list(COLUMNS_STAY))]
+    walks += [
+        ("all rows", _walk(rng, KINDS["all rows"], 300)),
+        ("nothing", []),
+        ("fused backward", list(COLUMNS_STAY)),
+    ]
     return [
         Case(f"{kind}, {len(walk)} events", {"walk": walk}, charges(walk), tags=_alone(walk))
         for kind, walk in walks
