@@ -170,7 +170,7 @@ COLUMNS_STAY = (
 
 
 def walk_cases(rng: np.random.Generator) -> list[Case]:
-    """Return cases without events, with the walk of a pair in the fused backward, and with short and long random walks."""
+    """Return cases without events, with a pair in the fused backward, and with short and long walks."""
     walks = [(kind, _walk(rng, rows, 40)) for kind, rows in KINDS.items() for _ in "12"]
     walks += [
         ("all rows", _walk(rng, KINDS["all rows"], 300)),
