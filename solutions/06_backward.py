@@ -80,7 +80,7 @@ print(f"largest row sum of dS: {abs(dS.sum(axis=1)).max():.9f}")
 # | $dQ = dS\,K/\sqrt d$ | | | read |
 # | $dK = dS^\top Q/\sqrt d$ | | | read |
 #
-# **Predict** (compute). Count the table. How many words do the three matrices move in total, as a multiple of $N^2$?
+# **Predict** (compute). Each entry moves $N^2$ words. Which multiple of $N^2$ do the three matrices move together?
 
 # %% tags=["predict"]
 predict("6.2", squares=9)  #> predict("6.2", squares=...)
@@ -191,7 +191,7 @@ check("6A", my_scores_gradient)
 #
 # $$ dV_j \mathrel{+}= P_{ij}^\top dO_i, \qquad dK_j \mathrel{+}= dS_{ij}^\top Q_i/\sqrt d, \qquad dQ_i \mathrel{+}= dS_{ij} K_j/\sqrt d . $$
 #
-# Two of the gradients belong to keys and one to queries. FlashAttention-1 therefore puts the key blocks in the outer loop again: $K_j$, $V_j$, $dK_j$ and $dV_j$ are resident. For each query block, $Q_i$, $O_i$ (for $D_i$), $dO_i$, $dQ_i$ and two statistics per row are loaded, and $dQ_i$ is stored again. This is the FlashAttention-1 backward (B1, `flash1_backward` in code):
+# Two of the gradients belong to keys and one to queries. FlashAttention-1 therefore puts the key blocks in the outer loop, as in its forward pass: $K_j$, $V_j$, $dK_j$ and $dV_j$ are resident. For each query block, $Q_i$, $O_i$ (for $D_i$), $dO_i$, $dQ_i$ and two statistics per row are loaded, and $dQ_i$ is stored again. This is the FlashAttention-1 backward (B1, `flash1_backward` in code):
 #
 # $$ W_{\mathrm{B1}} = 7Nd + \left\lceil \frac{N}{B_c} \right\rceil (5Nd + 2N), \qquad \text{footprint } 4B_c d + B_r(4d + 2 + B_c) . \tag{6.7} $$
 #
@@ -354,7 +354,7 @@ check("6B", my_fused_backward)
 # | | **Fused backward.** Resident: $K_j$, $V_j$, $dK_j$, $dV_j$. Streamed: $Q_i$, $dO_i$, $dQ_i$, $L_i$, $D_i$. | words |
 # | --- | :--- | ---: |
 # | 1 | **for** each query block $i$: load $O_i$, $dO_i$ | $2Nd$ |
-# | 2 | &emsp; $D_i$ by (6.6); store $D_i$ | $N$ |
+# | 2 | &emsp; $D_i$ (delta) by (6.6); store $D_i$ | $N$ |
 # | 3 | **for** each key block $j$: load $K_j$, $V_j$; set $dK_j = dV_j = 0$ | $2Nd$ |
 # | 4 | &emsp; **for** each query block $i$: load $Q_i$, $L_i$, $D_i$ | $T_c(Nd + 2N)$ |
 # | 5 | &emsp;&emsp; $P_{ij}$ by (6.5) | |
@@ -633,7 +633,7 @@ measured("6.8", b4_over_b3=ratios[4096])
 # The constant decreased from 20 to 16 to 14. Could another schedule reach 10? Two theorems, both derivations of this course, give the limits. To leading order, for long sequences and $M$ far above $d^2$:
 #
 # - **12 for every schedule** (Theorem C). A schedule that computes the scores and the gradients from all pairs moves at least $12\,N^2d^2/M$ words. This holds for any loop order, any tile size and any amount of recomputation.
-# - **14 for complete rows** (Theorem E). If the schedule also moves complete rows of the arrays and keeps no score beyond its tile, it moves at least $14\,N^2d^2/M$ words. The schedules of sections 6.5 to 6.8 belong to this class.
+# - **14 for complete rows** (Theorem E). If the schedule also moves its arrays only in complete rows and keeps no score beyond its tile, it moves at least $14\,N^2d^2/M$ words. The schedules of sections 6.5 to 6.8 belong to this class.
 #
 # The figure compares both bounds with three schedules. $N$ is four million, so that the terms without $N^2$ are negligible, and $M$ grows from $4d^2$ to $1024d^2$.
 
@@ -669,7 +669,7 @@ explore.curve(found, line, title="Backward constants, N = 4,194,304, d = 64",
 #
 # - With $L_i$ and $D_i = \sum_c do_{ic}o_{ic}$, two words per row, every tile of $P$ and $dS$ can be computed independently.
 # - The traffic of a pass is proportional to resident rows × streamed words per row, and a streamed partial result counts twice. A separate pass for the gradients of each side therefore gives $6 + 8 = 14$.
-# - For $M$ far above $d^2$, schedules that move complete rows have a constant of at least 14, and all schedules that process every pair have at least 12.
+# - For $M$ far above $d^2$, schedules that move only complete rows have a constant of at least 14, and all schedules that process every pair have at least 12.
 #
 # **In the literature's words**: computing $P$ again from $L$ is recomputation (FlashAttention, section 3.1). $D$ is called delta in the preprocess kernel of Triton's attention tutorial, whose backward kernel also uses two passes, one for $dK$ and $dV$ and one for $dQ$.
 #

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 06b Lower bounds for the backward pass
 #
-# The two-pass backward of lesson 06 (B4, `split_backward` in code) has the constant 14. Can another schedule do better? For $M$ far above $d^2$, not if it moves complete rows. If rows may be split, 12 is proved, and the values between 12 and 14 are open. This part is optional.
+# The two-pass backward of lesson 06 (B4, `split_backward` in code) has the constant 14. Can another schedule do better? For $M$ far above $d^2$, not if it moves only complete rows. If rows may be split, 12 is proved, and the values between 12 and 14 are open.
 #
 # **What you will learn**
 #
@@ -25,7 +25,7 @@ from iocourse.machine import probabilities
 # %% [markdown]
 # ## 6.10 Two lower bounds and an open question
 #
-# A lower bound must hold for every schedule, so it must use a property that all schedules share. Here is one. Each pair of a query and a key has seven rows: $q$, $do$, $dq$ and $k$, $v$, $dk$, $dv$. Some of them must be in fast memory at the same time. The bars show when they are, for one pair in the two-pass backward.
+# A lower bound must hold for every schedule, so it must use a property that all schedules share. Each pair of a query and a key has seven rows: $q$, $do$, $dq$ and $k$, $v$, $dk$, $dv$. Some of them must be in fast memory at the same time. The bars show when, for one pair in the two-pass backward.
 
 # %%
 FUSED = ["load k", "load v", "dk enters", "dv enters", "load q", "load do", "dq enters",
@@ -37,12 +37,12 @@ TWO_PASS = ["load q", "load do", "dq enters", "load k", "load v", "drop k", "dro
 explore.pair_residency(TWO_PASS, title="One pair in the two-pass backward")
 
 # %% [markdown]
-# The numbers at the bottom are the *charges*: each load, entry or exit is charged 1 for every row of the other side that is resident. They add up to 14, the constant of this schedule. Section 6.11 derives the second of these bounds, both derivations of this course:
+# The numbers at the bottom are the *charges*: each load of an input, and each entry or exit of an accumulator, is charged 1 per resident row of the other side. They add up to 14, the constant of this schedule. Here are two bounds, both derivations of this course; section 6.11 derives the second from charges:
 #
 # | | holds for | words |
 # | --- | --- | --- |
 # | Theorem C | all schedules that compute every pair | $\frac{12N^2d^2}{M + 4d^2} - (M + 4d^2)$ |
-# | Theorem E | schedules that move complete rows, at most $t$ words per step | $\frac{14N^2d^2}{M + t} - 3Nd$ |
+# | Theorem E | schedules that move only complete rows, at most $t$ words per step | $\frac{14N^2d^2}{M + t} - 3Nd$ |
 #
 # **Predict** (compute). $N = 32\,768$, $d = 64$, $M = 64d^2$. The two-pass backward moves $15.63\,N^2d^2/M$ words with $t = 2d$. What are the ratios of its traffic to the two bounds?
 # <!-- 15.63 = schedules.split_backward.count(2**15, 64, 64**3).total * 64**3 / (2**15 * 64) ** 2 -->
@@ -82,11 +82,11 @@ measured("6.10", over_C=over_C[2**15], over_E=over_E[2**15])
 #
 # With $T = M + 4d^2$ this gives $12N^2d^2/(M+4d^2)^2$ segments, minus one that may be incomplete. Section 6.12 contains the full proof.
 #
-# **14 for complete rows.** The schedules of sections 6.5 to 6.8 move complete rows of the seven arrays and keep no score after the step that computed it. For such schedules Theorem E states (bound `E`)
+# **14 for complete rows.** The schedules of sections 6.5 to 6.8 move only complete rows of the seven arrays and keep no score after the step that computed it. For such schedules Theorem E states (bound `E`)
 #
 # $$ W \ge \frac{14N^2d^2}{M + t} - 3Nd . \tag{6.13} $$
 #
-# The class is as follows. Complete rows of $Q$, $dO$, $dQ$, $K$, $V$, $dK$, $dV$, distinct arrays, are read, begun, merged, stored and dropped. The run can be divided into steps in which rows of at most $t$ words are loaded or begun (this $t$ is not that of (6.9)). Between steps, no score, weight or part of one is in fast memory, and none is ever moved. The loop order, several partial sums per row and recomputation are free. The two-pass backward streams one row of each of two arrays at a time, so $t = 2d$, and the constant 14 cannot be improved. Section 6.11 explains the idea and lets you run its main step. (Theorem E′, `bounds.theorem_E_prime`, also allows scores to be kept and moved. Its constant tends to 14 slowly: it is 10.2 at $M = 10^4d^2$.)
+# The class is as follows. Only complete rows of $Q$, $dO$, $dQ$, $K$, $V$, $dK$, $dV$, distinct arrays, are read, begun, merged, stored and dropped. The run can be divided into steps in which rows of at most $t$ words are loaded or begun (this $t$ is not that of (6.9)). Between steps, no score, weight or part of one is in fast memory, and none is ever moved. The loop order, several partial sums per row and recomputation are free. The two-pass backward streams one row of each of two arrays at a time, so $t = 2d$, and the constant 14 cannot be improved. Section 6.11 explains the idea and lets you run its main step. (Theorem E′, `bounds.theorem_E_prime`, also allows scores to be kept and moved. Its constant tends to 14 slowly: it is 10.2 at $M = 10^4d^2$.)
 # <!-- 10.2 = bounds.theorem_E_prime(2**40, 64, 10**4 * 64**2) * 10**4 / 2**80 -->
 #
 # As $N$ and $M/d^2$ grow, the two-pass backward approaches the bound for complete rows (see the figure in section 6.9), and the bound for all schedules remains below, at 12. What is known in between?
@@ -173,8 +173,8 @@ explore.pair_residency(walk, title="Cheapest walk of one pair")
 #
 # We therefore count the waiting. When $dk_j$ enters for the first time since $dq_i$ left, and $q_i$, $do_i$ and one of $k_j$, $v_j$ have been resident in between, we draw an *edge* from that exit to this entry. We do the same for $dv_j$. To which event can an edge be charged? The charges so far count rows of the other side. Together with the rows on an event's *own* side, they are still at most $(M + t)/d$. Each edge has a number $a$ at its entry and a number $b$ at its exit, both counted from 1:
 #
-# - Number the edges of one entry by the time of their exits; this is $a$. At exit number $a$, as many queries are waiting, with $q$ and $do$, so its own side has at least $2a + 1$ rows.
-# - Number the edges of one exit backwards by the time of their entries; this is $b$. At the entry that is number $b$ from the end, as many keys are waiting, so its own side has at least $b + 1$ rows.
+# - Number the edges of one entry by the time of their exits; this is $a$. At exit number $a$, $a$ queries are waiting with $q$ and $do$, so the exit's own side has at least $2a + 1$ rows.
+# - Number the edges of one exit backwards by the time of their entries; this is $b$. At the entry that is number $b$ from the end, $b$ keys are waiting, so the entry's own side has at least $b + 1$ rows.
 # - Assign an edge with $b \le a$ to its exit. For $dk$, the exit gets at most half as many such edges as it has own rows; the same holds for $dv$. Assign every other edge to its entry, which gets fewer edges than it has own rows.
 #
 # For example, take two queries and two keys. First $dq_1$ and then $dq_2$ leave, $dk_1$ and then $dk_2$ enter, and all inputs remain resident. There are four edges for $dk$. The edge from $dq_1$ to $dk_1$ has $a = 1$ and $b = 2$, and is assigned to the entry of $dk_1$. The edge from $dq_1$ to $dk_2$ has $a = b = 1$, and is assigned to the exit of $dq_1$. Both edges from $dq_2$ have $a = 2$ and are assigned to its exit, where $q_1, do_1, q_2, do_2, dq_2$ are resident: 2 edges, 5 own rows.
@@ -343,8 +343,8 @@ challenge("backward", my_fused_backward, Br=1, Bc=507)
 #
 # ## Take-away
 #
-# - No schedule of the class has a constant below 12. For $M$ far above $d^2$, no schedule that moves complete rows has a constant below 14. For split rows, the values in between are open.
-# - The smallest charge of one pair, found by a search over 128 sets, gives a bound for all schedules that move complete rows.
+# - No schedule of the class has a constant below 12. For $M$ far above $d^2$, no schedule that moves only complete rows has a constant below 14. For split rows, the values in between are open.
+# - The smallest charge of one pair, found by a search over 128 sets, gives a bound for all schedules that move only complete rows.
 # - With a causal mask, count the tiles that are not skipped, and the words that are moved in any case.
 #
 # **In the literature's words**: these are lower bounds on the I/O complexity of attention's backward pass. Dividing a run into segments and bounding the products of each one is the method of Irony, Toledo and Tiskin.

@@ -1,4 +1,4 @@
-"""Exercises of lesson 06: a tile of score gradients, the fused backward pass, sweeps, the sweep for dQ.
+"""Exercises of lesson 06: a tile of score gradients, the fused backward pass, the constant of a pass, the pass for dQ.
 
 Part b (06b): the charge of a pair.
 """
@@ -101,7 +101,7 @@ def _dQ_and_D(O: Array, dO: Array, **rest: Any) -> tuple[Array, ...]:
 
 
 def dq_plain(N: int, d: int, *, Br: int, Bc: int) -> Ledger:
-    """Return the first sweep of `costs.split_backward`: 4Nd + 2N + 2Nd⌈N/Br⌉ words."""
+    """Return the first pass of `costs.split_backward`: 4Nd + 2N + 2Nd⌈N/Br⌉ words."""
     r, c, passes = min(Br, N), min(Bc, N), costs.ceil_div(N, Br)
     return Ledger(
         reads={
