@@ -1,22 +1,19 @@
 # %% [markdown]
 # # 04 FlashAttention's forward pass
 #
-# In lesson 01 the $N \times N$ scores went to slow memory and came back. Lesson 02 gave us a machine that counts every word, lesson 03 a softmax that takes its scores in pieces. Now the three meet: scores are made tile by tile, used, and forgotten, and never travel. Two things are left to decide. One is an *order*: which of $Q$, $K$, $V$ and $O$ stay in fast memory while the others pass by? The other is a *tile*: how many rows of each at a time? FlashAttention and FlashAttention-2 are two orders, called F1 and F2 here. You will write both, find the best tile of each, and see how much is owed to the order and how much to the tile.
+# Standard attention (lesson 01) writes the $N \times N$ scores to slow memory and reads them back. With *kernel fusion*, each tile of scores is computed, used and discarded in fast memory.
 #
 # **What you will learn**
 #
-# - to write the forward pass of FlashAttention in both orders of its loops, and to read off the loops how often each array moves;
-# - to choose the tile for given $N$, $d$ and $M$, with a footprint that is right to the word;
-# - to measure four leading constants, two orders times two tiles, and to say where each comes from;
-# - to compare a schedule with what no schedule can beat.
+# - to write two loop orders, and read their traffic from the loops;
+# - to choose the tile size for given $N$, $d$ and $M$;
+# - to derive four leading constants, and compare them with a lower bound.
 #
-# **Prerequisites**: lessons 01 (attention), 02 (the machine: load, store, footprint) and 03 (online softmax). Signs and terms are on the [notation](notation.md) page.
+# **Prerequisites**: lessons 01, 02 and 03; [symbols and terms](notation.md).
 #
 # **Minutes**: <!-- minutes -->.
 #
 # <!-- exercises -->
-#
-# A second evening, [04b](04b_debugging_a_schedule.ipynb), takes the schedules to a real head and into memories that are too small, and hands you one to repair. Lesson 05 does not need it.
 
 # %% tags=["setup"]
 import numpy as np
@@ -25,19 +22,19 @@ from iocourse import RowStats, bounds, costs, exact, explore, run, schedules
 from iocourse.course import attempt, check, hint, measured, predict
 
 # %% [markdown]
-# ## 4.1 Queries stay
+# ## 4.1 Queries in the outer loop
 #
-# We want $O = \mathrm{softmax}(QK^\top/\sqrt d)\,V$ without ever storing a score. So we cut $Q$ and $O$ into blocks of $B_r$ rows, $K$ and $V$ into blocks of $B_c$ rows. One block $Q_i$ and one block $K_j$ make a tile of scores, $B_r \times B_c$ words, which is gone before the next one is made.
+# We want $O = \mathrm{softmax}(QK^\top/\sqrt d)\,V$ without storing a score in slow memory. We split $Q$ and $O$ into $T_r = \lceil N/B_r \rceil$ blocks of $B_r$ rows, and $K$ and $V$ into $T_c = \lceil N/B_c \rceil$ blocks of $B_c$ rows. A query block $Q_i$ and a key block $K_j$ give one tile of scores.
 #
-# With $T_r = \lceil N/B_r \rceil$ blocks of queries and $T_c = \lceil N/B_c \rceil$ blocks of keys there are $T_r T_c$ such tiles, and every one of them must be made. In which order? We begin with the simpler one, that of FlashAttention-2, in code `flash2`: the *queries* are outside. (It is called F2 although it comes first here: the names follow the papers.) $Q_i$ stays, and with it $O_i$ and the row statistics, while all blocks of keys and values pass by. The picture numbers the tiles of scores in that order.
+# In the FlashAttention-2 order (FA-2 order, F2; `flash2` in code) the outer loop runs over the query blocks. During one iteration, $Q_i$, $O_i$ and the row statistics are *resident*: kept in fast memory. $K_j$ and $V_j$ are *streamed*: loaded, used and evicted.
 
 # %%
 explore.tile_order("flash2", 64, 8, {"Br": 16, "Bc": 16})
 
 # %% [markdown]
-# The numbers run along the rows: a row is a block of queries, which comes once. For each of its queries lesson 03 is at work: $m$, $\ell$ and $o$ take in the scores of one block of keys after the other. At the end of the row $O_i$ is divided by $\ell$ and stored; the statistics never leave fast memory.
+# Each row of tiles belongs to one query block. The online softmax updates $m$, $\ell$ and $O_i$ with one key block after another. At the end of the row, $O_i$ is divided by $\ell$ and stored.
 #
-# **Predict** (compute). $N = 64$ and $B_r = 16$, so there are four blocks of queries. How many times is all of $K$ read, and how many times is all of $O$ written?
+# **Predict** (compute). $N = 64$ and $B_r = 16$. How often is all of $K$ read, and all of $O$ written?
 
 # %% tags=["predict"]
 predict("4.1", k_reads=4, o_writes=1)  #> predict("4.1", k_reads=..., o_writes=...)
@@ -51,29 +48,29 @@ print(first)
 measured("4.1", k_reads=first.reads["K"] // (N * d), o_writes=first.writes["O"] // (N * d))
 
 # %% [markdown]
-# <details><summary>Who moves how often</summary>
+# <details><summary>How often each array is moved</summary>
 #
-# $K$ and $V$ are read 4 times, once for each block of queries; $Q$ and $O$ move once.
+# $K$ and $V$ are read 4 times, once per query block. $Q$ is read once and $O$ is written once.
 #
 # </details>
 #
-# Counted for any sizes,
+# For any sizes, the traffic and the memory footprint are
 #
 # $$ W_2 = 2Nd + 2Nd\left\lceil \frac{N}{B_r} \right\rceil, \qquad \text{footprint } B_r(2d + 2 + B_c) + 2B_c d . \tag{4.1} $$
 #
-# The footprint counts $Q_i$, $O_i$, two statistics a row and the scores, then $K_j$ and $V_j$. Look for $B_c$ in $W_2$: it is not there.
+# The footprint consists of $Q_i$, $O_i$, two statistics per row and the tile of scores, then $K_j$ and $V_j$. $B_c$ does not appear in $W_2$.
 #
-# You will write it in two steps. The first takes one block of queries, and its scores still lie in slow memory. What stays is `o` and the row statistics of section 3.8; what passes by is a tile of scores and the values that belong to it. `o.add_matmul(s, v)` adds $sv$ to `o` without a temporary.
+# You will write this schedule in two steps. The first step handles one query block and still reads its scores from slow memory. The resident data are `o` and the row statistics of section 3.8; the streamed data are a tile of scores and the matching rows of $V$. `o.add_matmul(s, v)` adds $sv$ to `o` without a temporary.
 
 # %%
 def one_block(m, S, V, *, Bc):
-    """softmax(S) V for one block of queries, whose scores S (Br, n) are in slow memory."""
+    """softmax(S) V for one query block, whose scores S (Br, n) are in slow memory."""
     (rows, n), d = S.shape, V.shape[1]
     O = m.new("O", (rows, d))
-    with m.zeros(rows, d) as o, m.row_stats(rows) as stats:  # stay: (Br, d), 2·Br
+    with m.zeros(rows, d) as o, m.row_stats(rows) as stats:  # resident: (Br, d), 2·Br
         for j in m.blocks(n, Bc):
-            with m.load(S, (0, rows), j) as s, m.load(V, j) as v:  # pass by: (Br, Bc), (Bc, d)
-                stats.update(s, o)  # s becomes weights, o changes its unit
+            with m.load(S, (0, rows), j) as s, m.load(V, j) as v:  # streamed: (Br, Bc), (Bc, d)
+                stats.update(s, o)  # s becomes weights, o is rescaled
                 o.add_matmul(s, v)
         stats.normalise(o)
         m.store(o, O, (0, rows))
@@ -81,14 +78,14 @@ def one_block(m, S, V, *, Bc):
 
 
 stored = run(one_block, M=800, S=exact.scores(Q[:16], K), V=V, Bc=16)
-print("as exact attention:", np.allclose(stored.O, exact.attention(Q[:16], K, V)))
+print("equals exact attention:", np.allclose(stored.O, exact.attention(Q[:16], K, V)))
 print(stored.ledger)
 
 # %% [markdown]
-# $V$ came once and $O$ left once, for all 16 queries; the statistics never moved. Only the scores, 1,024 words of them, should not have come from slow memory at all. That is the second step.
+# For all 16 queries, $V$ was read once and $O$ was written once; the statistics were not moved at all. Only the scores, 1,024 words, should not have been read from slow memory. The second step removes them.
 # <!-- 1,024 = 16 * 64 -->
 #
-# <!-- exercise 4A --> Write the forward pass with blocks of queries outside and blocks of keys inside: the step above for every block of queries, with scores made in fast memory from $Q_i$ and $K_j$. Loop with `m.blocks`, which deals with ragged last blocks and makes dry runs fast. The check allows the words of (4.1). As fast memory it gives the footprint and a little for temporaries: one more tile of scores, and four words a row. If you are stuck after nine minutes, run `hint("4A")` in a cell of your own.
+# <!-- exercise 4A --> Write the forward pass in this order: repeat the step above for every query block, but compute the scores in fast memory from $Q_i$ and $K_j$. Loop with `m.blocks`, which handles a partial last block and makes dry runs fast. Your function may move at most the words of (4.1). The available fast memory is the footprint of (4.1) plus one tile of scores and four words per row for temporaries. If you are stuck after nine minutes, run `hint("4A")` in a new cell.
 
 # %% [raw] name="about-4A"
 # title = "FlashAttention-2 order: queries resident"
@@ -103,18 +100,18 @@ print(stored.ledger)
 
 # %% tags=["exercise"] name="ex-4A"
 def my_flash2(m, Q, K, V, *, Br, Bc):
-    """softmax(QKᵀ/√d) V with blocks of queries outside.
+    """softmax(QKᵀ/√d) V with query blocks in the outer loop.
 
-    m: the machine. Q, K, V: slow arrays (N, d). Br, Bc: rows in a block of queries, of keys.
+    m: the machine. Q, K, V: slow arrays (N, d). Br, Bc: rows per query block and per key block.
     Returns the slow array O (N, d).
     """
     N, d = Q.shape
     O = m.new("O", (N, d))
-    ### BEGIN SOLUTION what stays is loaded or made outside, what passes by in the inner loop
-    for i in m.blocks(N, Br):  # stays: q (Br, d), o (Br, d), stats 2·Br
+    ### BEGIN SOLUTION load or create resident tiles in the outer loop, stream the others in the inner loop
+    for i in m.blocks(N, Br):  # resident: q (Br, d), o (Br, d), stats 2·Br
         with m.load(Q, i) as q, m.zeros(i, d) as o, m.row_stats(i) as stats:
             q *= d**-0.5
-            for j in m.blocks(N, Bc):  # passes by: k (Bc, d), v (Bc, d), s (Br, Bc)
+            for j in m.blocks(N, Bc):  # streamed: k (Bc, d), v (Bc, d); s (Br, Bc)
                 with m.load(K, j) as k, m.load(V, j) as v, q @ k.T as s:
                     stats.update(s, o)
                     o.add_matmul(s, v)
@@ -128,46 +125,48 @@ def my_flash2(m, Q, K, V, *, Br, Bc):
 check("4A", my_flash2)
 
 # %% [markdown]
-# A ledger minus a closed form says where they differ. Yours, on the input from above with the tiles of the picture (a higher peak means temporaries, which the check allows):
-
-# %%
-def beside(budget, mine):
-    ledger = run(mine, M=1200, Q=Q, K=K, V=V, Br=16, Bc=16).ledger
-    print(f"{budget.total:,} words by the closed form, footprint {budget.peak:,};",
-          "yours differs by:", ledger - budget)
-
-
-attempt(beside, costs.flash2(N, d, Br=16, Bc=16), my_flash2)
-
-# %% [markdown]
+# The last column of this algorithm has the words that each line moves in the whole run; their sum is $W_2$.
+#
 # <!-- algorithm flash2 -->
 #
 # | | **FlashAttention-2 order.** Resident: $Q_i$, $O_i$, $m$, $\ell$. Streamed: $K_j$, $V_j$. | words |
 # | --- | :--- | ---: |
 # | 1 | **for** each query block $i$ | |
 # | 2 | &emsp; load $Q_i$ | $Nd$ |
-# | 3 | &emsp; $O_i = 0$, $m = -\infty$, $\ell = 0$ | |
+# | 3 | &emsp; $O_i \leftarrow 0$, $m \leftarrow -\infty$, $\ell \leftarrow 0$ | |
 # | 4 | &emsp; **for** each key block $j$ | |
 # | 5 | &emsp;&emsp; load $K_j$, $V_j$ | $2T_r Nd$ |
-# | 6 | &emsp;&emsp; $S = Q_i K_j^\top/\sqrt d$ | |
-# | 7 | &emsp;&emsp; update $m$, $\ell$ with $S$; rescale $O_i$; $S$ becomes weights | |
-# | 8 | &emsp;&emsp; add $S V_j$ to $O_i$ | |
+# | 6 | &emsp;&emsp; $S \leftarrow Q_i K_j^\top/\sqrt d$ | |
+# | 7 | &emsp;&emsp; update $m$ and $\ell$ with $S$; rescale $O_i$ | |
+# | 8 | &emsp;&emsp; $O_i \leftarrow O_i + \exp(S - m)\, V_j$ | |
 # | 9 | &emsp; divide $O_i$ by $\ell$ | |
 # | 10 | &emsp; store $O_i$ | $Nd$ |
 #
-# 5,120 words on 800 words of fast memory. For comparison: the scores alone are $64 \times 64 = 4{,}096$ words, and naive attention moves at least 16,384, for it writes and reads $S$ and $P$. On so small an input there is little to gain; the gain grows with $N$ and $M$.
+# A ledger minus a closed form shows where they differ. Here is this difference for your function, with the tiles of the figure. A higher peak comes from temporaries, which the check allows.
+
+# %%
+def difference(closed_form, mine):
+    ledger = run(mine, M=1200, Q=Q, K=K, V=V, Br=16, Bc=16).ledger
+    print(f"closed form: {closed_form.total:,} words, footprint {closed_form.peak:,}.",
+          "Your ledger minus the closed form:", ledger - closed_form)
+
+
+attempt(difference, costs.flash2(N, d, Br=16, Bc=16), my_flash2)
+
+# %% [markdown]
+# The schedule moves 5,120 words with 800 words of fast memory. For comparison, the scores alone are $64 \times 64 = 4{,}096$ words, and standard attention moves at least 16,384 words because it writes and reads both $S$ and $P$. The gain grows with $N$ and $M$.
 #
-# ## 4.2 Keys stay
+# ## 4.2 Keys in the outer loop
 #
-# Exchange the loops. This is the order of FlashAttention-1, in code `flash1`: $K_j$ and $V_j$ stay, and all blocks of queries pass by.
+# Now exchange the loops. This is the FlashAttention-1 order (FA-1 order, F1; `flash1` in code): $K_j$ and $V_j$ are resident, and the query blocks are streamed.
 
 # %%
 explore.tile_order("flash1", 64, 8, {"Br": 16, "Bc": 16})
 
 # %% [markdown]
-# The same sixteen tiles, now column by column. A row is visited four times, once in each column. When $Q_i$ leaves, its output is not finished, for it has seen only the keys up to block $K_j$. What has been gathered must wait in slow memory until the next visit: the rows $O_i$, and for each row $m_i$ and $\ell_i$.
+# The same sixteen tiles are now computed column by column. Each query block is loaded four times, once per column. When $Q_i$ is evicted, its output is incomplete, because it includes only the keys up to block $K_j$. The partial results, $O_i$, $m_i$ and $\ell_i$, must be kept in slow memory until $Q_i$ is loaded again.
 #
-# **Predict** (guess). $N = 64$ and $B_c = 16$, four blocks of keys. How many times is all of $Q$ read, and how many times is all of $O$ written?
+# **Predict** (guess). $N = 64$ and $B_c = 16$, so there are four key blocks. How often is all of $Q$ read, and how often is all of $O$ written?
 
 # %% tags=["predict"]
 predict("4.2", q_reads=4, o_writes=4)  #> predict("4.2", q_reads=..., o_writes=...)
@@ -178,23 +177,23 @@ print(first)
 measured("4.2", q_reads=first.reads["Q"] // (N * d), o_writes=first.writes["O"] // (N * d))
 
 # %% [markdown]
-# <details><summary>How often Q comes and O leaves</summary>
+# <details><summary>How often Q is read and O is written</summary>
 #
-# $Q$ is read 4 times and $O$ is written 5 times: once for each block of keys, and once before the first, because the first visit must find something to read. The same holds for $m$ and $\ell$.
+# $Q$ is read 4 times, once per key block. $O$ is written 5 times: once per key block, and once before the first block, because the first iteration must read initial values. The same holds for $m$ and $\ell$.
 #
 # </details>
 #
-# Counted for any sizes,
+# For any sizes,
 #
 # $$ W_1 = 3Nd + 2N + \left\lceil \frac{N}{B_c} \right\rceil (3Nd + 4N), \qquad \text{footprint } 2B_c d + B_r(2d + 2 + B_c) . \tag{4.2} $$
 #
-# Before the first round $O$, $m$ and $\ell$ are written, $Nd + 2N$ words; $K$ and $V$ come once, $2Nd$: together $3Nd + 2N$. A round of the outer loop moves $Q$ in, $O$ in and $O$ out: the 3 in $3Nd$, where a round of F2 has 2, $K$ in and $V$ in. The footprint is that of F2, tile for tile, but now it is $B_r$ that is missing from the words.
+# Initialising $O$, $m$ and $\ell$ takes $Nd + 2N$ words, and reading $K$ and $V$ once takes $2Nd$; together $3Nd + 2N$. Each iteration of the outer loop reads $Q$, reads $O$ and writes $O$, hence $3Nd$. In the FA-2 order it reads only $K$ and $V$, hence $2Nd$. The footprint is equal for the same tile, but $B_r$ does not appear in the traffic.
 #
-# This one too is written in two steps. The first is what is new for the machine, statistics that wait in slow memory. They are two slow arrays with one word for each row. Here they wait while the rows of a $4 \times 6$ matrix of scores come by, two columns at a time. `RowStats` makes statistics of two loaded tiles, and its `with` frees both:
+# You will also write this schedule in two steps. The new element comes first: two slow arrays that hold the statistics between iterations, one word per row. In the example, the rows of a $4 \times 6$ matrix of scores are processed two columns at a time. `RowStats` builds the statistics from two loaded tiles, and its `with` block frees both:
 
 # %%
 def row_sums(m, S):
-    """Σ_j exp(s_ij - m_i) for each row i; the statistics wait in slow memory between visits."""
+    """Σ_j exp(s_ij - m_i) for each row i; m and l are in slow memory between iterations."""
     N, i = S.shape[0], (0, S.shape[0])  # all rows are one block
     maxima, sums = m.new("m", (N,)), m.new("l", (N,))
     with m.row_stats(N) as stats:       # m = -inf, l = 0
@@ -211,11 +210,11 @@ def row_sums(m, S):
 run(row_sums, M=16, S=rng.standard_normal((4, 6))).ledger
 
 # %% [markdown]
-# Three visits: maxima and sums, 4 words each, were read 3 times and written 4 times, which makes 12 and 16.
+# There are three iterations. The maxima and the sums have 4 words each; they were read 3 times and written 4 times, which gives 12 and 16 words.
 #
-# In the second step the outputs travel along: `stats.update(s, o)` changes their unit as before. They are divided when their last keys have been seen, and a block `j` of the loop knows whether it is the last: `j.last`. (The paper divides at every visit and multiplies back at the next: more arithmetic, and not one word more or less.)
+# In the second step the outputs are handled in the same way: `stats.update(s, o)` rescales them as before. They are normalised after the last key block; the attribute `j.last` of a block shows whether it is the last one. (The paper normalises in every iteration and undoes this in the next, with more arithmetic and the same traffic.)
 #
-# <!-- exercise 4B --> Write the forward pass with blocks of keys outside. Keep outputs, maxima and sums in the slow arrays that the first lines make. The check allows the words of (4.2), and fast memory as before. If you are stuck after nine minutes, run `hint("4B")` in a cell of your own.
+# <!-- exercise 4B --> Write the forward pass with key blocks in the outer loop. Keep the outputs, maxima and sums in the slow arrays that the first lines create. Your function may move at most the words of (4.2); the available fast memory is as in 4A. If you are stuck after nine minutes, run `hint("4B")`.
 
 # %% [raw] name="about-4B"
 # title = "FlashAttention-1 order: keys resident"
@@ -230,22 +229,22 @@ run(row_sums, M=16, S=rng.standard_normal((4, 6))).ledger
 
 # %% tags=["exercise"] name="ex-4B"
 def my_flash1(m, Q, K, V, *, Br, Bc):
-    """softmax(QKᵀ/√d) V with blocks of keys outside.
+    """softmax(QKᵀ/√d) V with key blocks in the outer loop.
 
-    m: the machine. Q, K, V: slow arrays (N, d). Br, Bc: rows in a block of queries, of keys.
+    m: the machine. Q, K, V: slow arrays (N, d). Br, Bc: rows per query block and per key block.
     Returns the slow array O (N, d).
     """
     N, d = Q.shape
     O, maxima, sums = m.new("O", (N, d)), m.new("m", (N,)), m.new("l", (N,))
-    ### BEGIN SOLUTION store first values of O, m and l, then loop over keys and over queries
+    ### BEGIN SOLUTION store initial values of O, m and l, then loop over keys and over queries
     for i in m.blocks(N, Br):
         with m.zeros(i, d) as o, m.row_stats(i) as stats:  # (Br, d), 2·Br
             m.store(o, O, i)
             m.store(stats.m, maxima, i)
             m.store(stats.l, sums, i)
-    for j in m.blocks(N, Bc):  # stays: k (Bc, d), v (Bc, d)
+    for j in m.blocks(N, Bc):  # resident: k (Bc, d), v (Bc, d)
         with m.load(K, j) as k, m.load(V, j) as v:
-            for i in m.blocks(N, Br):  # passes by: q (Br, d), o (Br, d), stats 2·Br, s (Br, Bc)
+            for i in m.blocks(N, Br):  # streamed: q (Br, d), o (Br, d), stats 2·Br; s (Br, Bc)
                 stats = RowStats(m.load(maxima, i), m.load(sums, i))
                 with stats, m.load(Q, i) as q, m.load(O, i) as o:
                     q *= d**-0.5
@@ -265,31 +264,31 @@ def my_flash1(m, Q, K, V, *, Br, Bc):
 check("4B", my_flash1)
 
 # %%
-attempt(beside, costs.flash1(N, d, Br=16, Bc=16), my_flash1)
+attempt(difference, costs.flash1(N, d, Br=16, Bc=16), my_flash1)
 
 # %% [markdown]
+# The FA-1 order moves 8,832 words for this input and the FA-2 order 5,120, with the same 800 words of fast memory. The algorithm shows why: lines 6 and 10 read partial outputs and write them back.
+#
 # <!-- algorithm flash1 -->
 #
 # | | **FlashAttention-1 order.** Resident: $K_j$, $V_j$. Streamed: $Q_i$, $O_i$, $m_i$, $\ell_i$. | words |
 # | --- | :--- | ---: |
-# | 1 | **for** each query block $i$: store $O_i$, $m_i$, $\ell_i$ | $Nd + 2N$ |
+# | 1 | **for** each query block $i$: store $O_i$, $m_i$, $\ell_i$ (initial values) | $Nd + 2N$ |
 # | 2 | **for** each key block $j$ | |
 # | 3 | &emsp; load $K_j$, $V_j$ | $2Nd$ |
 # | 4 | &emsp; **for** each query block $i$ | |
 # | 5 | &emsp;&emsp; load $Q_i$ | $T_c Nd$ |
 # | 6 | &emsp;&emsp; load $O_i$, $m_i$, $\ell_i$ | $T_c(Nd + 2N)$ |
-# | 7 | &emsp;&emsp; $S = Q_i K_j^\top/\sqrt d$; update $m_i$, $\ell_i$; rescale $O_i$; $S$ becomes weights | |
-# | 8 | &emsp;&emsp; add $S V_j$ to $O_i$ | |
-# | 9 | &emsp;&emsp; if $j$ is the last block: divide $O_i$ by $\ell_i$ | |
+# | 7 | &emsp;&emsp; $S \leftarrow Q_i K_j^\top/\sqrt d$; update $m_i$ and $\ell_i$; rescale $O_i$ | |
+# | 8 | &emsp;&emsp; $O_i \leftarrow O_i + \exp(S - m_i)\, V_j$ | |
+# | 9 | &emsp;&emsp; **if** $j$ is the last block: divide $O_i$ by $\ell_i$ | |
 # | 10 | &emsp;&emsp; store $O_i$, $m_i$, $\ell_i$ | $T_c(Nd + 2N)$ |
 #
-# 8,832 words on the input that cost F2 5,120, in the same 800 words of fast memory. Most of them are partial outputs that come and go.
+# ## 4.3 One buffer for K and V
 #
-# ## 4.3 V in K's place
+# In the inner loop of the FA-2 order, $K_j$ is needed only to compute the scores, and $V_j$ only after that. Yet both are in fast memory during the whole iteration. If $K_j$ is freed before $V_j$ is loaded, one buffer serves both. We call this schedule *buffer reuse* (F3; `flash_optimal` in code).
 #
-# Look at the inner loop of F2. $K_j$ is needed for the scores, $V_j$ only after them. Yet both are in fast memory at once, from the first line to the last. If $K_j$ goes before $V_j$ comes, one room serves both. This is F3, in code `flash_optimal`.
-#
-# **Predict** (compute). $N = 64$, $d = 8$, $B_r = B_c = 16$, as before. How many words fewer than F2 does F3 move, and how many words of fast memory does it save?
+# **Predict** (compute). $N = 64$, $d = 8$, $B_r = B_c = 16$, as before. Compared with the FA-2 order, how many words of traffic does buffer reuse save, and how many words of fast memory?
 
 # %% tags=["predict"]
 predict("4.3", words_saved=512, room_saved=128)  #> predict("4.3", words_saved=..., room_saved=...)
@@ -300,28 +299,28 @@ f3 = run(schedules.flash_optimal, M=1024, Q=Q, K=K, V=V, Br=16, Bc=16).ledger
 measured("4.3", words_saved=f2.total - f3.total, room_saved=f2.peak - f3.peak)
 
 # %% [markdown]
-# <details><summary>What is saved, and what is not</summary>
+# <details><summary>What is saved and what is not</summary>
 #
-# Not one word of traffic is saved: with the same tiles both read $K$ and $V$ four times. What is saved is room, $B_c d = 128$ words of 800.
+# The traffic does not change: with the same tiles, both schedules read $K$ and $V$ four times. The saving is fast memory, $B_c d = 128$ of 800 words.
 #
 # </details>
 #
-# In the closed form of F3 one $B_c d$ of (4.1) is gone:
+# The closed form is that of (4.1), with one term $B_c d$ less in the footprint:
 #
 # $$ W_3 = 2Nd + 2Nd\left\lceil \frac{N}{B_r} \right\rceil, \qquad \text{footprint } B_r(2d + 2 + B_c) + B_c d . \tag{4.3} $$
 #
-# The two pictures show one fast memory over time, first for F2, then for F3.
+# The two figures show the use of fast memory over time, first for the FA-2 order, then for buffer reuse.
 
 # %%
-explore.memory_timeline(f2, M=800, title="F2 flash2: K and V at the same time")
+explore.memory_timeline(f2, M=800, title="FA-2 order: K and V at the same time")
 
 # %%
-explore.memory_timeline(f3, M=800, title="F3 flash_optimal: V in K's place")
+explore.memory_timeline(f3, M=800, title="Buffer reuse: V in the buffer of K")
 
 # %% [markdown]
-# In F2 the peak is reached while `K`, `V` and the scores are all there. In F3 `K` and `V` take turns and the peak is 672. The words that are now free can hold more queries, and more queries in a block mean fewer passes over $K$ and $V$. The next section spends them.
+# In the FA-2 order the peak is 800 words, when `K`, `V` and the scores are all in fast memory. With buffer reuse, `K` and `V` are there one after the other, and the peak is 672 words. The free words can hold more queries, so that $K$ and $V$ are read less often (section 4.4).
 #
-# <!-- exercise 4C --> Change your F2 so that it runs in the footprint of (4.3). This time the check gives you that many words and not one more. Besides leaving a `with`, two things give room back: `tile.free()`, at once, and `m.load(A, rows, into=tile)`, which frees `tile` just before it loads. And a name keeps its tile into the next round of the loop, as section 2.2 said. If you are stuck after four minutes, run `hint("4C")` in a cell of your own.
+# <!-- exercise 4C --> Change your solution of 4A so that it runs in the footprint of (4.3), which is exactly the available fast memory. In addition to the end of a `with` block, two calls free words: `tile.free()` frees a tile at once, and `m.load(A, rows, into=tile)` frees `tile` just before it loads. A variable keeps its tile until the next iteration assigns to it (section 2.2). If you are stuck after four minutes, run `hint("4C")`.
 
 # %% [raw] name="about-4C"
 # title = "Buffer reuse: V replaces K"
@@ -336,21 +335,21 @@ explore.memory_timeline(f3, M=800, title="F3 flash_optimal: V in K's place")
 
 # %% tags=["exercise"] name="ex-4C"
 def my_flash_optimal(m, Q, K, V, *, Br, Bc):
-    """softmax(QKᵀ/√d) V with blocks of queries outside, and V_j where K_j was.
+    """softmax(QKᵀ/√d) V with query blocks in the outer loop and one buffer for K_j and V_j.
 
-    m: the machine. Q, K, V: slow arrays (N, d). Br, Bc: rows in a block of queries, of keys.
+    m: the machine. Q, K, V: slow arrays (N, d). Br, Bc: rows per query block and per key block.
     Returns the slow array O (N, d).
     """
     N, d = Q.shape
     O = m.new("O", (N, d))
-    ### BEGIN SOLUTION as in 4A, but k has gone when v comes
-    for i in m.blocks(N, Br):  # stays: q (Br, d), o (Br, d), stats 2·Br
+    ### BEGIN SOLUTION as in 4A, but free k before v is loaded
+    for i in m.blocks(N, Br):  # resident: q (Br, d), o (Br, d), stats 2·Br
         with m.load(Q, i) as q, m.zeros(i, d) as o, m.row_stats(i) as stats:
             q *= d**-0.5
             for j in m.blocks(N, Bc):
                 with m.load(K, j) as k:     # (Bc, d)
                     s = q @ k.T             # (Br, Bc)
-                with s, m.load(V, j) as v:  # (Bc, d), in the room K_j has left
+                with s, m.load(V, j) as v:  # (Bc, d), in the words freed by K_j
                     stats.update(s, o)
                     o.add_matmul(s, v)
             stats.normalise(o)
@@ -363,21 +362,38 @@ def my_flash_optimal(m, Q, K, V, *, Br, Bc):
 check("4C", my_flash_optimal)
 
 # %% [markdown]
-# ## 4.4 The tile for a given M
+# The algorithm with one buffer:
 #
-# Fast memory has $M$ words. Which tile should we take? Let your hand find out before a formula says it. Run the next cell, then drag the tile by its dark corner: the dashed line is where it fits no longer. Or press Tab until the slider of `Br` or `Bc` has the focus, and use the arrow keys. (Without a running kernel it is a still picture.) It starts with F2 on $N = 1024$, $d = 64$, $M = 16\,896$, and a square tile of 32. Find the tile that fits and moves the fewest words:
+# <!-- algorithm flash_optimal -->
 #
-# - `Br` up: the words fall, the footprint bar grows, until it says *does not fit* and by how many words.
-# - `Bc` up: the footprint grows and the words stay as they are. So which way should `Bc` go, and what can `Br` do then?
-# - Choose `flash1` as schedule. The two change roles: find its tile too.
-# - `M` up, then the button *Best tile for M*: the words fall in proportion to $1/M$, until they reach the floor $4Nd$.
-# - `move` under `flash2`, then under `flash_optimal`: in the strip at the bottom, V comes to K, or in K's place.
+# | | **Buffer reuse.** Resident: $Q_i$, $O_i$, $m$, $\ell$. Streamed: $K_j$, $V_j$. | words |
+# | --- | :--- | ---: |
+# | 1 | **for** each query block $i$ | |
+# | 2 | &emsp; load $Q_i$ | $Nd$ |
+# | 3 | &emsp; $O_i \leftarrow 0$, $m \leftarrow -\infty$, $\ell \leftarrow 0$ | |
+# | 4 | &emsp; **for** each key block $j$ | |
+# | 5 | &emsp;&emsp; load $K_j$ | $T_r Nd$ |
+# | 6 | &emsp;&emsp; $S \leftarrow Q_i K_j^\top/\sqrt d$ | |
+# | 7 | &emsp;&emsp; load $V_j$ into the buffer of $K_j$ | $T_r Nd$ |
+# | 8 | &emsp;&emsp; update $m$, $\ell$ and $O_i$ as before | |
+# | 9 | &emsp; divide $O_i$ by $\ell$ | |
+# | 10 | &emsp; store $O_i$ | $Nd$ |
+#
+# ## 4.4 Choosing the tile size for a given M
+#
+# Fast memory has $M$ words. Which tile should we choose? Try it by hand first: run the next cell, then drag the tile by its dark corner. Beyond the dashed line it does not fit. Or press Tab until the slider of `Br` or `Bc` has the focus, and use the arrow keys. (Without a running kernel the figure is static.) It starts with the FA-2 order for $N = 1024$, $d = 64$, $M = 16\,896$ and a square tile of 32. Find the tile that fits and has the least traffic:
+#
+# - Increase `Br`: the traffic falls and the footprint grows, until the figure shows *does not fit* and the number of words over $M$.
+# - Increase `Bc`: the footprint grows and the traffic does not change. So how should you change `Bc`, and then `Br`?
+# - Choose `flash1` as the schedule. The sizes exchange their roles: find its best tile too.
+# - Increase `M`, then press *Best tile for M*: the traffic falls in proportion to $1/M$, down to the compulsory $4Nd$.
+# - Compare `move` under `flash2` and under `flash_optimal`: in the strip at the bottom, V is loaded in addition to K, or into its buffer.
 
 # %%
 explore.tile_tuner(N=1024, d=64, M=16896)
 
 # %% [markdown]
-# **Predict** (guess). Write down what your hand has found for $M = 16\,896$: the $B_r$ and the $B_c$ of F2, and the $B_r$ of F1.
+# **Predict** (guess). Write down what you found for $M = 16\,896$: $B_r$ and $B_c$ of the FA-2 order, and $B_r$ of the FA-1 order.
 
 # %% tags=["predict"]
 predict("4.4", f2_Br=128, f2_Bc=1, f1_Br=1)  #> predict("4.4", f2_Br=..., f2_Bc=..., f1_Br=...)
@@ -387,53 +403,53 @@ N, d, M = 1024, 64, 16896
 
 
 def best_tile(cost, sides=range(1, 200)):
-    """(words, Br, Bc) of the tile that fits and moves the fewest words: every tile is tried."""
+    """(words, Br, Bc) of the tile that fits and has the least traffic, by trying every tile."""
     tried = ((cost(N, d, Br=Br, Bc=Bc), Br, Bc) for Br in sides for Bc in sides)
     return min((form.total, Br, Bc) for form, Br, Bc in tried if form.peak <= M)
 
 
 f1, f2 = best_tile(costs.flash1), best_tile(costs.flash2)
-for name, (words, Br, Bc) in {"F1": f1, "F2": f2}.items():
+for name, (words, Br, Bc) in {"FA-1 order": f1, "FA-2 order": f2}.items():
     print(f"{name}: {words:9,} words with Br = {Br}, Bc = {Bc}")
-print(f"F1 moves {f1[0] / f2[0]:.2f} times the words of F2")
+print(f"ratio FA-1 to FA-2: {f1[0] / f2[0]:.2f}")
 measured("4.4", f2_Br=f2[1], f2_Bc=f2[2], f1_Br=f1[1])
 
 # %% [markdown]
-# <details><summary>What the hand should have found</summary>
+# <details><summary>The best tile of each order</summary>
 #
-# Both orders want the same: what stays fills fast memory, 128 rows of it, and what passes comes one row at a time.
+# In both orders the resident block fills fast memory with 128 rows, and the streamed blocks are loaded one row at a time.
 #
 # </details>
 #
-# For F2 and F3 the reason stands in (4.1) and (4.3). $B_r$ rows of queries share one pass over $K$ and $V$, so the traffic depends on $B_r$ alone, but both sizes take room: every word given to $B_c$ is a word taken from $B_r$. So F3 takes the largest $B_r$ with
+# With queries in the outer loop, (4.1) and (4.3) give the reason. $B_r$ queries share each load of $K$ and $V$, so the traffic depends only on $B_r$. A larger $B_c$ only leaves fewer words for $B_r$. So buffer reuse takes the largest $B_r$ with
 #
 # $$ B_r(2d + 2 + B_c) + B_c d \le M \quad \text{where } B_c = 1 . \tag{4.4} $$
 #
-# How much is $V$ in $K$'s place worth, if $B_c$ may be chosen? The table gives F2 and F3 each the largest $B_r$ that fits beside $B_c$ keys.
+# How much does buffer reuse gain if $B_c$ may be chosen? For each $B_c$, the table gives both schedules the largest $B_r$ that fits.
 
 # %%
 def largest_that_fits(cost, Bc):
-    """The largest Br beside Bc keys, and its words."""
+    """The largest Br that fits together with Bc keys, and its traffic."""
     Br = max(Br for Br in range(1, 200) if cost(N, d, Br=Br, Bc=Bc).peak <= M)
     return f"{Br:8}  {cost(N, d, Br=Br, Bc=Bc).total:9,}"
 
 
-print("  Bc    F2: Br      words    F3: Br      words")
+print("  Bc   FA-2 Br      words  reuse Br      words")
 for Bc in (64, 16, 4, 1):
     of_f2, of_f3 = (largest_that_fits(cost, Bc) for cost in (costs.flash2, costs.flash_optimal))
     print(f"{Bc:4}  {of_f2}  {of_f3}")
 
 # %% [markdown]
-# Read down: the smaller tile of keys takes nearly all of the gain. Read across: with $B_c = 64$, $V$ in $K$'s place saves 4,096 words of room, and 3,276,800 words become 2,228,224.
+# Read down a column: the smaller key block brings nearly all of the gain. Read across: with $B_c = 64$, buffer reuse saves 4,096 words of fast memory, and the traffic falls from 3,276,800 to 2,228,224 words.
 #
-# With $B_c = 1$ it saves $d = 64$ words, not half of the $2d + 3 = 131$ that a row of queries takes: F3's block is at most one row larger than F2's, and for about half of all $M$ no larger. One row more can matter. Where F3 has two and F2 one, for $M$ from 326 to 389, it halves the words; from $M = d^2$ on it takes a thirtieth off the constant at most.
+# With $B_c = 1$ it saves only $d = 64$ words, less than half of the $2d + 3 = 131$ words per query. So its query block is at most one row larger, and for about half of all $M$ it is equal. One row can matter: for $M$ from 326 to 389 there are two rows instead of one, which halves the traffic. From $M = d^2$ on, the gain is at most a thirtieth.
 # <!-- 4,096, 131 = 64 * 64, 2 * 64 + 3 -->
 # <!-- f2, f3 = (cost(1024, 64, Br=2, Bc=1).peak for cost in (costs.flash2, costs.flash_optimal)) -->
 # <!-- 326, 389 = f3, f2 - 1 -->
 #
-# Why then do GPU kernels take many keys at a time, 32, 64 or more? Because their matrix units multiply whole tiles at once, and there the place of $V$ counts. The model counts words and no arithmetic; a later lesson puts the two together.
+# GPU kernels load 32, 64 or more keys at a time, because their matrix units multiply complete tiles. With such tiles the buffer for $V$ matters. The model counts words but no arithmetic; lesson 11b combines both.
 #
-# <!-- exercise 4D --> Give the tile with which F3 moves the fewest words in a fast memory of $M$ words, for any sizes. The cells above tried every tile; solve (4.4) instead. (A tile with more rows than there are queries is cut to $N$, so you need not mind.) You may assume that at least $B_r = B_c = 1$ fits, that is $M \ge 3d + 3$. If you are stuck after six minutes, run `hint("4D")` in a cell of your own.
+# <!-- exercise 4D --> Return the tile with which buffer reuse has the least traffic in a fast memory of $M$ words, for any sizes. The cells above tried every tile; solve (4.4) instead. (You need not cut $B_r$ to $N$.) You may assume that $B_r = B_c = 1$ fits, that is $M \ge 3d + 3$. If you are stuck after six minutes, run `hint("4D")`.
 
 # %% [raw] name="about-4D"
 # title = "The best tile for a given M"
@@ -448,9 +464,9 @@ for Bc in (64, 16, 4, 1):
 
 # %% tags=["exercise"] name="ex-4D"
 def my_best_tiles(N, d, M):
-    """The tile (Br, Bc) with which F3 moves the fewest words.
+    """The tile (Br, Bc) with which buffer reuse has the least traffic.
 
-    N, d, M: whole numbers of at least 1.
+    N, d, M: positive integers.
     """
     ### BEGIN SOLUTION solve (4.4) for Br
     return (M - d) // (2 * d + 3), 1
@@ -461,26 +477,26 @@ def my_best_tiles(N, d, M):
 check("4D", my_best_tiles)
 
 # %% [markdown]
-# Your F3 with your tile, on the sizes of the table. The run is dry: it moves shapes instead of numbers and counts the same words.
+# Now run your solution of 4C with your tile, for the sizes of the table. The run is dry: it uses shapes instead of numbers and counts the same words.
 
 # %%
 def with_my_tiles():
     Br, Bc = my_best_tiles(N, d, M)
     Q = K = V = (N, d)
     ledger = run(my_flash_optimal, M=M, dry=True, Q=Q, K=K, V=V, Br=Br, Bc=Bc).ledger
-    print(f"{ledger.total:,} words, {ledger.peak:,} of {M:,} words of fast memory used")
+    print(f"{ledger.total:,} words, {ledger.peak:,} of {M:,} words of fast memory in use")
 
 
 attempt(with_my_tiles)
 
 # %% [markdown]
-# 1,179,648 words, as in the last line of the table, and 16,832 of the 16,896 words are in use. The 64 that are left are the $d$ words that $V$ saves in $K$'s place: here too few for another query.
+# The traffic is 1,179,648 words, as in the last line of the table. Of $M$, 64 words remain: the $d$ words that buffer reuse saves, too few here for another query.
 #
-# ## 4.5 Order times tile
+# ## 4.5 Loop order and tile size
 #
-# A paper gives an order and a tile together. FlashAttention-1's takes $B_c = \lceil M/4d \rceil$ and $B_r = \min(\lceil M/4d \rceil, d)$: a quarter of $M$ at most for each of $Q_i$, $K_j$, $V_j$, $O_i$. FlashAttention-2's names no sizes for a given $M$; we take the same quarters, with queries and keys exchanged. The library picks the best tile of an order, and these if asked: `schedules.flash1.tiles(N, d, M, published=True)`, or `iocourse count flash1 … --published`.
+# The papers give loop order and tile size together. FlashAttention uses $B_c = \lceil M/4d \rceil$ and $B_r = \min(\lceil M/4d \rceil, d)$, so each of $Q_i$, $K_j$, $V_j$ and $O_i$ takes at most a quarter of $M$. FlashAttention-2 gives no sizes for a given $M$; we use the same quarters, with queries and keys exchanged. The library chooses the best tile of a loop order, or these quarters on request: `schedules.flash1.tiles(N, d, M, published=True)`, or `iocourse count flash1 … --published`.
 #
-# First your own two schedules, each with both tiles, in a dry run. (If you loop with `range` it visits every block, and takes a quarter of a minute.)
+# First run your own two schedules, each with both tiles, as a dry run. (If you loop with `range`, every block is visited, which takes a quarter of a minute.)
 
 # %%
 N, d, M = 8192, 64, 64 * 64**2
@@ -490,8 +506,8 @@ def with_both_tiles(order, mine):
     schedule = schedules.get(order)
     for published in (True, False):
         tiles = schedule.tiles(N, d, M, published=published)
-        room = 2 * M  # for temporaries, if you have any
-        dry = run(mine, M=room, dry=True, Q=(N, d), K=(N, d), V=(N, d), **tiles).ledger
+        capacity = 2 * M  # more than M, in case you use temporaries
+        dry = run(mine, M=capacity, dry=True, Q=(N, d), K=(N, d), V=(N, d), **tiles).ledger
         print(f"{order} {tiles}: {dry.total:,} words, differs from the closed form by:",
               dry - schedule.cost(N, d, **tiles))
 
@@ -500,11 +516,13 @@ attempt(with_both_tiles, "flash1", my_flash1)
 attempt(with_both_tiles, "flash2", my_flash2)
 
 # %% [markdown]
-# What you have measured is what (4.1) and (4.2) say, to the word. So they may speak for larger sizes. To compare schedules whatever the size, divide the words by what they all share:
+# Your counts equal (4.1) and (4.2), so we can use these formulas for larger sizes. To compare schedules of any size, divide by the factor that all have in common:
 #
 # $$ c = \frac{W M}{N^2 d^2} . \tag{4.5} $$
 #
-# **Predict** (compute). Four million tokens, $N = 2^{22}$, with $d = 64$ and $M = 64d^2 = 262\,144$. What are the four constants $c$: F1 and F2, each with a quarter of $M$ for what stays, and each with its best tile?
+# For large $N$ one term is enough. If $B$ rows are resident, the outer loop has $N/B$ iterations, and each moves about $3Nd$ words (FA-1 order) or $2Nd$ words (FA-2 order). A quarter of $M$ gives $B = M/4d$. The best tile has $B \approx M/2d$, because a resident row needs $2d$ words and a few more.
+#
+# **Predict** (compute). Four million tokens, $N = 2^{22}$, with $d = 64$ and $M = 64d^2 = 262\,144$. What are the four constants $c$, to the nearest integer: each order with a quarter of $M$, and each with its best tile?
 
 # %% tags=["predict"]
 predict("4.5", f1_quarter=12, f1_best=6, f2_quarter=8, f2_best=4)  #> predict("4.5", f1_quarter=..., f1_best=..., f2_quarter=..., f2_best=...)
@@ -515,48 +533,45 @@ def constant(order, published, N):
     return words * M / (N * d) ** 2
 
 
-print("           N    F1 quarter   best    F2 quarter   best")
+print("           N    FA-1 quarter   best    FA-2 quarter   best")
 for N in (2**16, 2**19, 2**22):
     f1_quarter, f1_best = constant("flash1", True, N), constant("flash1", False, N)
     f2_quarter, f2_best = constant("flash2", True, N), constant("flash2", False, N)
-    print(f"{N:12,}    {f1_quarter:10.2f} {f1_best:6.2f}    {f2_quarter:10.2f} {f2_best:6.2f}")
+    print(f"{N:12,}    {f1_quarter:12.2f} {f1_best:6.2f}    {f2_quarter:12.2f} {f2_best:6.2f}")
 measured("4.5", f1_quarter=f1_quarter, f1_best=f1_best, f2_quarter=f2_quarter, f2_best=f2_best)
 
 # %% [markdown]
-# <details><summary>The four, as order times tile</summary>
+# <details><summary>The four constants, by loop order and tile size</summary>
 #
-# The last line as a table:
-#
-# | | a quarter of $M$ stays | best tile |
+# | | quarter of $M$ | best tile |
 # | --- | --- | --- |
-# | F1, keys outside | 12.25 | 6.18 |
-# | F2, queries outside | 8.00 | 4.10 |
+# | FA-1 order | 12.25 | 6.18 |
+# | FA-2 order | 8.00 | 4.10 |
 #
-# Across, the tile is worth a factor of 2. Down, the order is worth $3/2$. F3 with its best tile has 4.10 as well.
+# The tile size gives a factor of 2 (across), and the loop order gives a factor of $3/2$ (down). Buffer reuse with its best tile has 4.10 as well.
 #
 # </details>
 #
-# ## 4.6 Where the four come from
+# ## 4.6 Derivation of the four constants
 #
-# The closed forms say it, if of each count one keeps the term that grows with $N^2$:
+# Keep the term of each closed form that grows with $N^2$:
 #
 # $$ \frac{W_1 M}{N^2d^2} \to 12\left(1 + \frac{4}{3d}\right) \text{ or } 6\left(1 + \frac{11}{6d}\right), \qquad \frac{W_2 M}{N^2d^2} \to 8 \text{ or } 4\left(1 + \frac{3}{2d}\right) . \tag{4.6} $$
 #
-# The 12 is $4Nd/M$ blocks of keys times $3Nd$ words, and $4N$ words of statistics beside $3Nd$ make the correction. With its best tile F1 keeps $M/(2d + 1)$ keys instead of $M/4d$: half as many rounds, but for the score that a key takes beside its $2d$ words. The 8 is $4Nd/M$ blocks of queries times $2Nd$; with its best tile F2 keeps $M/(2d + 3)$ queries. For $d = 64$ these are 12.25, 6.17, 8 and 4.09. The last hundredths are whole rows: 2,000 queries where (4.6) has 2001.10.
+# The constant 12 is $4Nd/M$ key blocks times $3Nd$ words, and the statistics add $4N$ words to $3Nd$. The best tile keeps $M/(2d + 1)$ keys resident, because each key needs its $2d$ words and one score. The constant 8 is $4Nd/M$ query blocks times $2Nd$ words; the best tile keeps $M/(2d + 3)$ queries resident. For $d = 64$ these are 12.25, 6.17, 8 and 4.09. The measured constants differ by a hundredth, because blocks have an integer number of rows.
 # <!-- 6.17, 4.09 = 6 * (1 + 11 / (6 * 64)), 4 * (1 + 3 / (2 * 64)) -->
-# <!-- 2,000, 2001.10 = schedules.flash2.tiles(2**22, 64, 64 * 64**2)["Br"], 64 * 64**2 / (2 * 64 + 3) -->
 #
-# Four quarters fill $M$, and the scores need room as well: in a small fast memory the published sizes do not fit. The second evening counts when.
+# Four quarters fill $M$, but the scores need words too, so in a small fast memory the published sizes do not fit ([part b](04b_debugging_a_schedule.ipynb), section 4.10).
 #
-# ## 4.7 How little is possible
+# ## 4.7 A lower bound on the traffic
 #
-# We went from 12 to 4. Could another idea bring 2? A lower bound answers for all ideas at once. One is short: every input word is read and every output word is written, so $W \ge 4Nd$, the *compulsory* traffic. The other one counts how many products $p_{ij}v_{jc}$ can be formed with the words that are in fast memory during a stretch of the run. We call it Theorem A:
+# We reduced the constant from 12 to 4. Could another idea reach 2? A lower bound answers this for all schedules at once. The compulsory traffic is one: every input word is read and every output word written, so $W \ge 4Nd$. A second bound counts how many products $p_{ij}v_{jc}$ can be formed with the words that are in fast memory during one part of the run. We call it Theorem A:
 #
 # $$ W \ge \frac{4N^2d^2}{M + d^2} - (M + d^2) . \tag{4.7} $$
 #
-# It holds for every $M$ and for every schedule that computes attention exactly from three distinct arrays, with scores from $d$ products $q_{ic}k_{jc}$ and outputs from products $p_{ij}v_{jc}$; in any order, with any tiles, also if scores are computed twice. It is a derivation of this course, with segments and the Loomis-Whitney inequality as in the papers below; lesson 05 proves it. `bounds.BOUNDS` lists source and class of each; these two are the bounds `compulsory` and `A_large`. `bounds.lower_bound` takes the largest of what is proved, at $M + 4$ words, since four registers are free.
+# It holds for every $M$ and for the class of schedules that compute attention exactly from three distinct arrays, with scores from $d$ products $q_{ic}k_{jc}$ and outputs from products $p_{ij}v_{jc}$. The loop order and the tiles are arbitrary, and scores may be computed twice. The theorem is a derivation of this course, with segments and the Loomis-Whitney inequality as in the papers below; lesson 05 explains it and 05b proves it. `bounds.BOUNDS` lists the source and the class of each bound; these two are `compulsory` and `A_large`. `bounds.lower_bound` returns the largest proved bound, at $M + 4$ words because four registers are free.
 #
-# **Predict** (guess). $N = 8192$, $d = 64$, $M = 58\,368$ (228 KiB of float32, the size of a fast memory on a large GPU). How many times the lower bound does F3 move?
+# **Predict** (guess). $N = 8192$, $d = 64$, $M = 58\,368$ (228 KiB of float32, the size of a fast memory on a large GPU). What is the ratio of the traffic of buffer reuse to the lower bound?
 # <!-- 228 = 58368 * 4 / 1024 -->
 
 # %% tags=["predict"]
@@ -568,33 +583,29 @@ least, which = bounds.lower_bound("forward", N, d, M)
 tiles = schedules.flash_optimal.tiles(N, d, M)
 f3 = run(schedules.flash_optimal, M=M, dry=True, Q=(N, d), K=(N, d), V=(N, d), **tiles).ledger
 print(f"bound {which}: {least:,} words, compulsory {bounds.compulsory(N, d):,}")
-print(f"F3 with {tiles}: {f3.total:,} words")
+print(f"buffer reuse with {tiles}: {f3.total:,} words")
 measured("4.7", f3_over_bound=f3.total / least)
 
 # %% [markdown]
-# <details><summary>How far F3 is from the least</summary>
+# <details><summary>The ratio to the lower bound</summary>
 #
-# 1.195 times the bound. No schedule of that kind, whatever its order, saves more than a sixth of F3's words here. What is above 1 has names: $M + d^2$ in (4.7) where F3 has $M$ (a factor 1.07), $3/(2d)$ (1.02), rounding up to 19 blocks (1.03), and $2Nd$ for $Q$ and $O$ (1.05). The first goes away as $M/d^2$ grows, the second as $d$ grows, the others as $N$ grows: 4 is the best constant there is.
+# The ratio is 1.195. No schedule of this class, in any loop order, saves more than a sixth of these words. The excess has four causes: $M + d^2$ in (4.7) instead of $M$, the $3/(2d)$ of (4.6), rounding up to complete blocks, and the $2Nd$ words of $Q$ and $O$. The first becomes small as $M/d^2$ grows, the second as $d$ grows, and the others as $N$ grows, so 4 is the best possible constant.
 #
 # </details>
 #
-# The picture shows all schedules for fast memories of many sizes.
-# <!-- N, d, M = 8192, 64, 58368 -->
-# <!-- blocks = math.ceil(N / schedules.flash_optimal.tiles(N, d, M)["Br"]) -->
-# <!-- 1.07, 1.02, 19 = (M + d**2) / M, 1 + 3 / (2 * d), blocks -->
-# <!-- 1.03, 1.05 = blocks / (N * (2 * d + 3) / M), (blocks + 1) / blocks -->
+# The figure shows all schedules for fast memories of many sizes.
 
 # %%
 explore.traffic_vs_memory(8192, 64)
 
 # %% [markdown]
-# Read it from left to right. At the left end even naive attention moves less than the three, for only a few rows of queries fit; what to do with so little memory is a question for lesson 07. Then naive attention is nearly flat, for more memory does not help an algorithm that writes its scores out, while the others fall in proportion to $1/M$. F2 and F3 are one line, closest to the bound, but for the left end, where the $d$ words that F3 saves can make room for one more row; F1 runs above them by the factor $3/2$ of its order. At the right end all of $Q$ fits, and F2 and F3 meet the compulsory $4Nd = 2{,}097{,}152$ words.
+# At the left end of the figure, even standard attention (`naive`) moves fewer words than the others, because only a few queries fit; lesson 07 is about such small memories. Further right it is nearly flat, because more memory does not help an algorithm that materialises its scores. The other lines fall in proportion to $1/M$. The FA-2 order and buffer reuse coincide, closest to the bound, except at the left end, where the $d$ words saved can hold one more row. The FA-1 order is higher by the factor $3/2$ of its loop order. At the right end all of $Q$ fits, and the FA-2 order and buffer reuse reach the compulsory $4Nd = 2{,}097{,}152$ words.
 #
 # ## 4.8 The quiz of lesson 00
 #
-# In lesson 00 you judged three sentences that are often said of FlashAttention: its traffic is $O(1)$, it is $O(N)$, and smaller tiles move fewer words. Now each can be measured. The first two need $N$ and $2N$ at the same $M$: constant traffic would stay the same, linear traffic would double.
+# In lesson 00 you judged three common statements about FlashAttention: its traffic is $O(1)$, it is $O(N)$, and smaller tiles move fewer words. Now you can measure them. The first two need $N$ and $2N$ at the same $M$: constant traffic would stay the same, linear traffic would double.
 #
-# **Predict** (compute). By what factor do F3's words grow when $N$ goes from 4096 to 8192, with $d = 64$ and $M = 16\,384$ fixed?
+# **Predict** (compute). By what factor does the traffic of buffer reuse grow when $N$ increases from 4096 to 8192, with $d = 64$ and $M = 16\,384$ fixed?
 
 # %% tags=["predict"]
 predict("4.8", growth=4)  #> predict("4.8", growth=...)
@@ -609,38 +620,40 @@ def f3_words(N, d=64, M=16384):
 short, long = f3_words(4096), f3_words(8192)
 small, large = (costs.flash2(4096, 64, Br=b, Bc=b).total for b in (64, 256))
 print(f"N = 4096: {short:,} words, N = 8192: {long:,} words")
-print(f"tile 64 moves {small / large:.2f} times the words of tile 256")
+print(f"traffic of tile 64 divided by that of tile 256: {small / large:.2f}")
 measured("4.8", growth=long / short)
 measured("0.2", constant_traffic=long == short, linear_traffic=long <= 2 * short,
          smaller_tiles_move_less=small < large)
 
 # %% [markdown]
-# <details><summary>What became of the three sentences</summary>
+# <details><summary>Are the three statements true?</summary>
 #
-# All three are false. The words grow by 3.886, nearly the factor 4 of $N^2$; what is missing is the part $2Nd$, which only doubles. And the smaller tile moves 3.82 times *more*.
+# All three are false. The traffic grows by a factor of 3.886, nearly the factor 4 of $N^2$; the $2Nd$ words of $Q$ and $O$ only double. Tile 64 has 3.82 times the traffic of tile 256.
 #
 # </details>
 #
-# If you answered the quiz in lesson 00, your answers stand beside the results. There is a grain of truth in "$O(N)$": the *room* FlashAttention needs in slow memory is $4Nd$ words, for it stores no scores. Room and traffic are two numbers.
+# Your answers from lesson 00 are printed next to the results. "$O(N)$" is true of another quantity: FlashAttention needs only $4Nd$ words in slow memory, because it stores no scores. Space and traffic are different quantities.
 #
 # ## Misconceptions
 #
-# - **"FlashAttention's traffic is linear in $N$."** At fixed $M$, doubling $N$ multiplied the words by 3.886 (section 4.8). Linear is the room in slow memory.
-# - **"FlashAttention-2 moves fewer words because of its block sizes."** With the same tiles it moves about two thirds as many, and with best tiles too: that is its order. The tile is another factor of 2, for either order (section 4.5).
-# - **"Smaller tiles fit better, so they move less."** They fit better and move more: tile 64 moved 3.82 times the words of tile 256 (section 4.8). Small pays for what passes, because it leaves room for what stays (section 4.4).
-# - **"Freeing K before V comes saves traffic."** By itself it saved 0 words and 128 words of room (section 4.3). Room becomes traffic saved when $B_r$ grows into it, and with one key at a time it is $d$ words (section 4.4).
+# - **"FlashAttention's traffic is linear in $N$."** At fixed $M$, doubling $N$ multiplied the traffic by 3.886 (section 4.8). Only the space in slow memory is linear.
+# - **"FlashAttention-2 moves fewer words because of its block sizes."** Its loop order gives about two thirds of the traffic, with the same tiles and with the best tiles. The tile size is another factor of 2, for either order (section 4.5).
+# - **"Smaller tiles fit better, so they move less."** Tile 64 moved 3.82 times the traffic of tile 256 (section 4.8). Use small tiles for the streamed arrays only; this leaves more capacity for the resident ones (section 4.4).
+# - **"Freeing K before V is loaded saves traffic."** By itself it saved 0 words of traffic and 128 words of fast memory (section 4.3). The traffic falls when a larger $B_r$ uses the free words, and with one key at a time these are $d$ words (section 4.4).
 #
 # ## Take-away
 #
-# - Scores are made, used and forgotten, so the traffic is decided by what stays: with keys outside, partial outputs travel; with queries outside, they do not.
-# - Words are order × tile. What stays should fill fast memory, what passes should come one row at a time: $4N^2d^2/M$ for queries outside, $6N^2d^2/M$ for keys outside, and no schedule of this kind has a smaller constant than 4.
-# - Count the footprint to the word: scores, statistics and temporaries included.
+# - The scores are not materialised, so the loop order decides the traffic. With keys in the outer loop, partial outputs are written and read back; with queries in the outer loop, they are not.
+# - Traffic is loop order times tile size. The resident arrays should fill fast memory, and the streamed arrays should be loaded one row at a time. The traffic is then $4N^2d^2/M$ with queries in the outer loop and $6N^2d^2/M$ with keys, and no schedule of this class has a smaller constant than 4.
+# - Count the footprint exactly, including scores, statistics and temporaries.
+#
+# **In the literature's words**: these are fused, tiled attention kernels (FlashAttention, FlashAttention-2), with SRAM and HBM as fast and slow memory. The choice of resident and streamed operands is called a dataflow in accelerator design.
 #
 # ## References
 #
-# - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré: *FlashAttention*, 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135). Algorithm 1 is F1, with the block sizes of section 4.5.
-# - T. Dao: *FlashAttention-2*, 2023, [arXiv 2307.08691](https://arxiv.org/abs/2307.08691). Algorithm 1 is F2.
+# - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré: *FlashAttention*, 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135). Algorithm 1 is the FA-1 order, with the block sizes of section 4.5.
+# - T. Dao: *FlashAttention-2*, 2023, [arXiv 2307.08691](https://arxiv.org/abs/2307.08691). Algorithm 1 is the FA-2 order.
 # - B. Saha, C. Ye: *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). $N^2d^2/M$ is optimal up to a constant for $M \ge d^2$.
 # - T. Smith, B. Lowery, J. Langou, R. van de Geijn, 2017, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017). Tight constants for the matrix product; Theorem A borrows from its technique.
 #
-# **What comes next.** Lesson 05 proves Theorem A, and asks what happens when $M$ is smaller than $d^2$. Before it, or never: [04b](04b_debugging_a_schedule.ipynb), the second evening.
+# **What comes next.** Lesson 05 discusses Theorem A and the case $M < d^2$. The optional [part b](04b_debugging_a_schedule.ipynb) runs the schedules on a head of a real model and in memories that are too small; in its exercise you repair a schedule.

@@ -250,7 +250,7 @@ def test_a_number_changed_in_a_lesson_is_found():
     sources = [one.read_text(encoding="utf-8") for one in sorted(path.parent.glob("0[34]*.py"))]
     labels = course_labels([parse(one, path) for one in sources])
     text = path.read_text(encoding="utf-8")
-    changed = text.replace("8,832 words on", "8,833 words on")
+    changed = text.replace("8,832 words for", "8,833 words for")
     assert changed != text and problems(parse(text, path), solved, path, labels) == []
     (said,) = problems(parse(changed, path), solved, path, labels)
     assert ": 8,833 is not in an output or a line of code" in said
@@ -263,7 +263,7 @@ def test_release_check_says_it(tmp_path, monkeypatch):
         (tmp_path / folder).mkdir()
     source = (ROOT / "solutions" / "04_flash_forward.py").read_text(encoding="utf-8")
     (tmp_path / "solutions" / "04_flash_forward.py").write_text(
-        source.replace("8,832 words on", "8,833 words on")
+        source.replace("8,832 words for", "8,833 words for")
     )
     stored = (ROOT / "solutions" / "04_flash_forward.ipynb").read_text(encoding="utf-8")
     (tmp_path / "solutions" / "04_flash_forward.ipynb").write_text(stored, encoding="utf-8")
