@@ -1,4 +1,4 @@
-"""Exercises of lesson 06: a tile of score gradients, the fused backward pass, the constant of a pass, the pass for dQ.
+"""Exercises of lesson 06: a tile of score gradients, the fused backward pass, two passes and their constants.
 
 Part b (06b): the charge of a pair.
 """
