@@ -1,15 +1,15 @@
 # %% [markdown]
 # # 06 The backward pass
 #
-# Training asks attention a second question: if the loss changes with $O$ in this way, how does it change with $Q$, $K$ and $V$? Lesson 01 answered it with three $N \times N$ matrices. This lesson gets by without any of them: the weights are computed again from one word a row, and the one row sum that seems to need all of a row does not. Then it is a matter of orders, as in lesson 04: $20\,N^2d^2/M$ words for FlashAttention's, $16$ with one sum made first, and fewer still for an order that computes all scores *twice*. How little is possible at all is the subject of a second evening, [06b](06b_backward_lower_bounds.ipynb).
+# Lesson 01 computed the gradients of attention from three stored $N \times N$ matrices; here you store none of them. FlashAttention's loop order moves $20\,N^2d^2/M$ words. You reduce the constant to 16 by computing one row sum in advance, and to 14 by computing all scores *twice*.
 #
 # **What you will learn**
 #
-# - to replace a stored matrix by a recomputation, and to compute a tile of $dS$ without the other keys of its rows;
-# - to write FlashAttention's backward pass for the machine, in 16 instead of 20 times $N^2d^2/M$ words;
-# - to predict the constant of a sweep without running it, and to find the cheapest way to divide the work.
+# - to recompute the weights, and to compute a tile of $dS$ without the other keys;
+# - to write a backward pass with constant 16 instead of 20;
+# - to predict the constant of a loop order before you write it.
 #
-# **Prerequisites**: lesson 01 (the gradients), lesson 03 (log-sum-exp) and lesson 04 (the three forward orders). Signs and terms are on the [notation](notation.md) page.
+# **Prerequisites**: lessons 01 (gradients), 03 (log-sum-exp) and 04 (loop orders). Symbols and terms are on the [notation](notation.md) page.
 #
 # **Minutes**: <!-- minutes -->.
 #
@@ -24,21 +24,19 @@ from iocourse.data import real_head
 from iocourse.machine import probabilities
 
 # %% [markdown]
-# ## 6.1 Three gradients, once more
+# ## 6.1 The three gradients
 #
-# We want the gradients of a loss with respect to $Q$, $K$ and $V$. What we are given is $dO$, its gradient with respect to $O$. In the end a schedule will do it tile by tile, as the picture shows.
+# Given $dO$, the gradient of a loss with respect to $O$, we want its gradients with respect to $Q$, $K$ and $V$. The figure shows the goal, one tile at a time.
 
 # %%
-explore.backward_tile("columns", d=8, Br=4, Bc=16, title="One tile")
+explore.backward_tile("columns", d=8, Br=4, Bc=16, title="One tile of a backward pass")
 
 # %% [markdown]
-# Blue is what stays in fast memory, for a block of keys; hatched is what a block of queries brings as it passes by, and $dQ$ it takes away again. Inside, four matrices are made for these pairs alone, and none of them ever leaves. Where $L$ and $D$ come from, one word a row, is the subject of sections 6.3 and 6.4; what should stay and what should pass, that of the others.
+# Sections 6.3 and 6.4 explain $L$ and $D$. First, here are the formulas of lesson 01 for single words. The forward pass is
 #
-# First the formulas. Lesson 01 went back from $O$ step by step. Here are its formulas for single words, since words are what we are going to count. The forward pass,
+# $$ s_{ij} = \frac{1}{\sqrt d}\sum_c q_{ic} k_{jc}, \qquad p_{ij} = \frac{e^{s_{ij}}}{\sum_{j'} e^{s_{ij'}}}, \qquad o_{ic} = \sum_j p_{ij} v_{jc} . \tag{6.1} $$
 #
-# $$ s_{ij} = \frac{1}{\sqrt d}\sum_c q_{ic} k_{jc}, \qquad p_{ij} = \frac{e^{s_{ij}}}{\sum_{j'} e^{s_{ij'}}}, \qquad o_{ic} = \sum_j p_{ij} v_{jc} , \tag{6.1} $$
-#
-# and back through it, from $O$ to $V$ and $P$, from $P$ to $S$, from $S$ to $Q$ and $K$:
+# For the backward pass, consider all results that use a word. The word's gradient is the sum, over these results, of gradient times slope:
 #
 # $$ dv_{jc} = \sum_i p_{ij}\, do_{ic}, \qquad dp_{ij} = \sum_c do_{ic}\, v_{jc} , \tag{6.2} $$
 #
@@ -46,13 +44,11 @@ explore.backward_tile("columns", d=8, Br=4, Bc=16, title="One tile")
 #
 # $$ dq_{ic} = \frac{1}{\sqrt d}\sum_j ds_{ij}\, k_{jc}, \qquad dk_{jc} = \frac{1}{\sqrt d}\sum_i ds_{ij}\, q_{ic} . \tag{6.4} $$
 #
-# One rule gives all of them: look at everything a word goes into, multiply the gradient found there by the slope with which it goes in, and add up. So $v_{jc}$ goes into $o_{ic}$ for every query $i$, with slope $p_{ij}$.
-#
-# These are five products of matrices: $S$, $dP$, $dV$, $dQ$, $dK$. As code:
+# In code, these are five matrix products:
 
 # %%
 def gradients(Q, K, V, dO):
-    """dQ, dK, dV, each (N, d), and dS (N, N), with every matrix written out."""
+    """dQ, dK, dV, each (N, d), and dS (N, N), with all matrices stored."""
     scale = Q.shape[1] ** -0.5
     P = exact.softmax(scale * Q @ K.T)                   # (N, N)
     dV = P.T @ dO                                        # (N, d)
@@ -65,16 +61,15 @@ rng = np.random.default_rng(6)
 named = dict(zip(("Q", "K", "V", "dO"), rng.standard_normal((4, 12, 3)), strict=True))
 dQ, dK, dV, dS = gradients(**named)
 for got, right in zip((dQ, dK, dV), exact.attention_backward(**named), strict=True):
-    print("as exact.attention_backward:", np.allclose(got, right, rtol=0, atol=1e-12))
-print(f"largest sum of a row of dS: {abs(dS.sum(axis=1)).max():.9f}")
+    print("equal to exact.attention_backward:", np.allclose(got, right, rtol=0, atol=1e-12))
+print(f"largest row sum of dS: {abs(dS.sum(axis=1)).max():.9f}")
 
 # %% [markdown]
-# The three gradients agree with those of lesson 01, which were tested against finite differences there. And the rows of $dS$ sum to 0: adding the same number to all scores of a row changes no weight, so it cannot change the loss.
-
-# %% [markdown]
-# ## 6.2 The price of writing it down
+# The gradients agree with those of lesson 01. Each row of $dS$ sums to 0, because adding a constant to its scores does not change the loss.
 #
-# We want to know what (6.2) to (6.4) cost when each formula is carried out by itself, for whole matrices, as a first implementation does. The forward pass has left $P$ in slow memory. Then:
+# ## 6.2 Traffic of the standard backward pass
+#
+# Suppose that the forward pass has stored $P$, and that each formula is computed separately for complete matrices:
 #
 # | step | $P$ | $dP$ | $dS$ |
 # | --- | --- | --- | --- |
@@ -85,16 +80,14 @@ print(f"largest sum of a row of dS: {abs(dS.sum(axis=1)).max():.9f}")
 # | $dQ = dS\,K/\sqrt d$ | | | read |
 # | $dK = dS^\top Q/\sqrt d$ | | | read |
 #
-# $P$ and $dP$ are read twice in the middle, because the whole row has to be seen for $D_i$ before its first $ds_{ij}$ can be formed. (If a row of both fits in fast memory, once is enough.) This is B0, in code `standard_backward`, the backward pass that FlashAttention was compared with.
-#
-# **Predict** (compute). Count the table: how many times $N^2$ words move for the three matrices together?
+# **Predict** (compute). Each entry moves $N^2$ words. Which multiple of $N^2$ do the three matrices move together?
 
 # %% tags=["predict"]
 predict("6.2", squares=9)  #> predict("6.2", squares=...)
 
 # %%
 def counted(name, N, d, M, **problem):
-    """A dry run of a backward schedule, with the tiles it picks for M."""
+    """The ledger of a dry run of a backward schedule, with its best tiles for M."""
     schedule = schedules.get(name)
     tiles = schedule.tiles(N, d, M, **problem)
     arrays = schedule.shapes(N, d)
@@ -108,22 +101,22 @@ print(f"{b0.total:,} words, {squares / b0.total:.0%} of them for P, dP and dS")
 measured("6.2", squares=squares // N**2)
 
 # %% [markdown]
-# <details><summary>What B0 moves</summary>
+# <details><summary>Traffic of the standard backward pass</summary>
 #
-# 182,190,080 words, and nine times $N^2$ of them, 83%, go to the three large matrices.
+# It moves 182,190,080 words. The three large matrices account for $9N^2$ of them, which is 83%.
 #
 # </details>
 #
-# More fast memory would hardly help with the three matrices. They have to go.
+# This is the standard backward pass (`standard_backward` in code), the baseline of the FlashAttention paper. Its two middle steps read $P$ and $dP$ twice, because $D_i$ needs the complete row before the first $ds_{ij}$ can be computed. (If a row of both fits in fast memory, one read is enough.) More fast memory would hardly reduce the traffic of the three matrices, so we avoid storing them.
 
 # %% [markdown]
-# ## 6.3 The weights again, from one word a row
+# ## 6.3 Recomputing the weights from one word per row
 #
-# In the forward pass $S$ and $P$ never left fast memory. The backward pass wants $P$ again. We can store it after all, $N^2$ words, or compute it a second time. For that the row's maximum and sum are enough, and the two fit in one word, the log-sum-exp $L_i = m_i + \log \ell_i$ of lesson 03:
+# The fused forward pass did not store $S$ and $P$, but the backward pass needs $P$ again. We can store it after all, which takes $N^2$ words, or compute it a second time. For that, the maximum and the sum of each row are enough. Both fit in one word, the log-sum-exp $L_i = m_i + \log \ell_i$ of lesson 03:
 #
 # $$ p_{ij} = \frac{e^{s_{ij} - m_i}}{\ell_i} = e^{s_{ij} - L_i} . \tag{6.5} $$
 #
-# No maximum has to be looked for and no sum to be formed: each weight follows from its own score. So a tile of $P$ can be made without its neighbours, which the forward pass could not do.
+# Each weight follows from its own score, without a new maximum or sum. A tile of $P$ can therefore be computed without the other tiles of its rows, which was not possible in the forward pass.
 
 # %%
 N, d = 512, 16
@@ -135,21 +128,21 @@ print(f"(6.5) is softmax: {np.allclose(P, exact.softmax(S), rtol=0, atol=1e-12)}
 print(f"P has {P.size:,} words, L has {L.size}")
 
 # %% [markdown]
-# 512 words instead of 262,144. The price is arithmetic, $N^2d$ multiply-adds for the scores. Words it costs none: $K_j$ and $Q_i$ have to be in fast memory anyway, for $dQ$ and $dK$. This is the bargain of *recomputation*, and we will strike it a second time in section 6.8.
+# 512 words replace 262,144. The cost is arithmetic: $N^2d$ multiply-adds for the scores. The traffic does not increase, because $dQ$ and $dK$ need $K_j$ and $Q_i$ in fast memory anyway. This exchange of arithmetic for memory is recomputation (lesson 05); section 6.8 uses it a second time.
 
 # %% [markdown]
-# ## 6.4 A row sum without the row
+# ## 6.4 The row sum D without the other keys
 #
-# One obstacle is left. $D_i$ of (6.3) is a sum over all keys, and a tile of $dS$ holds only some of them. Lesson 01 had the way out as a remark, (1.9): write out $dp_{ij'}$ and exchange the sums.
+# One obstacle remains. In (6.3), $D_i$ is a sum over all keys, but a tile of $dS$ contains only some of them. Formula (1.9) of lesson 01 already contains the solution: substitute $dp_{ij'}$ and exchange the two sums.
 #
 # $$ D_i = \sum_{j'} p_{ij'} \sum_c do_{ic}\, v_{j'c} = \sum_c do_{ic} \sum_{j'} p_{ij'}\, v_{j'c} = \sum_c do_{ic}\, o_{ic} . \tag{6.6} $$
 #
-# The sum over the keys was done in the forward pass, and its result is the output. FlashAttention's paper has this step. What if a tile took (6.3) all the same, with the keys it has?
+# The forward pass has already computed the sum over the keys; its result is the output. (This step is in the FlashAttention paper.) The code compares (6.6) with (6.3), and with a sum over the keys of one tile only.
 
 # %%
 O, dP = P @ V, dO @ V.T                        # (N, d), (N, N)
 over_keys = (P * dP).sum(axis=1)               # (N,)
-over_64 = (P * dP)[:, :64].sum(axis=1)         # (N,), the keys of one tile only
+over_64 = (P * dP)[:, :64].sum(axis=1)         # (N,), only the keys of one tile
 over_columns = (dO * O).sum(axis=1)            # (N,)
 for i in (0, 1, 2):
     keys, columns = over_keys[i], over_columns[i]
@@ -158,9 +151,9 @@ for i in (0, 1, 2):
 print(f"all {N} agree: {np.allclose(over_keys, over_columns, rtol=0, atol=1e-12)}")
 
 # %% [markdown]
-# The sum over columns is right, and it takes $2Nd$ words instead of $2N^2$: fewer by a factor of $N/d = 32$. The sum over a tile's own keys is another number. With (6.5) and (6.6) every tile of $dS$ stands on its own.
+# The sum over the columns is correct. It reads $2Nd$ words instead of $2N^2$, less by a factor of $N/d = 32$. The sum over the keys of one tile is a different number. With (6.5) and (6.6), each tile of $dS$ can be computed independently of the others.
 #
-# <!-- exercise 6A --> Compute the tile of $P$ and the tile of $dS$ for some queries and some keys. The other keys are not there, and the check looks at tiles with all keys and with a few. This is plain NumPy, without a machine. If you are stuck after five minutes, run `hint("6A")` in a cell of your own.
+# <!-- exercise 6A --> Compute the tile of $P$ and the tile of $dS$ for some queries and some keys, in plain NumPy, without a machine. The inputs contain only the rows of these queries and keys. The check uses tiles with all keys and tiles with a few of them. If you are stuck after five minutes, run `hint("6A")` in a new cell.
 
 # %% [raw] name="about-6A"
 # title = "One tile of score gradients"
@@ -192,28 +185,28 @@ def my_scores_gradient(q, k, v, do, o, L):
 check("6A", my_scores_gradient)
 
 # %% [markdown]
-# ## 6.5 Keys outside: FlashAttention-1's backward pass
+# ## 6.5 Keys in the outer loop: FlashAttention-1's backward pass
 #
-# We want all three gradients from such tiles, and no $N \times N$ matrix in slow memory. What one tile $(i, j)$ contributes:
+# We want to compute all three gradients from such tiles, as in the figure of section 6.1, without an $N \times N$ matrix in slow memory. Tile $(i, j)$ contributes
 #
 # $$ dV_j \mathrel{+}= P_{ij}^\top dO_i, \qquad dK_j \mathrel{+}= dS_{ij}^\top Q_i/\sqrt d, \qquad dQ_i \mathrel{+}= dS_{ij} K_j/\sqrt d . $$
 #
-# Two gradients belong to the keys and one to the queries. So FlashAttention-1 takes the keys outside again: $K_j$, $V_j$, $dK_j$, $dV_j$ stay, and $dQ_i$ travels. A block of queries brings $Q_i$, $O_i$ (for $D_i$), $dO_i$, $dQ_i$ and two statistics a row, and $dQ_i$ goes back. This is B1, in code `flash1_backward`:
+# Two of the gradients belong to keys and one to queries. FlashAttention-1 therefore puts the key blocks in the outer loop, as in its forward pass: $K_j$, $V_j$, $dK_j$ and $dV_j$ are resident. For each query block, $Q_i$, $O_i$ (for $D_i$), $dO_i$, $dQ_i$ and two statistics per row are loaded, and $dQ_i$ is stored again. This is the FlashAttention-1 backward (B1, `flash1_backward` in code):
 #
 # $$ W_{\mathrm{B1}} = 7Nd + \left\lceil \frac{N}{B_c} \right\rceil (5Nd + 2N), \qquad \text{footprint } 4B_c d + B_r(4d + 2 + B_c) . \tag{6.7} $$
 #
-# The $7Nd$ are $K$ and $V$ in, zeros for the three gradients out, $dK$ and $dV$ out. As in the forward pass, $B_r$ does not occur in $W$.
+# The term $7Nd$ consists of reading $K$ and $V$, writing zeros to the three gradients, and writing $dK$ and $dV$. As in the forward pass, $B_r$ does not appear in $W$.
 #
-# The paper takes the block size of its forward pass, $B_c = M/4d$.
+# The paper uses the block size of its forward pass, $B_c = M/4d$.
 #
-# **Predict** (compute). $d = 8$, $M = 512$, so $B_c = 16$. $K_j$, $V_j$, $dK_j$ and $dV_j$ are in fast memory. How many words are left for everything else?
+# **Predict** (compute). $d = 8$ and $M = 512$, so $B_c = 16$. $K_j$, $V_j$, $dK_j$ and $dV_j$ are in fast memory. How many words are free?
 
 # %% tags=["predict"]
 predict("6.5", left=0)  #> predict("6.5", left=...)
 
 # %%
 small = dict(zip(("Q", "K", "V", "dO"), rng.standard_normal((4, 64, 8)), strict=True))
-small |= schedules.saved_for_backward(small["Q"], small["K"], small["V"])  # O, P, LSE, m and l
+small |= schedules.saved_for_backward(small["Q"], small["K"], small["V"])  # O, P, LSE, m, l
 given = {name: small[name] for name in schedules.flash1_backward.operands}
 try:
     run(schedules.flash1_backward, M=512, **given, Br=1, Bc=16)
@@ -226,26 +219,41 @@ except ValueError as short:
 measured("6.5", left=512 - 4 * 16 * 8)
 
 # %% [markdown]
-# <details><summary>How much is left</summary>
+# <details><summary>Free words</summary>
 #
-# Nothing is left, not even for one row of $Q$: four tiles of $M/4d$ rows fill $M$ exactly. The published sizes never fit, and with the paper's $B_r = \min(M/4d, d) = 8$ the library names the words that are short, 400. The paper argues up to constant factors, where a smaller block is as good.
+# No word is free, not even for one row of $Q$, because four tiles of $M/4d$ rows fill $M$ exactly. The published sizes never fit. With the paper's $B_r = \min(M/4d, d) = 8$, the footprint exceeds $M$ by 400 words. The paper argues up to constant factors, and for that purpose a smaller block is as good.
 #
 # </details>
 #
-# As in lesson 04, the order is one thing and the tile another. The best tile, which the library takes unless told otherwise, has $B_r = 1$ and $B_c \approx M/(4d+1)$:
+# As in lesson 04, the loop order is one choice and the tile size is another. The best tile, which the library uses by default, has $B_r = 1$ and $B_c \approx M/(4d+1)$:
 #
 # $$ \frac{W_{\mathrm{B1}}M}{N^2d^2} \to 20\left(1 + \frac{2}{5d}\right)\left(1 + \frac{1}{4d}\right) . $$
 #
-# Five arrays for each of $4Nd/M$ blocks: $Q$, $O$, $dO$, $dQ$ in, and $dQ$ out. The brackets are the statistics and the tile of scores. Which of the five can be spared?
+# There are about $4Nd/M$ key blocks, and each of them moves five arrays: $Q$, $O$, $dO$ and $dQ$ are read, and $dQ$ is written. The brackets are corrections for the statistics and for the tile of scores. Here is the algorithm, with the words of the whole run and $T_c = \lceil N/B_c \rceil$:
+#
+# <!-- algorithm flash1_backward -->
+# | | **FlashAttention-1 backward.** Resident: $K_j$, $V_j$, $dK_j$, $dV_j$. Streamed: $Q_i$, $O_i$, $dO_i$, $dQ_i$, $m_i$, $\ell_i$. | words |
+# | --- | :--- | ---: |
+# | 1 | store $dQ$, $dK$, $dV$, filled with zeros | $3Nd$ |
+# | 2 | **for** each key block $j$ | |
+# | 3 | &emsp; load $K_j$, $V_j$; set $dK_j = dV_j = 0$ | $2Nd$ |
+# | 4 | &emsp; **for** each query block $i$ | |
+# | 5 | &emsp;&emsp; load $Q_i$, $O_i$, $dO_i$, $dQ_i$, $m_i$, $\ell_i$ | $T_c(4Nd + 2N)$ |
+# | 6 | &emsp;&emsp; $P_{ij}$ by (6.5), $D_i$ by (6.6), $dS_{ij}$ by (6.3) | |
+# | 7 | &emsp;&emsp; update $dV_j$, $dK_j$ and $dQ_i$ | |
+# | 8 | &emsp;&emsp; store $dQ_i$ | $T_cNd$ |
+# | 9 | &emsp; store $dK_j$, $dV_j$ | $2Nd$ |
+#
+# Which of the five transfers can be avoided?
 
 # %% [markdown]
-# ## 6.6 D first, and dQ in dO's place
+# ## 6.6 D in advance, and dQ in dO's buffer
 #
-# $O_i$ comes once for each block of keys, only to give the same $D_i$ again. FlashAttention-2 computes $D$ first, in a pass of $2Nd + N$ words, and from then on reads one word a row. Here is that pass. `add_row_dots` adds to each row's word the sum over columns of the products of two tiles, without a temporary.
+# $O_i$ is loaded once per key block, only to compute the same $D_i$ again. FlashAttention-2 computes $D$ first, in a loop over the rows that moves $2Nd + N$ words. After that, it reads one word per row. (In kernels this array is often called *delta*, and a preprocess kernel computes it.) In the loop below, `add_row_dots` adds the row sums of $dO_i \circ O_i$ to `D_i` without a temporary.
 
 # %%
 def row_products(m, O, dO, *, Br):
-    """D_i = Σ_c dO_ic O_ic for all rows, to slow memory."""
+    """Store D_i = Σ_c dO_ic O_ic for all rows."""
     D = m.new("D", (O.shape[0],))
     for i in m.blocks(O.shape[0], Br):
         with m.load(O, i) as o, m.load(dO, i) as do, m.zeros(i) as D_i:
@@ -257,15 +265,15 @@ def row_products(m, O, dO, *, Br):
 run(row_products, M=200, O=small["O"], dO=small["dO"], Br=10).ledger
 
 # %% [markdown]
-# $2Nd + N = 1{,}088$ words, once.
+# This takes $2Nd + N = 1{,}088$ words, once.
 #
-# Two more things are saved. On the first visit there is nothing to read of $dQ_i$: it begins as zeros in fast memory. (A block `j` of `m.blocks` knows whether it is the first: `j.first`.) And look at the room: $dO_i$ is needed for $dV_j$ and for $dS_{ij}$, $dQ_i$ only afterwards, so $dQ_i$ can have $dO_i$'s place. This is B3, in code `fused_backward`:
+# Two more savings are possible. First, on the first visit $dQ_i$ need not be read, because it starts as zeros in fast memory. (A block `j` of `m.blocks` knows whether it is the first one: `j.first`.) Second, $dO_i$ is needed for $dV_j$ and $dS_{ij}$, and $dQ_i$ only after that, so both can use the same buffer. This is the fused backward (B3, `fused_backward` in code):
 #
 # $$ W_{\mathrm{B3}} = 5Nd + N + \left\lceil \frac{N}{B_c} \right\rceil (4Nd + 2N), \qquad \text{footprint } 4B_c d + B_r(2d + 2 + B_c) . \tag{6.8} $$
 #
-# (B2, `flash2_backward`, is the same order with $dO_i$ and $dQ_i$ side by side, so $3d$ instead of $2d$. Sharing the place is worth $d$ words of room, and one more key takes $4d$ words of it.) With $B_r = 1$ and $B_c \approx M/(4d+1)$ the four arrays make $4 \cdot 4 = 16$ for both.
+# (The FlashAttention-2 backward, `flash2_backward`, has the same loop order with separate buffers for $dO_i$ and $dQ_i$, so $3d$ replaces $2d$. With $B_r = 1$ the shared buffer saves $d$ words, whereas one more key needs $4d$.) With $B_r = 1$ and $B_c \approx M/(4d+1)$, the four remaining transfers give the constant $4 \cdot 4 = 16$ for both.
 #
-# **Predict** (compute). $N = 65\,536$, $d = 64$, $M = 64d^2$. How many times as many words as B3 does B1 move? And which part of B3's words is written, the rest being read?
+# **Predict** (compute). $N = 65\,536$, $d = 64$, $M = 64d^2$. What is the ratio of the FlashAttention-1 backward's traffic to that of the fused backward? And which fraction of the fused backward's traffic is written? (The rest is read.)
 
 # %% tags=["predict"]
 predict("6.6", b1_over_b3=1.25, written=0.25)  #> predict("6.6", b1_over_b3=..., written=...)
@@ -273,19 +281,20 @@ predict("6.6", b1_over_b3=1.25, written=0.25)  #> predict("6.6", b1_over_b3=...,
 # %%
 N, d, M = 65536, 64, 64 * 64**2
 b1, b3 = counted("flash1_backward", N, d, M), counted("fused_backward", N, d, M)
-print(f"B1 {b1.total:,} words, B3 {b3.total:,} words: {b3.read:,} read, {b3.written:,} written")
+print(f"FlashAttention-1 backward: {b1.total:,} words")
+print(f"fused backward: {b3.total:,} words, {b3.read:,} read and {b3.written:,} written")
 measured("6.6", b1_over_b3=b1.total / b3.total, written=b3.written / b3.total)
 
 # %% [markdown]
-# <details><summary>B1 against B3, and what is written</summary>
+# <details><summary>The ratio, and the written fraction</summary>
 #
-# A factor of 1.251, the five arrays against four. A quarter of B3's words is written: of $Q$, $dO$, $dQ$ in and $dQ$ out only the last. So 16 is $12 + 4$, and section 6.10, in the second evening, comes back to the 12.
+# The ratio is 1.251: five arrays compared with four. A quarter of the fused backward's traffic is written, because $Q$, $dO$ and $dQ$ are read and only $dQ$ is written. So the constant 16 is the sum of 12 for reads and 4 for writes. Section 6.10 in part b returns to the constant of the reads.
 #
 # </details>
 #
-# On the machine two more operations help, and neither takes room: `probabilities(s, L_i)` turns scores into weights by (6.5), and `s.multiply_by_matmul(do, v.T, less=D_i)` multiplies `s` by $dO_iV_j^\top - D_i$, entry by entry. So one tile is $S_{ij}$, then $P_{ij}$, then $dS_{ij}$. Transposes are views: `dv.add_matmul(s.T, do)`. Zeros for a gradient are `m.zeros(j, d)`.
+# Two more operations of the machine are useful here, and both work in place. `probabilities(s, L_i)` turns scores into weights by (6.5). `s.multiply_by_matmul(do, v.T, less=D_i)` multiplies `s`, entry by entry, by $dO_iV_j^\top - D_i$. One tile can therefore hold $S_{ij}$, then $P_{ij}$, then $dS_{ij}$. Transposes are views, as in `dv.add_matmul(s.T, do)`. Zeros for a gradient are `m.zeros(j, d)`.
 #
-# <!-- exercise 6B --> Write B3: blocks of keys outside, blocks of queries inside. The first lines, with the pass for $D$, are there. Mind the factor $1/\sqrt d$, which belongs to $S$, to $dQ$ and to $dK$. The check allows the words of (6.8). As fast memory it gives the footprint, one more tile of scores and four words a row; that is no room for $dO_i$ and $dQ_i$ side by side. If you are stuck after twelve minutes, run `hint("6B")` in a cell of your own.
+# <!-- exercise 6B --> Write the fused backward, with key blocks in the outer loop and query blocks in the inner loop. The first lines, which compute $D$, are given. The factor $1/\sqrt d$ belongs to $S$, to $dQ$ and to $dK$. Your function may move at most the words of (6.8). The available fast memory is the footprint of (6.8) plus one tile of scores and four words per row, which is too small for separate buffers of $dO_i$ and $dQ_i$. If you are stuck after twelve minutes, run `hint("6B")` in a new cell.
 
 # %% [raw] name="about-6B"
 # title = "The fused backward pass"
@@ -300,10 +309,10 @@ measured("6.6", b1_over_b3=b1.total / b3.total, written=b3.written / b3.total)
 
 # %% tags=["exercise"] name="ex-6B"
 def my_fused_backward(m, Q, K, V, O, dO, LSE, *, Br, Bc):
-    """dQ, dK, dV with blocks of keys outside, and dQ_i in dO_i's place.
+    """dQ, dK, dV with key blocks in the outer loop, and dQ_i in dO_i's buffer.
 
     m: the machine. Q, K, V, O, dO: slow arrays (N, d). LSE: slow array (N,).
-    Br, Bc: rows in a block of queries, of keys.
+    Br, Bc: rows per query block and per key block.
     Returns the slow arrays (dQ, dK, dV), each (N, d).
     """
     N, d = Q.shape
@@ -313,10 +322,10 @@ def my_fused_backward(m, Q, K, V, O, dO, LSE, *, Br, Bc):
         with m.load(O, i) as o, m.load(dO, i) as do, m.zeros(i) as D_i:
             D_i.add_row_dots(do, o)
             m.store(D_i, D, i)
-    ### BEGIN SOLUTION loop over keys and queries; j.first is True on the first block of keys
-    for j in m.blocks(N, Bc):  # stays: k, v, dk, dv (Bc, d)
+    ### BEGIN SOLUTION loop over key blocks, then query blocks; j.first: the first key block
+    for j in m.blocks(N, Bc):  # resident: k, v, dk, dv (Bc, d)
         with m.load(K, j) as k, m.load(V, j) as v, m.zeros(j, d) as dk, m.zeros(j, d) as dv:
-            for i in m.blocks(N, Br):  # passes by: q (Br, d), L_i and D_i (Br,), s (Br, Bc)
+            for i in m.blocks(N, Br):  # streamed: q (Br, d), L_i and D_i (Br,), s (Br, Bc)
                 with m.load(Q, i) as q, m.load(LSE, i) as L_i, m.load(D, i) as D_i:
                     q *= d**-0.5
                     with q @ k.T as s:
@@ -326,7 +335,7 @@ def my_fused_backward(m, Q, K, V, O, dO, LSE, *, Br, Bc):
                             s.multiply_by_matmul(do, v.T, less=D_i)
                         dk.add_matmul(s.T, q)
                         s *= d**-0.5
-                        with m.zeros(i, d) if j.first else m.load(dQ, i) as dq:  # where do was
+                        with m.zeros(i, d) if j.first else m.load(dQ, i) as dq:  # do's buffer
                             dq.add_matmul(s, k)
                             m.store(dq, dQ, i)
             m.store(dk, dK, j)
@@ -339,7 +348,22 @@ def my_fused_backward(m, Q, K, V, O, dO, LSE, *, Br, Bc):
 check("6B", my_fused_backward)
 
 # %% [markdown]
-# Now your pass on a head of all-MiniLM-L6-v2, the one that looks sharply at the token before: 471 tokens, $d = 32$. The gradient $dO$ is drawn at random, since the file holds none.
+# Here is the fused backward in nine lines, with the words of the whole run. The order of lines 6 and 7 allows one buffer for $dO_i$ and $dQ_i$.
+#
+# <!-- algorithm fused_backward -->
+# | | **Fused backward.** Resident: $K_j$, $V_j$, $dK_j$, $dV_j$. Streamed: $Q_i$, $dO_i$, $dQ_i$, $L_i$, $D_i$. | words |
+# | --- | :--- | ---: |
+# | 1 | **for** each query block $i$: load $O_i$, $dO_i$ | $2Nd$ |
+# | 2 | &emsp; $D_i$ (delta) by (6.6); store $D_i$ | $N$ |
+# | 3 | **for** each key block $j$: load $K_j$, $V_j$; set $dK_j = dV_j = 0$ | $2Nd$ |
+# | 4 | &emsp; **for** each query block $i$: load $Q_i$, $L_i$, $D_i$ | $T_c(Nd + 2N)$ |
+# | 5 | &emsp;&emsp; $P_{ij}$ by (6.5) | |
+# | 6 | &emsp;&emsp; load $dO_i$; update $dV_j$; $dS_{ij}$ by (6.3); free $dO_i$ | $T_cNd$ |
+# | 7 | &emsp;&emsp; update $dK_j$; load $dQ_i$, or set it to 0 for the first $j$ | $(T_c - 1)Nd$ |
+# | 8 | &emsp;&emsp; update $dQ_i$; store $dQ_i$ | $T_cNd$ |
+# | 9 | &emsp; store $dK_j$, $dV_j$ | $2Nd$ |
+#
+# The next cell runs your function on a head of all-MiniLM-L6-v2, the one that attends strongly to the previous token: 471 tokens, $d = 32$. The gradient $dO$ is random, because the file does not contain one.
 
 # %%
 head = real_head(0, 2)
@@ -353,44 +377,45 @@ want = exact.attention_backward(**inputs, dO=dO)
 for name, got, right in zip(want._fields, mine.outputs, want, strict=False):
     print(f"{name}: largest error below 1e-10: {abs(got - right).max() < 1e-10}")
 budget = schedules.fused_backward.cost(471, 32, **tiles)
-print(f"{tiles}: {budget.total:,} words by (6.8); yours differs by:", mine.ledger - budget)
+print(f"{tiles}: {budget.total:,} words by (6.8)")
+print("your ledger minus (6.8):", mine.ledger - budget)
 for name in ("standard_backward", "flash1_backward"):
     print(f"{name}: {counted(name, 471, 32, 4096).total:,} words")
 
 # %% [markdown]
-# 1,055,511 words, where B0 moves 2,463,801 and B1 1,326,336. (A higher peak means temporaries, which the check allows.) The scores of this head reach 83, and $e^{83}$ is no trouble: $s_{ij} - L_i$ is never above 0.
+# Your function moves 1,055,511 words. The standard backward pass moves 2,463,801 and the FlashAttention-1 backward 1,326,336. (A higher peak comes from temporaries, which the check allows.) The scores of this head reach 83, but $e^{83}$ is never computed, because $s_{ij} - L_i$ is at most 0.
 #
-# On a GPU the blocks of keys are worked on side by side and not one after the other, so a travelling $dQ_i$ needs atomic additions there, or a sweep of its own as in section 6.8.
+# On a GPU the key blocks are processed in parallel. A streamed $dQ_i$ then needs atomic additions, or its own kernel as in section 6.8.
 # <!-- 83 = int(real_head(0, 2).stats["logit_max"]) -->
 
 # %% [markdown]
-# ## 6.7 What stays times what passes
+# ## 6.7 Resident rows × streamed words per row
 #
-# 16 is better than 20. Is it the best order? So far we have written a schedule for each idea and then counted. Now we want the constant *before* the schedule. The constants so far have a common pattern.
+# The constant 16 is better than 20. Is there a still better loop order? So far we wrote a schedule for each idea and then counted. Now we want to know the constant *before* we write the schedule.
 #
-# Call it a *sweep* when all $N \times N$ pairs are gone through once, blocks of one side staying and the other side passing by. If each row that stays takes $r$ arrays, that is $rd$ words, then $M/(rd)$ rows fit and there are $rNd/M$ blocks. If each row that passes by moves $t$ arrays, then a block moves $tNd$ words. Together
+# A *pass* over the data processes all $N \times N$ pairs once; blocks of one side are resident and the other side is streamed. Suppose that each query (or key) of the resident side needs $r$ rows, that is $rd$ words, in fast memory. Then $M/(rd)$ of them fit, so there are $rNd/M$ blocks. Suppose also that each key (or query) of the streamed side moves $t$ rows of $d$ words. Then one block moves $tNd$ words. Together
 #
 # $$ W \approx \frac{rNd}{M} \cdot tNd = r\,t\,\frac{N^2d^2}{M} . \tag{6.9} $$
 #
-# What stays times what passes. (The side that passes comes one row at a time and takes next to no room. Single words a row, such as $L_i$, do not count either.) A partial result that passes by counts twice, for it is read and written. Let us try it:
+# In units of $N^2d/M$, **the traffic of a pass is resident rows × streamed words per row**, $r$ times $td$. Its constant is $r\,t$. (The streamed side is loaded one row at a time and takes almost no capacity. We also neglect single words per row, such as $L_i$.) A partial result on the streamed side counts twice, because it is read and written. Here is the rule applied to four schedules:
 #
-# | schedule | stays | passes by | $r \cdot t$ |
+# | schedule | resident | streamed | $r \cdot t$ |
 # | --- | --- | --- | --- |
-# | F3, lesson 04 | $Q$, $O$ | $K$, $V$ | $2 \cdot 2 = 4$ |
-# | F1 with its best tile | $K$, $V$ | $Q$, $O$ twice | $2 \cdot 3 = 6$ |
-# | B1 | $K$, $V$, $dK$, $dV$ | $Q$, $O$, $dO$, $dQ$ twice | $4 \cdot 5 = 20$ |
-# | B3 | $K$, $V$, $dK$, $dV$ | $Q$, $dO$, $dQ$ twice | $4 \cdot 4 = 16$ |
+# | FA-2 order with K/V buffer reuse (lesson 04) | $Q$, $O$ | $K$, $V$ | $2 \cdot 2 = 4$ |
+# | FA-1 order with its best tile (lesson 04) | $K$, $V$ | $Q$, $O$ twice | $2 \cdot 3 = 6$ |
+# | FlashAttention-1 backward | $K$, $V$, $dK$, $dV$ | $Q$, $O$, $dO$, $dQ$ twice | $4 \cdot 5 = 20$ |
+# | fused backward | $K$, $V$, $dK$, $dV$ | $Q$, $dO$, $dQ$ twice | $4 \cdot 4 = 16$ |
 #
-# The picture shows the sweep of B3, at the tile where one row of queries meets a block of keys.
+# The figure shows the pass of the fused backward, at the tile of one query row and one key block.
 
 # %%
 explore.resident_and_streamed("columns", rows=("Q", "dO", "dQ"), columns=("K", "V", "dK", "dV"),
-                              sums=("dQ", "dK", "dV"), title="B3")
+                              sums=("dQ", "dK", "dV"), title="Fused backward")
 
 # %% [markdown]
-# Now nothing forces us to compute three gradients in one sweep. Two sweeps can share them, or three; each computes the scores again. What does a gradient need? $dV$ needs $P$ and $dO$, hence $Q$, $K$, $dO$. The other two need $dS$, hence $V$ as well. $D$ and $L$ are words a row.
+# One pass need not compute all three gradients. Two or three passes can share them, and each of these computes the scores again. Which arrays does a gradient need? $dV$ needs $P$ and $dO$, hence $Q$, $K$ and $dO$. $dQ$ and $dK$ need $dS$, hence also $V$. $D$ and $L$ are single words per row.
 #
-# <!-- exercise 6C --> Give the constant $r\,t$ of one sweep. `stays` says which side stays, `gradients` which gradients the sweep computes, such as `{"dK", "dV"}`. Take $D$ and $L$ as given. If you are stuck after five minutes, run `hint("6C")` in a cell of your own.
+# <!-- exercise 6C --> Write a function that returns the constant $r\,t$ of one pass. `stays` names the resident side, and `gradients` is the set of gradients that the pass computes, such as `{"dK", "dV"}`. Assume that $D$ and $L$ are already computed. If you are stuck after five minutes, run `hint("6C")` in a new cell.
 
 # %% [raw] name="about-6C"
 # title = "Resident rows times streamed words"
@@ -405,14 +430,14 @@ explore.resident_and_streamed("columns", rows=("Q", "dO", "dQ"), columns=("K", "
 
 # %% tags=["exercise"] name="ex-6C"
 def my_constant(stays, gradients):
-    """The constant of one sweep: arrays that stay times arrays that pass by.
+    """The constant of one pass: resident arrays times streamed arrays.
 
-    stays: "rows" (the side of Q) or "columns" (the side of K). gradients: a set of names out of
-    "dQ", "dK", "dV", not empty. Returns a whole number.
+    stays: the resident side, "rows" (the side of Q) or "columns" (the side of K).
+    gradients: a set of one or more of "dQ", "dK", "dV". Returns an integer.
     """
     ### BEGIN SOLUTION count the inputs of each side, then the gradients of each side
     rows = 2                                                  # Q and dO
-    columns = 1 if gradients == {"dV"} else 2                 # K, and V where dP is needed
+    columns = 1 if gradients == {"dV"} else 2                 # K, and V if dP is needed
     on_rows, on_columns = len(gradients & {"dQ"}), len(gradients & {"dK", "dV"})
     if stays == "rows":
         return (rows + on_rows) * (columns + 2 * on_columns)
@@ -424,9 +449,9 @@ def my_constant(stays, gradients):
 check("6C", my_constant)
 
 # %% [markdown]
-# There are five ways to divide three gradients among sweeps: all in one, three ways to take one of them out, and each for itself. For every sweep we may choose the side that stays.
+# There are five ways to distribute three gradients over passes: all in one pass, one of the three in a separate pass, and a pass for each. In every pass we may choose the resident side.
 #
-# **Predict** (compute). Which constant has the cheapest of the five ways, the sum over its sweeps?
+# **Predict** (compute). What is the constant of the cheapest of the five ways, summed over its passes?
 
 # %% tags=["predict"]
 predict("6.7", least=14)  #> predict("6.7", least=...)
@@ -438,11 +463,11 @@ WAYS = ("dQ dK dV", "dQ, dK dV", "dK, dQ dV", "dV, dQ dK", "dQ, dK, dV")
 def least_of_all_ways():
     totals = []
     for way in WAYS:
-        sweeps = [set(part.split()) for part in way.split(", ")]
+        passes = [set(part.split()) for part in way.split(", ")]
         best = [min((my_constant(side, one), side) for side in ("rows", "columns"))
-                for one in sweeps]
+                for one in passes]
         totals.append(sum(constant for constant, side in best))
-        shown = " + ".join(f"{constant} ({side} stay)" for constant, side in best)
+        shown = " + ".join(f"{constant} (resident {side})" for constant, side in best)
         print(f"{way:12} {shown} = {totals[-1]}")
     return min(totals)
 
@@ -452,30 +477,31 @@ measured("6.7", least=attempt(least_of_all_ways))
 # %% [markdown]
 # <details><summary>The cheapest way</summary>
 #
-# 14: one sweep for $dQ$ with rows staying, and one for $dK$ and $dV$ with columns staying. No partial result travels in either. The second sweep computes $S$ and $dP$ once more, so it is seven products of matrices instead of five: *more* arithmetic, and *less* traffic. Taking the three gradients one by one goes too far, and is back at 16.
+# The constant is 14, with one pass for $dQ$ with resident rows and one pass for $dK$ and $dV$ with resident columns. Neither pass streams a partial result. The second pass computes $S$ and $dP$ again, so there are seven matrix products instead of five: *more* arithmetic and *less* traffic. With a separate pass for each gradient, the constant is 16 again.
 #
 # </details>
 #
-# In lesson 09 you will search with this rule, in sweeps that may store matrices too.
+# In lesson 09 you will use this rule to search among passes that may also store matrices.
 
 # %% [markdown]
-# ## 6.8 Two sweeps
+# ## 6.8 Two passes
 #
-# We want the cheapest way on the machine: two sweeps, one for $dQ$, one for $dK$ and $dV$. It is B4, in code `split_backward`; the order is a derivation of this course, as the rule (6.9) is. In the first sweep $Q_i$, $dO_i$, $dQ_i$ stay and $K_j$, $V_j$ pass by. $D_i$ is found on the way, from $O_i$, before the first key comes, and stored for the second sweep. There $K_j$, $V_j$, $dK_j$, $dV_j$ stay and $Q_i$, $dO_i$ pass by: that is B3 without $dQ$.
+# Now we implement the cheapest way on the machine: one pass for $dQ$, then one for $dK$ and $dV$. We call it the two-pass backward (B4, `split_backward` in code). Like the rule (6.9), this schedule is a derivation of this course. In the first pass, $Q_i$, $dO_i$ and $dQ_i$ are resident, and $K_j$ and $V_j$ are streamed. $D_i$ is computed from $O_i$ before the first key is loaded, and stored for the second pass. In the second pass, $K_j$, $V_j$, $dK_j$ and $dV_j$ are resident, and $Q_i$ and $dO_i$ are streamed. It equals the fused backward without $dQ$.
 #
-# $$ W_{\mathrm{B4}} = \underbrace{4Nd + 2N + 2Nd\left\lceil \frac{N}{B_r} \right\rceil}_{\text{rows stay}} + \underbrace{4Nd + \left\lceil \frac{N}{B_c'} \right\rceil (2Nd + 2N)}_{\text{columns stay}} . \tag{6.10} $$
+# $$ W_{\mathrm{B4}} = \underbrace{4Nd + 2N + 2Nd\left\lceil \frac{N}{B_r} \right\rceil}_{\text{resident rows}} + \underbrace{4Nd + \left\lceil \frac{N}{B_c'} \right\rceil (2Nd + 2N)}_{\text{resident columns}} . \tag{6.10} $$
 #
-# The footprints are $B_r(3d + 2 + B_c) + 2B_c d$ for the first sweep and $4B_c'd + B_r'(2d + 2 + B_c')$ for the second, which has tiles of its own: `Br1`, `Bc1` and `Br2`, `Bc2` in code. The picture shows the second sweep follow the first.
+# The footprint of the first pass is $B_r(3d + 2 + B_c) + 2B_c d$. That of the second pass, which has its own tile sizes, is $4B_c'd + B_r'(2d + 2 + B_c')$. In code the tile sizes are `Br1`, `Bc1` and `Br2`, `Bc2`. The figure shows the contents of fast memory during both passes.
 
 # %%
 given = {name: small[name] for name in schedules.split_backward.operands}
 b4 = run(schedules.split_backward, M=1100, **given, Br1=32, Bc1=1, Br2=1, Bc2=32)
-explore.memory_timeline(b4.ledger, M=1100, title="B4: rows stay, then columns stay")
+explore.memory_timeline(b4.ledger, M=1100,
+                        title="Two-pass backward: resident rows, then resident columns")
 
 # %% [markdown]
-# First two blocks of queries stay, one after the other, then two blocks of keys. *accumulator* is what a schedule makes for itself: $dQ$ at first, then $dK$ and $dV$. What passes by is so thin, one row at a time, that it hardly shows.
+# Two query blocks are resident, one after the other, and then two key blocks. The *accumulator* is an array that the schedule creates: $dQ$ in the first pass, $dK$ and $dV$ in the second. The streamed rows are so small, one at a time, that they are hardly visible.
 #
-# <!-- exercise 6D --> Write the first sweep: blocks of queries outside, blocks of keys inside. It returns $dQ$ and $D$. The check allows the words of the first bracket in (6.10), and as fast memory the footprint with the allowance of exercise 6B. So $O_i$ has to leave early. Loop with `m.blocks`: the dry run after the check is fast only then. If you are stuck after six minutes, run `hint("6D")` in a cell of your own.
+# <!-- exercise 6D --> Write the first pass, with query blocks in the outer loop and key blocks in the inner loop. Return $dQ$ and $D$. Your function may move at most the words of the first bracket in (6.10). The available fast memory is the footprint of the first pass plus the allowance of exercise 6B, so you must free $O_i$ early. Loop with `m.blocks`; this makes the dry run after the check fast. If you are stuck after six minutes, run `hint("6D")` in a new cell.
 
 # %% [raw] name="about-6D"
 # title = "The pass for dQ"
@@ -490,22 +516,22 @@ explore.memory_timeline(b4.ledger, M=1100, title="B4: rows stay, then columns st
 
 # %% tags=["exercise"] name="ex-6D"
 def my_queries_gradient(m, Q, K, V, O, dO, LSE, *, Br, Bc):
-    """dQ and D, with blocks of queries outside.
+    """dQ and D, with query blocks in the outer loop.
 
     m: the machine. Q, K, V, O, dO: slow arrays (N, d). LSE: slow array (N,).
-    Br, Bc: rows in a block of queries, of keys. Returns the slow arrays dQ (N, d) and D (N,).
+    Br, Bc: rows per query block, per key block. Returns the slow arrays dQ (N, d) and D (N,).
     """
     N, d = Q.shape
     D, dQ = m.new("D", (N,)), m.new("dQ", (N, d))
-    ### BEGIN SOLUTION first D_i from dO_i and O_i, then the keys pass by
-    for i in m.blocks(N, Br):  # stays: do, q, dq (Br, d), L_i and D_i (Br,)
+    ### BEGIN SOLUTION first D_i from dO_i and O_i, then the streamed key blocks
+    for i in m.blocks(N, Br):  # resident: do, q, dq (Br, d), L_i and D_i (Br,)
         with m.load(dO, i) as do, m.load(LSE, i) as L_i, m.zeros(i) as D_i:
-            with m.load(O, i) as o:  # gone before q and dq take room
+            with m.load(O, i) as o:  # freed before q and dq are allocated
                 D_i.add_row_dots(do, o)
             m.store(D_i, D, i)
             with m.load(Q, i) as q, m.zeros(i, d) as dq:
                 q *= d**-0.5
-                for j in m.blocks(N, Bc):  # passes by: k, v (Bc, d), s (Br, Bc)
+                for j in m.blocks(N, Bc):  # streamed: k, v (Bc, d), s (Br, Bc)
                     with m.load(K, j) as k, m.load(V, j) as v, q @ k.T as s:
                         probabilities(s, L_i)
                         s.multiply_by_matmul(do, v.T, less=D_i)
@@ -520,28 +546,28 @@ def my_queries_gradient(m, Q, K, V, O, dO, LSE, *, Br, Bc):
 check("6D", my_queries_gradient)
 
 # %% [markdown]
-# Now the constants, measured. Beside the leading number each has corrections of order $1/d$, for statistics and for the tile of scores:
+# Now we measure the constants. In addition to the leading number, each constant has corrections of order $1/d$ for the statistics and for the tile of scores:
 #
-# | | constant | with corrections |
+# | schedule | constant | with corrections |
 # | --- | --- | --- |
-# | B1 | 20 | $20\,(1 + \frac{2}{5d})(1 + \frac{1}{4d})$ |
-# | B2 and B3 | 16 | $16\,(1 + \frac{1}{2d})(1 + \frac{1}{4d})$ |
-# | B4 | 14 | $6\,(1 + \frac1d) + 8\,(1 + \frac1d)(1 + \frac{1}{4d})$ |
+# | FlashAttention-1 backward | 20 | $20\,(1 + \frac{2}{5d})(1 + \frac{1}{4d})$ |
+# | FlashAttention-2 backward, fused backward | 16 | $16\,(1 + \frac{1}{2d})(1 + \frac{1}{4d})$ |
+# | two-pass backward | 14 | $6\,(1 + \frac1d) + 8\,(1 + \frac1d)(1 + \frac{1}{4d})$ |
 
 # %%
 N, d, M = 65536, 64, 64 * 64**2
-rows = {"Br": (M - 2 * d) // (3 * d + 3), "Bc": 1}  # the largest Br that fits beside one key
+rows = {"Br": (M - 2 * d) // (3 * d + 3), "Bc": 1}  # the largest Br that fits with one key
 shapes = schedules.split_backward.shapes(N, d)
 first = attempt(run, my_queries_gradient, M=2 * M, dry=True, **shapes, **rows).ledger
 b3, b4 = counted("fused_backward", N, d, M), counted("split_backward", N, d, M)
 second = b4.phases["columns stay"]
 unit = (N * d) ** 2 / M
-print(f"B3 {b3.total:,} words, B4 {b4.total:,} words")
-print(f"rows stay {first.total / unit:.3f}, "
-      f"columns stay {(second.read + second.written) / unit:.3f}")
+print(f"fused backward {b3.total:,} words, two-pass backward {b4.total:,} words")
+print(f"resident rows {first.total / unit:.3f}, "
+      f"resident columns {(second.read + second.written) / unit:.3f}")
 
 # %% [markdown]
-# 6.377 for your sweep and 8.502 for the second, 14.88 together, where B3 has 16.69. With closed forms we can let $N$ grow to four million, where the terms without $N^2$ vanish:
+# Your pass has the constant 6.377 and the second pass 8.502, together 14.88. The fused backward has 16.69. With closed forms we can let $N$ grow to four million, where the terms without $N^2$ are negligible:
 # <!-- ledger = lambda name, N, M: schedules.get(name).cost(N, 64, **schedules.get(name).tiles(N, 64, M)) -->
 # <!-- constant = lambda name, N, M: ledger(name, N, M).total * M / (N * 64) ** 2 -->
 # <!-- 14.88, 16.69 = constant("split_backward", 2**16, 64**3), constant("fused_backward", 2**16, 64**3) -->
@@ -557,9 +583,11 @@ for name in ("flash1_backward", "flash2_backward", "fused_backward", "split_back
     print(f"{name:20} {found[0]:10.2f} {found[1]:10.2f}")
 
 # %% [markdown]
-# 20.24, 16.21 twice and 14.28 at $M = 64d^2$. The table above says 20.20, 16.19 and 14.25; what is left over is mostly rounding to whole rows and blocks. The $d$ words of room between B2 and B3 decide nothing here. The tile does: with $B_c = M/8d$, half the block, B2 would be at 32.25.
+# At $M = 64d^2$ the constants are 20.24, 16.21 (twice) and 14.28. The corrected formulas give 20.20, 16.19 and 14.25; most of the rest is rounding to complete rows and blocks. The $d$ words that the shared buffer saves make no difference here. The tile size matters: with half the block, $B_c = M/8d$, the constant of the FlashAttention-2 backward would be 32.25.
 #
-# **Predict** (compute). $N = 4096$, $d = 64$ and $M = 64d^2$, so four or five blocks. How many times as many words as B3 does B4 move?
+# Is the two-pass backward also better for a short sequence? Take $N = 4096$, $d = 64$ and $M = 64d^2$. The best tiles give 5 key blocks in the fused backward. In the two-pass backward they give 4 query blocks in the first pass and 5 key blocks in the second.
+#
+# **Predict** (compute). How large is the ratio of the two-pass backward's traffic to that of the fused backward? Use (6.10) and (6.8), and neglect the terms without $d$.
 # <!-- d = 64 -->
 # <!-- 20.20 = 20 * (1 + 2 / (5 * d)) * (1 + 1 / (4 * d)) -->
 # <!-- 32.25 = costs.flash2_backward(2**22, 64, Br=1, Bc=64**3 // (8 * 64)).total * 64**3 / (2**22 * 64) ** 2 -->
@@ -567,73 +595,88 @@ for name in ("flash1_backward", "flash2_backward", "fused_backward", "split_back
 # <!-- 16.19, 14.25 = 16 * (1 + 1 / (2 * d)) * (1 + 1 / (4 * d)), b4_form -->
 
 # %% tags=["predict"]
-predict("6.8", b4_over_b3=14 / 16)  #> predict("6.8", b4_over_b3=...)
+predict("6.8", b4_over_b3=26 / 25)  #> predict("6.8", b4_over_b3=...)
 
 # %%
 M, ratios = 64 * d**2, {}
 for N in (2048, 4096, 8192, 16384):
     b3, b4 = counted("fused_backward", N, d, M), counted("split_backward", N, d, M)
     ratios[N] = b4.total / b3.total
-    print(f"N = {N:6,}: B3 {b3.total:11,}  B4 {b4.total:11,}  B4/B3 {ratios[N]:.3f}")
+    print(f"N = {N:6,}: fused {b3.total:11,}  two-pass {b4.total:11,}  ratio {ratios[N]:.3f}")
 measured("6.8", b4_over_b3=ratios[4096])
 
 # %% [markdown]
-# <details><summary>Where B4 wins</summary>
+# <details><summary>Where the two-pass backward has less traffic</summary>
 #
-# At $N = 4096$ B4 moves *more*, 1.040 times as much: its $8Nd$ words that come once weigh more than B3's $5Nd$. From $N = 8192$ on it moves less. ($16N^2d^2/M + 5Nd$ and $14N^2d^2/M + 8Nd$ meet at $N = 3M/2d = 6144$.)
+# At $N = 4096$ it moves *more*: $4 + 8 + 4 + 10 = 26$ times $Nd$ words compared with $5 + 20 = 25$, a ratio of 1.040. Its $8Nd$ words that are moved once outweigh the $5Nd$ of the fused backward. From $N = 8192$ on it moves less. ($16N^2d^2/M + 5Nd$ equals $14N^2d^2/M + 8Nd$ at $N = 3M/2d = 6144$.)
 #
 # </details>
 #
-# `schedules.best(N, d, M, "backward")` picks the cheaper one.
+# `schedules.best(N, d, M, "backward")` returns the schedule with less traffic. Here is the algorithm of both passes, with $T_{r1} = \lceil N/B_r \rceil$ and $T_{c2} = \lceil N/B_c' \rceil$:
 # <!-- 6144 = 3 * 64**3 // (2 * 64) -->
+#
+# <!-- algorithm split_backward -->
+# | | **Two-pass backward, first pass.** Resident: $Q_i$, $dO_i$, $dQ_i$, $D_i$. Streamed: $K_j$, $V_j$. **Second pass.** Resident: $K_j$, $V_j$, $dK_j$, $dV_j$. Streamed: $Q_i$, $dO_i$, $L_i$, $D_i$. | words |
+# | --- | :--- | ---: |
+# | 1 | **for** each query block $i$: load $O_i$, $dO_i$, $L_i$, $Q_i$; $D_i$ by (6.6) | $3Nd + N$ |
+# | 2 | &emsp; **for** each key block $j$: load $K_j$, $V_j$ | $2T_{r1}Nd$ |
+# | 3 | &emsp;&emsp; $P_{ij}$ by (6.5), $dS_{ij}$ by (6.3); update $dQ_i$ | |
+# | 4 | &emsp; store $D_i$, $dQ_i$ | $N + Nd$ |
+# | 5 | **for** each key block $j$: load $K_j$, $V_j$; set $dK_j = dV_j = 0$ | $2Nd$ |
+# | 6 | &emsp; **for** each query block $i$: load $Q_i$, $dO_i$, $L_i$, $D_i$ | $T_{c2}(2Nd + 2N)$ |
+# | 7 | &emsp;&emsp; $P_{ij}$ by (6.5), $dS_{ij}$ by (6.3); update $dV_j$ and $dK_j$ | |
+# | 8 | &emsp; store $dK_j$, $dV_j$ | $2Nd$ |
 
 # %% [markdown]
-# ## 6.9 Could the next order bring 10?
+# ## 6.9 Lower bounds: 14 for complete rows, 12 for all schedules
 #
-# From 20 to 16 to 14. Two theorems say where this ends, both derivations of this course. To leading order, for long sequences and $M$ far above $d^2$:
+# The constant decreased from 20 to 16 to 14. Could another schedule reach 10? Two theorems, both derivations of this course, give the limits. To leading order, for long sequences and $M$ far above $d^2$:
 #
-# - **Twelve for everybody** (Theorem C). Whoever forms the scores and the gradients from all pairs moves at least $12\,N^2d^2/M$ words, in any order, with any tile, computing again at will.
-# - **Fourteen for whole rows** (Theorem E). Whoever, besides, moves the rows of the arrays as wholes and keeps no score beyond its tile, as B1 to B4 do, moves at least $14\,N^2d^2/M$.
+# - **12 for every schedule** (Theorem C). A schedule that computes the scores and the gradients from all pairs moves at least $12\,N^2d^2/M$ words. This holds for any loop order, any tile size and any amount of recomputation.
+# - **14 for complete rows** (Theorem E). If the schedule also moves its arrays only in complete rows and keeps no score beyond its tile, it moves at least $14\,N^2d^2/M$ words. The schedules of sections 6.5 to 6.8 belong to this class.
 #
-# The picture has what they say of each $M$, beside what three orders move. $N$ is four million, so that terms without $N^2$ vanish, and $M$ grows from $4d^2$ to $1024d^2$.
+# The figure compares both bounds with three schedules. $N$ is four million, so that the terms without $N^2$ are negligible, and $M$ grows from $4d^2$ to $1024d^2$.
 
 # %%
 N, d = 2**22, 64
 memories = [4**k * d**2 for k in range(1, 6)]
 unit = {M: (N * d) ** 2 / M for M in memories}
-orders = {"B1 flash1_backward": schedules.flash1_backward,
-          "B3 fused_backward": schedules.fused_backward,
-          "B4 split_backward": schedules.split_backward}
+orders = {"FlashAttention-1 backward": schedules.flash1_backward,
+          "fused backward": schedules.fused_backward,
+          "two-pass backward": schedules.split_backward}
 found = {label: [(M / d**2, one.count(N, d, M).total / unit[M]) for M in memories]
          for label, one in orders.items()}
 line = {}
-for label, whole in (("all (C)", False), ("whole rows (E)", True)):
+for label, whole in (("all schedules (C)", False), ("complete rows (E)", True)):
     least = [bounds.lower_bound("backward", N, d, M, whole_rows=whole)[0] for M in memories]
     line[label] = [(M / d**2, w / unit[M]) for M, w in zip(memories, least, strict=True)]
 explore.curve(found, line, title="Backward constants, N = 4,194,304, d = 64",
               xlabel="M/d²", ylabel="W M/(N²d²)", log=(True, False))
 
 # %% [markdown]
-# The line for whole rows lies just below B4, which stays between 14.2 and 14.5; the line for all rises to 12. So no order of whole rows will bring 10, and nobody knows what rows cut into pieces could bring between 12 and 14. [The second evening](06b_backward_lower_bounds.ipynb) states both theorems with all their terms, proves them, and ends with that question as a challenge; it also takes a causal mask through the backward pass.
+# The bound for complete rows is just below the two-pass backward, whose constant remains between 14.2 and 14.5. The bound for all schedules rises to 12. So no schedule with complete rows reaches 10, and it is unknown whether schedules that split rows can reach a constant between 12 and 14. [Part b](06b_backward_lower_bounds.ipynb) states both theorems with all their terms, proves them, and poses this question as a challenge. It also treats a causal mask in the backward pass.
 # <!-- drawn = [constant("split_backward", 2**22, 4**k * d**2) for k in range(1, 6)] -->
 # <!-- 14.2, 14.5 = math.floor(10 * min(drawn)) / 10, math.ceil(10 * max(drawn)) / 10 -->
 
 # %% [markdown]
 # ## Misconceptions
 #
-# - **"The backward pass needs the weights, so the forward pass must store them."** It needs one word a row; 512 instead of 262,144 (6.3).
-# - **"Recomputation saves room and pays with traffic."** It pays with arithmetic. B4 computes all scores twice, and moves 14 where B3 moves 16 (6.8).
-# - **"Softmax's gradient needs the whole row."** Only through $D_i$, and $D_i$ is a product of a row of $dO$ and a row of $O$ (6.4).
+# - **"The backward pass needs the weights, so the forward pass must store them."** It needs one word per row: 512 words instead of 262,144 (6.3).
+# - **"Recomputation saves memory and costs traffic."** It costs arithmetic. The two-pass backward computes all scores twice, and its constant is 14 where the fused backward has 16 (6.8).
+# - **"The gradient of softmax needs the complete row."** It needs the row only through $D_i$, the product of a row of $dO$ and a row of $O$ (6.4).
 #
 # ## Take-away
 #
-# - $P$ comes back from $S$ and one word a row, and $D_i = \sum_c do_{ic}o_{ic}$ makes every tile of $dS$ stand on its own.
-# - A sweep costs what stays times what passes, and a partial result that passes by counts twice. So give each side's gradients a sweep of their own: $6 + 8 = 14$.
-# - Far above $d^2$ no order that moves whole rows has a constant below 14, and none that works on all pairs one below 12.
+# - With $L_i$ and $D_i = \sum_c do_{ic}o_{ic}$, two words per row, every tile of $P$ and $dS$ can be computed independently.
+# - The traffic of a pass is proportional to resident rows × streamed words per row, and a streamed partial result counts twice. A separate pass for the gradients of each side therefore gives $6 + 8 = 14$.
+# - For $M$ far above $d^2$, schedules that move only complete rows have a constant of at least 14, and all schedules that process every pair have at least 12.
+#
+# **In the literature's words**: computing $P$ again from $L$ is recomputation (FlashAttention, section 3.1). $D$ is called delta in the preprocess kernel of Triton's attention tutorial, whose backward kernel also uses two passes, one for $dK$ and $dV$ and one for $dQ$.
 #
 # ## References
 #
-# - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré: *FlashAttention*, 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135). Algorithm 3 is B0, Algorithm 4 is B1; recomputation and the D trick are there.
-# - T. Dao: *FlashAttention-2*, 2023, [arXiv 2307.08691](https://arxiv.org/abs/2307.08691). Algorithm 2: $D$ first, the order of B2.
+# - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré: *FlashAttention*, 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135). Algorithm 3 is the standard backward pass, Algorithm 4 the FlashAttention-1 backward; the paper has the recomputation and the formula of $D$.
+# - T. Dao: *FlashAttention-2*, 2023, [arXiv 2307.08691](https://arxiv.org/abs/2307.08691). Algorithm 2: $D$ in advance, the loop order of the FlashAttention-2 backward.
+# - Triton: [*Fused attention*](https://triton-lang.org/main/getting-started/tutorials/06-fused-attention.html), tutorial 06.
 #
-# **What comes next.** [06b](06b_backward_lower_bounds.ipynb) is the second evening; nothing later needs it. Lesson 07 goes to the other end, $M < d^2$, and meets the backward pass again inside a larger gradient.
+# **What comes next.** Part b, [06b](06b_backward_lower_bounds.ipynb), is optional; later lessons do not depend on it. Lesson 07 treats small memories, $M < d^2$.

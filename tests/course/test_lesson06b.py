@@ -30,7 +30,7 @@ def hidden_part(name, N):
     return masked / whole
 
 
-def test_a_causal_mask_saves_half_in_the_end_and_B0_nothing():
+def test_a_causal_mask_saves_half_in_the_end_and_the_standard_backward_pass_nothing():
     sizes = (256, 1024, 4096, 16384)
     split = [hidden_part("split_backward", N) for N in sizes]
     assert split == sorted(split, reverse=True) and split[-1] > 0.5
@@ -104,7 +104,7 @@ def test_theorem_C_holds_for_every_set_of_words_of_two_queries_and_two_keys():
     assert ((for_dV + for_dP) / 2**0.5 + others <= F + 1e-9).all()
 
 
-def test_B4_comes_closer_to_both_bounds_and_the_bounds_to_12_and_14():
+def test_the_two_pass_backward_comes_closer_to_both_bounds_and_the_bounds_to_12_and_14():
     over = {"C": [], "E": []}
     for k in range(13, 18):
         words = at("split_backward", 2**k, d, LARGE).total
@@ -119,7 +119,7 @@ def test_B4_comes_closer_to_both_bounds_and_the_bounds_to_12_and_14():
         assert constant(least, N, d, top) == pytest.approx(limit, abs=0.05)
 
 
-def test_B4_is_in_the_class_of_theorem_E_with_t_2d():
+def test_the_two_pass_backward_is_in_the_class_of_theorem_E_with_t_2d():
     """In each pass, one row of each of two arrays is loaded at a time on the streamed side."""
     assert schedules.split_backward.tiles(2**16, d, LARGE).items() >= {"Bc1": 1, "Br2": 1}.items()
     for N, M in ((2**14, LARGE), (2**20, LARGE), (4096, 6000)):
@@ -133,19 +133,19 @@ def defined():
     space["measured"] = lambda *_, **__: None
     space["explore"] = explore
     LESSON.define(("my_charges",), space)
-    exec(LESSON.code("B3 = ["), space)
+    exec(LESSON.code("FUSED = ["), space)
     return space
 
 
 def test_charges_are_the_rule_of_6_7_pair_by_pair(defined):
     charges = defined["my_charges"]
-    assert charges(defined["B3"]) == predicted_constant("columns", frozenset({"dQ", "dK", "dV"})) == 16
+    assert charges(defined["FUSED"]) == predicted_constant("columns", frozenset({"dQ", "dK", "dV"})) == 16
     first, second = predicted_constant("rows", {"dQ"}), predicted_constant("columns", {"dK", "dV"})
-    assert charges(defined["B4"]) == first + second == 14
+    assert charges(defined["TWO_PASS"]) == first + second == 14
 
 
-def test_the_walks_of_B3_and_B4_do_every_task_and_clear_up(defined):
-    for walk in (defined["B3"], defined["B4"]):
+def test_the_two_walks_of_the_text_do_every_task_and_clear_up(defined):
+    for walk in (defined["FUSED"], defined["TWO_PASS"]):
         there, left = set(), set(bounds.row_schedules.BACKWARD.tasks)
         for event in walk:
             verb, row = sorted(event.split(), key=lambda word: word in bounds.row_schedules.BACKWARD.rows)
@@ -158,7 +158,7 @@ def test_the_walks_of_B3_and_B4_do_every_task_and_clear_up(defined):
 def test_the_walks_shown_are_charged_what_the_text_says(defined):
     """The library, the figure and the reference give the same counts."""
     _, cheapest = bounds.min_pair_cost(bounds.row_schedules.BACKWARD, bounds.row_schedules.LOADS_AND_EXITS)
-    for walk, paid in ((defined["B3"], 16), (defined["B4"], 14), (cheapest, 12)):
+    for walk, paid in ((defined["FUSED"], 16), (defined["TWO_PASS"], 14), (cheapest, 12)):
         assert lesson06.charges(walk) == defined["my_charges"](walk) == paid
         assert explore.pair_residency(walk).title.endswith(f": charged {paid}")
 

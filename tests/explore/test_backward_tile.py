@@ -16,7 +16,7 @@ def words(picture, does=""):
     return {name: int(count.replace(",", "")) for name, fate, count in cells if fate.startswith(does)}
 
 
-def test_the_tile_of_B3_has_its_footprint_and_what_it_moves():
+def test_the_tile_of_the_fused_backward_has_its_footprint_and_what_it_moves():
     picture = explore.backward_tile("columns", d=d, Br=Br, Bc=Bc, title="B3")
     b3, room = costs.fused_backward(N, d, Br=Br, Bc=Bc), words(picture)
     assert sum(room.values()) - room["dQ"] == b3.peak  # dQ comes where dO was
@@ -27,12 +27,12 @@ def test_the_tile_of_B3_has_its_footprint_and_what_it_moves():
     assert set(words(picture, "streamed, read and written")) == {"dQ"} and moved["dQ"] == b3.writes["dQ"]
 
 
-def test_the_tile_of_the_first_sweep_of_B4_has_its_footprint_and_what_it_moves():
+def test_the_tile_of_the_first_pass_of_split_backward_has_its_footprint_and_what_it_moves():
     picture = explore.backward_tile("rows", gradients={"dQ"}, d=d, Br=Br, Bc=Bc)
     b4 = costs.split_backward(N, d, Br1=Br, Bc1=Bc, Br2=1, Bc2=1)
     assert sum(words(picture).values()) == b4.peak
     rows = {name: TILES * count for name, count in words(picture, "streamed, read").items()}
-    assert rows == {name: b4.reads[name] - N * d for name in ("K", "V")}  # its second sweep reads them once
+    assert rows == {name: b4.reads[name] - N * d for name in ("K", "V")}  # its second pass reads them once
 
 
 def test_dV_alone_needs_neither_V_nor_D_nor_a_slope():

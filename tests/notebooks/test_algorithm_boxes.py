@@ -33,6 +33,7 @@ HEAD = re.compile(r"Resident: (.+?)\. Streamed: (.+?)\.")
 MOVES = re.compile(r"\b(load|store)\s+(\$[^$]+\$(?:(?:,? and |, )\$[^$]+\$)*)")
 SYMBOL = re.compile(r"\\ell|d?[A-Za-z]")
 LETTERS = {r"\ell": "l", "L": "LSE"}
+OPERANDS = {"m": "maxima", "l": "sums"}  # row statistics that a schedule is passed instead of creating them
 ALONG_D = ("Bd", "Bo")  # tiles that divide the columns; all others divide the N rows
 LEAST, MOST = 8, 10  # lines
 
@@ -74,6 +75,11 @@ def names_in(text: str) -> list[str]:
     """Names that the ledger has for the symbols of a text: O for $O_i$, l for $\\ell$."""
     symbols = (re.sub(r"_(\{.*?\}|.)$", "", symbol) for symbol in re.findall(r"\$([^$]+)\$", text))
     return [LETTERS.get(symbol, symbol) for symbol in symbols]
+
+
+def arrays_in(text: str, arrays: list[str]) -> list[str]:
+    """Names of `arrays`, those of a ledger, for the symbols of a text."""
+    return [OPERANDS.get(name, name) if name not in arrays else name for name in names_in(text)]
 
 
 def value_of(formula: str, sizes: dict[str, int]) -> int:
@@ -137,7 +143,7 @@ def faults_of_words(box: Box, rng: np.random.Generator):
     total = 0
     for n, text, words in box.lines:
         for kind, arrays in MOVES.findall(text):
-            names = names_in(arrays)
+            names = arrays_in(arrays, ledger.arrays)
             if missing := [name for name in names if name not in ledger.arrays]:
                 yield f"line {n}: {missing} not in the ledger, which has {ledger.arrays}"
                 return
@@ -154,7 +160,7 @@ def faults_of_words(box: Box, rng: np.random.Generator):
             if moved[kind][name] != measured.get(name, 0):
                 yield f"{kind} {name}: {moved[kind][name]} words, ledger {measured.get(name, 0)} {here}"
     for _, streamed in HEAD.findall(box.rows[0][1]):
-        for name in names_in(streamed):
+        for name in arrays_in(streamed, ledger.arrays):
             if ledger.reads.get(name, 0) <= closed.sizes[name]:
                 yield f"{name} is called streamed, but is read once at most {here}"
 

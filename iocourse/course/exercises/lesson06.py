@@ -1,4 +1,4 @@
-"""Exercises of lesson 06: a tile of score gradients, the fused backward pass, sweeps, the sweep for dQ.
+"""Exercises of lesson 06: a tile of score gradients, the fused backward pass, two passes and their constants.
 
 Part b (06b): the charge of a pair.
 """
@@ -101,7 +101,7 @@ def _dQ_and_D(O: Array, dO: Array, **rest: Any) -> tuple[Array, ...]:
 
 
 def dq_plain(N: int, d: int, *, Br: int, Bc: int) -> Ledger:
-    """Return the first sweep of `costs.split_backward`: 4Nd + 2N + 2Nd⌈N/Br⌉ words."""
+    """Return the first pass of `costs.split_backward`: 4Nd + 2N + 2Nd⌈N/Br⌉ words."""
     r, c, passes = min(Br, N), min(Bc, N), costs.ceil_div(N, Br)
     return Ledger(
         reads={
@@ -170,9 +170,13 @@ COLUMNS_STAY = (
 
 
 def walk_cases(rng: np.random.Generator) -> list[Case]:
-    """Return cases without events, with the walk of a pair in B3, and with short and long random walks."""
+    """Return cases without events, with a pair in the fused backward, and with short and long walks."""
     walks = [(kind, _walk(rng, rows, 40)) for kind, rows in KINDS.items() for _ in "12"]
-    walks += [("all rows", _walk(rng, KINDS["all rows"], 300)), ("nothing", []), ("B3", list(COLUMNS_STAY))]
+    walks += [
+        ("all rows", _walk(rng, KINDS["all rows"], 300)),
+        ("nothing", []),
+        ("fused backward", list(COLUMNS_STAY)),
+    ]
     return [
         Case(f"{kind}, {len(walk)} events", {"walk": walk}, charges(walk), tags=_alone(walk))
         for kind, walk in walks
