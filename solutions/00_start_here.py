@@ -38,7 +38,7 @@ two_memories()
 # %% [markdown]
 # ## 0.1 Compulsory traffic
 #
-# A **word** is one number. The *memory traffic* (I/O), $W$, is the number of words moved between the two memories, in either direction. Inputs start in slow memory and results must end there, so every input word that the result depends on is read, and every result word is written:
+# Arithmetic uses **words** (numbers) in fast memory. The *memory traffic* (I/O), $W$, is the number of words moved between slow and fast memory, in either direction. Inputs start in slow memory and results must end there, so every input word that the result depends on is read, and every result word is written:
 #
 # $$ W \;\ge\; \text{words of all inputs} \;+\; \text{words of all results} \tag{0.1} $$
 #
@@ -124,7 +124,7 @@ attempt(one_query_and_all, my_compulsory)
 # %% [markdown]
 # <details><summary>Result and explanation</summary>
 #
-# A single query needs 524,416 words, half of 1,048,576, the words of all queries together. One query already needs all keys and values.
+# A single query needs 524,416 words, and all queries together need 1,048,576, only about twice as many. One query already needs all keys and values.
 #
 # </details>
 
@@ -135,7 +135,7 @@ attempt(one_query_and_all, my_compulsory)
 print(progress.table(progress.load()))
 
 # %% [markdown]
-# `doctor` lists your versions and the lessons that they can run.
+# `doctor` lists the installed versions, and the lessons that you can run with them.
 
 # %% tags=["nbval-ignore-output"]
 doctor.inspect_environment()
@@ -266,7 +266,7 @@ whole.ledger
 # %% [markdown]
 # ## 0.4 Arithmetic intensity
 #
-# The data sheet of the NVIDIA A100 (40 GB) gives two speeds. The first is $312\cdot10^{12}$ operations per second with 16-bit numbers; a multiply-add is two operations. The second is the *bandwidth* of its main memory, $1555\cdot10^9$ bytes per second; such a number has two bytes. Their ratio, in multiply-adds and words, is the number of multiply-adds that the chip can do while it moves one word. The number that an algorithm does per word moved is its *arithmetic intensity*:
+# The data sheet of the NVIDIA A100 (40 GB) gives two speeds. The first is $312\cdot10^{12}$ operations per second with 16-bit numbers; a multiply-add is two operations. The second is the *bandwidth* of its main memory, $1555\cdot10^9$ bytes per second; such a number has two bytes. Their ratio, converted to multiply-adds and words, is the number of multiply-adds that the chip can do while it moves one word. The number of multiply-adds that an algorithm does per word moved is its *arithmetic intensity*:
 #
 # $$ I = \frac{\text{multiply-adds}}{W} \tag{0.3} $$
 #

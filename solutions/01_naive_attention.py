@@ -5,7 +5,7 @@
 #
 # **What you will learn**
 #
-# - from which length on the scores outgrow all inputs and the output
+# - the sequence length from which the scores outgrow all inputs and the output
 # - the forward pass, with a softmax that does not overflow, and a causal mask
 # - the backward pass, and how to test a gradient
 #
@@ -74,7 +74,7 @@ curve(
 )
 
 # %% [markdown]
-# On logarithmic axes both lines are straight, and the line of $S$ and $P$ is twice as steep. The two lines cross at $N = 2d = 128$. For longer sequences, almost all the words are in $S$ and $P$. An array that is written to memory completely is *materialised*. Lessons 03 and 04 show that $S$ and $P$ need not be materialised. This lesson does it, because it is the simplest correct way to compute attention.
+# On logarithmic axes both lines are straight, and the line of $S$ and $P$ is twice as steep. The two lines cross at $N = 2d = 128$. Beyond this length $S$ and $P$ have more words than the other arrays, and the difference grows quickly. An array that is written to memory completely is *materialised*. Lessons 03 and 04 show that $S$ and $P$ need not be materialised. This lesson materialises them, because that is the simplest way to compute attention.
 #
 # ## 1.1 A softmax that does not overflow
 #
@@ -116,9 +116,9 @@ bars(
 #
 # $$ P_{ij} = \frac{e^{s_{ij}}}{\sum_k e^{s_{ik}}} $$
 #
-# In mathematics this definition is complete. In a computer, every number format has a largest number. It is 65,504 in float16, so $e^s$ overflows for $s > 11.09$ (the black mark in the figure). It is $3.4 \cdot 10^{38}$ in float32, so $e^s$ overflows for $s > 88.72$.
+# On paper this definition is complete. In a computer, every number format has a largest number. It is 65,504 in float16, so $e^s$ overflows for $s > 11.09$ (the black mark in the figure). It is $3.4 \cdot 10^{38}$ in float32, so $e^s$ overflows for $s > 88.72$.
 #
-# (If this is new: these are [IEEE formats](https://en.wikipedia.org/wiki/IEEE_754). A larger result becomes infinity, a number divided by infinity is 0, and infinity divided by infinity is NaN, *not a number*. A positive result that is too small becomes 0; this is called *underflow*.)
+# (If this is new: these are [IEEE formats](https://en.wikipedia.org/wiki/IEEE_754). A larger result becomes infinity, a finite number divided by infinity is 0, and infinity divided by infinity is NaN, *not a number*. A positive result that is too small becomes 0; this is called *underflow*.)
 #
 # **Predict** (guess). We compute this formula in float16 without any change. In how many of the 471 rows are the weights wrong, for each of the three heads? The printed scores are enough for an estimate. Write your numbers in place of `...`, then run the cells.
 # <!-- head = real_head(0, 2) -->
@@ -228,7 +228,7 @@ attempt(broken_in_half_precision, my_softmax)
 #
 # This completes the forward pass. A query *attends to* the keys that it may use. If query $i$ attends to key $j$, then $(i, j)$ is a *visible pair*. Up to now all pairs are visible.
 #
-# A model that generates text must not use later tokens. During training, the tokens after $i$ are the ones that it has to predict at position $i$. A **causal mask** therefore hides key $j$ from query $i$ where $j > i$; such a pair is a *masked pair*:
+# A model that generates text must not use later tokens. In training, too, it must predict the tokens after $i$ from the tokens up to $i$. A **causal mask** therefore hides key $j$ from query $i$ where $j > i$; such a pair is a *masked pair*:
 #
 # $$ s_{ij} = -\infty \quad \text{where } j > i \tag{1.4} $$
 #
@@ -302,7 +302,7 @@ def causal_map(attention):
 attempt(causal_map, my_attention)
 
 # %% [markdown]
-# All weights above the diagonal are 0. The dark line just below it shows what this head does: in 468 of 471 rows, the token attends mainly to the token before it.
+# All weights above the diagonal are 0. The dark line just below it shows what this head does: in 468 of 471 rows, the largest weight is on the token before.
 #
 # ## 1.3 The gradient of softmax
 #
