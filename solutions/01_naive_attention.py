@@ -1,20 +1,21 @@
 # %% [markdown]
 # # 01 Naive attention
 #
-# Before we can move fewer words we need to know which words there are. So this lesson writes one head of attention in the plainest way there is, forward and backward, a line of NumPy for each formula. It keeps every intermediate result and takes no short cut, so it is the yardstick that the other lessons are held against. At its end stands a count that explains why the rest of the course exists.
+# This lesson writes one attention head in the simplest way, forward and backward, with a line of NumPy per formula. It keeps every intermediate result.
 #
 # **What you will learn**
 #
-# - to write attention's forward pass, with its scale and its mask, and to say what each line is for;
-# - why softmax subtracts a maximum, and which rows of a real head break where it does not;
-# - to derive the backward pass step by step, and to check a gradient without trusting anybody;
-# - how many words the scores and the weights take beside everything else, and from which $N$ on they dominate.
+# - the sequence length from which the scores outgrow all inputs and the output
+# - the forward pass, with a softmax that does not overflow, and a causal mask
+# - the backward pass, and how to test a gradient
 #
-# **Prerequisites**: NumPy (matrix products, axes, broadcasting), the chain rule; [00 Start here](00_start_here.ipynb) for how checks and hints work. All signs stand on the [notation](notation.md) page.
+# **Prerequisites**: NumPy (matrix products, axes, broadcasting), the chain rule, [00 Start here](00_start_here.ipynb).
 #
 # **Minutes**: <!-- minutes -->.
 #
 # <!-- exercises -->
+#
+# Symbols and terms: [notation](notation.md).
 
 # %% tags=["setup"]
 import numpy as np
@@ -25,15 +26,62 @@ from iocourse.data import real_head, real_heads
 from iocourse.explore import attention_map, bars, curve
 
 # %% [markdown]
-# ## 1.1 Scores, and a softmax that survives
+# ## The size of the score matrix
 #
-# A language model reads a text as *tokens*, which are words or pieces of words, and works on them layer by layer. In each layer several *heads* let every token collect something from the others. A head receives three arrays of shape $(N, d)$: for each of $N$ tokens a query, a key and a value. Query $i$ is compared with every key, and the better key $j$ fits, the more of value $j$ goes into the answer. The comparison is a scalar product, one for each pair $(i, j)$:
+# A language model splits a text into $N$ *tokens*, which are words or pieces of words. In each layer, several *heads* let every token collect information from the others. A head receives a query, a key and a value per token, as arrays $Q$, $K$, $V$ of shape $(N, d)$. It compares each query with each key:
 #
 # $$ S = \frac{QK^\top}{\sqrt d} \tag{1.1} $$
 #
-# An entry of $S$, one *score*, is written $s_{ij}$, in lower case. Without the division the scores would grow with $d$: a sum of $d$ independent products, each of size about 1, has size about $\sqrt d$.
+# An entry $s_{ij}$ of $S$ is called a *score*. Softmax turns each row of scores into weights $P$, and the output is $O = PV$. So $Q$, $K$, $V$ and $O$ have $Nd$ words each, but $S$ and $P$ have $N^2$ words each. The bars below show $N = 128$, $d = 64$.
 #
-# Our heads are real. They come from the sentence encoder all-MiniLM-L6-v2, where $d = 32$, reading a text of $N = 471$ tokens that was written for this course. `real_head(layer, head)` gives one of them. We take three that behave very differently, and look at their scores, which are also called logits: all of them, and the largest one of each row.
+# **Predict** (guess). Now let $N = 4096$, with $d = 64$. What is the ratio of the words of $S$ to the words of $Q, K, V, O$ together? And from which $N$ on is $S$ at least as large as these four arrays?
+
+# %%
+d = 64
+short = {"Q, K, V, O together": 4 * 128 * d, "S": 128**2, "P": 128**2}
+bars(short, title="Words of each array, N = 128, d = 64", unit="words")
+
+# %% tags=["predict"]
+predict("1.5", ratio=64, crossover=64)  #> predict("1.5", ratio=..., crossover=...)
+
+# %%
+lengths = [2**k for k in range(4, 18)]  # 16 to 131,072
+print(f"{'N':>8} {'Q, K, V, O':>14} {'S':>16} {'ratio':>8}")
+for length in [*lengths[::2], 131_072]:
+    print(f"{length:>8,} {4 * length * d:>14,} {length**2:>16,} {length / (4 * d):>8g}")
+measured("1.5", ratio=4096 // (4 * d), crossover=min(n for n in lengths if n**2 >= 4 * n * d))
+
+# %% [markdown]
+# <details><summary>The ratio, and the N where it is 1</summary>
+#
+# The ratio is $N^2 / (4Nd) = N/(4d)$. At $N = 4096$ it is 16: $S$ alone is 16 times as large as $Q, K, V$ and $O$ together. (The guess $N/d = 64$ compares $S$ with only one of the four arrays.) The ratio is 1 at $N = 4d = 256$ tokens, a short page of text.
+#
+# </details>
+#
+# At $N = 131{,}072$ the ratio is 512, and $S$ has 17,179,869,184 words. With two bytes per word this is 34.4 GB for a single head.
+# <!-- 34.4 = 2 * 131072**2 / 10**9 -->
+
+# %%
+curve(
+    measured={},
+    predicted={
+        "S and P": [(n, 2 * n**2) for n in lengths[::3]],
+        "Q, K, V, O": [(n, 4 * n * d) for n in lengths[::3]],
+    },
+    title="Words of the forward pass, d = 64",
+    xlabel="N",
+    ylabel="words",
+)
+
+# %% [markdown]
+# On logarithmic axes both lines are straight, and the line of $S$ and $P$ is twice as steep. The two lines cross at $N = 2d = 128$. Beyond this length $S$ and $P$ have more words than the other arrays, and the difference grows quickly. An array that is written to memory completely is *materialised*. Lessons 03 and 04 show that $S$ and $P$ need not be materialised. This lesson materialises them, because that is the simplest way to compute attention.
+#
+# ## 1.1 A softmax that does not overflow
+#
+# Why is there a division by $\sqrt d$ in (1.1)? Without it the scores would grow with $d$, because a sum of $d$ independent products, each of size about 1, has size about $\sqrt d$.
+#
+# The heads of this course are real. They belong to the sentence encoder all-MiniLM-L6-v2, with $d = 32$, and their input is a text of $N = 471$ tokens, written for this course. `real_head(layer, head)` returns one of them. We take three that behave very differently. The next cell prints the range of their scores, which are also called logits, and of the largest score per row.
+# <!-- 128 = 2 * 64 -->
 
 # %%
 sharp, ahead, broad = real_head(0, 2), real_head(1, 8), real_head(0, 11)
@@ -49,7 +97,7 @@ for name, head in {"sharp": sharp, "ahead": ahead, "broad": broad}.items():
     S = scores(head)
     top = S.max(axis=1)  # (N,), the largest score of each row
     print(f"{name} ({head.layer}, {head.head}):", end=" ")
-    print(f"scores from {S.min():.2f} to {S.max():.2f}, a row's largest", end=" ")
+    print(f"scores from {S.min():.2f} to {S.max():.2f}, largest score per row", end=" ")
     print(f"from {top.min():.2f} to {top.max():.2f}, median {np.median(top):.2f}")
 labels = ["broad (0, 11)", "ahead (1, 8)", "sharp (0, 2)"]
 largest = [round(float(scores(head).max()), 2) for head in (broad, ahead, sharp)]
@@ -58,19 +106,21 @@ bars(
     dict.fromkeys(labels, 11.09),
     title="The largest score of three real heads",
     unit="score",
-    mark="e^s lost above",
+    mark="float16 overflows above",
 )
 
 # %% [markdown]
-# The broad head's scores stay between −3.88 and 4.55. The sharp head's bar is eighteen times as long: its scores run from −63.81 to 83.07, and no input was made up for that: a trained head computes them for an ordinary page of text. The page is longer than what the model was tuned on, at most 128 tokens, and this has a part in it; the first 128 tokens alone reach 41.08.
+# The scores of the broad head are between −3.88 and 4.55. Those of the sharp head run from −63.81 to 83.07, so its bar is eighteen times as long. This input was not constructed: a trained head computes these scores for an ordinary page of text. The page is longer than the texts used to tune the model, at most 128 tokens, and this is part of the reason; the first 128 tokens alone reach 41.08.
 #
-# Softmax turns each row of scores into weights. The exponential makes them positive, the division makes them sum to 1:
+# Softmax turns each row of scores into weights. The exponential makes them positive, and the division makes them sum to 1:
 #
 # $$ P_{ij} = \frac{e^{s_{ij}}}{\sum_k e^{s_{ik}}} $$
 #
-# On paper this is complete. In a computer, numbers end: float16 at 65,504, so that $e^s$ is lost for $s > 11.09$, the black mark in the picture, and float32 at $3.4 \cdot 10^{38}$, so that it is lost for $s > 88.72$.
+# On paper this definition is complete. In a computer, every number format has a largest number. It is 65,504 in float16, so $e^s$ overflows for $s > 11.09$ (the black mark in the figure). It is $3.4 \cdot 10^{38}$ in float32, so $e^s$ overflows for $s > 88.72$.
 #
-# **Predict** (guess). We compute the formula as it stands, in float16. In how many of the 471 rows do the weights come out wrong, for each of the three heads? The scores printed above are enough for an estimate. Write your numbers in place of `...`, then run the cells.
+# (If this is new: these are [IEEE formats](https://en.wikipedia.org/wiki/IEEE_754). A larger result becomes infinity, a finite number divided by infinity is 0, and infinity divided by infinity is NaN, *not a number*. A positive result that is too small becomes 0; this is called *underflow*.)
+#
+# **Predict** (guess). We compute this formula in float16 without any change. In how many of the 471 rows are the weights wrong, for each of the three heads? The printed scores are enough for an estimate. Write your numbers in place of `...`, then run the cells.
 # <!-- head = real_head(0, 2) -->
 # <!-- 41.08 = exact.scores(head.Q[:128], head.K[:128]).max() -->
 # <!-- 65,504, 11.09 = np.finfo(np.float16).max, math.log(np.finfo(np.float16).max) -->
@@ -82,14 +132,14 @@ predict("1.1", sharp=471, ahead=230, broad=0)  #> predict("1.1", sharp=..., ahea
 
 # %%
 def naive_softmax(S):
-    """The formula as it stands."""
+    """Softmax of each row of S, without subtracting the maximum."""
     E = np.exp(S)
     return E / E.sum(axis=-1, keepdims=True)
 
 
 def broken_rows(softmax, S, dtype):
-    """How many rows of softmax(S) hold a NaN, and how many are zero throughout."""
-    with np.errstate(all="ignore"):  # NumPy would warn; we count instead
+    """Return two counts: rows of softmax(S) that contain NaN, and rows that are all zero."""
+    with np.errstate(all="ignore"):  # NumPy would print warnings; we count the rows instead
         P = softmax(S.astype(dtype))
     return int(np.isnan(P).any(axis=1).sum()), int((P == 0).all(axis=1).sum())
 
@@ -101,13 +151,13 @@ for name, head in {"sharp": sharp, "ahead": ahead, "broad": broad}.items():
     measured("1.1", **{name: nan + zero})
 
 # %% [markdown]
-# <details><summary>How many rows broke, and in which two ways</summary>
+# <details><summary>The number of wrong rows, and the two ways in which they fail</summary>
 #
-# All 471 rows of the sharp head break, and none of the broad one. In the middle stands head (1, 8) with 249 rows, a few more than the rows whose largest score lies above 11.09, for they break in two ways. In 228 rows an exponential became infinite, and infinity over infinity is NaN, which nobody overlooks. In 21 more rows every exponential still fitted, but their *sum* did not: each weight is a number divided by infinity, which is 0. Such a row looks healthy and attends to nothing.
+# All 471 rows of the sharp head are wrong, and no row of the broad one. Head (1, 8) is in between, with 249 rows. This is a few more than the rows whose largest score is above 11.09, because rows fail in two ways. In 228 rows an exponential is infinite, and infinity divided by infinity is NaN, which is easy to notice. In 21 more rows every exponential is finite, but their *sum* is infinite, so each weight is a number divided by infinity, which is 0. Such a row looks correct, but all its weights are 0.
 #
 # </details>
 #
-# Is float32 enough, then? Here is the sharp head as it is, then with scores a tenth larger, then with the division by $\sqrt d$ forgotten.
+# Is float32 enough, then? The next cell tries the sharp head unchanged, then with scores a tenth larger, then without the division by $\sqrt d$.
 
 # %%
 for factor in (1.0, 1.1, np.sqrt(32)):
@@ -116,15 +166,15 @@ for factor in (1.0, 1.1, np.sqrt(32)):
     print(f"scores × {factor:.2f}: largest {S.max():.2f}, broken rows in float32: {broken}")
 
 # %% [markdown]
-# As it is, no row breaks: 83.07 leaves 5.65 to the limit of 88.72. A tenth more, and 2 rows are gone; without the scale, 470 of 471. A wider format moves the cliff and does not remove it.
+# Unchanged, no row breaks: 83.07 is 5.65 below the limit of 88.72. With scores a tenth larger, 2 rows break, and without the scale 470 of 471. A wider format moves the limit, but it does not remove the problem.
 #
-# What removes it costs one subtraction. Multiply numerator and denominator by the same $e^{-m_i}$, and the weights stay as they are. Choose $m_i$ as the largest score of the row, and the largest exponent becomes 0:
+# One subtraction removes it. If we multiply numerator and denominator by the same $e^{-m_i}$, the weights do not change. We choose $m_i$ as the largest score of the row, so that the largest exponent is 0:
 #
 # $$ P_{ij} = \frac{e^{s_{ij} - m_i}}{\sum_k e^{s_{ik} - m_i}}, \qquad m_i = \max_k s_{ik} \tag{1.2} $$
 #
-# Every exponential now lies between 0 and 1 and one of them is 1, so the sum lies between 1 and $N$. Nothing can overflow while the format can hold $N$, and the sum cannot vanish. A score far below the maximum still underflows to 0, which is its weight to all the digits there are. The same goes for a score of $-\infty$, and we will use that soon.
+# Every exponential is now between 0 and 1, and one of them is 1, so the sum is between 1 and $N$. It cannot overflow if the format can represent $N$, and it cannot be 0. The exponential of a score far below the maximum still underflows to 0, which is the correct weight to all digits of the format. The same holds for a score of $-\infty$, which section 1.2 uses for the mask.
 #
-# <!-- exercise 1A --> Write (1.2) for a matrix of scores, each row for itself. Leave `S` as it is: make new arrays instead of updating it in place. If you are stuck after five minutes, run `hint("1A")` in a cell of your own.
+# <!-- exercise 1A --> Write (1.2) for a matrix of scores, separately for each row. Do not modify `S`: create new arrays instead of updating it in place. If you are stuck after five minutes, run `hint("1A")` in a new cell.
 # <!-- 5.65 = math.log(np.finfo(np.float32).max) - head.stats["logit_max"] -->
 
 # %% [raw] name="about-1A"
@@ -168,97 +218,42 @@ def broken_in_half_precision(softmax):
 attempt(broken_in_half_precision, my_softmax)
 
 # %% [markdown]
-# Not one row breaks, in the format that had lost every row of the sharp head.
+# No row breaks, in the same format in which every row of the sharp head was wrong.
 #
-# ## 1.2 The output, and who may look at whom
+# ## 1.2 The output and the causal mask
 #
-# Row $i$ of $P$ says how much of each value query $i$ takes, so its output is a weighted average of the rows of $V$:
+# Row $i$ of $P$ contains the weight of each value for query $i$, so the output is a weighted average of the rows of $V$:
 #
 # $$ O = PV \tag{1.3} $$
 #
-# That is the whole forward pass. What a head *does* can be seen in its $P$. The sharp head is said to look at the token before.
+# This completes the forward pass. A query *attends to* the keys that it may use. If query $i$ attends to key $j$, then $(i, j)$ is a *visible pair*. Up to now all pairs are visible.
 #
-# **Predict** (guess). In how many of its 471 rows does the largest weight lie on the token just before? Row 0 has none. Remember that the tuning never went beyond 128 tokens: which rows would you trust least?
-
-# %% tags=["predict"]
-predict("1.2a", previous=450)  #> predict("1.2a", previous=...)
-
-# %%
-def on_previous(P):
-    """For each row, whether its largest weight lies on the token just before; shape (N,)."""
-    return P.argmax(axis=1) == np.arange(len(P)) - 1
-
-
-P_sharp, P_broad = exact.softmax(scores(sharp)), exact.softmax(scores(broad))  # (N, N) each
-N = len(P_sharp)
-hit = on_previous(P_sharp)
-print(f"rows 0 to 127: {hit[:128].sum()} of 128, rows 128 to 470: {hit[128:].sum()} of 343")
-measured("1.2a", previous=int(hit.sum()))
-attention_map(P_sharp, sharp.tokens, title="Head (0, 2): the token before")
-
-# %% [markdown]
-# <details><summary>Which rows miss it</summary>
-#
-# 375 rows, and the map shows where the other 96 are: from row 128 on, 341 of 343 rows lie on the line below the diagonal, but in the first 128 rows only 34 do. So it is the early rows, whose places the tuning knew, that fail.
-#
-# </details>
-#
-# Have some rows lost their habit, or does something distract them? We can cut the text after 128 tokens and look again. In layer 0 a query or a key depends on its own token and place alone, so the first rows and columns of $S$ are what the shorter text would give.
-# <!-- 96 = 471 - 375 -->
-
-# %%
-cut = exact.softmax(scores(sharp)[:128, :128])
-print("text cut after 128 tokens:", on_previous(cut).sum(), "of 128")
-
-# %% [markdown]
-# In the short text 126 of the 128 rows look at the token before. In the long one the same queries meet keys far ahead, which tuning never taught them to tell from their neighbour: the short lines to the right of the diagonal.
-#
-# The broad head is another matter. Its whole map would be one pale field, so the picture shows the text cut after 32 tokens.
-
-# %%
-def keys_needed(P):
-    """The median over the rows: how many keys hold 90 % of a row's weight."""
-    held = np.sort(P, axis=1)[:, ::-1].cumsum(axis=1)  # (N, N), largest weights first
-    return int(np.median((held < 0.9).sum(axis=1) + 1))
-
-
-print("keys for 90 %: sharp", keys_needed(P_sharp), "broad", keys_needed(P_broad))
-first = exact.softmax(scores(broad)[:32, :32])
-attention_map(first, broad.tokens[:32], title="Head (0, 11), the text cut after 32 tokens")
-
-# %% [markdown]
-# In at least half of the sharp head's rows a single key holds 90 % of the weight. The broad head needs 368 keys for it. What stands out in its map is the *column* of [CLS], a token every text begins with: 21 of the other 31 rows give it more than twice an even share of 1/32, up to 0.25, and [CLS] itself keeps 0.79. The rest of a row is spread over nearly all keys.
-# <!-- head = real_head(0, 11) -->
-# <!-- P = exact.softmax(exact.scores(head.Q[:32], head.K[:32])) -->
-# <!-- 21, 31 = (P[1:, 0] > 2 / 32).sum(), len(P) - 1 -->
-# <!-- 0.25, 0.79 = P[1:, 0].max(), P[0, 0] -->
-#
-# A model that writes text token by token must not look ahead at all: while it learns, the tokens after $i$ are the ones it is asked to guess. A **causal mask** hides key $j$ from query $i$ where $j > i$:
+# A model that generates text must not use later tokens. In training, too, it must predict the tokens after $i$ from the tokens up to $i$. A **causal mask** therefore hides key $j$ from query $i$ where $j > i$; such a pair is a *masked pair*:
 #
 # $$ s_{ij} = -\infty \quad \text{where } j > i \tag{1.4} $$
 #
-# A token may look at itself, so the diagonal stays, and no row is empty. The mask belongs *before* softmax. It is tempting to set weights to 0 afterwards instead.
+# A token attends to itself, so the pairs on the diagonal are visible, and no row is empty. The mask must be applied *before* softmax. It is tempting to set the weights to 0 afterwards instead.
 #
-# **Predict** (guess). Head (1, 8) looks at the token after. We set its weights above the diagonal to 0 *after* softmax. What is then the sum of a row, averaged over the rows?
+# **Predict** (guess). Head (1, 8) gives most of its weight to the next token. We set its weights above the diagonal to 0 *after* softmax. What is then the sum of a row, averaged over the rows?
 
 # %% tags=["predict"]
 predict("1.2b", row_sum=0.4)  #> predict("1.2b", row_sum=...)
 
 # %%
 P_ahead = exact.softmax(scores(ahead))
-late = np.tril(P_ahead)  # keeps the diagonal and what lies below it
+late = np.tril(P_ahead)  # the diagonal and the entries below it
 measured("1.2b", row_sum=float(late.sum(axis=1).mean()))
 
 # %% [markdown]
-# <details><summary>How much is left</summary>
+# <details><summary>The weight that is left</summary>
 #
-# Only 0.1545 is left in an average row, and the rest of the weight is lost: the output shrinks, and by another factor in every row.
+# The average row sums to 0.1545. The remaining weight is lost, so the output is too small, by a different factor in every row.
 #
 # </details>
 #
-# With the mask in the scores the visible keys share the whole weight, because the hidden ones never enter the sum.
+# If the mask is applied to the scores, the visible pairs of a row share the complete weight 1, because the masked pairs do not contribute to the sum in (1.2).
 #
-# <!-- exercise 1B --> Write the forward pass: (1.1), with `causal=True` also (1.4), then your softmax, then (1.3). `np.tri(N, dtype=bool)` is True on and below the diagonal. Stuck after seven minutes: `hint("1B")`.
+# <!-- exercise 1B --> Write the forward pass: (1.1), with `causal=True` also (1.4), then your softmax, then (1.3). `np.tri(N, dtype=bool)` is True on and below the diagonal. If you are stuck after seven minutes, run `hint("1B")`.
 
 # %% [raw] name="about-1B"
 # title = "Attention with a mask"
@@ -266,7 +261,7 @@ measured("1.2b", row_sum=float(late.sum(axis=1).mean()))
 # importance = 5
 # minutes = 10
 # hints = [
-#   "Compute (1.1), (1.4), (1.2) and (1.3) in this order, one line each. The mask comes before softmax.",
+#   "Compute (1.1), (1.4), (1.2) and (1.3) in this order, one line each. Apply the mask before softmax.",
 #   "np.tri(N, dtype=bool) is True where a query may attend to a key. np.where can select the score there and -np.inf elsewhere.",
 #   "The scores divided by √d; if causal, -np.inf above the diagonal but not on it; my_softmax; and the product with V.",
 # ]
@@ -289,41 +284,47 @@ def my_attention(Q, K, V, causal=False):
 check("1B", my_attention)
 
 # %% [markdown]
-# Now your attention can show its own weights. With $V$ the identity matrix, $O = PI = P$. We put a causal mask on the sharp head, which its own model never does, and see what the early rows do when the keys ahead are hidden.
+# Your function can also return the weights: if $V$ is the identity matrix $I$, then $O = PI = P$. We apply a causal mask to the sharp head (its own model does not use one) and draw the weights.
 
 
 # %%
+N = len(sharp.Q)
+
+
 def causal_map(attention):
     Q, K = sharp.Q.astype(np.float64), sharp.K.astype(np.float64)
     P = attention(Q, K, np.eye(N), True)
-    print("largest weight on the token before:", on_previous(P).sum(), "of", N)
+    previous = P.argmax(axis=1) == np.arange(N) - 1  # (N,), never in row 0
+    print("largest weight on the previous token:", previous.sum(), "of", N, "rows")
     return attention_map(P, sharp.tokens, title="Head (0, 2) with a causal mask")
 
 
 attempt(causal_map, my_attention)
 
 # %% [markdown]
-# Now 468 of 471 rows: what had distracted the early queries lay ahead of them.
+# All weights above the diagonal are 0. The dark line just below it shows what this head does: in 468 of 471 rows, the largest weight is on the token before.
 #
-# ## 1.3 Back through softmax
+# ## 1.3 The gradient of softmax
 #
-# Training needs the way back. A loss $\mathcal L$ is one number computed from $O$, and some later layer hands us its gradient $dO$. In this course $dX$ always stands for $\partial \mathcal L / \partial X$ and has the shape of $X$. We want $dQ$, $dK$ and $dV$.
+# Training needs the *backward pass*, which computes gradients. A loss $\mathcal L$ is one number computed from $O$, and the later layers provide its gradient $dO$. In this course $dX$ is always $\partial \mathcal L / \partial X$ and has the shape of $X$. We want $dQ$, $dK$ and $dV$.
 #
-# Of the three steps forward, two are matrix products. The third is softmax, and we start with it: suppose $dP$ is known, what is $dS$? One row is enough, since rows do not mix. Raising the score $s_k$ raises $p_k$, and lowers all the others, because they share one sum:
+# (If this is new: $\partial p_j / \partial s_k$ is the rate at which $p_j$ changes if $s_k$ alone changes. There is one such number for each pair of indices $j$, $k$. The chain rule with indices is $\partial \mathcal L / \partial s_k = \sum_j (\partial \mathcal L / \partial p_j)(\partial p_j / \partial s_k)$.)
 #
-# $$ \frac{\partial p_j}{\partial s_k} = p_j(\delta_{jk} - p_k), \qquad \delta_{jk} = 1 \text{ if } j = k, \text{ else } 0 \tag{1.5} $$
+# Two of the three steps of the forward pass are matrix products. We start with the third one, softmax. If $dP$ is known, what is $dS$? One row is enough, because the rows do not depend on each other. A larger score $s_k$ increases $p_k$ and decreases all other weights of the row, because they share one sum:
 #
-# (Differentiate $e^{s_j} / \sum_l e^{s_l}$ by the quotient rule; the maximum cancels and plays no part.) The chain rule adds up what $s_k$ does to every $p_j$:
+# $$ \frac{\partial p_j}{\partial s_k} = p_j(\delta_{jk} - p_k), \qquad \delta_{jk} = 1 \text{ if } j = k, \text{ otherwise } 0 \tag{1.5} $$
+#
+# (Differentiate $e^{s_j} / \sum_l e^{s_l}$ by the quotient rule; the maximum cancels.) The chain rule sums the effects of $s_k$ on every $p_j$:
 #
 # $$ ds_k = \sum_j dp_j \, p_j (\delta_{jk} - p_k) = p_k \Big( dp_k - \sum_j p_j \, dp_j \Big) $$
 #
-# The sum on the right does not depend on $k$: it is one number for the whole row. It is called $D$. For all rows at once, with $\circ$ for the product entry by entry,
+# The sum on the right does not depend on $k$, so it is one number per row, called $D$. For all rows at once, with $\circ$ for the product entry by entry,
 #
 # $$ dS = P \circ (dP - D), \qquad D_i = \sum_j P_{ij} \, dP_{ij} \tag{1.6} $$
 #
-# where $D_i$ is subtracted from all of row $i$. $D_i$ is the average of $dP$ over the row, weighted by $P$: a score has a positive slope if its $dP$ lies above the average of its row, and a negative one if it lies below.
+# where $D_i$ is subtracted from all entries of row $i$. $D_i$ is the average of $dP$ over the row, weighted by $P$. An entry of $dS$ is therefore positive where $dP$ is above the average of its row, and negative where it is below.
 #
-# **Predict** (guess). What do the numbers in one row of $dS$ sum to? You can find out without computing anything.
+# **Predict** (guess). What is the sum of the entries in one row of $dS$? You can find out without computing anything.
 
 # %% tags=["predict"]
 predict("1.3", row_sum=1)  #> predict("1.3", row_sum=...)
@@ -338,15 +339,15 @@ print("ds", ds.round(3))
 measured("1.3", row_sum=abs(round(float(ds.sum()), 12)))
 
 # %% [markdown]
-# <details><summary>What they sum to, and two reasons</summary>
+# <details><summary>The sum, and two reasons for it</summary>
 #
-# Zero, for any $dP$. The weights sum to 1 whatever the scores are, so what one score gains the others of its row lose. There is another way to see it: a number added to a whole row of scores changes no weight, as we used in (1.2), so the loss has no slope in that direction.
+# The sum is zero for any $dP$. The weights sum to 1 for all scores, so an increase of some weights decreases the others by the same amount. There is a second reason: adding a number to all scores of a row changes no weight, as we used in (1.2), so the loss does not change in this direction.
 #
 # </details>
 #
-# The matrix in (1.5) has $N^2$ entries for each row, $N^3$ for all rows: 104,487,111 for one of our heads. Formula (1.6) gets by without any of them.
+# The matrix in (1.5) has $N^2$ entries per row of $S$, and $N^3$ for all rows: 104,487,111 for one of our heads. Formula (1.6) needs none of them.
 #
-# <!-- exercise 1C --> Write (1.6). Stuck after five minutes: `hint("1C")`.
+# <!-- exercise 1C --> Write (1.6). If you are stuck after five minutes, run `hint("1C")`.
 # <!-- 104,487,111 = 471**3 -->
 
 # %% [raw] name="about-1C"
@@ -385,29 +386,29 @@ def agrees_with_the_matrix(backward):
 attempt(agrees_with_the_matrix, my_softmax_backward)
 
 # %% [markdown]
-# ## 1.4 The way back to Q, K and V
+# ## 1.4 The gradients of Q, K and V
 #
-# The two matrix products are quicker. In $O = PV$, the number $V_{jc}$ enters $O_{ic}$ with the factor $P_{ij}$, for every query $i$; so its gradient collects $P_{ij} \, dO_{ic}$ over all $i$. In the same way $P_{ij}$ enters $O_{ic}$ with the factor $V_{jc}$, for every column $c$:
+# The two matrix products are simpler. In $O = PV$, the entry $V_{jc}$ contributes to $O_{ic}$ with the factor $P_{ij}$, for every query $i$. Its gradient is therefore the sum of $P_{ij} \, dO_{ic}$ over all $i$. In the same way, $P_{ij}$ contributes to $O_{ic}$ with the factor $V_{jc}$, for every column $c$:
 #
 # $$ dV = P^\top dO, \qquad dP = dO \, V^\top \tag{1.7} $$
 #
-# And $S = QK^\top / \sqrt d$ is a product like that one, with a factor in front that both gradients inherit:
+# $S = QK^\top / \sqrt d$ is also a product, with a constant factor that appears in both gradients:
 #
 # $$ dQ = \frac{dS \, K}{\sqrt d}, \qquad dK = \frac{dS^\top Q}{\sqrt d} \tag{1.8} $$
 #
-# If you forget which one is transposed, think of who is summed over: $dQ$ gathers over the keys, $dK$ and $dV$ gather over the queries.
+# To remember which one is transposed, look at the index of the sum: $dQ$ is a sum over the keys, $dK$ and $dV$ are sums over the queries.
 #
-# One more step, which looks like a detail and carries FlashAttention's whole backward pass. $D_i$ was a sum over a row of $P$ and a row of $dP$. Put (1.7) in, and exchange the two sums:
+# One more step looks like a detail, but FlashAttention's backward pass depends on it. $D_i$ is a sum over a row of $P$ and a row of $dP$. Insert (1.7), and exchange the two sums:
 #
 # $$ D_i = \sum_j P_{ij} \sum_c dO_{ic} V_{jc} = \sum_c dO_{ic} \sum_j P_{ij} V_{jc} = \sum_c dO_{ic} \, O_{ic} \tag{1.9} $$
 #
-# **Predict** (compute). To compute $D$ by (1.6) one reads all words of $P$ and $dP$. To compute it by (1.9) one reads all words of $dO$ and $O$. By what factor do the two differ on our head, with $N = 471$ and $d = 32$?
+# **Predict** (compute). To compute $D$ by (1.6), all words of $P$ and $dP$ are read. To compute it by (1.9), all words of $dO$ and $O$ are read. What is the ratio of the two numbers of words for our head, with $N = 471$ and $d = 32$?
 
 # %% tags=["predict"]
 predict("1.4a", factor=15)  #> predict("1.4a", factor=...)
 
 # %%
-V = sharp.V.astype(np.float64)
+V, P_sharp = sharp.V.astype(np.float64), exact.softmax(scores(sharp))  # (N, d), (N, N)
 dO = np.random.default_rng(0).standard_normal(V.shape)  # (N, d)
 dP = dO @ V.T  # (N, N)
 O = P_sharp @ V  # (N, d)
@@ -417,15 +418,15 @@ print(f"words read: {P_sharp.size + dP.size:,} for (1.6), {dO.size + O.size:,} f
 measured("1.4a", factor=(P_sharp.size + dP.size) / (dO.size + O.size))
 
 # %% [markdown]
-# <details><summary>The factor, and what it grows with</summary>
+# <details><summary>The ratio, and how it grows</summary>
 #
-# The same $D$ from 30,144 words instead of 443,682, a factor of $N/d = 14.72$. It grows with the length of the text.
+# Both formulas give the same $D$, but (1.9) reads 30,144 words instead of 443,682. The ratio is $N/d = 14.72$, and it grows with the sequence length.
 #
 # </details>
 #
-# The mask needs no step of its own on the way back: a hidden pair has the weight 0, and (1.6) makes its $dS$ 0 as well.
+# The mask needs no extra step in the backward pass. A masked pair has the weight 0, so (1.6) makes its $dS$ 0 as well.
 #
-# <!-- exercise 1D --> Compute the weights once more as in exercise 1B, then walk back through (1.7), (1.6) and (1.8). For $D$ take either formula. Stuck after eight minutes: `hint("1D")`.
+# <!-- exercise 1D --> Recompute the weights as in exercise 1B, then apply (1.7), (1.6) and (1.8). Use either formula for $D$. If you are stuck after eight minutes, run `hint("1D")`.
 
 # %% [raw] name="about-1D"
 # title = "The backward pass of attention"
@@ -444,7 +445,7 @@ def my_attention_backward(Q, K, V, dO, causal=False):
 
     Q, K, V, dO have shape (N, d); so have the three results. `causal` as in my_attention.
     """
-    ### BEGIN SOLUTION the weights once more, then back, step by step
+    ### BEGIN SOLUTION recompute the weights, then apply the backward formulas step by step
     scale = 1 / np.sqrt(Q.shape[1])
     S = scale * (Q @ K.T)  # (N, N)
     if causal:
@@ -463,13 +464,13 @@ def my_attention_backward(Q, K, V, dO, causal=False):
 check("1D", my_attention_backward)
 
 # %% [markdown]
-# The check compared you with the library. You need not trust either: a gradient can be tested with nothing but the forward pass. Move one entry $x$ of an input a little to both sides and see what the loss does:
+# The check compares your gradients with those of the library. You can also test a gradient with the forward pass alone, by finite differences. Change one entry $x$ of an input by a small $h$ in both directions and look at the loss:
 #
 # $$ \frac{\partial \mathcal L}{\partial x} \approx \frac{\mathcal L(x + h) - \mathcal L(x - h)}{2h} \tag{1.10} $$
 #
-# The simplest loss whose gradient with respect to $O$ is $dO$ is $\mathcal L = \sum_{ic} dO_{ic} O_{ic}$. It costs two forward passes for each entry, so we do it on a small head.
+# The simplest loss whose gradient with respect to $O$ is $dO$ is $\mathcal L = \sum_{ic} dO_{ic} O_{ic}$. Formula (1.10) takes two forward passes per entry, so we use it for a small head.
 #
-# **Predict** (compute). How many forward passes would (1.10) take for all of $dQ$, $dK$ and $dV$ on our real head, $N = 471$ and $d = 32$?
+# **Predict** (compute). How many forward passes would (1.10) take for all of $dQ$, $dK$ and $dV$ of our real head, with $N = 471$ and $d = 32$?
 
 # %% tags=["predict"]
 predict("1.4b", passes=90_000)  #> predict("1.4b", passes=...)
@@ -488,7 +489,7 @@ def slopes(loss, X, h=1e-5):
 
 # %%
 def agrees_with_slopes(attention, backward):
-    """Whether dQ, dK and dV agree with (1.10) for the causal forward pass, N = 6 and d = 3."""
+    """Compare dQ, dK and dV with (1.10) for the causal forward pass, N = 6 and d = 3."""
     Q, K, V, dO = np.random.default_rng(1).standard_normal((4, 6, 3))
 
     def loss(Q, K, V):
@@ -507,60 +508,22 @@ attempt(agrees_with_slopes, my_attention, my_attention_backward)
 measured("1.4b", passes=2 * (sharp.Q.size + sharp.K.size + sharp.V.size))
 
 # %% [markdown]
-# <details><summary>The price of not deriving</summary>
+# <details><summary>The cost of finite differences</summary>
 #
-# 90,432 forward passes by (1.10), against a single backward pass of five matrix products: $QK^\top$ once more, $P^\top dO$, $dO\,V^\top$, $dS\,K$, $dS^\top Q$. This is why we derive gradients, and why we test the derivation on something small.
-#
-# </details>
-#
-# ## 1.5 Counting words
-#
-# Everything above was correct, and nothing was economical. Look at the shapes: $Q$, $K$, $V$ and $O$ have $Nd$ words each, $S$ and $P$ have $N^2$ each. One word is one number; how many bytes it has is a matter of its format.
-#
-# **Predict** (guess). How many times the words of $Q, K, V, O$ together does $S$ take at $N = 4096$ and $d = 64$? And from which $N$ on is $S$ at least as large, still at $d = 64$?
-
-# %% tags=["predict"]
-predict("1.5", ratio=64, crossover=64)  #> predict("1.5", ratio=..., crossover=...)
-
-# %%
-d = 64
-lengths = [2**k for k in range(4, 18)]  # 16 to 131,072
-print(f"{'N':>8} {'Q, K, V, O':>14} {'S':>16} {'ratio':>8}")
-for length in [*lengths[::2], 131_072]:
-    print(f"{length:>8,} {4 * length * d:>14,} {length**2:>16,} {length / (4 * d):>8g}")
-measured("1.5", ratio=4096 // (4 * d), crossover=min(n for n in lengths if n**2 >= 4 * n * d))
-
-# %% [markdown]
-# <details><summary>The ratio, and where it is 1</summary>
-#
-# At $N = 4096$, $S$ alone takes 16 times the words of $Q, K, V$ and $O$ together. A guess of $N/d = 64$ compares $S$ with one of the four. The two are equal at $N = 4d = 256$ tokens, a short page of text.
+# Formula (1.10) takes 90,432 forward passes. Your function takes one backward pass of five matrix products: $QK^\top$ again, $P^\top dO$, $dO\,V^\top$, $dS\,K$ and $dS^\top Q$. So we derive gradients, and we test the derivation on a small example.
 #
 # </details>
 #
-# In general,
+# ## 1.5 The memory traffic of naive attention
+#
+# All results of this lesson are correct, but $S$ and $P$ are materialised. The first section counted their words:
 #
 # $$ \frac{\text{words of } S}{\text{words of } Q, K, V, O} = \frac{N^2}{4Nd} = \frac{N}{4d} \tag{1.11} $$
 #
-# At $N = 131{,}072$ the ratio is 512, and $S$ has 17,179,869,184 words; with two bytes for each word this is 34.4 GB, for one head.
-# <!-- 34.4 = 2 * 131072**2 / 10**9 -->
-
-# %%
-curve(
-    measured={},
-    predicted={
-        "S and P": [(n, 2 * n**2) for n in lengths[::3]],
-        "Q, K, V, O": [(n, 4 * n * d) for n in lengths[::3]],
-    },
-    title="Words of the forward pass, d = 64",
-    xlabel="N",
-    ylabel="words",
-)
-
-# %% [markdown]
-# Two straight lines on logarithmic axes, one with twice the slope of the other. Together $S$ and $P$ draw level with the rest at $N = 2d = 128$, and from there on they run away.
+# The backward pass needs three such matrices, $P$, $dP$ and $dS$, or $3N^2$ words, compared with $8Nd$ words for $Q, K, V, O$ and their four gradients. At $N = 4096$ and $d = 64$ the ratio is $3N/8d = 24$.
 #
-# The backward pass adds two more of them: it needs $P$, $dP$ and $dS$, which is $3N^2$ words beside the $8Nd$ of $Q, K, V, O$ and their four gradients. At $N = 4096$, $d = 64$ this is a factor of $3N/8d = 24$. And all of this is one head. Heads do not look at each other, so a layer is a loop over heads, or the same formulas with one more axis in front. `real_heads()` names the eight heads that come with the course:
-# <!-- 128, 24 = 2 * 64, 3 * 4096 / (8 * 64) -->
+# All of this is for one head. Heads do not depend on each other, so a layer is a loop over heads, or the same formulas with one more axis in front. `real_heads()` lists the eight heads of this course:
+# <!-- 24 = 3 * 4096 / (8 * 64) -->
 
 
 # %%
@@ -578,13 +541,13 @@ def all_heads(attention):
 attempt(all_heads, my_attention)
 
 # %% [markdown]
-# Eight heads take eight times the words, 1,774,728 of $S$ beside 482,304, and the ratio of 3.68 is that of one head: $N/4d$ knows nothing of the number of heads.
+# For eight heads all counts are eight times as large: 1,774,728 words of $S$, and 482,304 words of $Q$, $K$, $V$ and $O$. The ratio of 3.68 is that of one head, because $N/4d$ does not depend on the number of heads.
 #
-# What does this cost? Arithmetic first: $S$ and $O$ take $N^2 d$ multiply-adds each, that is $d$ of them for each word of $S$ and of $P$. Now suppose that $S$ and $P$ are too large for the memory next to the arithmetic and live in a larger, slower one. Then $S$ is written there and read back for softmax, $P$ is written and read back for $PV$, while $Q, K, V$ are read and $O$ is written. We call the words moved $W$:
+# What is the memory traffic? Suppose that $S$ and $P$ are too large for fast memory and are materialised in slow memory. Then $S$ is written and read back for softmax, and $P$ is written and read back for $PV$. $Q, K, V$ are read, and $O$ is written. The traffic is
 #
 # $$ W = 4N^2 + 4Nd \tag{1.12} $$
 #
-# The library's closed form for this schedule says the same, with tiles so large that nothing else is read twice, in 266,304 words of fast memory: all of $Q$ or of $O$, and a row or a column of scores at a time. (What the four tile sizes do is a matter for lesson 02.)
+# The library's closed form for this schedule (`naive` in code) gives the same number. Here its tiles are so large that no other word is read twice. It uses 266,304 words of fast memory, for all of $Q$ or of $O$ and one row or column of scores at a time. (Lesson 02 explains the four tile sizes.)
 # <!-- 3.68 = 471 / (4 * 32) -->
 
 # %%
@@ -594,28 +557,30 @@ print(plain)
 print(f"as (1.12): {4 * N_long**2 + 4 * N_long * d:,}; without S and P: {4 * N_long * d:,}")
 
 # %% [markdown]
-# 68,157,440 words, of which 1,048,576 are input and output: for each word that attention is about, 64 more move only because of $S$ and $P$, nobody's input and nobody's output. For each word moved there are $2N^2d / W = 31.5$ multiply-adds, about $d/2$: the last line of section 0.4 in lesson 00. There the data sheet of an A100 came to about two hundred while one word arrives. With a schedule like this one it would spend most of its time waiting.
+# The total is 68,157,440 words. Only 1,048,576 of them are inputs and output, the compulsory traffic. For each of these, 64 more words are moved because of $S$ and $P$, which are neither inputs nor results.
+#
+# $S$ and $O$ take $N^2 d$ multiply-adds each. The arithmetic intensity is $2N^2d / W = 31.5$, about $d/2$; this is the last line of section 0.4 in lesson 00. An A100 can do about two hundred multiply-adds per word, so naive attention is memory-bound: the chip would wait for memory most of the time.
 #
 # ## Misconceptions
 #
-# - *"Subtracting the maximum is a refinement; in float32 one can do without."* The sharp head's largest score is 83.07 and float32 ends at 88.72. Scores a tenth larger broke 2 rows, a forgotten $\sqrt d$ broke 470.
-# - *"An overflow shows as NaN."* 21 rows of head (1, 8) became rows of zeros instead, without a single NaN.
-# - *"A mask can as well be laid over the weights."* Over head (1, 8) it left rows that sum to 0.1545 on average.
-# - *"The backward pass needs $P$ and $dP$ to know $D$."* $dO$ and $O$ suffice: 30,144 words instead of 443,682.
+# - *"In float32, subtracting the maximum is not necessary."* The sharp head's largest score is 83.07, and the limit of float32 is 88.72. Scores a tenth larger broke 2 rows, and a missing $\sqrt d$ broke 470.
+# - *"An overflow always gives NaN."* In head (1, 8), 21 rows became rows of zeros without any NaN.
+# - *"A mask can be applied to the weights instead of the scores."* In head (1, 8) this left rows that sum to 0.1545 on average.
+# - *"The backward pass needs $P$ and $dP$ to compute $D$."* $dO$ and $O$ are enough: 30,144 words instead of 443,682.
 #
 # ## Take-away
 #
-# - Forward: $S = QK^\top/\sqrt d$, mask, softmax minus the maximum, $O = PV$. Backward: $dV$, $dP$, $dS = P \circ (dP - D)$, $dQ$, $dK$.
-# - Three numbers are all that softmax must know about a whole row: its maximum and its sum on the way forward, $D_i$ on the way back. Keep this in mind: that is $N$ words each, where $S$ and $P$ have $N^2$.
-# - Inputs and outputs grow like $Nd$, the matrices between them like $N^2$. Beyond $N = 4d$, $S$ alone is larger than all of them.
+# - The inputs and the output have $Nd$ words each, the matrices between them $N^2$. Beyond $N = 4d$, $S$ alone is larger than all inputs and the output together.
+# - Forward pass: $S = QK^\top/\sqrt d$, mask, softmax with the maximum subtracted, $O = PV$. Backward pass: $dV$, $dP$, $dS = P \circ (dP - D)$, $dQ$, $dK$.
+# - Softmax needs only three numbers per complete row: its maximum and its sum in the forward pass, and $D_i$ in the backward pass. These are $N$ words each, while $S$ and $P$ have $N^2$.
+#
+# **In the literature's words**: formulas (1.1) to (1.3) are *scaled dot-product attention* (Vaswani and others). The FlashAttention paper calls this schedule standard attention; it materialises $S$ and $P$ in HBM.
 #
 # ## References
 #
 # - Vaswani and others, *Attention Is All You Need*, arXiv 1706.03762: the formula, and the reason for $\sqrt d$ (its footnote 4).
 # - Dao and others, *FlashAttention*, arXiv 2205.14135: its appendix B derives the backward pass with $D_i$ as in (1.9).
-# - The sentence encoder is [all-MiniLM-L6-v2](https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2), Apache-2.0. `iocourse.data.provenance()` says how its heads were extracted.
+# - The sentence encoder is [all-MiniLM-L6-v2](https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2), Apache-2.0. `iocourse.data.provenance()` returns how its heads were extracted.
 #
-# ## What comes next
-#
-# In this lesson an array was simply there, and reading it was free. In a machine these $N^2$ words must live somewhere, and be moved from there to where the arithmetic is, a limited number at a time. How many words must move then, and who decides? [02 A machine with two memories](02_two_level_memory.ipynb) builds that machine.
+# **Next**: in this lesson, reading an array was free. In a machine, the $N^2$ words of $S$ are stored in one memory and must be moved to the arithmetic, a limited number at a time. How many words must be moved? [02 A machine with two memories](02_two_level_memory.ipynb) builds this machine.
 # <!-- 64, 31.5 = 4 * 4096**2 / (4 * 4096 * 64), 2 * 4096**2 * 64 / costs.naive(4096, 64, Br=4096, Bc=4096, Bm=4096, Bn=64).total -->

@@ -27,15 +27,15 @@ def shown(name):
 
 @pytest.mark.parametrize("b", [1, 3, 7, 10, 99, 100, 101])
 def test_formula_0_2_and_the_least_for_whole_and_ragged_blocks(b):
-    anew, stays = (run(shown(name), M=10_000, **PRODUCT, b=b) for name in ("x_comes_anew", "x_stays"))
-    assert np.allclose(anew.O, PRODUCT["A"] @ PRODUCT["x"]) and np.array_equal(anew.O, stays.O)
-    assert anew.ledger.total == 100 * 50 + math.ceil(100 / b) * 50 + 100
-    assert stays.ledger.total == 100 * 50 + 50 + 100
+    again, kept = (run(shown(name), M=10_000, **PRODUCT, b=b) for name in ("x_loaded_again", "x_kept"))
+    assert np.allclose(again.O, PRODUCT["A"] @ PRODUCT["x"]) and np.array_equal(again.O, kept.O)
+    assert again.ledger.total == 100 * 50 + math.ceil(100 / b) * 50 + 100
+    assert kept.ledger.total == 100 * 50 + 50 + 100
 
 
 def test_the_ledger_of_the_least_is_the_one_in_the_lesson():
     least = eval(re.search(r"least = (Ledger\(.*\))", SOURCE)[1], {"Ledger": Ledger})
-    assert run(shown("x_stays"), M=600, **PRODUCT, b=10).ledger == least
+    assert run(shown("x_kept"), M=600, **PRODUCT, b=10).ledger == least
 
 
 def test_who_waits_in_section_0_4():
@@ -87,7 +87,7 @@ def test_what_is_measured_is_read_in_a_fold():
     after = [cells[n + 1].lines for n, cell in enumerate(cells) if _measures(cell)]
     assert len(after) == 3
     for lines in after:
-        assert lines[0] == "<details><summary>What came out, and why</summary>" and lines[-1] == "</details>"
+        assert lines[0] == "<details><summary>Result and explanation</summary>" and lines[-1] == "</details>"
 
 
 def _measures(cell):
