@@ -66,6 +66,23 @@ class Mask:
         """Return the rows that columns start:stop need, from top to bottom, with first visits separate."""
         return [Visit(0, self.N, start == 0)]
 
+    def short_first(self, b: int, *, columns: bool = False) -> bool:
+        """Return True if a pass over blocks of b rows loads fewer columns with the short block first.
+
+        There is a short block if b does not divide N. Under a causal mask the first rows need the fewest
+        columns, so it is the first. If both ends load equally many, the last block is the short one. With
+        `columns`, for a pass over blocks of b columns and the rows that they need.
+        """
+        if self.alike or self.reach is not None or self.N % b == 0:  # reach: N - 1 … 0 is the same mask
+            return False
+        needed = self.visits if columns else self.columns
+
+        def loaded(begin: int) -> int:
+            blocks = [(max(0, start), min(self.N, start + b)) for start in range(begin, self.N, b)]
+            return sum(part[1] - part[0] for block in blocks for part in needed(*block))
+
+        return loaded(-(-self.N % b)) < loaded(0)
+
     def unseen_rows(self) -> list[Range]:
         """Return the rows that no block of columns needs, as ranges from top to bottom."""
         return []
