@@ -27,7 +27,7 @@ class Block(NamedTuple):
 
 
 def every_block(begin: int, end: int, b: int, *, short_first: bool) -> Iterator[Block]:
-    """Yield blocks of size b that cover begin:end; the last may be smaller, or with `short_first` the first."""
+    """Yield blocks of size b for begin:end; the last, or with `short_first` the first, may be smaller."""
     for start in range(_start(begin, end, b, short_first), end, b):
         yield Block(max(begin, start), min(end, start + b), start <= begin, start + b >= end)
 
@@ -47,7 +47,7 @@ def representatives(begin: int, end: int, b: int, *, short_first: bool) -> Itera
 
 
 def _start(begin: int, end: int, b: int, short_first: bool) -> int:
-    """Return the start of the first block; if a short one is first, as if it had b rows, up to b - 1 early."""
+    """Return where the first block would start if it had b rows: before `begin` if it is a short one."""
     return begin - (begin - end) % b if short_first else begin
 
 
