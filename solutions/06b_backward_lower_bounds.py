@@ -276,7 +276,7 @@ measured("6.13", part=causal_part("split_backward", 256, 64, 16384))
 # %% [markdown]
 # <details><summary>What B4 moves under a causal mask</summary>
 #
-# 0.729 of the words at $N = 256$, with four blocks of queries and five of keys, because a tile on the diagonal counts whole and because $8Nd$ words come anyway. At $N = 4096$ it is 0.523, and at 16,384 0.506: about half. B0 saves nothing: its matrices are stored with their zeros.
+# 0.661 of the words at $N = 256$, with four blocks of queries and five of keys, because a tile on the diagonal counts whole and because $8Nd$ words come anyway. At $N = 4096$ it is 0.518, and at 16,384 0.505: about half. B0 saves nothing: its matrices are stored with their zeros.
 #
 # </details>
 
@@ -331,7 +331,7 @@ challenge("backward", my_fused_backward, Br=1, Bc=507)
 #
 # - **"A lower bound of 12 and a schedule of 14 mean that the proof is weak."** Or the schedule, and nobody knows which. For whole rows it is settled (6.10).
 # - **"The cheapest way for one pair is the cheapest for all."** One pair may wait for 12; who waits takes room, and with the room counted all pay 14 (6.11).
-# - **"A causal mask halves the traffic."** Of a schedule that passes tiles over, nearly, for long sequences: 0.523 at $N = 4096$, 0.729 at 256. Of B0 it saves nothing (6.13).
+# - **"A causal mask halves the traffic."** Of a schedule that passes tiles over, nearly, for long sequences: 0.518 at $N = 4096$, 0.661 at 256. Of B0 it saves nothing (6.13).
 #
 # ## Take-away
 #

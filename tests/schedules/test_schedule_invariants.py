@@ -122,6 +122,8 @@ def dry_law(schedule):
 
     def law(N, d, settings, mask):
         form = schedule.cost(N, d, **settings)
+        counts = (*form.reads.values(), *form.writes.values(), *form.sizes.values(), form.peak, form.total)
+        assert {type(words) for words in counts} == {int}
         ledger = run(schedule, M=form.peak, dry=True, **schedule.shapes(N, d, **settings), **settings).ledger
         assert ledger == form, ledger - form
         if (N + d) % 3 == 0:  # the next law tries it too
