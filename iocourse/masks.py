@@ -262,6 +262,7 @@ class BlockMask(Mask):
 
     def short_first(self, b: int, *, columns: bool = False) -> bool:
         """Return True if blocks of b rows (or `columns`) load less in total with the short block first."""
+        b = positive_int("b", b)
         return self.N % b > 0 and self._loaded(b, -(-self.N % b), columns) < self._loaded(b, 0, columns)
 
     def _loaded(self, b: int, begin: int, columns: bool) -> int:
