@@ -66,6 +66,14 @@ class Mask:
         """Return the rows that columns start:stop need, from top to bottom, with first visits separate."""
         return [Visit(0, self.N, start == 0)]
 
+    def short_first(self, b: int, *, columns: bool = False) -> bool:
+        """Return True if a pass over blocks of b rows loads fewer columns with the short block first.
+
+        A block is short if b does not divide N. It is the last one if both ends load equally many columns,
+        as without a mask and for a window. With `columns`, a pass over blocks of b columns loads rows.
+        """
+        return False
+
     def unseen_rows(self) -> list[Range]:
         """Return the rows that no block of columns needs, as ranges from top to bottom."""
         return []
@@ -115,6 +123,10 @@ class Causal(Mask):
     def visits(self, start: int, stop: int) -> list[Visit]:
         """Return the rows from the first column on."""
         return [Visit(start, self.N, start == 0)]
+
+    def short_first(self, b: int, *, columns: bool = False) -> bool:
+        """Return True for rows: the first rows need the fewest columns, the last columns the fewest rows."""
+        return not columns
 
     def sees(self, i: NDArray[Any], j: NDArray[Any]) -> NDArray[np.bool_]:
         """Return j ≤ i."""
@@ -247,6 +259,22 @@ class BlockMask(Mask):
         before = np.asarray(self.tiles[:, : _blocks(start, self.Bc)].any(axis=1))
         kinds = ((needed & ~before, True), (needed & before, False))
         return sorted(Visit(*run, first) for rows, first in kinds for run in _runs(rows, self.Br, self.N))
+
+    def short_first(self, b: int, *, columns: bool = False) -> bool:
+        """Return True if blocks of b rows (or `columns`) load less in total with the short block first."""
+        b = positive_int("b", b)
+        return self.N % b > 0 and self._loaded(b, -(-self.N % b), columns) < self._loaded(b, 0, columns)
+
+    def _loaded(self, b: int, begin: int, columns: bool) -> int:
+        """Return the columns that blocks of b rows need, summed over the blocks; the first starts at `begin`.
+
+        With `columns`, the rows that blocks of b columns need.
+        """
+        tiles, across, along = (self.tiles.T, self.Bc, self.Br) if columns else (self.tiles, self.Br, self.Bc)
+        starts = np.arange(begin, self.N, b)
+        first, stop = np.maximum(starts, 0) // across, -(-np.minimum(starts + b, self.N) // across)
+        times = sum(tiles[i:j].any(axis=0) for i, j in zip(first, stop, strict=True))
+        return int(times @ np.minimum(along, self.N - np.arange(tiles.shape[1]) * along))
 
     def unseen_rows(self) -> list[Range]:
         """Return the rows whose tiles are all empty."""

@@ -284,7 +284,7 @@ measured("6.13", part=causal_part("split_backward", 256, 64, 16384))
 # %% [markdown]
 # <details><summary>Traffic of the two-pass backward with a causal mask</summary>
 #
-# It moves 0.729 of its words at $N = 256$, with four query blocks and five key blocks, because a tile on the diagonal is processed completely and because $8Nd$ words are moved in any case. The fraction is 0.523 at $N = 4096$ and 0.506 at $N = 16\,384$, about half. The standard backward pass saves nothing, because it stores its matrices with their zeros.
+# It moves 0.661 of its words at $N = 256$, with four query blocks and five key blocks, because a tile on the diagonal is processed completely and because $8Nd$ words are moved in any case. The fraction is 0.518 at $N = 4096$ and 0.505 at $N = 16\,384$, about half. The standard backward pass saves nothing, because it stores its matrices with their zeros.
 #
 # </details>
 
@@ -339,7 +339,7 @@ challenge("backward", my_fused_backward, Br=1, Bc=507)
 #
 # - **"A lower bound of 12 and a schedule of 14 mean that the proof is weak."** The schedule may be the weak part. For complete rows the question is settled, for split rows it is open (6.10).
 # - **"The cheapest walk for one pair is the cheapest for all pairs."** One pair may wait and is charged 12. Waiting rows use capacity, and with the capacity counted every pair is charged 14 (6.11).
-# - **"A causal mask halves the traffic."** This is nearly true for a schedule that skips tiles, for long sequences: 0.523 at $N = 4096$, but 0.729 at 256. The standard backward pass saves nothing (6.13).
+# - **"A causal mask halves the traffic."** This is nearly true for a schedule that skips tiles, for long sequences: 0.518 at $N = 4096$, but 0.661 at 256. The standard backward pass saves nothing (6.13).
 #
 # ## Take-away
 #

@@ -181,6 +181,44 @@ def test_the_rows_picked_for_a_mask_are_the_cheapest_of_all_that_fit():
             assert costs.block_sparse(N, d, mask=mask, **picked).total == least
 
 
+def keys_of_causal_rows(N, b):
+    """Return kN - b·k(k - 1)/2, k = ⌈N/b⌉: the keys that blocks of b rows load with the short block first."""
+    k = -(-N // b)
+    return k * N - b * k * (k - 1) // 2
+
+
+@pytest.mark.parametrize(
+    ("N", "d", "M", "words"),
+    [(1024, 64, 58_368, 353_408), (2048, 64, 58_368, 1_003_264), (2048, 32, 16_384, 748_544)],
+)
+def test_the_words_of_causal_attention_to_the_last(N, d, M, words):
+    mask, schedule, Br = masks.Causal(N), REGISTRY["block_sparse"], (M - d) // (2 * d + 3)
+    assert words == 2 * N * d + 2 * d * keys_of_causal_rows(N, Br)
+    assert schedule.tiles(N, d, M, mask=mask) == {"Br": Br, "Bc": 1}  # the largest that fits
+    ledger = run(schedule, M=M, dry=True, **schedule.shapes(N, d), mask=mask, Br=Br, Bc=1).ledger
+    assert schedule.count(N, d, M, mask=mask).total == ledger.total == words
+
+
+@given(st.integers(1, 60), st.integers(1, 70))
+def test_no_other_cut_of_causal_rows_into_blocks_loads_fewer_keys(N, b):
+    least = [0]  # for the rows before `stop`; their last block has at most b rows and needs `stop` keys
+    for stop in range(1, N + 1):
+        least.append(min(least[max(0, stop - b) : stop]) + stop)
+    assert row_sweep(masks.Causal(N), N, b).met == keys_of_causal_rows(N, b) == least[N]
+
+
+@given(st.integers(1, 60), st.integers(1, 9), st.integers(1, 70), st.integers(1, 70))
+def test_split_backward_under_a_causal_mask_has_the_short_rows_first_and_the_short_columns_last(N, d, Br, Bc):
+    tiles, mask = {"Br1": Br, "Bc1": 1, "Br2": 1, "Bc2": Bc}, masks.Causal(N)
+    schedule = REGISTRY["split_backward"]
+    form = schedule.cost(N, d, mask=mask, **tiles)
+    ledger = run(schedule, M=form.peak, dry=True, **schedule.shapes(N, d), mask=mask, **tiles).ledger
+    rows, columns = map(sum, ledger.phases.values())
+    assert rows == 4 * N * d + 2 * N + 2 * d * keys_of_causal_rows(N, Br)
+    assert columns == 4 * N * d + (2 * d + 2) * keys_of_causal_rows(N, Bc)
+    assert ledger == form
+
+
 def test_of_a_windows_blocks_one_stands_for_all_that_are_alike():
     for N, w, b in product(range(1, 25), range(0, 26, 3), range(1, 26)):
         mask, every = masks.Window(N, w), masks.Window(N, w)

@@ -109,6 +109,33 @@ def test_visits_are_the_rows_needed_and_first_once_for_each(mask, b):
     assert (unseen == ~visited).all()
 
 
+def loaded(mask, b, begin, needs):
+    """Return the columns (or rows) that blocks of b need, summed; the first block starts at `begin`."""
+    blocks = [(max(0, start), min(mask.N, start + b)) for start in range(begin, mask.N, b)]
+    return sum(int(needs(mask, *block).sum()) for block in blocks)
+
+
+@settings(max_examples=EXAMPLES)
+@given(any_mask(), st.integers(1, 26))
+def test_the_short_block_is_at_the_end_where_it_costs_less_and_last_if_both_cost_the_same(mask, b):
+    for columns, needs in ((False, needed), (True, rows_needed)):
+        first, last = (loaded(mask, b, begin, needs) for begin in (-(-mask.N % b), 0))
+        asked = mask.short_first(b, columns=columns)
+        assert (first if asked else last) == min(first, last)
+        assert first < last or not asked or isinstance(mask, masks.Causal)  # where it never costs more
+
+
+def test_the_short_block_of_a_mask_that_shrinks_along_the_rows_is_the_last():
+    for N, b in ((21, 20), (22, 5), (100, 64)):
+        growing, shrinking = (
+            masks.BlockMask(N, half(np.ones((N, N), dtype=bool)), 1) for half in (np.tril, np.triu)
+        )
+        for columns in (False, True):
+            assert growing.short_first(b, columns=columns) is not columns
+            assert shrinking.short_first(b, columns=columns) is columns
+        assert masks.Causal(N).short_first(b) and not masks.Window(N, 3).short_first(b)
+
+
 def test_a_mask_knows_whether_all_blocks_are_alike():
     kinds = [masks.Full(8), masks.Causal(8), masks.Window(8, 2), masks.causal(8, 2)]
     assert [mask.alike for mask in kinds] == [True, False, False, False]

@@ -58,7 +58,8 @@ class Bound:
                 f"{self.id} is an open question, not a theorem, so it cannot be evaluated in words. "
                 "Use order(...) for the value of the expression"
             )
-        return max(0, int(self.evaluate(*sizes, **named)))
+        words: int = self.evaluate(*sizes, **named)
+        return max(0, words)
 
     @property
     def in_words(self) -> bool:

@@ -59,12 +59,16 @@ class Sweep:
 
 def row_sweep(mask: Mask | None, N: int, Br: int) -> Sweep:
     """Return the sweep of blocks of Br rows over the columns they need; `mask` None masks nothing."""
-    return _sweep(N, Br) if mask is None else _sweep(N, Br, mask.columns, mask.reach)
+    if mask is None:
+        return _sweep(N, Br)
+    return _sweep(N, Br, mask.columns, mask.reach, short_first=mask.short_first(Br))
 
 
 def column_sweep(mask: Mask | None, N: int, Bc: int) -> Sweep:
     """Return the sweep of blocks of Bc columns over the rows they need; `mask` None masks nothing."""
-    return _sweep(N, Bc) if mask is None else _sweep(N, Bc, mask.visits, mask.reach)
+    if mask is None:
+        return _sweep(N, Bc)
+    return _sweep(N, Bc, mask.visits, mask.reach, short_first=mask.short_first(Bc, columns=True))
 
 
 def _sweep(
@@ -72,25 +76,28 @@ def _sweep(
     b: int,
     needed: Callable[[int, int], Iterable[tuple[int, ...]]] | None = None,
     reach: int | None = None,
+    *,
+    short_first: bool = False,
 ) -> Sweep:
     """Return the sweep of blocks of size b; `needed(start, stop)` yields the ranges they need, None all."""
     if needed is None:
         return Sweep(ceil_div(N, b) * N, frozenset({(min(b, N), N)}))
     met, pairs = 0, set[tuple[int, int]]()
-    for start, times in _unlike_blocks(N, b, N if reach is None else reach):
-        stop = min(N, start + b)
+    begin = -(-N % b) if short_first else 0
+    for start, times in _unlike_blocks(N, b, N if reach is None else reach, begin):
+        start, stop = max(0, start), min(N, start + b)
         lengths = [run[1] - run[0] for run in needed(start, stop)]
         met += times * sum(lengths)
         pairs |= {(stop - start, length) for length in lengths or [0]}
     return Sweep(met, frozenset(pairs))
 
 
-def _unlike_blocks(N: int, b: int, reach: int) -> Iterator[tuple[int, int]]:
+def _unlike_blocks(N: int, b: int, reach: int, begin: int) -> Iterator[tuple[int, int]]:
     """Yield (start, times) of blocks: one represents all with more than `reach` rows before and after them.
 
-    All blocks in the middle need equally many columns.
+    All blocks in the middle need equally many columns. The first block starts at `begin`.
     """
-    starts, first, end = range(0, N, b), reach // b + 1, (N - reach) // b
+    starts, first, end = range(begin, N, b), reach // b + 1, (N - reach) // b
     if end <= first:
         yield from ((start, 1) for start in starts)
         return

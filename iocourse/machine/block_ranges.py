@@ -26,23 +26,29 @@ class Block(NamedTuple):
         return self.stop - self.start
 
 
-def every_block(begin: int, end: int, b: int) -> Iterator[Block]:
-    """Yield blocks of size b that cover begin:end; the last may be smaller."""
-    for start in range(begin, end, b):
-        yield Block(start, min(end, start + b), start == begin, start + b >= end)
+def every_block(begin: int, end: int, b: int, *, short_first: bool) -> Iterator[Block]:
+    """Yield blocks of size b for begin:end; the last, or with `short_first` the first, may be smaller."""
+    for start in range(_start(begin, end, b, short_first), end, b):
+        yield Block(max(begin, start), min(end, start + b), start <= begin, start + b >= end)
 
 
-def representatives(begin: int, end: int, b: int) -> Iterator[Block]:
+def representatives(begin: int, end: int, b: int, *, short_first: bool) -> Iterator[Block]:
     """Yield the first block, one block with `times` set for all in the middle, and the last block.
 
     The first and last are separate because a schedule may treat them differently.
     """
-    count = -((begin - end) // b)
-    yield Block(begin, min(end, begin + b), True, count == 1)
+    start = _start(begin, end, b, short_first)
+    count = -((start - end) // b)
+    yield Block(begin, min(end, start + b), True, count == 1)
     if count > 2:
-        yield Block(begin + b, begin + 2 * b, False, False, count - 2)
+        yield Block(start + b, start + 2 * b, False, False, count - 2)
     if count > 1:
-        yield Block(begin + (count - 1) * b, end, False, True)
+        yield Block(start + (count - 1) * b, end, False, True)
+
+
+def _start(begin: int, end: int, b: int, short_first: bool) -> int:
+    """Return where the first block would start if it had b rows: before `begin` if it is a short one."""
+    return begin - (begin - end) % b if short_first else begin
 
 
 class Loops:
@@ -57,11 +63,13 @@ class Loops:
         self._blocks: tuple[Block, ...] = ()
         self.times = 1
 
-    def over(self, begin: int, end: int, b: int, *, alike: bool) -> Iterator[Block]:
+    def over(self, begin: int, end: int, b: int, *, alike: bool, short_first: bool) -> Iterator[Block]:
         """Yield blocks of size b that cover begin:end; if collapsed, one block represents `alike` ones."""
         if not self.collapsed:
-            return every_block(begin, end, b)
-        return self._collapse((representatives if alike else every_block)(begin, end, b))
+            return every_block(begin, end, b, short_first=short_first)
+        return self._collapse(
+            (representatives if alike else every_block)(begin, end, b, short_first=short_first)
+        )
 
     def _collapse(self, found: Iterator[Block]) -> Iterator[Block]:
         outer, times = self._blocks, self.times

@@ -376,16 +376,19 @@ class Machine:
             print(*map(in_words, tiles), sep="\n")
 
     # ------------------------------------------------------------------ loops and phases
-    def blocks(self, n: int | tuple[int, int], b: int, *, alike: bool = True) -> Iterator[Block]:
+    def blocks(
+        self, n: int | tuple[int, int], b: int, *, alike: bool = True, short_first: bool = False
+    ) -> Iterator[Block]:
         """Yield blocks of size b that cover range(n), or n = (start, stop); the last may be smaller.
 
+        With `short_first` the first one may be smaller instead of the last (see `Mask.short_first`).
         On a dry machine one block represents all equal ones between the first and the last. `alike=False`
         yields every block there too; use it if the work depends on the block, as under a causal mask.
         """
         begin, end = (index(n[0]), index(n[1])) if isinstance(n, tuple) else (0, positive_int("n", n))
         if not 0 <= begin < end:
             raise ValueError(f"n must be a number or a range with 0 <= start < stop, got {n}")
-        return self._loops.over(begin, end, positive_int("b", b), alike=alike)
+        return self._loops.over(begin, end, positive_int("b", b), alike=alike, short_first=short_first)
 
     def hide(self, s: Tile, rows: Range, cols: Range, mask: SeesPairs) -> None:
         """Set the scores of masked pairs to -inf in place. A mask is a rule on positions and uses no words.

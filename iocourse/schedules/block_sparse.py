@@ -37,7 +37,7 @@ def block_sparse(
     N, d = Q.shape
     O = m.new("O", (N, d))
     L = m.new("LSE", (N,)) if lse else None
-    for i in m.blocks(N, Br, alike=mask.alike):
+    for i in m.blocks(N, Br, alike=mask.alike, short_first=mask.short_first(Br)):
         with m.load(Q, i) as q, m.zeros(i, d) as o, m.row_stats(i) as stats:  # (Br, d), (Br, d), 2·Br
             q *= d**-0.5
             for needed in mask.columns(i.start, i.stop):

@@ -55,7 +55,7 @@ def flash1_backward(
     _clear(m, dQ, Br)
     _clear(m, dK, Bc)
     _clear(m, dV, Bc)
-    for j in m.blocks(N, Bc, alike=seen.alike):
+    for j in m.blocks(N, Bc, alike=seen.alike, short_first=seen.short_first(Bc, columns=True)):
         with m.load(K, j) as k, m.load(V, j) as v, m.zeros(j, d) as dk, m.zeros(j, d) as dv:  # 4 x (Bc, d)
             for start, stop, _ in seen.visits(j.start, j.stop):
                 for i in m.blocks((start, stop), Br):

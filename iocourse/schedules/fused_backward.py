@@ -44,7 +44,7 @@ def fused_backward(
     dK, dV = m.new("dK", (N, d)), m.new("dV", (N, d))
     row_products(m, O, dO, D, Br)
     clear_unseen(m, dQ, seen, Br)
-    for j in m.blocks(N, Bc, alike=seen.alike):
+    for j in m.blocks(N, Bc, alike=seen.alike, short_first=seen.short_first(Bc, columns=True)):
         with m.load(K, j) as k, m.load(V, j) as v, m.zeros(j, d) as dk, m.zeros(j, d) as dv:  # 4 x (Bc, d)
             for start, stop, first in seen.visits(j.start, j.stop):
                 for i in m.blocks((start, stop), Br):

@@ -304,8 +304,8 @@ class Schedule:
     def largest_tiles(self, N: int, d: int, M: int, **settings: Any) -> Tiles:
         """Return for each tile size the largest value that fits in M words with the others unchanged, or 0.
 
-        Under a mask a larger size can need fewer words, because of the smaller last block. Then the value is
-        one that fits while the next larger one does not.
+        Under a mask a larger size can need fewer words, because of the smaller block at one end. Then the
+        value is one that fits while the next larger one does not.
         """
         require_unblocked(f"iocourse.schedules.{self.name}.largest_tiles")
         N, d, M = check_sizes(N=N, d=d, M=M)

@@ -46,10 +46,10 @@ def split_backward(
     D, dQ = m.new("D", (N,)), m.new("dQ", (N, d))
     dK, dV = m.new("dK", (N, d)), m.new("dV", (N, d))
     with m.phase("rows stay"):
-        for i in m.blocks(N, Br1, alike=seen.alike):
+        for i in m.blocks(N, Br1, alike=seen.alike, short_first=seen.short_first(Br1)):
             _queries_gradient(m, Q, K, V, O, dO, LSE, D, dQ, seen, i, Bc1)
     with m.phase("columns stay"):
-        for j in m.blocks(N, Bc2, alike=seen.alike):
+        for j in m.blocks(N, Bc2, alike=seen.alike, short_first=seen.short_first(Bc2, columns=True)):
             _keys_gradient(m, Q, K, V, dO, LSE, D, dK, dV, seen, j, Br2)
     return dQ, dK, dV
 

@@ -165,6 +165,19 @@ def test_every_bound_is_its_formula(id):
     assert evaluated
 
 
+@pytest.mark.parametrize("id", WITH_WORDS)
+@settings(max_examples=20)
+@given(data=st.data())
+def test_every_bound_is_an_integer(id, data):
+    """A float would be rounded: it holds 53 bits, and words are counted to the last."""
+    sizes = {name: data.draw(log_sizes) for name in inspect.signature(FORMULAS[id]).parameters}
+    try:
+        words = BOUNDS[id](**sizes)
+    except OutsideRegime:
+        return
+    assert type(words) is int and type(BOUNDS[id].evaluate(**sizes)) is int
+
+
 def test_every_bound_has_a_formula_here_and_says_what_it_is():
     assert set(FORMULAS) == set(BOUNDS)
     for id, bound in BOUNDS.items():

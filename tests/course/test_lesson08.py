@@ -1,6 +1,6 @@
 """Tests of lessons 08 and 08b: their formulas, statements and exercises."""
 
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -8,9 +8,11 @@ from lesson_source import Lesson
 
 from iocourse import bounds, costs, exact, masks
 from iocourse.course import challenges
+from iocourse.course.checking import Held, failed_properties, judge
 from iocourse.course.exercise import find
 from iocourse.course.exercises.lesson08 import PAIRS_DECIDE, UNASKED, bucket_pairs, words_in_order
 from iocourse.data import real_head
+from tests.mutation.references import build, exercise_source
 
 LESSON, SECOND = Lesson("08_sparse"), Lesson("08b_")
 says = LESSON.says
@@ -221,6 +223,20 @@ def test_the_cases_of_8_2_hide_pairs_in_seen_tiles_and_have_gaps_and_empty_rows(
         tiled = [mask for mask in given if isinstance(mask, masks.BlockMask)]
         whole = [masks.BlockMask(m.N, m.tiles, m.Br, m.Bc, allow_empty=True) for m in tiled]
         assert any(mask.nnz < seen.nnz for mask, seen in zip(tiled, whole, strict=True))
+
+
+def test_8B_accepts_the_short_block_as_the_last_and_remarks_on_fewer_words_with_it_at_the_cheaper_end():
+    loop = "for i in m.blocks(N, Br, alike=mask.alike):"
+    source = exercise_source("8B", solved=True)
+    assert loop in source  # the short block is the last
+    better = source.replace(loop, loop.replace("):", ", short_first=mask.short_first(Br)):"))
+    remarks = {source: set(), better: set()}
+    for text, seed in product(remarks, range(4)):
+        verdicts = judge(find("8B"), build("8B", text), seed)
+        assert not failed_properties(verdicts), seed
+        remarks[text] |= {name.remark for name, _ in verdicts if isinstance(name, Held)}
+    assert not remarks[source]
+    assert remarks[better] and all("fewer than the closed form" in said for said in remarks[better])
 
 
 def test_no_order_of_buckets_beats_the_budget_of_8_4():

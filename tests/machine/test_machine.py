@@ -1214,6 +1214,23 @@ def test_blocks_of_a_range_cover_it_on_every_machine(begin, n, b):
     assert sum(block.times * block.size for block in few) == n and (few[0], few[-1]) == (every[0], every[-1])
 
 
+@pytest.mark.parametrize("begin", [0, 3])
+@pytest.mark.parametrize("n", range(1, 13))
+@pytest.mark.parametrize("b", range(1, 15))
+def test_with_short_first_the_first_block_is_the_smaller_one_on_every_machine(begin, n, b):
+    end = begin + n
+    every = list(Machine(9).blocks((begin, end), b, short_first=True))
+    assert [row for block in every for row in range(block.start, block.stop)] == list(range(begin, end))
+    assert [block.size for block in every] == [n % b] * (n % b > 0) + [b] * (n // b)
+    assert [block.first for block in every] == [True] + [False] * (len(every) - 1)
+    assert [block.last for block in every] == [False] * (len(every) - 1) + [True]
+    assert every == list(Machine(9, dry=True).blocks((begin, end), b, alike=False, short_first=True))
+    few = list(Machine(9, dry=True).blocks((begin, end), b, short_first=True))
+    assert len(few) == min(3, len(every)) and (few[0], few[-1]) == (every[0], every[-1])
+    assert sum(block.times for block in few) == len(every)
+    assert sum(block.times * block.size for block in few) == n
+
+
 def triangle(m, A):
     """Each block of rows loads all rows up to its end, so no two blocks move the same words."""
     O = m.new("O", A.shape)

@@ -122,6 +122,8 @@ def dry_law(schedule):
 
     def law(N, d, settings, mask):
         form = schedule.cost(N, d, **settings)
+        counts = (*form.reads.values(), *form.writes.values(), *form.sizes.values(), form.peak, form.total)
+        assert {type(words) for words in counts} == {int}
         ledger = run(schedule, M=form.peak, dry=True, **schedule.shapes(N, d, **settings), **settings).ledger
         assert ledger == form, ledger - form
         if (N + d) % 3 == 0:  # the next law tries it too
@@ -166,6 +168,31 @@ def test_a_run_has_exact_values_and_the_same_ledger_as_every_dry_run(schedule):
         return N, d, fewer_tiles(d, settings), mask, rng.randint(0, 10**6), rng.choice([1.0, 1.0, 1e-3, 30.0])
 
     hold(law, draw, SHAPES_WITH_VALUES)
+
+
+TAKE_MASKS = [s for s in REGISTRY.values() if "mask" in (*s.needs, *s.options)]
+
+
+@pytest.mark.parametrize("schedule", TAKE_MASKS, ids=lambda s: s.name)
+def test_a_short_block_is_at_the_end_where_it_costs_less(schedule, monkeypatch):
+    """Under masks whose rows grow or shrink: exact values, and no fewer words with all at one end."""
+    for N, b in ((7, 6), (11, 4), (12, 5)):
+        tiles = dict.fromkeys(schedule.tile_names, b)
+        rows = np.triu(np.ones((N, N), dtype=bool))
+        for mask in (masks.Causal(N), masks.causal(N, 2), masks.BlockMask(N, rows, 1)):
+            settings = {**tiles, "mask": mask}
+            arrays, expected = inputs(schedule, N, 3, mask)
+            form = schedule.cost(N, 3, **settings)
+            for dry in (False, True):
+                given = schedule.shapes(N, 3, **settings) if dry else arrays
+                done = run(schedule, M=form.peak, dry=dry, **given, **settings)
+                assert done.ledger == form, done.ledger - form
+                if not dry:
+                    assert_values(schedule, done, arrays, expected)
+            with monkeypatch.context() as forced:
+                for end in (False, True):
+                    forced.setattr(type(mask), "short_first", lambda *_, columns=False, end=end: end)
+                    assert form.total <= schedule.cost(N, 3, **settings).total
 
 
 def assert_values(schedule, done, arrays, expected):

@@ -1,7 +1,8 @@
 """Closed forms of the schedules of the backward pass (Q, K, V, dO and row statistics to dQ, dK, dV).
 
-Each accepts a `mask`; None masks nothing. Schedules that recompute scores skip empty blocks; for schedules
-that store N x N matrices a mask changes values but not the traffic.
+Each accepts a `mask`; None masks nothing. Schedules that recompute scores skip empty blocks and have the
+short block at the end where it costs less (`Mask.short_first`). For schedules that store N x N matrices a
+mask changes values but not the traffic.
 """
 
 from __future__ import annotations

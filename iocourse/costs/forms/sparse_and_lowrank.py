@@ -13,9 +13,10 @@ from ..closed_form import ceil_div, closed_form, form, row_sweep
 def block_sparse(N: int, d: int, *, mask: Mask, Br: int, Bc: int, lse: bool = False) -> Ledger:
     """Traffic of block-sparse attention: 2Nd + 2d Σ_i |columns(i)| words, columns needed by row block i.
 
-    If the tiles of the mask have Br rows, that is 2Nd + 2d·Br·Bc·(number of non-empty tiles), with smaller
-    tiles at the edges. Footprint: the maximum of r(2d + 2 + c) + c·d over blocks of r rows and their slices
-    of c columns.
+    The short block of rows is at the end where it costs less (`Mask.short_first`): the first under a causal
+    mask, with 2Nd + 2d(kN - Br·k(k - 1)/2) words for k = ⌈N/Br⌉ blocks. If the tiles of the mask have Br
+    rows, that is 2Nd + 2d·Br·Bc·(number of non-empty tiles), with smaller tiles at the edges. Footprint: the
+    maximum of r(2d + 2 + c) + c·d over blocks of r rows and their slices of c columns.
     """
     N, d, Br, Bc = check_sizes(N=N, d=d, Br=Br, Bc=Bc)
     sweep = row_sweep(mask, N, Br)
