@@ -1,18 +1,18 @@
 # %% [markdown]
 # # 02 A two-level memory machine
 #
-# A processor computes only with data in a small memory close to it. All other data are in a large memory far away, and many programs spend most of their time moving data between them. In this lesson you write programs for a machine that counts these moves exactly.
+# A processor computes only with data in a small memory close to it. Most data are in a large memory far away, and many programs spend most of their time moving data between them. Here you program a machine that counts these moves.
 #
 # **What you will learn**
 #
 # - to load, compute and store with $M$ words of fast memory;
-# - to count the words that a program moves, and those that it needs at once;
-# - to tile a matrix product for a given $M$, and to compare its traffic with a lower bound;
+# - to count the words that a program moves and those that it needs at once;
+# - to tile a matrix product and compare its traffic with a lower bound;
 # - to find the arrays that make naive attention expensive.
 #
 # **Prerequisites**: lesson 01; slices, `@` and `with` in Python. Symbols and terms are on the [notation](notation.md) page.
 #
-# **Minutes**: <!-- minutes without 2D -->. Later lessons do not need 2D.
+# **Minutes**: <!-- minutes without 2D -->.
 #
 # <!-- exercises -->
 
@@ -28,11 +28,11 @@ from iocourse.explore import bars, curve, memory_timeline
 # %% [markdown]
 # ## 2.1 Load, compute, store
 #
-# The machine has two memories. **Slow memory** has no limit. Inputs are there at the start, and results must be there at the end. **Fast memory** has a *capacity* of $M$ words, where a word is one number. The machine computes only with words in fast memory. A **load** copies words from slow to fast memory, where they form a *tile*. A **store** copies a tile to slow memory. The machine counts
+# **Slow memory** has no limit; it holds inputs at the start and results at the end. **Fast memory** has a *capacity* of $M$ words (a word is one number). The machine computes only there. A **load** copies words into fast memory, where they form a *tile*. A **store** copies a tile to slow memory. The machine counts
 #
 # $$ W = \text{words loaded} + \text{words stored}. \tag{2.1} $$
 #
-# **Predict** (compute). $A$ has 3 rows of 4 words. A program loads one row, doubles it in place, stores it in $Y$ and frees its words, before it loads the next row. How many words move, and how many are in fast memory at most?
+# **Predict** (compute). $A$ has 3 rows of 4 words. A program loads a row, doubles it in place, stores it in $Y$ and frees its words, then continues with the next row. How many words move, and how many are in fast memory at most?
 
 # %% tags=["predict"]
 predict("2.1", words=24, peak=8)  #> predict("2.1", words=..., peak=...)
@@ -133,7 +133,7 @@ except FastMemoryFull as error:
 print(m)
 
 # %% [markdown]
-# Read the message as a packing list. It names the operation, its words and the free words. Then it lists everything in fast memory, and a remedy. A temporary result is named after its expression. Here `a.max()` took one word and 31 were left, but the difference (`subtract` in NumPy) needs 32. After the error fast memory is empty, slow memory is unchanged, and the machine can be used again.
+# Read the message as a packing list. It names the operation, its words and the free words. Then it lists everything in fast memory, and a remedy. A temporary result is named after its expression. Here `a.max()` took one word and 31 were left, but the difference (`subtract` in NumPy) needs one more. After the error fast memory is empty, slow memory is unchanged, and the machine can be used again.
 #
 # From here on, a program is a function, called a schedule, and `run` executes it. The schedule takes the machine, then the slow arrays, then its tile sizes, and returns the slow array that it has filled. `run(schedule, M=…, A=…, b=…)` makes a machine of $M$ words, places the NumPy arrays in slow memory, calls the schedule, and returns the values as `.O` and the ledger as `.ledger`.
 #
@@ -476,7 +476,7 @@ curve(machine, formulas, title=title, notes=on_the_bound, **axes)
 #
 # $$ W = mk \left\lceil \frac mb \right\rceil + m^2 \quad \text{words, with the footprint } b^2 + 2b. \tag{2.7} $$
 #
-# Store all of $G$, both halves. Blocks are compared by their position: `i == j`, `j > i`. If you are stuck after twelve minutes, run `hint("2D")`.
+# Store all of $G$, both halves. This exercise is optional; later lessons do not need it. Blocks are compared by their position: `i == j`, `j > i`. If you are stuck after twelve minutes, run `hint("2D")`.
 
 
 # %% [raw] name="about-2D"
