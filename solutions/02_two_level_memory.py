@@ -28,11 +28,11 @@ from iocourse.explore import bars, curve, memory_timeline
 # %% [markdown]
 # ## 2.1 Load, compute, store
 #
-# **Slow memory** has no limit; it holds inputs at the start and results at the end. **Fast memory** has a *capacity* of $M$ words (a word is one number). The machine computes only there. A **load** copies words into fast memory, where they form a *tile*. A **store** copies a tile to slow memory. The machine counts
+# **Slow memory** has no limit. It holds inputs at the start and results at the end. **Fast memory** has a *capacity* of $M$ words (a word is one number). Arithmetic is possible only there. A **load** copies words into fast memory, where they form a *tile*. A **store** copies a tile to slow memory. The machine counts
 #
 # $$ W = \text{words loaded} + \text{words stored}. \tag{2.1} $$
 #
-# **Predict** (compute). $A$ has 3 rows of 4 words. A program loads a row, doubles it in place, stores it in $Y$ and frees its words, then continues with the next row. How many words move, and how many are in fast memory at most?
+# **Predict** (compute). $A$ has 3 rows of 4 words. For each row, a program loads it, doubles it in place, stores it in $Y$ and frees its words. How many words move, and how many are in fast memory at most?
 
 # %% tags=["predict"]
 predict("2.1", words=24, peak=8)  #> predict("2.1", words=..., peak=...)
@@ -80,7 +80,7 @@ m.take(Y)
 # %% [markdown]
 # ## 2.2 Which expressions use fast memory
 #
-# Moved words are one cost; the other is capacity. Every tile counts towards the $M$ words, temporary results included. The rule is the same as for NumPy's own memory.
+# The words moved are one cost of a program. The other is its use of fast memory. Every tile counts towards the $M$ words, temporary results included. The rule is the same as for NumPy's own memory.
 #
 # **Predict** (compute). A tile `a` of shape $(4, 8)$ is in fast memory. How many *more* words does each of these use: `a.T`, `a -= 1.0`, `a.sum(axis=1)`, `a - 1.0`?
 
@@ -229,7 +229,7 @@ measured("2.3", words=by_dots.ledger.total, reads_of_A=by_dots.ledger.reads["A"]
 #
 # $$ W = 2mnk + mn. \tag{2.3} $$
 #
-# A ledger can be compared with a formula. `costs` contains the closed forms: functions that compute the ledger of a schedule without running it. The difference of two ledgers shows where they differ. Here is one in which everything moves once (section 2.4 explains `bm` and `bn`):
+# A ledger can be compared with a formula. `costs` contains the closed forms: functions that compute the ledger of a schedule without running it. The difference of two ledgers shows where they differ. Here we subtract a ledger in which everything moves once (section 2.4 explains `bm` and `bn`):
 
 # %%
 once = costs.matmul(16, 16, 16, bm=16, bn=16)
@@ -419,7 +419,7 @@ attempt(compare_with_a_square, my_tile)
 #
 # $$ W \ge \max\left( \frac{2mnk}{\sqrt M} - 2M,\; mk + kn + mn \right). \tag{2.6} $$
 #
-# Smith, Lowery, Langou and van de Geijn proved the first term; the second is the compulsory traffic. `bounds.matmul(m, n, k, M)` evaluates both. Our machine has four free registers in addition to its $M$ words, so its bound is the one at $M + 4$.
+# Smith, Lowery, Langou and van de Geijn proved the first term; the second is the compulsory traffic. `bounds.matmul(m, n, k, M)`, the bound `matmul` of the library, evaluates both. Our machine has four free registers in addition to its $M$ words, so its bound is the one at $M + 4$.
 #
 # **Predict** (guess). For $m = n = k = 1024$ and $M = 1024$: by what percentage does our schedule, with the best tile, exceed the bound?
 
@@ -601,7 +601,13 @@ from collections import Counter, namedtuple
 
 import numpy as np
 
-Block = namedtuple("Block", "start stop first last")  # rows start:stop; first or last?
+
+class Block(namedtuple("Block", "start stop first last")):
+    """Rows (or columns) start:stop; `first` and `last` are true at the ends of its loop."""
+
+    @property
+    def size(self):
+        return self.stop - self.start
 
 
 class SlowArray:
@@ -720,8 +726,7 @@ class TwoLevelMachine:
 
     def zeros(self, *sides):
         """Return a tile of zeros. A side is a block, or a number, which is a length here."""
-        shape = [side if isinstance(side, int) else side.stop - side.start for side in sides]
-        return self.new_tile(np.zeros(shape))
+        return self.new_tile(np.zeros([n if isinstance(n, int) else n.size for n in sides]))
 
     def row_stats(self, rows):
         m, l = self.zeros(rows), self.zeros(rows)
@@ -746,7 +751,7 @@ def on_both_machines(matmul):
 attempt(on_both_machines, my_matmul)
 
 # %% [markdown]
-# Reads, writes and peak of your exercise 2B are equal on both machines. The library's machine adds:
+# Both machines count the same reads, writes and peak for your exercise 2B. (If it uses another call of the library, add this call to the page.) The library's machine has in addition:
 #
 # - errors for everything that the page does not check, each with a message like the packing list of section 2.2;
 # - dry runs, which use shapes only and count equal blocks once, so that large sizes take little time;
@@ -768,7 +773,7 @@ attempt(on_both_machines, my_matmul)
 # - No schedule of the matrix product can be much better. The lower bound is $2mnk/\sqrt M - 2M$, and we measured a ratio of 1.06.
 # - Naive attention moves $4N^2$ words for two arrays that are neither input nor output.
 #
-# **In the literature's words**: the machine is the two-level memory model of Hong and Kung, $W$ is its I/O complexity or memory traffic, tiling is also called blocking, and a schedule that keeps its tile of $C$ is output-stationary. FlashAttention states the count of section 2.7 as $\Theta(Nd + N^2)$ HBM accesses.
+# **In the literature's words**: the machine is the two-level memory model of Hong and Kung, $W$ is its I/O complexity or memory traffic, tiling is also called blocking, and a schedule that keeps its tile of $C$ is output-stationary. The FlashAttention paper counts naive attention as $\Theta(Nd + N^2)$ HBM accesses, that is, of this order.
 #
 # ## References
 #
