@@ -176,7 +176,7 @@ def my_centre(m, A, *, b):
 check("2A", my_centre)
 
 # %% [markdown]
-# Here is your schedule for a matrix of five rows, two at a time, with $M = 2\cdot6 + 2\cdot2 = 16$:
+# Your schedule for a matrix of five rows, two at a time, with $M = 2\cdot6 + 2\cdot2 = 16$:
 
 # %%
 centred = attempt(run, my_centre, M=16, A=np.arange(30.0).reshape(5, 6) ** 2, b=2)
@@ -469,14 +469,14 @@ axes = {"xlabel": "fast memory M (words)", "ylabel": "words moved"}
 curve(machine, formulas, title=title, notes=on_the_bound, **axes)
 
 # %% [markdown]
-# The points are just above the bound where $M$ is large enough for a good tile and small compared with $n^2$. The rule of three square tiles is parallel to them, higher by a factor of about 1.7. At the right end all three reach the compulsory traffic, and more memory does not reduce it further.
+# The points are just above the bound where $M$ is large enough for a good tile and small compared with $n^2$. The rule of three square tiles is parallel to them, higher by a factor of about 1.7. At the right end all three reach the compulsory traffic.
 # <!-- 1.7 = math.sqrt(3) -->
 #
 # <!-- exercise 2D --> The bound (2.6) is for a product of two *different* matrices. For $G = AA^\top$ with $A$ of shape $(m, k)$, your `my_matmul` would read $A$ twice $\lceil m/b \rceil$ times. But $G_{ij} = G_{ji}$, so half of the tiles need not be computed, and on the diagonal both pieces are the same. Write the schedule that moves
 #
 # $$ W = mk \left\lceil \frac mb \right\rceil + m^2 \quad \text{words, with the footprint } b^2 + 2b. \tag{2.7} $$
 #
-# Store all of $G$, both halves. This exercise is optional; later lessons do not need it. Blocks are compared by their position: `i == j`, `j > i`. If you are stuck after twelve minutes, run `hint("2D")`.
+# Store all of $G$, both halves. Later lessons do not need this exercise. Blocks are compared by their position: `i == j`, `j > i`. If you are stuck after twelve minutes, run `hint("2D")`.
 
 
 # %% [raw] name="about-2D"
