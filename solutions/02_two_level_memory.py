@@ -761,7 +761,7 @@ attempt(on_both_machines, my_matmul)
 #
 # ## Misconceptions
 #
-# - **"Smaller tiles move fewer words."** In section 2.5 the tile of side 6 moved 590,400 words, side 10 moved 360,000 and side 20 moved 187,200. A smaller tile needs less *capacity*, but it moves more words.
+# - **"Smaller tiles move fewer words."** In section 2.5 the tile of side 6 moved 590,400 words, side 10 moved 360,000 and side 20 moved 187,200. A smaller tile needs less fast memory, but it moves more words.
 # - **"The tile should be $\sqrt{M/3}$, so that three tiles fit."** In section 2.5 the traffic with that rule was 1.64 times the traffic with the largest tile of $C$ and thin pieces of $A$ and $B$.
 # - **"A transpose or a slice is a copy."** In section 2.2 a view used 0 words, and so does every transpose in exercise 2D.
 # - **"If everything fits in fast memory, there is no traffic."** In section 2.6 everything fits at $M = 4{,}194{,}304$, and still 3,145,728 words move: inputs must be loaded and results stored.
