@@ -1,18 +1,18 @@
 # %% [markdown]
-# # 02 A machine with two memories
+# # 02 A two-level memory machine
 #
-# A processor adds and multiplies only what lies close to it, and little lies close to it. Everything else waits in a memory that is large and far away, and a program often spends most of its time carrying numbers between the two. In this lesson you get a machine that counts the carrying, to the word, and nothing else. On it you write a *schedule*: an order of loads, arithmetic and stores that computes a result. The problem is the matrix product, because for it we know very nearly how few words are possible. At the end naive attention runs on the same machine, and its ledger says where its words go.
+# A processor computes only with data in a small memory close to it. Most data are in a large memory far away, and many programs spend most of their time moving data between them. Here you program a machine that counts these moves.
 #
 # **What you will learn**
-# - to load, compute and store on a machine with $M$ words of fast memory, and to read the ledger it writes;
-# - what takes room in fast memory, what takes none, and how to use the error that says it is full;
-# - to derive traffic and footprint of the blocked matrix product, and to choose its tile for a given $M$;
-# - how close that schedule comes to the lower bound $2mnk/\sqrt M - 2M$;
-# - which arrays make naive attention expensive.
 #
-# **Prerequisites**: lesson 01; slices and `@` in NumPy; `with` in Python. Signs and terms are on the [notation](notation.md) page.
+# - to load, compute and store with $M$ words of fast memory;
+# - to count the words that a program moves and those that it needs at once;
+# - to tile a matrix product and compare its traffic with a lower bound;
+# - to find the arrays that make naive attention expensive.
 #
-# **Minutes**: <!-- minutes without 2D -->. Later lessons do not need 2D.
+# **Prerequisites**: lesson 01; slices, `@` and `with` in Python. Symbols and terms are on the [notation](notation.md) page.
+#
+# **Minutes**: <!-- minutes without 2D -->.
 #
 # <!-- exercises -->
 
@@ -28,59 +28,19 @@ from iocourse.explore import bars, curve, memory_timeline
 # %% [markdown]
 # ## 2.1 Load, compute, store
 #
-# We want a count of moved words that we can trust, whatever the program does. So we build the rules into a machine.
-#
-# It has two memories. **Slow memory** has no limit; inputs start there, and results must end there. **Fast memory** holds $M$ words and no more. Arithmetic happens in fast memory only. A *word* is one number. Two moves connect the memories: a **load** copies words into fast memory, where they form a *tile*; a **store** copies a tile back. The machine counts both, and nothing else:
+# **Slow memory** has no limit. It holds inputs at the start and results at the end. **Fast memory** has a *capacity* of $M$ words (a word is one number). Arithmetic is possible only there. A **load** copies words into fast memory, where they form a *tile*. A **store** copies a tile to slow memory. The machine counts
 #
 # $$ W = \text{words loaded} + \text{words stored}. \tag{2.1} $$
 #
-# Arithmetic is free here. That is a choice: multiplications have become cheap on real chips, and the way to slow memory has not.
-#
-# You have met the machine in lesson 00. Here is its last schedule for $y = Ax$ once more, on 6 rows of 4 numbers, two rows at a time, with a picture of fast memory after every move.
-
-# %%
-def x_stays(m, A, x):
-    y = m.new("y", (6,))
-    with m.load(x, slice(None)) as v:  # (4,)
-        for i in m.blocks(6, 2):
-            with m.load(A, i) as a, a @ v as part:  # (2, 4), (2,)
-                m.store(part, y, i)
-    return y
-
-
-done = run(x_stays, M=20, A=np.ones((6, 4)), x=np.ones(4))
-memory_timeline(done.ledger, 20, title="y = Ax, move by move: x stays, A and y pass by")
-
-# %% [markdown]
-# Read it from left to right. The 4 words of $x$ come first and lie at the bottom all the time. Three times two rows of $A$ arrive, 8 words, then their product with $x$, 2 words; then both make room. The dashed line is $M$, and the peak is what the schedule needs of it.
-#
-# An array in slow memory shows its name, its shape and the type of its words. It has no values to compute with, and it says so:
-
-# %%
-m = Machine(M=8)
-A = m.slow("A", np.arange(12.0).reshape(3, 4))  # an input: in slow memory before we begin
-Y = m.new("Y", (3, 4))  # room in slow memory for a result, nothing written yet
-print(A)
-try:
-    A * 2
-except MachineError as error:
-    print(f"{type(error).__name__}: {error}")
-
-# %% [markdown]
-# To double $A$ we therefore load a piece, work on the piece, and store it. The whole of $A$ has 12 words and does not fit in $M = 8$, so we go row by row. Three calls do it:
-#
-# - `m.blocks(n, b)` yields the blocks of $b$ rows that cover $n$ rows; the last one is smaller where $b$ does not divide $n$;
-# - `m.load(A, i)` makes a tile of the rows in block `i`, and a tile opened by `with` gives its room back when the `with` ends;
-# - `m.store(a, Y, i)` copies the tile `a` to the rows in block `i` of `Y`.
-#
-# Instead of a block you can give a slice, a pair such as `(0, 4)`, or one row's number. And where you want to see what a tile holds, `m.show(a)` prints its name, its shape and its values, rounded. It moves nothing and takes no room; use it while you write, and take it out when you are done.
-#
-# **Predict** (compute). For each row we load it, double it where it is (`a *= 2`), and store it. How many words move, and how many are in fast memory at most?
+# **Predict** (compute). $A$ has 3 rows of 4 words. For each row, a program loads it, doubles it in place, stores it in $Y$ and frees its words. How many words move, and how many are in fast memory at most?
 
 # %% tags=["predict"]
 predict("2.1", words=24, peak=8)  #> predict("2.1", words=..., peak=...)
 
 # %%
+m = Machine(M=8)
+A = m.slow("A", np.arange(12.0).reshape(3, 4))  # an input: in slow memory at the start
+Y = m.new("Y", (3, 4))  # space in slow memory for a result; nothing has been stored yet
 for i in m.blocks(3, 1):
     with m.load(A, i) as a:  # (1, 4)
         a *= 2
@@ -88,25 +48,41 @@ for i in m.blocks(3, 1):
         m.store(a, Y, i)
 print(m.ledger)
 measured("2.1", words=m.ledger.total, peak=m.ledger.peak)
+memory_timeline(m.ledger, 8, title="Fast memory while A is doubled row by row")
 
 # %% [markdown]
-# <details><summary>Words and peak</summary>
+# <details><summary>Words moved and peak</summary>
 #
-# 24 words moved: each of the 12 words was read once and written once. The peak is 4 words and not 8, because `a *= 2` changed the row where it was, and the end of the `with` gave its room back before the next row came.
+# 24 words moved, because each of the 12 words was read once and written once. The peak is 4 words and not 8: `a *= 2` changes the row in place, and the end of the `with` block frees its words before the next row is loaded.
 #
 # </details>
 #
-# This record is the **ledger**. Everything the course runs writes one. After a run, `m.take(Y)` shows what stands in slow memory:
+# The figure shows the words in fast memory after each move, from left to right. The dashed line is the capacity $M$. The printed record is the **ledger**; every run in this course returns one. Arithmetic is not counted, because on real chips it has become much cheaper than access to slow memory.
+#
+# The program makes three calls:
+#
+# - `m.blocks(n, b)` yields the blocks of $b$ rows that cover $n$ rows; the last block is smaller if $b$ does not divide $n$;
+# - `m.load(A, i)` makes a tile of the rows in block `i`, and the end of its `with` block frees the words of the tile;
+# - `m.store(a, Y, i)` copies the tile `a` to the rows in block `i` of `Y`.
+#
+# Instead of a block you can pass a slice, a pair such as `(0, 4)`, or the position of one row. `m.show(a)` prints the name, the shape and the rounded values of a tile. It moves no words and uses none; remove it when your program works.
+#
+# An array in slow memory has a name, a shape and a type, but no arithmetic. After a run, `m.take(Y)` returns its values:
 
 # %%
+print(A)
+try:
+    A * 2
+except MachineError as error:
+    print(f"{type(error).__name__}: {error}")
 m.take(Y)
 
 # %% [markdown]
-# ## 2.2 What takes room
+# ## 2.2 Which expressions use fast memory
 #
-# Words that move are one cost. The other limit is room: fast memory has $M$ words, and every tile counts, scratch included. The rule is the one you know from NumPy's own memory:
+# The words moved are one cost of a program. The other is its use of fast memory. Every tile counts towards the $M$ words, temporary results included. The rule is the same as for NumPy's own memory.
 #
-# **Predict** (compute). A tile `a` of shape $(4, 8)$ is in fast memory. How many *more* words does each of these take: `a.T`, `a -= 1.0`, `a.sum(axis=1)`, `a - 1.0`?
+# **Predict** (compute). A tile `a` of shape $(4, 8)$ is in fast memory. How many *more* words does each of these use: `a.T`, `a -= 1.0`, `a.sum(axis=1)`, `a - 1.0`?
 
 # %% tags=["predict"]
 predict("2.2", view=32, in_place=0, sums=4, difference=32)  #> predict("2.2", view=..., in_place=..., sums=..., difference=...)
@@ -127,26 +103,26 @@ view, in_place, new_sums, new_difference = np.diff(used).tolist()
 measured("2.2", view=view, in_place=in_place, sums=new_sums, difference=new_difference)
 
 # %% [markdown]
-# <details><summary>What the four took</summary>
+# <details><summary>Words used by the four expressions</summary>
 #
-# A view took 0 words, an update in place 0, the sums 4, and the difference 32: as much as `a` itself. A view that cost 32 words would have been a copy.
+# The view uses 0 words, the update in place 0, the sums 4, and the difference 32, as many as `a` itself. A transpose that used 32 words would be a copy.
 #
 # </details>
 #
-# What may be written, and what it takes:
+# These are the rules for all expressions:
 #
-# | what you write | room it takes |
+# | expression | words that it uses |
 # | --- | --- |
-# | `a - b`, `np.exp(a)`, `a @ b`, `a.sum(axis=1)` | as many words as the result has |
-# | `a -= b`, `np.exp(a, out=a)` | none: in place |
-# | `a.T`, `a[2:4]`, `a[:, None]` | none: a *view*, the same words seen differently |
+# | `a - b`, `np.exp(a)`, `a @ b`, `a.sum(axis=1)` | as many as the result has |
+# | `a -= b`, `np.exp(a, out=a)` | none, because they work in place |
+# | `a.T`, `a[2:4]`, `a[:, None]` | none, because a *view* shows the words of `a` in another shape |
 # | `c.add_matmul(a, b)` | none: adds $ab$ to $c$ in place, each entry formed in a register |
 #
-# A *register* holds a single word beside the arithmetic. Four of them are free.
+# A *register* holds a single word next to the arithmetic units. Four registers are free.
 #
-# A tile lives until its `with` ends or until `free()` is called. A result that no name holds is given back by itself. A name keeps its tile, also into the next round of a loop: after `mean = a.mean(axis=1)` the old means are still there when the next block arrives. `with a.mean(axis=1) as mean:` gives them back. The same holds for `a = m.load(...)`.
+# A tile is in fast memory until its `with` block ends or `free()` is called. A result without a name is freed automatically. A name keeps its tile, also in the next *iteration* of a loop, which is the next execution of its body. After `mean = a.mean(axis=1)` the old means are still in fast memory when the next block is loaded. `with a.mean(axis=1) as mean:` frees them in time. The same holds for `a = m.load(...)`.
 #
-# Now 68 of the 100 words are in use, by `a`, `sums` and `difference`. An expression that asks for more than there is stops with an error, which we catch and print:
+# Now 68 of the 100 words are in use, by `a`, `sums` and `difference`. If an expression needs more than the free words, it raises an error, which we catch and print:
 # <!-- 68 = 32 + 4 + 32 -->
 
 # %%
@@ -157,15 +133,15 @@ except FastMemoryFull as error:
 print(m)
 
 # %% [markdown]
-# Read the message as a packing list. It says what was being done, what that needs and what is free; then everything that is resident, with sizes; then what would help. A temporary is named after the expression it came from. Here `a.max()` took one word, 31 were left, and the difference (NumPy calls it `subtract`) needs one more than that. After the error fast memory is empty, what was stored stays in slow memory, and the machine can be used again.
+# Read the message as a packing list. It names the operation, its words and the free words. Then it lists everything in fast memory, and a remedy. A temporary result is named after its expression. Here `a.max()` took one word and 31 were left, but the difference (`subtract` in NumPy) needs one more. After the error fast memory is empty, slow memory is unchanged, and the machine can be used again.
 #
-# From here on we put a schedule into a function and let `run` do the rest. A schedule takes the machine first, then the slow arrays, then its tile sizes, and returns the slow array it filled. `run(schedule, M=…, A=…, b=…)` makes a machine of $M$ words, places the NumPy arrays in slow memory, calls the schedule, and returns the values as `.O` and the ledger as `.ledger`.
+# From here on, a program is a function, called a schedule, and `run` executes it. The schedule takes the machine, then the slow arrays, then its tile sizes, and returns the slow array that it has filled. `run(schedule, M=…, A=…, b=…)` makes a machine of $M$ words, places the NumPy arrays in slow memory, calls the schedule, and returns the values as `.O` and the ledger as `.ledger`.
 #
 # <!-- exercise 2A --> Subtract from each row of $A$, shape $(N, d)$, its mean:
 #
 # $$ Y_{ij} = A_{ij} - \frac1d \sum_{l} A_{il}. \tag{2.2} $$
 #
-# Work on $b$ rows at a time. Read each word of $A$ once and write each word of $Y$ once. Fast memory has room for $b$ rows and two more words for each of them: $M = bd + 2b$. A second copy of the block does not fit. If you are stuck after eight minutes, `hint("2A")`.
+# Work on $b$ rows at a time. Read each word of $A$ once and write each word of $Y$ once. The capacity is $M = bd + 2b$: $b$ rows and two more words per row, so a second copy of the block does not fit. If you are stuck after eight minutes, run `hint("2A")` in a new cell.
 
 
 # %% [raw] name="about-2A"
@@ -200,22 +176,22 @@ def my_centre(m, A, *, b):
 check("2A", my_centre)
 
 # %% [markdown]
-# Your schedule on a matrix of five rows, two at a time, with $M = 2\cdot6 + 2\cdot2 = 16$:
+# Your schedule for a matrix of five rows, two at a time, with $M = 2\cdot6 + 2\cdot2 = 16$:
 
 # %%
 centred = attempt(run, my_centre, M=16, A=np.arange(30.0).reshape(5, 6) ** 2, b=2)
 centred.ledger
 
 # %% [markdown]
-# 60 words for 30 numbers, with never more than half of the matrix in fast memory. No schedule can do with fewer: every input word must be read and every output word written. We call this the *compulsory* traffic.
+# It moves 60 words for 30 numbers, and never has more than half of the matrix in fast memory. No schedule can move fewer words, since each input must be read and each result written (the compulsory traffic of lesson 00).
 #
 # ## 2.3 The matrix product, one dot product at a time
 #
-# Centring uses each word once, so there was nothing to gain. The matrix product $C = AB$ is different: with $A$ of shape $(m, k)$ and $B$ of shape $(k, n)$, each word of $A$ takes part in $n$ products, and each word of $B$ in $m$. The compulsory traffic is $mk + kn + mn$ words for $mnk$ products. Whether a loaded word serves many products or only one depends on the schedule.
+# Centring uses each word once, so its traffic cannot be reduced. The matrix product $C = AB$ is different. $A$ has shape $(m, k)$ and $B$ has $(k, n)$, so each word of $A$ is used in $n$ products and each word of $B$ in $m$. The compulsory traffic is $mk + kn + mn$ words for $mnk$ products. The schedule decides whether a loaded word is used for many products or only for one.
 #
 # (In formulas $m$, $n$, $k$ are sizes. In code `m` is the machine, and the sizes are called `rows`, `cols` and `depth`.)
 #
-# Begin with the definition: every entry of $C$ is a dot product of a row of $A$ and a column of $B$. Load both, multiply, store one word.
+# We start with the definition: every entry of $C$ is the dot product of a row of $A$ and a column of $B$. Load both, multiply, store one word.
 #
 # **Predict** (compute). Three matrices of $16 \times 16$ have 768 words together. How many words does this schedule move? And how often is each word of $A$ read?
 # <!-- 768 = 3 * 16 * 16 -->
@@ -243,9 +219,9 @@ print("equal to A @ B:", np.allclose(by_dots.O, A @ B))
 measured("2.3", words=by_dots.ledger.total, reads_of_A=by_dots.ledger.reads["A"] // A.size)
 
 # %% [markdown]
-# <details><summary>Words, and reads of A</summary>
+# <details><summary>Words moved, and reads of A</summary>
 #
-# 8,448 words, eleven times the compulsory 768, and every word of $A$ was read 16 times: once for each column of $B$.
+# The schedule moves 8,448 words, eleven times the compulsory 768. Every word of $A$ is read 16 times, once per column of $B$.
 #
 # </details>
 #
@@ -253,18 +229,18 @@ measured("2.3", words=by_dots.ledger.total, reads_of_A=by_dots.ledger.reads["A"]
 #
 # $$ W = 2mnk + mn. \tag{2.3} $$
 #
-# A ledger can be compared with a formula. `costs` holds the *closed forms*: functions that give, without running anything, the ledger a schedule must have. Two ledgers can be subtracted, and the difference says in words where they part. Here we compare with a ledger in which everything moves once (what `bm` and `bn` mean comes in section 2.4):
+# A ledger can be compared with a formula. `costs` contains the closed forms: functions that compute the ledger of a schedule without running it. The difference of two ledgers shows where they differ. Here we subtract a ledger in which everything moves once (section 2.4 explains `bm` and `bn`):
 
 # %%
 once = costs.matmul(16, 16, 16, bm=16, bn=16)
 by_dots.ledger - once
 
 # %% [markdown]
-# The first lines name the arrays that are read too often. The last one shows the price of the other extreme: to move everything only once, this closed form wants 288 words of fast memory, and our schedule needs 33.
+# The first lines name the arrays that are read too often. The last line shows the cost of the other extreme. To move everything only once, this closed form needs 288 words of fast memory; our schedule needs 33.
 #
-# ## 2.4 Keep a tile of the result
+# ## 2.4 Tiling the matrix product
 #
-# Each pair of loaded words served for one product and was thrown away. To get more out of a word, we must have several partners for it at hand. So we keep a tile of $C$ with $b_m$ rows and $b_n$ columns, and go through $k$ one step at a time: load the piece of a column of $A$ that belongs to the tile's rows ($b_m$ words) and the piece of a row of $B$ that belongs to its columns ($b_n$ words). Every word of the one meets every word of the other: $b_m b_n$ products for $b_m + b_n$ words. They are added to the tile, and after $k$ steps the tile is finished and stored, once.
+# Each pair of loaded words was used for one product and then discarded. To use a word more often, we need several partners for it in fast memory at the same time. So we keep a tile of $C$ with $b_m$ rows and $b_n$ columns in fast memory and step through $k$. In each step we load $b_m$ words of a column of $A$, those in the rows of the tile, and $b_n$ words of a row of $B$, those in its columns. Every word of one piece is multiplied with every word of the other, which gives $b_m b_n$ products for $b_m + b_n$ words. They are added to the tile, and after $k$ steps the tile is complete and is stored once. Dividing loops into blocks in this way is called *tiling* (or blocking). The *loop order* is the second choice: here the loop over $k$ is the innermost one, so the tile of $C$ remains in fast memory.
 #
 # **Predict** (compute). The same $16 \times 16$ matrices, now with tiles of $4 \times 4$. How many words move, and how many must be in fast memory at once?
 
@@ -272,7 +248,7 @@ by_dots.ledger - once
 predict("2.4", words=2304, footprint=32)  #> predict("2.4", words=..., footprint=...)
 
 # %% [markdown]
-# `schedules.matmul` is the library's schedule for it:
+# `schedules.matmul` is the library's schedule for this order:
 
 # %%
 tiled = run(schedules.matmul, M=100, A=A, B=B, bm=4, bn=4)
@@ -280,19 +256,19 @@ print(tiled.ledger)
 measured("2.4", words=tiled.ledger.total, footprint=tiled.ledger.peak)
 
 # %% [markdown]
-# <details><summary>Words and room beside the dot products</summary>
+# <details><summary>Comparison with the dot products</summary>
 #
-# 2,304 words where the dot products moved 8,448, and the schedule needs 24 words of room where they needed 33: 16 for the tile, and 4 for each piece. A larger piece of the problem fits in less room, because we no longer keep whole rows.
+# The schedule moves 2,304 words, and the dot products moved 8,448. It needs 24 words of fast memory, 16 for the tile and 4 for each piece. The dot products needed 33, because they load complete rows.
 #
 # </details>
 #
-# Count the traffic by array. For the tiles in one column of tiles, all rows of $A$ pass by, so $A$ is read once for each of the $\lceil n/b_n \rceil$ columns of tiles; $B$ likewise once for each of the $\lceil m/b_m \rceil$ rows of tiles; $C$ is written once:
+# Count the traffic by array. For the tiles in one column of tiles, all rows of $A$ are loaded, so $A$ is read once per column of tiles, $\lceil n/b_n \rceil$ times. In the same way $B$ is read once per row of tiles, $\lceil m/b_m \rceil$ times. $C$ is written once:
 #
 # $$ W = mk \left\lceil \frac n{b_n} \right\rceil + kn \left\lceil \frac m{b_m} \right\rceil + mn, \qquad \text{footprint } b_m b_n + b_m + b_n. \tag{2.4} $$
 #
-# The *footprint* is the room a schedule needs: here the tile and the two pieces. With $b_m = b_n = b$ it is $b^2 + 2b$.
+# The *memory footprint* of a schedule is the number of words that it needs in fast memory at once, here the tile and the two pieces. (It is often called the working set.) With $b_m = b_n = b$ it is $b^2 + 2b$.
 #
-# <!-- exercise 2B --> Write the schedule of (2.4). Fast memory is exactly the footprint, so the product of two pieces must not become a tile of its own: `add_matmul` adds it in place. `m.zeros(i, j)` makes a tile of zeros with the rows of block `i` and the columns of block `j`; `m.load(A, i, k)` loads rows `i` and columns `k`; `m.store(c, C, i, j)` stores to rows `i` and columns `j`. A number is a position in `load` and a length in `zeros` and `row_stats`. Sizes need not be multiples of the tile. If you are stuck after fifteen minutes, `hint("2B")`.
+# <!-- exercise 2B --> Write the schedule of (2.4). The capacity is exactly the footprint, so the product of two pieces must not become a new tile: `add_matmul` adds it in place. `m.zeros(i, j)` makes a tile of zeros with the rows of block `i` and the columns of block `j`; `m.load(A, i, k)` loads rows `i` and columns `k`; `m.store(c, C, i, j)` stores to rows `i` and columns `j`. A number is a position in `load` and a length in `zeros` and `row_stats`. Sizes need not be multiples of the tile. If you are stuck after fifteen minutes, run `hint("2B")`.
 
 
 # %% [raw] name="about-2B"
@@ -332,32 +308,32 @@ check("2B", my_matmul)
 # %%
 def against_the_closed_form(matmul):
     yours = run(matmul, M=24, A=A, B=B, bm=4, bn=4).ledger
-    print("yours against (2.4):", yours - costs.matmul(16, 16, 16, bm=4, bn=4))
+    print("your ledger minus (2.4):", yours - costs.matmul(16, 16, 16, bm=4, bn=4))
 
 
 attempt(against_the_closed_form, my_matmul)
 
 # %% [markdown]
-# The picture shows fast memory while the four tiles of a smaller product are made. It is drawn from the trace, the list of single moves that a ledger keeps.
+# The figure shows fast memory while the four tiles of a smaller product are computed. It is drawn from the trace, the list of single moves in a ledger.
 
 # %%
 small = run(schedules.matmul, M=24, A=A[:8, :6], B=B[:6, :8], bm=4, bn=4)
 memory_timeline(small.ledger, 24)
 
 # %% [markdown]
-# The tile of $C$, called accumulator in the picture, lies at the bottom with its 16 words. The two pieces come and go on top of it, 4 words each, six times for each tile. Two thirds of the room hold sums that stay until they are finished. That is what fast memory is for.
+# The tile of $C$, labelled accumulator, is at the bottom with its 16 words. On top of it the two pieces are loaded and freed, 4 words each, six times per tile. Two thirds of the capacity hold sums until they are complete. This is the purpose of fast memory.
 #
-# ## 2.5 Which tile for which memory
+# ## 2.5 Choosing the tile size for a given M
 #
-# Given $M$, the tile should be as large as fits. From $b_m b_n + b_m + b_n \le M$, adding 1 on both sides:
+# For a given $M$, the tile should be as large as possible. From $b_m b_n + b_m + b_n \le M$, adding 1 on both sides:
 #
 # $$ (b_m + 1)(b_n + 1) \le M + 1, \qquad \text{for a square } b = \lfloor \sqrt{M + 1} \rfloor - 1, \qquad W \approx \frac{2mnk}{\sqrt M} + mn. \tag{2.5} $$
 #
-# The square root is the law to remember: to halve the traffic you need four times the memory.
+# Remember the square root: to halve the traffic you need four times the memory.
 #
-# There is a popular rule that the tile should have side $\sqrt{M/3}$, so that a square tile of $A$, one of $B$ and one of $C$ fit together. Formula (2.4) does not ask how deep the loaded pieces are. Pieces of depth $b$ move the same words as pieces of depth 1, but they take $2b^2$ words of room that a larger tile of $C$ could have used.
+# A popular rule uses the side $\sqrt{M/3}$, so that square tiles of $A$, $B$ and $C$ fit together. But the traffic of (2.4) does not depend on the depth of the loaded pieces. Pieces of depth $b$ move the same words as pieces of depth 1, but they use $2b^2$ words, which would allow a larger tile of $C$.
 #
-# **Predict** (guess). All matrices are $120 \times 120$. How much *smaller* does the traffic become, as a factor, when $M$ grows from 120 to 480? And how much *larger* is it, as a factor, with the tile $\sqrt{M/3}$ at $M = 120$?
+# **Predict** (guess). All matrices are $120 \times 120$. By what factor does the traffic *decrease* when $M$ grows from 120 to 480? And by what factor is it *larger* with the tile $\sqrt{M/3}$ at $M = 120$?
 
 # %% tags=["predict"]
 predict("2.5", four_times_M=2.0, three_squares=1.73)  #> predict("2.5", four_times_M=..., three_squares=...)
@@ -375,15 +351,15 @@ measured(
 )
 
 # %% [markdown]
-# <details><summary>Both factors, and why neither is quite the formula's</summary>
+# <details><summary>Both factors, and why they differ from the formula</summary>
 #
-# Four times the memory made the traffic 1.92 times smaller, from 360,000 to 187,200 words. It is not quite 2, because the $mn$ words of $C$ are written whatever $M$ is. Tiles of side 6 move 590,400 words, 1.64 times as many as tiles of side 10; the limit for large $M$ is $\sqrt 3 \approx 1.73$. With depth 1 the smaller tile leaves 72 of the 120 words idle: there is no reason to choose it.
+# Four times the memory divides the traffic by 1.92, from 360,000 to 187,200 words. The factor is less than 2 because the $mn$ words of $C$ are written for any $M$. Tiles of side 6 move 590,400 words, which is 1.64 times the traffic of side 10; the limit for large $M$ is $\sqrt 3 \approx 1.73$. With side 6 and pieces of depth 1, 72 of the 120 words are not used.
 #
 # </details>
 #
-# (`dry=True` runs the same schedule on shapes alone: it counts, and computes no values.)
+# (`dry=True` runs the same schedule on shapes alone. It counts words and computes no values.)
 #
-# <!-- exercise 2C --> A square tile is right when the matrices are large in both directions. If $A$ has only a few rows, part of a square tile hangs over the edge, and the room is better spent elsewhere. Write the function that picks the best tile: among all $b_m \times b_n$ whose footprint is at most $M$, one that moves the fewest words by (2.4). `costs.matmul(m, n, k, bm=bm, bn=bn).total` evaluates the formula. $M$ is at least 3, so a tile of one word always fits. There is no need to be clever: the sizes here are small enough to try every $b_m$. If you are stuck after ten minutes, `hint("2C")`.
+# <!-- exercise 2C --> A square tile is good if the matrices are large in both directions. If $A$ has only a few rows, part of a square tile is out of bounds and its capacity is wasted. Write the function that returns the best tile: among all $b_m \times b_n$ with a footprint of at most $M$, one with the least traffic by (2.4). `costs.matmul(m, n, k, bm=bm, bn=bn).total` evaluates the formula. $M$ is at least 3, so a tile of one word always fits. The sizes here are small enough to try every $b_m$. If you are stuck after ten minutes, run `hint("2C")`.
 # <!-- 1.73, 72 = math.sqrt(3), 120 - costs.matmul(120, 120, 120, bm=6, bn=6).peak -->
 
 
@@ -424,28 +400,28 @@ def words_with(choose, m, n, k, M):
     return costs.matmul(m, n, k, bm=bm, bn=bn).total
 
 
-def yours_beside_a_square(tile):
+def compare_with_a_square(tile):
     print("your tile:", tile(8, 1024, 256, 1024))
     print(f"words with your tile:     {words_with(tile, 8, 1024, 256, 1024):,}")
     print(f"words with a square tile: {words_with(square_tile, 8, 1024, 256, 1024):,}")
 
 
-attempt(yours_beside_a_square, my_tile)
+attempt(compare_with_a_square, my_tile)
 
 # %% [markdown]
-# For a product with $m = 8$ rows, the best tile takes all 8 rows, so that $B$ is read once, and moves 290,816 words. The square tile of side 31 reads $B$ once as well, but has room for only 31 columns where a low tile has room for 112: it moves 339,968.
+# For a product with $m = 8$ rows, the best tile has all 8 rows, so $B$ is read once and 290,816 words move. The square tile of side 31 also reads $B$ once, but it has only 31 columns, where a tile of 8 rows can have 112. It moves 339,968 words.
 #
-# ## 2.6 How little is possible
+# ## 2.6 A lower bound on the traffic
 #
-# Could an altogether different schedule do better? A **lower bound** answers for all schedules at once, including those nobody has thought of.
+# Could a completely different schedule move fewer words? A *lower bound* answers this for all schedules at once, including those not yet invented.
 #
-# Here is its idea. While a tile of $b_m \times b_n$ sums is in fast memory, $b_m + b_n$ loaded words give $b_m b_n$ products. With at most $M$ sums that is at most $\sqrt M/2$ products for each word, reached by the square. There are $mnk$ products, hence $2mnk/\sqrt M$ words. This much is about schedules that keep a tile of $C$. The theorem says that keeping something else, or mixing, does not help: every schedule that forms all the products one by one moves
+# Here is its idea. While a tile of $b_m \times b_n$ sums is in fast memory, $b_m + b_n$ loaded words give $b_m b_n$ products. With at most $M$ sums this is at most $\sqrt M/2$ products per word, which the square tile reaches. There are $mnk$ products, hence $2mnk/\sqrt M$ words. This argument holds only for schedules that keep a tile of $C$. The theorem states that it does not help to keep another array, or to mix: every schedule that computes all the products one by one moves
 #
 # $$ W \ge \max\left( \frac{2mnk}{\sqrt M} - 2M,\; mk + kn + mn \right). \tag{2.6} $$
 #
-# The first term was proved by Smith, Lowery, Langou and van de Geijn; the second is the compulsory traffic. `bounds.matmul(m, n, k, M)`, the bound `matmul` of the library's list, evaluates both. Our machine also gives away four single words as registers, so the bound that holds on it is the one at $M + 4$.
+# Smith, Lowery, Langou and van de Geijn proved the first term; the second is the compulsory traffic. `bounds.matmul(m, n, k, M)`, the bound `matmul` of the library, evaluates both. Our machine has four free registers in addition to its $M$ words, so its bound is the one at $M + 4$.
 #
-# **Predict** (guess). For $m = n = k = 1024$ and $M = 1024$: by how many percent does our schedule, with the best tile, exceed the bound?
+# **Predict** (guess). For $m = n = k = 1024$ and $M = 1024$: by what percentage does our schedule, with the best tile, exceed the bound?
 
 # %% tags=["predict"]
 predict("2.6", percent_above=10.0)  #> predict("2.6", percent_above=...)
@@ -454,26 +430,26 @@ predict("2.6", percent_above=10.0)  #> predict("2.6", percent_above=...)
 n = 1024
 
 
-def tile_of_C_stays(M):
+def traffic_of_tiled(M):
     tiles = schedules.matmul_tiles(n, n, n, M)  # the library's answer to exercise 2C
     return run(schedules.matmul, M=M, dry=True, A=(n, n), B=(n, n), **tiles).ledger.total
 
 
 for M in (64, 1024, 4096, 65_536, 262_144, 4_194_304):
-    got, bound = tile_of_C_stays(M), bounds.matmul(n, n, n, M + 4)
+    got, bound = traffic_of_tiled(M), bounds.matmul(n, n, n, M + 4)
     print(f"M = {M:>9,}: {got:>11,} words, bound {bound:>11,}, ratio {got / bound:.2f}")
-measured("2.6", percent_above=100 * (tile_of_C_stays(1024) / bounds.matmul(n, n, n, 1028) - 1))
+measured("2.6", percent_above=100 * (traffic_of_tiled(1024) / bounds.matmul(n, n, n, 1028) - 1))
 
 # %% [markdown]
-# <details><summary>How near the bound</summary>
+# <details><summary>Ratio to the bound</summary>
 #
-# At $M = 1024$ the schedule is 6.5 percent above the bound; whatever anybody may still invent, it can save no more than that. At $M = 4096$ the ratio is 1.06 as well.
+# At $M = 1024$ the schedule is 6.5 percent above the bound, so no schedule can save more than that. At $M = 4096$ the ratio is 1.06 as well.
 #
 # </details>
 #
-# Towards $M = n^2/4$ the ratio grows to 1.71. There the term $-2M$ weakens the bound, and the table cannot say whether a better schedule or a better bound is missing. At $M = 4{,}194{,}304$ everything fits, the ratio is 1.00, and still 3,145,728 words move: the compulsory ones.
+# Towards $M = n^2/4$ the ratio grows to 1.71. There the term $-2M$ weakens the bound, and the table does not show which of the two could be improved, the schedule or the bound. At $M = 4{,}194{,}304$ everything fits and the ratio is 1.00. Still 3,145,728 words move, the compulsory traffic.
 #
-# The same as a picture, with both axes logarithmic, so that $1/\sqrt M$ is a straight line of slope $-1/2$: it falls by half a decade for each decade of $M$:
+# The chart has logarithmic axes, so $1/\sqrt M$ is a straight line of slope $-1/2$. It falls by half a decade per decade of $M$:
 
 # %%
 def three_square_tiles(M):
@@ -482,7 +458,7 @@ def three_square_tiles(M):
 
 
 memories = [4**p for p in range(2, 12)]
-machine = {"tile of C stays": [(M, tile_of_C_stays(M)) for M in memories]}
+machine = {"tile of C in fast memory": [(M, traffic_of_tiled(M)) for M in memories]}
 formulas = {
     "lower bound": [(M, bounds.matmul(n, n, n, M + 4)) for M in memories],
     "three square tiles": [(M, three_square_tiles(M)) for M in memories],
@@ -493,14 +469,14 @@ axes = {"xlabel": "fast memory M (words)", "ylabel": "words moved"}
 curve(machine, formulas, title=title, notes=on_the_bound, **axes)
 
 # %% [markdown]
-# The points lie just above the bound where $M$ is large enough for a good tile and small beside $n^2$. The rule of three square tiles runs parallel to them, higher by a factor of about 1.7. At the right end all three arrive at the compulsory traffic, and no amount of memory brings them below it.
+# The points are just above the bound where $M$ is large enough for a good tile and small compared with $n^2$. The rule of three square tiles is parallel to them, higher by a factor of about 1.7. At the right end all three reach the compulsory traffic.
 # <!-- 1.7 = math.sqrt(3) -->
 #
-# <!-- exercise 2D --> The bound (2.6) is for a product of two *different* matrices. For $G = AA^\top$ with $A$ of shape $(m, k)$, your `my_matmul` would read $A$ twice $\lceil m/b \rceil$ times. But $G_{ij} = G_{ji}$, so half of the tiles need not be computed, and on the diagonal the two pieces are the same one. Write the schedule that moves
+# <!-- exercise 2D --> The bound (2.6) is for a product of two *different* matrices. For $G = AA^\top$ with $A$ of shape $(m, k)$, your `my_matmul` would read $A$ twice $\lceil m/b \rceil$ times. But $G_{ij} = G_{ji}$, so half of the tiles need not be computed, and on the diagonal both pieces are the same. Write the schedule that moves
 #
-# $$ W = mk \left\lceil \frac mb \right\rceil + m^2 \quad \text{words, at the footprint } b^2 + 2b. \tag{2.7} $$
+# $$ W = mk \left\lceil \frac mb \right\rceil + m^2 \quad \text{words, with the footprint } b^2 + 2b. \tag{2.7} $$
 #
-# $G$ is stored in full, both halves. Blocks compare by their position: `i == j`, `j > i`. If you are stuck after twelve minutes, `hint("2D")`.
+# Store all of $G$, both halves. Later lessons do not need this exercise. Blocks are compared by their position: `i == j`, `j > i`. If you are stuck after twelve minutes, run `hint("2D")`.
 
 
 # %% [raw] name="about-2D"
@@ -553,19 +529,19 @@ def with_and_without_symmetry(gram):
 attempt(with_and_without_symmetry, my_gram)
 
 # %% [markdown]
-# 1,280 words instead of 2,304. Transposing cost nothing: `g.T` and `a.T` are views. A lower bound speaks about a class of problems, and a problem with more structure can lie below it.
+# The symmetric schedule moves 1,280 words instead of 2,304. The transposes `g.T` and `a.T` are views and use no words. A lower bound holds for one class of problems, and a problem with more structure can be below it.
 #
 # ## 2.7 Naive attention on the machine
 #
-# Attention is two matrix products with a softmax between them. Lesson 01 wrote it as the formula stands: $S = QK^\top/\sqrt d$, then $P = \mathrm{softmax}(S)$, then $O = PV$. The library's `naive` does that on the machine, one after the other, with tiles chosen for $M$. Each of the three parts runs inside `with m.phase("scores"):` and so on, and the ledger keeps a total for each phase.
+# Attention is two matrix products with a softmax between them. Lesson 01 computed it step by step: $S = QK^\top/\sqrt d$, then $P = \mathrm{softmax}(S)$, then $O = PV$. The library's `naive` does this on the machine, with tiles chosen for $M$. Each step runs in a block such as `with m.phase("scores"):`, and the ledger keeps a total per phase.
 #
-# When a row of $N$ scores fits in fast memory, and $B_r$ rows of $Q$, and a tile of $O$ with $B_m$ full rows, the closed form is
+# If a row of $N$ scores fits in fast memory together with $B_r$ rows of $Q$, and also a tile of $O$ with $B_m$ full rows, the closed form is
 #
 # $$ W = \underbrace{Nd + Nd\left\lceil \tfrac N{B_r} \right\rceil + N^2}_{\text{scores}} + \underbrace{2N^2}_{\text{softmax}} + \underbrace{N^2 + Nd\left\lceil \tfrac N{B_m} \right\rceil + Nd}_{\text{output}}. \tag{2.8} $$
 #
-# $S$ is written and read, $P$ is written and read: $4N^2$ words.
+# $S$ is written and read, and $P$ is written and read, which gives $4N^2$ words.
 #
-# **Predict** (compute). For $N = 256$, $d = 32$, $M = 4096$ the tiles have $B_r = B_m = 123$ rows. What percentage of all words belongs to $S$ and $P$? And how many times the compulsory $4Nd$ words is the total?
+# **Predict** (compute). For $N = 256$, $d = 32$, $M = 4096$ the tiles have $B_r = B_m = 123$ rows. What percentage of all words belongs to $S$ and $P$? And what is the ratio of the total to the compulsory $4Nd$ words?
 # <!-- 123 = schedules.get("naive").tiles(256, 32, 4096)["Br"] -->
 
 # %% tags=["predict"]
@@ -596,35 +572,214 @@ moved = {x: ledger.reads.get(x, 0) + ledger.writes.get(x, 0) for x in ledger.arr
 bars(moved, title="Naive attention, N = 256, d = 32, M = 4096: words by array")
 
 # %% [markdown]
-# <details><summary>Whose words they are</summary>
+# <details><summary>Arrays with the most traffic</summary>
 #
-# 80 percent of the 327,680 words belong to $S$ and $P$, two arrays that are neither input nor output, and the total is ten times the compulsory traffic.
+# The schedule moves 327,680 words. 80 percent of them belong to $S$ and $P$, two arrays that are neither input nor output. The total is ten times the compulsory traffic.
 #
 # </details>
 #
-# The products themselves are not to blame: each moves 98,304 words, and 81,920 is the least that a product of these sizes can move. It is the way they are joined that costs. The softmax phase moves another 131,072 words only to fetch $S$ and put $P$ back.
+# The products themselves are not the problem. Each moves 98,304 words, and the lower bound for a product of these sizes is 81,920. The cost is in the way they are joined: the softmax phase moves another 131,072 words only to read $S$ and write $P$.
 #
-# More fast memory does not help much as long as $S$ is written out: the $4N^2$ words stay. They would go away if a tile of scores could be turned into weights and used while it is still in fast memory. What stands in the way is softmax, which seems to need a whole row of scores before it can give the first weight. Lesson 03 removes that obstacle.
+# More fast memory does not help much as long as $S$ is written to slow memory, because the $4N^2$ words remain. They would disappear if a tile of scores were turned into weights and used while it is in fast memory. The obstacle is softmax, which seems to need a complete row of scores before the first weight. Lesson 03 removes it.
+#
+# ## 2.8 The machine on one page
+#
+# The model itself fits on one page. The next cell is a complete two-level machine in plain NumPy, with the calls that your schedules need here and in lesson 04. You can copy it as one file. Start with `load`, `store` and `new_tile`, which do all the counting. Then read how `Tile` sends each new result of an expression to `new_tile`. `RowStats` can wait until lesson 03.
+
+# %% name="machine-on-one-page"
+"""A two-level memory machine on one page: it counts the words that a schedule loads and stores.
+
+Slow memory has no limit. Fast memory holds tiles, at most M words in total. Only `load` and
+`store` move words between them, and only tiles can be computed with.
+
+Not checked: plain NumPy arrays in an expression, tiles used after they were freed, words loaded
+before they were stored, and copies made without arithmetic (`a.copy()`).
+Needs only NumPy. From the course iocourse, lesson 02, MIT licence.
+"""
+
+from collections import Counter, namedtuple
+
+import numpy as np
+
+
+class Block(namedtuple("Block", "start stop first last")):
+    """Rows (or columns) start:stop; `first` and `last` are true at the ends of its loop."""
+
+    @property
+    def size(self):
+        return self.stop - self.start
+
+
+class SlowArray:
+    """An array in slow memory. It has no operators, so it must be loaded before it is used."""
+
+    def __init__(self, name, values):
+        self.name, self.shape, self.values = name, values.shape, values
+
+    def part(self, *sides):
+        """Return the selected rows and columns. A number is a position, None stands for all."""
+        index = []
+        for side in sides[: len(self.shape)]:  # a vector has no columns
+            if isinstance(side, int):
+                side = slice(side, side + 1)
+            elif isinstance(side, tuple):  # a block or a pair (start, stop)
+                side = slice(side[0], side[1])
+            index.append(slice(None) if side is None else side)
+        return self.values[tuple(index)]
+
+
+class InFastMemory:
+    """Base class of objects that a `with` statement frees at its end."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.free()
+
+
+class Tile(InFastMemory, np.ndarray):
+    """An array in fast memory. A new result uses words; a view or in-place update does not."""
+
+    def __array_finalize__(self, parent):  # NumPy calls this for each new array and each view
+        self.machine = getattr(parent, "machine", None)
+
+    def __array_ufunc__(self, ufunc, method, *inputs, out=None, **options):
+        # NumPy sends its arithmetic here: a - b, a @ b, np.exp(a), a.sum(axis=1).
+        compute, inputs = getattr(ufunc, method), [np.asarray(x) for x in inputs]
+        if out is None:
+            return self.machine.new_tile(compute(*inputs, **options))
+        compute(*inputs, out=np.asarray(out[0]), **options)  # in place
+        return out[0]
+
+    def add_matmul(self, a, b):
+        """Add a @ b in place. Each entry is formed in a register, which is not counted."""
+        np.asarray(self)[...] += np.asarray(a) @ np.asarray(b)
+
+    def free(self):
+        self.machine.in_use.pop(id(self), None)  # views and freed tiles are not in it
+
+    __del__ = free  # Python calls it when no name refers to the tile any more
+
+
+class RowStats(InFastMemory):
+    """Online softmax (lesson 03): maximum m and sum l of each row, updated in registers."""
+
+    def __init__(self, m, l):
+        self.m, self.l = m, l
+
+    def free(self):
+        self.m.free()
+        self.l.free()
+
+    def update(self, s, o=None):
+        """Replace the scores s by exp(s - m) with the new maximum m; rescale the output o."""
+        m, l, s = np.asarray(self.m), np.asarray(self.l), np.asarray(s)
+        old_m = m.copy()
+        np.maximum(m, s.max(axis=1), out=m)
+        factor = np.exp(old_m - m)
+        s[...] = np.exp(s - m[:, None])
+        l[:] = l * factor + s.sum(axis=1)
+        if o is not None:
+            np.asarray(o)[...] *= factor[:, None]
+
+    def normalise(self, o):
+        np.asarray(o)[...] /= np.asarray(self.l)[:, None]
+
+
+class TwoLevelMachine:
+    """Counts the words read and written per array, and the peak of the words in fast memory."""
+
+    def __init__(self, M):
+        self.M, self.reads, self.writes, self.peak = M, Counter(), Counter(), 0
+        self.in_use = {}  # words of each tile in fast memory
+
+    def run(self, schedule, **inputs):
+        """Call the schedule with its arrays in slow memory; return the values of its result."""
+        for name, value in inputs.items():
+            if isinstance(value, np.ndarray):
+                inputs[name] = SlowArray(name, value.astype(float))
+        return schedule(self, **inputs).values
+
+    def new(self, name, shape):
+        return SlowArray(name, np.full(shape, np.nan))  # NaN marks words that are never stored
+
+    def load(self, array, rows, cols=None):
+        part = array.part(rows, cols)
+        self.reads[array.name] += part.size
+        return self.new_tile(part)
+
+    def store(self, tile, array, rows, cols=None):
+        part = array.part(rows, cols)
+        self.writes[array.name] += part.size
+        part[...] = tile
+
+    def new_tile(self, values):
+        """Put a copy of the values into fast memory. Raise an error if M is too small."""
+        used = sum(self.in_use.values()) + np.size(values)
+        if used > self.M:
+            raise MemoryError(f"{used} words needed in fast memory, but M = {self.M}")
+        tile = np.array(values, dtype=float).view(Tile)
+        tile.machine, self.in_use[id(tile)] = self, tile.size
+        self.peak = max(self.peak, used)
+        return tile
+
+    def zeros(self, *sides):
+        """Return a tile of zeros. A side is a block, or a number, which is a length here."""
+        return self.new_tile(np.zeros([n if isinstance(n, int) else n.size for n in sides]))
+
+    def row_stats(self, rows):
+        m, l = self.zeros(rows), self.zeros(rows)
+        m[:] = -np.inf
+        return RowStats(m, l)
+
+    def blocks(self, n, size):
+        """Return the blocks that cover n rows; the last one may be smaller."""
+        starts = range(0, n, size)
+        return [Block(i, min(i + size, n), i == 0, i == starts[-1]) for i in starts]
+
+# %%
+def on_both_machines(matmul):
+    library = run(matmul, M=24, A=A, B=B, bm=4, bn=4).ledger
+    page = TwoLevelMachine(M=24)
+    product = page.run(matmul, A=A, B=B, bm=4, bn=4)
+    print("page:   ", dict(page.reads), dict(page.writes), "peak", page.peak)
+    print("library:", library.reads, library.writes, "peak", library.peak)
+    print("equal to A @ B:", np.allclose(product, A @ B))
+
+
+attempt(on_both_machines, my_matmul)
+
+# %% [markdown]
+# Both machines count the same reads, writes and peak for your exercise 2B. (If it uses another call of the library, add this call to the page.) The library's machine has in addition:
+#
+# - errors for everything that the page does not check, each with a message like the packing list of section 2.2;
+# - dry runs, which use shapes only and count equal blocks once, so that large sizes take little time;
+# - a trace of single moves and totals per phase, from which the figures are drawn;
+# - ledgers that can be subtracted from each other and from closed forms;
+# - masks, and the calls that the backward pass needs.
 #
 # ## Misconceptions
 #
-# - **"Smaller tiles move fewer words."** In section 2.5 the tile of side 6 moved 590,400 words, side 10 moved 360,000 and side 20 moved 187,200. A smaller tile needs less *room*; it moves more.
-# - **"The tile should be $\sqrt{M/3}$, so that three tiles fit."** In section 2.5 that rule moved 1.64 times as many words as the largest tile of $C$ with thin pieces of $A$ and $B$.
-# - **"A transpose or a slice is a copy."** In section 2.2 a view took 0 words, and so does every transpose in exercise 2D.
-# - **"If it fits in fast memory, there is no traffic."** In section 2.6 everything fits at $M = 4{,}194{,}304$, and 3,145,728 words move all the same: inputs have to come in, and results have to go out.
+# - **"Smaller tiles move fewer words."** In section 2.5 the tile of side 6 moved 590,400 words, side 10 moved 360,000 and side 20 moved 187,200. A smaller tile needs less fast memory, but it moves more words.
+# - **"The tile should be $\sqrt{M/3}$, so that three tiles fit."** In section 2.5 the traffic with that rule was 1.64 times the traffic with the largest tile of $C$ and thin pieces of $A$ and $B$.
+# - **"A transpose or a slice is a copy."** In section 2.2 a view used 0 words, and so does every transpose in exercise 2D.
+# - **"If everything fits in fast memory, there is no traffic."** In section 2.6 everything fits at $M = 4{,}194{,}304$, and still 3,145,728 words move: inputs must be loaded and results stored.
 #
 # ## Take-away
 #
 # - The model counts words between two memories: $W$ = loaded + stored, with at most $M$ words in fast memory. A ledger records both, and a closed form predicts it to the word.
-# - Traffic falls when a loaded word meets many partners. Keep the tile of the result, stream the inputs past it: $b^2 + 2b \le M$ gives $W \approx 2mnk/\sqrt M$.
-# - No schedule of the matrix product can do much better: $2mnk/\sqrt M - 2M$ is a lower bound, and we measured a ratio of 1.06.
-# - Naive attention pays $4N^2$ words for two arrays nobody asked for.
+# - Traffic falls if each loaded word is used with many partners. Keep a tile of the result in fast memory and load thin pieces of the inputs. With $b^2 + 2b \le M$ this gives $W \approx 2mnk/\sqrt M$.
+# - No schedule of the matrix product can be much better. The lower bound is $2mnk/\sqrt M - 2M$, and we measured a ratio of 1.06.
+# - Naive attention moves $4N^2$ words for two arrays that are neither input nor output.
+#
+# **In the literature's words**: the machine is the two-level memory model of Hong and Kung, $W$ is its I/O complexity or memory traffic, tiling is also called blocking, and a schedule that keeps its tile of $C$ is output-stationary. The FlashAttention paper counts naive attention as $\Theta(Nd + N^2)$ HBM accesses, that is, of this order.
 #
 # ## References
 #
-# - T. M. Smith, B. Lowery, J. Langou, R. A. van de Geijn, *A Tight I/O Lower Bound for Matrix Multiplication*, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017): the first term of (2.6), and the schedule of 2.4.
-# - J.-W. Hong, H. T. Kung, *I/O complexity: the red-blue pebble game*, STOC 1981: the model with two memories, and the first bound of order $mnk/\sqrt M$.
-# - O. Beaumont, L. Eyraud-Dubois, M. Vérité, J. Langou, *I/O-Optimal Algorithms for Symmetric Linear Algebra Kernels*, [arXiv 2202.10217](https://arxiv.org/abs/2202.10217): for $AA^\top$ even $m^2k/\sqrt{2M}$ is possible, with tiles that are triangles.
-# - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré, *FlashAttention*, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135): counts the words of naive attention in this model, and then those of the schedules of lesson 04.
+# - T. M. Smith, B. Lowery, J. Langou, R. A. van de Geijn, *A Tight I/O Lower Bound for Matrix Multiplication*, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017): the first term of (2.6), and the schedule of section 2.4.
+# - J.-W. Hong, H. T. Kung, *I/O complexity: the red-blue pebble game*, STOC 1981. The two-level model, and the first bound of order $mnk/\sqrt M$.
+# - O. Beaumont, L. Eyraud-Dubois, M. Vérité, J. Langou, *I/O-Optimal Algorithms for Symmetric Linear Algebra Kernels*, [arXiv 2202.10217](https://arxiv.org/abs/2202.10217): for $AA^\top$ even $m^2k/\sqrt{2M}$ is possible, with triangular tiles.
+# - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré, *FlashAttention*, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135): the traffic of naive attention and of the schedules of lesson 04.
 #
-# **Next**: lesson 03, a softmax that does not need the whole row at once.
+# **Next**: lesson 03, a softmax that does not need the complete row at once.

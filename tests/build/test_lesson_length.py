@@ -61,6 +61,31 @@ def test_minutes_are_words_formulas_and_predictions():
     assert found.reading == 6  # 264/130 + 2/4 + 1 + 2 = 5.53
 
 
+def listing(lines, marker="# %%"):
+    return f"{marker}\n" + "x = 1\n\n" * lines
+
+
+def test_a_listing_takes_a_minute_for_eight_lines_and_a_shorter_cell_none():
+    title = markdown("word " * 130)
+    for lines, minutes in ((50, 1), (51, 1 + 7), (80, 1 + 10), (81, 1 + 11)):
+        found = lesson_length.length_of(cells(title + listing(lines)))
+        assert found.reading == minutes, lines  # 51/8 = 6.4, rounded up with the minute of the text
+    two_short_cells = lesson_length.length_of(cells(title + listing(30) + listing(30)))
+    assert (two_short_cells.listings, two_short_cells.reading) == (0, 1)
+
+
+def test_the_lines_of_an_exercise_take_its_own_minutes():
+    exercise = listing(60, '# %% tags=["exercise"] name="ex-4A"') + "x = 2  #> x = ...\n"
+    assert lesson_length.length_of(cells(markdown("# Title") + exercise)).listings == 0
+    solved_only = listing(60, '# %% tags=["solution-only"]')
+    assert lesson_length.length_of(cells(markdown("# Title") + solved_only)).listings == 0
+
+
+def test_only_the_machine_on_one_page_is_a_listing_of_the_course():
+    found = {one.stem: one.length.listings for one in read_lessons(ROOT, read_project(ROOT))}
+    assert [stem for stem, lines in found.items() if lines] == ["02_two_level_memory"]
+
+
 def test_cells_that_only_the_solved_side_has_take_no_time():
     only = '# %% [markdown] tags=["solution-only"]\n# word word\n'
     assert lesson_length.length_of(cells(markdown("# Title") + only)) == lesson_length.length_of(

@@ -4,7 +4,7 @@ from edited_notebooks import cell, code, place, stub
 
 POINTS = 15
 LINE = (
-    "2A: the lesson's cell is not filled in; cell 20 (def my_centre(m, A, *, b):), which defines "
+    "2A: the lesson's cell is not filled in; cell 16 (def my_centre(m, A, *, b):), which defines "
     "my_centre below it, was graded: the student should answer in the lesson's cell"
 )
 

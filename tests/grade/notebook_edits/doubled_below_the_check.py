@@ -4,7 +4,7 @@ from edited_notebooks import doubled, place, stub
 
 POINTS = 15
 LINE = (
-    "2A: 2 cells are marked as its cell (cells 19, 21); cell 19 (def my_centre(m, A, *, b):), the "
+    "2A: 2 cells are marked as its cell (cells 15, 17); cell 15 (def my_centre(m, A, *, b):), the "
     "last before its check, was graded: the student should keep the one that counts, because they "
     "differ"
 )

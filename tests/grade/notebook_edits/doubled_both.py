@@ -4,7 +4,7 @@ from edited_notebooks import doubled
 
 POINTS = 15
 LINE = (
-    "2A: 2 cells are marked as its cell (cells 19, 20); cell 20 (def my_centre(m, A, *, b):), the "
+    "2A: 2 cells are marked as its cell (cells 15, 16); cell 16 (def my_centre(m, A, *, b):), the "
     "last before its check, was graded: the student should keep one of them"
 )
 

@@ -6,7 +6,7 @@ POINTS = 15
 LINE = (
     "2A, 2B, 2C, 2D: the cell has lost its name and its ids; it was found by the function it defines "
     "and graded: the student should keep the lesson's file and not copy it into a new one; 2A: 2 "
-    "cells are marked as its cell (cells 19, 20); cell 20 (def my_centre(m, A, *, b):), the last "
+    "cells are marked as its cell (cells 15, 16); cell 16 (def my_centre(m, A, *, b):), the last "
     "before its check, was graded: the student should keep the one that counts, because they differ"
 )
 

@@ -6,7 +6,7 @@ from edited_notebooks import cell, stub
 
 POINTS = 15
 LINE = (
-    "2A: 2 cells are marked as its cell (cells 19, 59); cell 59 (def my_centre(m, A, *, b):), the "
+    "2A: 2 cells are marked as its cell (cells 15, 58); cell 58 (def my_centre(m, A, *, b):), the "
     "last before its check, was graded: the student should keep the one that counts, because they "
     "differ"
 )

@@ -4,7 +4,7 @@ from edited_notebooks import cell, code, place
 
 POINTS = 15
 LINE = (
-    "2C: it uses candidates of cell 42, which is the student's own; both were graded: the student "
+    "2C: it uses candidates of cell 38, which is the student's own; both were graded: the student "
     "should move it into the cell of the exercise"
 )
 

@@ -4,8 +4,8 @@ from edited_notebooks import cell, code, place
 
 POINTS = 15
 LINE = (
-    "2C: it uses statistics of cell 42, which is the student's own; both were graded: the student "
-    "should move it into the cell of the exercise; it uses mean of cell 43, which is the student's "
+    "2C: it uses statistics of cell 38, which is the student's own; both were graded: the student "
+    "should move it into the cell of the exercise; it uses mean of cell 39, which is the student's "
     "own; both were graded: the student should move it into the cell of the exercise"
 )
 

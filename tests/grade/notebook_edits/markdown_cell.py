@@ -4,7 +4,7 @@ from edited_notebooks import cell, turned
 
 POINTS = 11
 LINE = (
-    "2A: the cell of exercise 2A is a Markdown cell; change it to Code and submit again: cell 19 was "
+    "2A: the cell of exercise 2A is a Markdown cell; change it to Code and submit again: cell 15 was "
     "not graded"
 )
 

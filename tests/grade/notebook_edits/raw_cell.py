@@ -3,7 +3,7 @@
 from edited_notebooks import cell, turned
 
 POINTS = 11
-LINE = "2A: the cell of exercise 2A is a Raw cell; change it to Code and submit again: cell 19 was not graded"
+LINE = "2A: the cell of exercise 2A is a Raw cell; change it to Code and submit again: cell 15 was not graded"
 
 
 def change(notebook):

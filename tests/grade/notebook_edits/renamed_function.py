@@ -4,7 +4,7 @@ from edited_notebooks import cell
 
 POINTS = 11
 LINE = (
-    "2A: cell 19 (def centre(m, A, *, b):) does not define my_centre; it was graded as it is: the "
+    "2A: cell 15 (def centre(m, A, *, b):) does not define my_centre; it was graded as it is: the "
     "student should keep the name of the function"
 )
 

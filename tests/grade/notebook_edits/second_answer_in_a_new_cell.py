@@ -4,7 +4,7 @@ from edited_notebooks import code, place, stub
 
 POINTS = 15
 LINE = (
-    "2A: cell 20 (def my_centre(m, A, *, b):) also defines my_centre and was not graded; cell 19 (def"
+    "2A: cell 16 (def my_centre(m, A, *, b):) also defines my_centre and was not graded; cell 15 (def"
     " my_centre(m, A, *, b):) was: the student must choose one"
 )
 

@@ -4,9 +4,9 @@ from edited_notebooks import cell, doubled
 
 POINTS = 15
 LINE = (
-    "2C: 2 cells are marked as its cell (cells 42, 43); cell 43 (assert list(candidates(2)) == [1, "
+    "2C: 2 cells are marked as its cell (cells 38, 39); cell 39 (assert list(candidates(2)) == [1, "
     "2]), the only one that defines my_tile, was graded: the student should keep the one that counts,"
-    " because they differ; it uses candidates of cell 42, which is the student's own; both were "
+    " because they differ; it uses candidates of cell 38, which is the student's own; both were "
     "graded: the student should move it into the cell of the exercise"
 )
 

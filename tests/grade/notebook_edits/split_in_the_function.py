@@ -4,7 +4,7 @@ from edited_notebooks import cell, doubled
 
 POINTS = 11
 LINE = (
-    "2A: 2 cells are marked as its cell (cells 19, 20); cell 19 (def my_centre(m, A, *, b):), the "
+    "2A: 2 cells are marked as its cell (cells 15, 16); cell 15 (def my_centre(m, A, *, b):), the "
     "only one that defines my_centre, was graded: the student should keep the one that counts, "
     "because they differ"
 )

@@ -4,10 +4,10 @@ from edited_notebooks import cell, without_metadata
 
 POINTS = 15
 LINE = (
-    "2A: cell 33 (def my_matmul(m, A, B, *, bm, bn):) has its cell id but does not define my_centre; "
-    "cell 19 (def my_centre(m, A, *, b):) does and was graded: the student should answer each "
-    "exercise in its own cell; 2B: cell 19 (def my_centre(m, A, *, b):) has its cell id but does not "
-    "define my_matmul; cell 33 (def my_matmul(m, A, B, *, bm, bn):) does and was graded: the student "
+    "2A: cell 29 (def my_matmul(m, A, B, *, bm, bn):) has its cell id but does not define my_centre; "
+    "cell 15 (def my_centre(m, A, *, b):) does and was graded: the student should answer each "
+    "exercise in its own cell; 2B: cell 15 (def my_centre(m, A, *, b):) has its cell id but does not "
+    "define my_matmul; cell 29 (def my_matmul(m, A, B, *, bm, bn):) does and was graded: the student "
     "should answer each exercise in its own cell; 2C, 2D: the cell has lost its name; it was found by"
     " its cell id and graded: no action needed"
 )

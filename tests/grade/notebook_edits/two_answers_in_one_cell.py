@@ -4,7 +4,7 @@ from edited_notebooks import cell
 
 POINTS = 15
 LINE = (
-    "2A: its own cell is missing; cell 32 (def my_centre(m, A, *, b):), which defines my_centre, was "
+    "2A: its own cell is missing; cell 28 (def my_centre(m, A, *, b):), which defines my_centre, was "
     "graded: the student should answer each exercise in its own cell; its check cell is above the "
     "answer; the answer was graded: no action needed"
 )

@@ -4,7 +4,7 @@ from edited_notebooks import cell, doubled
 
 POINTS = 11
 LINE = (
-    "2A: cell 58 (def my_centre(m, A, *, b):) and cell 59 (def my_centre(m, A, *, b):) have the name "
+    "2A: cell 57 (def my_centre(m, A, *, b):) and cell 58 (def my_centre(m, A, *, b):) have the name "
     "of exercise 2A, and no check cell follows them; none was graded: the student must choose one"
 )
 

@@ -4,7 +4,7 @@ from edited_notebooks import cell, doubled
 
 POINTS = 11
 LINE = (
-    "2A: cell 19 (def my_centre(m, A, *, b):) and cell 20 (def my_centre(m, A, *, b):) have the name "
+    "2A: cell 15 (def my_centre(m, A, *, b):) and cell 16 (def my_centre(m, A, *, b):) have the name "
     "of exercise 2A, and no check cell follows them; none was graded: the student must choose one"
 )
 

@@ -1,8 +1,11 @@
 """Compute the length of a lesson (words, formulas, predictions, cells, minutes) and check its limits.
 
 Reading takes one minute for 130 words and a quarter of a minute for a displayed formula; an inline formula
-counts as one word. A prediction takes one minute if it is a guess, two if it is computed. Exercises take the
-minutes that they state. The build writes the minutes of reading and of exercises at the head of the lesson.
+counts as one word. A listing takes one minute for 8 lines. A listing is a code cell of more than 50 lines,
+blank lines not counted, which is more than one screen. Shorter cells add no minutes, because the text around
+them explains what they do. Exercises take the minutes that they state. A prediction takes one minute if it
+is a guess, two if it is computed. The build writes the minutes of reading and of exercises at the head of the
+lesson.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ FIRST = {"words": 1800, "pictures": 2}  # limits of lesson 00, for readers who h
 OPENING = 5  # cells, at least one of them with a figure
 WORDS_A_MINUTE = 130
 FORMULA = 0.25  # minutes
+LISTING = 50  # lines of code; a longer cell is read as a listing
+LINES_A_MINUTE = 8
 PREDICTION = {"guess": 1, "compute": 2}  # minutes
 
 KIND = re.compile(r"\*\*Predict\*\* \((\w+)\)")
@@ -38,17 +43,20 @@ class LessonLength:
         formulas: displayed formulas.
         predictions: minutes of the predictions.
         cells: cells, without the folded cell that finds iocourse.
+        listings: lines of code in listings.
     """
 
     words: int
     formulas: int
     predictions: int
     cells: int
+    listings: int = 0
 
     @property
     def reading(self) -> int:
         """Minutes for reading and predicting, rounded up."""
-        return math.ceil(self.words / WORDS_A_MINUTE + FORMULA * self.formulas + self.predictions)
+        text = self.words / WORDS_A_MINUTE + FORMULA * self.formulas
+        return math.ceil(text + self.listings / LINES_A_MINUTE + self.predictions)
 
 
 def length_of(cells: Sequence[Cell]) -> LessonLength:
@@ -57,7 +65,10 @@ def length_of(cells: Sequence[Cell]) -> LessonLength:
     texts = ["\n".join(side(cell, solved=False)) for cell in read if cell.kind == "markdown"]
     predictions = sum(PREDICTION.get(kind, 0) for text in texts for kind in KIND.findall(text))
     formulas = sum(len(_DISPLAYED.findall(text)) for text in texts)
-    return LessonLength(sum(map(words_of, texts)), formulas, predictions, len(read))
+    code = (cell for cell in read if cell.kind == "code" and "exercise" not in cell.tags)
+    lines = (sum(map(bool, side(cell, solved=False))) for cell in code)
+    listings = sum(number for number in lines if number > LISTING)
+    return LessonLength(sum(map(words_of, texts)), formulas, predictions, len(read), listings)
 
 
 def words_of(text: str) -> int:
