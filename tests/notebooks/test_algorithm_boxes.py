@@ -33,7 +33,7 @@ HEAD = re.compile(r"Resident: (.+?)\. Streamed: (.+?)\.")
 MOVES = re.compile(r"\b(load|store)\s+(\$[^$]+\$(?:(?:,? and |, )\$[^$]+\$)*)")
 SYMBOL = re.compile(r"\\ell|d?[A-Za-z]")
 LETTERS = {r"\ell": "l", "L": "LSE"}
-ALONG_D = ("Bd", "Bo")  # tiles that divide the columns; all others divide the N rows
+ALONG_D = ("Bd",)  # tiles that divide the columns; all others divide the N rows
 LEAST, MOST = 8, 10  # lines
 
 
