@@ -204,7 +204,7 @@ measured("7.3", usable=usable)
 # 1. For each key block $j$, compute the tile of scores, store it, and update the row statistics with it. (The update overwrites the tile, which is no longer needed.) The statistics $m_i$ and $\ell_i$ stay in fast memory and cause no traffic.
 # 2. Now $L_i = m_i + \log \ell_i$ is known, one word per row. For each block of $B_d$ columns of $O$, keep a tile of $O$ with $B_r \times B_d$ words, and stream the keys one by one: a column of $S$, and a row of $V$ cut to $B_d$ words. This is the right half of the first figure. Each column becomes $p = e^{s - L}$ when it is loaded.
 #
-# We call this schedule split-d (F5, `small_cache` in code). It is safe, and it also saves traffic. As in lesson 02, slices of depth 1 leave nearly all of fast memory to the resident tile, whose side grows from $\sqrt M/2$ to almost $\sqrt M$. And because one query block is finished before the next one begins, the scores need only $B_r \times N$ words of slow memory instead of $N \times N$. The traffic is
+# We call this schedule split-d with materialised scores, or split-d for short (F5, `small_cache` in code). It is safe, and it also saves traffic. As in lesson 02, slices of depth 1 leave nearly all of fast memory to the resident tile, whose side grows from $\sqrt M/2$ to almost $\sqrt M$. And because one query block is finished before the next one begins, the scores need only $B_r \times N$ words of slow memory instead of $N \times N$. The traffic is
 #
 # $$ W_5 = \underbrace{Nd\left\lceil \frac N{B_c} \right\rceil}_{Q} + \underbrace{2Nd\left\lceil \frac N{B_r} \right\rceil}_{K,\,V} + \underbrace{N^2 + N^2\left\lceil \frac d{B_d} \right\rceil}_{S} + \underbrace{Nd}_{O}, \qquad \text{footprint } \max\bigl(B_rB_c + B_c + 3B_r,\; B_rB_d + B_d + 2B_r\bigr) . \tag{7.3} $$
 #
@@ -376,6 +376,8 @@ print(f"yours, M = 2896 = {2896 / 64**2:.3f} d²: {mine.ledger.total / 512**2:.3
       f"buffer reuse {squares('flash_optimal', 512, 64, 2896):.3f} N²")
 
 # %% [markdown]
+# For this input, stored scores move fewer words than buffer reuse. As an algorithm:
+#
 # <!-- algorithm scores_stored -->
 #
 # | | **Stored scores.** Resident: first $Q_i$, $m$, $\ell$; then $O_i$, $L_i$. Streamed: $K_j$, then $S_i$, $V_j$. | words |
@@ -392,7 +394,7 @@ print(f"yours, M = 2896 = {2896 / 64**2:.3f} d²: {mine.ledger.total / 512**2:.3
 #
 # ## 7.6 The best schedule for each M
 #
-# In units of $N^2$ words and with $x = d/\sqrt M$, buffer reuse moves $4x^2$ and split-d $4x + 1$. They are equal at $x = (1 + \sqrt2)/2$, that is at $M = 0.69\,d^2$. Stored scores move $2x^2 + 2$.
+# In units of $N^2$ words and with $x = d/\sqrt M$, buffer reuse moves about $4x^2$ and split-d about $4x + 1$. They are equal at $x = (1 + \sqrt2)/2$, that is at $M = 0.69\,d^2$. Stored scores move $2x^2 + 2$.
 #
 # **Predict** (compute). $N = 2^{13}$, $d = 64$, $M = 2896 = 0.707\,d^2$. With their best tiles, split-d moves $6.07\,N^2$ words and buffer reuse $6.125\,N^2$. Use (7.5) with the largest $B_r$ that fits: what percentage of the $6.07\,N^2$ words do stored scores save?
 # <!-- 0.69 = 4 / (1 + math.sqrt(2)) ** 2 -->
@@ -427,7 +429,7 @@ print(f"N = 2²², d = 4096: buffer reuse moves fewer words from M = {ahead:.3f}
 # %% [markdown]
 # <details><summary>How much stored scores save</summary>
 #
-# 16.3 percent. With $B_r = 42$ there are 196 query blocks, and $W_7/N^2 = (2d/N)(1 + 196) + 2 = 5.08$. The saving is largest near this $M$, where split-d and buffer reuse move the same number of words.
+# 16.3 percent. With $B_r = 42$ there are 196 query blocks, and $W_7/N^2 = (2d/N)(1 + 196) + 2 = 5.08$. The saving is largest near this $M$, where split-d and buffer reuse are about equal.
 #
 # </details>
 # <!-- 196 = math.ceil(2**13 / 42) -->
@@ -540,7 +542,7 @@ explore.curve(
 #
 # $$ W \ge \frac{4N^2d}{\sqrt M\left(1 + \frac{9\sqrt M}{16d}\right)} - 2M - N^2 . \tag{7.7} $$
 #
-# Theorem B′ holds for the class of Theorem A: scores from $d$ products, outputs from products $p_{ij}v_{jc}$, any order and any tiles, and scores may be recomputed at will. If a pair $(i,j)$ has a score or a partial sum in fast memory, its products are limited as in two matrix products. For every other pair, $p_{ij}$ must be computed from nothing, and this takes complete rows of $Q$ and of $K$. For $M \ll d^2$ there are very few such pairs, which is why recomputation does not help here. Section 7.10 in lesson 07b has the proof. Like Theorem A, it is a derivation of this course. (7.7) is the bound `B'_line`; `bounds.lower_bound` also uses the sharper `B'`.
+# Theorem B′ holds for the class of Theorem A: scores from $d$ products, outputs from products $p_{ij}v_{jc}$, any order and any tiles, and scores may be recomputed at will. If a pair $(i,j)$ has a score or a partial sum in fast memory, its products are limited as in two matrix products. For every other pair, $p_{ij}$ must be computed from $Q$ and $K$ alone, and this takes complete rows of both. For $M \ll d^2$ there are very few such pairs, which is why recomputation does not help here. Section 7.10 in lesson 07b has the proof. Like Theorem A, it is a derivation of this course. (7.7) is the bound `B'_line`; `bounds.lower_bound` also uses the sharper `B'`.
 #
 # **Predict** (guess). $N = 2^{20}$, $d = 4096$, $M = 16\,384$. What is the ratio of split-d's traffic to the lower bound?
 
@@ -567,7 +569,7 @@ measured("7.7", f5_over_bound=ratio)
 #
 # </details>
 #
-# Where does the constant 4 come from? $QK^\top$ and $PV$ are two matrix products, and each of them alone takes $2N^2d/\sqrt M$ words (section 2.6). Far below $d^2$, fusing them saves nothing of the order of $N^2d/\sqrt M$. Far above $d^2$, fusing them is everything.
+# Where does the constant 4 come from? $QK^\top$ and $PV$ are two matrix products, and each of them alone takes $2N^2d/\sqrt M$ words (section 2.6). Far below $d^2$, fusing them saves nothing of the order of $N^2d/\sqrt M$. Far above $d^2$, fusing them saves nearly all of it.
 #
 # The published result gives the order of growth, with matching algorithms and lower bounds (bound `theta_attention`, status *asymptotic only*). If all constants of its argument are kept, it gives $2N^2d/\sqrt M - 2M - N^2$ for $M \le d^2$ (`saha_ye_small`), which is one of the two products. With the compulsory traffic, which matters beyond $M = Nd$, it reads
 #

@@ -120,7 +120,7 @@ print(f"paper's p A2 equals dQ: {np.allclose(p @ A2, backward(A1 @ X, A2, h, f @
 #
 # ## 7.9 Schedules for the input gradient
 #
-# Blocked products compute $Q = A_1X$ and $H = A_3Y$ at the beginning and $A_1^\top dQ$ at the end. In between, a forward pass computes $dO = O - E$, and another pass over the data computes $dQ$. The figure at the beginning of this lesson shows the second one: rows of three arrays are resident, and keys and values are streamed, which takes $6n^2d^2/M$ words. With complete rows and $x = d/\sqrt M$, both together move $4x^2 + 6x^2$ in units of $n^2$ words. This is the schedule `gradient`. It stores no $n \times n$ matrix.
+# Blocked products compute $Q = A_1X$ and $V = A_3Y$ at the beginning and $A_1^\top dQ$ at the end. In between, a forward pass computes $dO = O - E$, and another pass over the data computes $dQ$. The figure at the beginning of this lesson shows the second one: rows of three arrays are resident, and keys and values are streamed, which takes $6n^2d^2/M$ words. With complete rows and $x = d/\sqrt M$, both together move $4x^2 + 6x^2$ in units of $n^2$ words. This is the schedule `gradient`. It stores no $n \times n$ matrix.
 #
 # **Predict** (guess). $n = 2^{22}$, $d = 256$, $M = d^2$, so `gradient` moves about $10\,n^2$ words. Storing a matrix and reading it back takes $2n^2$. If a schedule may store any matrices, what percentage does the best one save?
 
@@ -193,7 +193,7 @@ measured("7.9", percent_less=100 * (1 - least / plain))
 #
 # - *Chosen products $q_{ic}k_{jc}$.* Each needs its chosen sum, so its pair is one of the $n_s$. By Loomis and Whitney there are at most $\sqrt{n_s n_q n_k}$.
 # - *Products $p_{ij}v_{jc}$ of these $n_s$ pairs.* Again by Loomis and Whitney, there are at most $\sqrt{n_s n_v n_o}$.
-# - *Products $p_{ij}v_{jc}$ of all other pairs.* No word of such a pair was present or read, and its chosen sum did not enter, so $p_{ij}$ is computed from another sum, from nothing, within the segment. This needs the complete rows $q_i$ and $k_j$. At most $n_q/d$ rows of $Q$ and $n_k/d$ rows of $K$ are complete, and (5.12) gives at most $\sqrt{n_q n_k n_v n_o}/d$ products.
+# - *Products $p_{ij}v_{jc}$ of all other pairs.* No word of such a pair was present or read, and its chosen sum did not enter, so $p_{ij}$ is computed from another sum that begins and ends within the segment. This needs the complete rows $q_i$ and $k_j$. At most $n_q/d$ rows of $Q$ and $n_k/d$ rows of $K$ are complete, and (5.12) gives at most $\sqrt{n_q n_k n_v n_o}/d$ products.
 #
 # Write $a = \sqrt{n_q n_k}$ and $b = \sqrt{n_v n_o}$. A geometric mean is at most the arithmetic mean, so $a + b \le (R - n_s)/2$, and $ab \le (a + b)^2/4$. The three kinds together are
 #
@@ -316,7 +316,7 @@ explore.memory_timeline(found.ledger, closed_form.peak,
 #
 # </details>
 #
-# <!-- exercise 7F --> Repair the schedule. The cell contains the code as found. Write your diagnosis in words in its first line, delete the line below it that raises an error, and change as little as you can. Your function may move exactly the words of (7.6) and use its footprint, without extra words. If you are stuck after four minutes, run `hint("7F")` in a new cell.
+# <!-- exercise 7F --> Repair the schedule. The cell contains the code as found. Write your diagnosis in words in its first line, delete the line below it that raises an error, and change as little as you can. Your function may move at most the words of (7.6) and use at most its footprint. If you are stuck after four minutes, run `hint("7F")` in a new cell.
 
 
 # %% [raw] name="about-7F"
