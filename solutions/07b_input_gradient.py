@@ -378,7 +378,7 @@ print(f"yours minus (7.6): {mine.ledger - closed_form}")
 #
 # </details>
 #
-# The repaired schedule, with $T_o = \lceil N/B_o \rceil$ and $T_d = \lceil d/B_d \rceil$:
+# The repaired schedule, with $T_r = \lceil N/B_r \rceil$, $T_o = \lceil N/B_o \rceil$ and $T_d = \lceil d/B_d \rceil$:
 #
 # <!-- algorithm scores_stored_tiled -->
 #
@@ -429,7 +429,7 @@ explore.traffic_vs_memory(2**16, 1024, list(words), (2**8, 2**20))
 #
 # </details>
 #
-# In the figure both lines fall as $1/\sqrt M$, and that of fused split-d is slightly above the other, except near $M = d^2$. With $B_rB_c = M$, the sum $3/B_c + 2/B_r$ in (7.4) is smallest for $B_c = \frac32 B_r$, and then $W_6 \approx 2\sqrt6\,N^2d/\sqrt M = 4.90\,N^2d/\sqrt M$. So whether to store $S$ is a question of constants, 4 or 4.90. At no $M$ is fused split-d the best of the course's schedules. It has an advantage that the traffic does not show: it needs no slow memory except for inputs and output.
+# In the figure both lines fall as $1/\sqrt M$, and that of fused split-d is above the other, except near $M = d^2$. With $B_rB_c = M$, the sum $3/B_c + 2/B_r$ in (7.4) is smallest for $B_c = \frac32 B_r$, and then $W_6 \approx 2\sqrt6\,N^2d/\sqrt M = 4.90\,N^2d/\sqrt M$. So whether to store $S$ is a question of constants, 4 or 4.90. Fused split-d is not the best of the course's schedules for any $M$. It has an advantage that the traffic does not show: it needs no slow memory except for inputs and output. As an algorithm, with $T_r = \lceil N/B_r \rceil$ and $T_c = \lceil N/B_c \rceil$:
 # <!-- 4.90 = 2 * math.sqrt(6) -->
 #
 # <!-- algorithm small_cache_fused -->
