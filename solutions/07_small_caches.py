@@ -1,21 +1,17 @@
 # %% [markdown]
 # # 07 Small caches
 #
-# Look once more at the left end of the picture in lesson 04. Where fast memory is small, even naive attention moves fewer words than FlashAttention in any of its orders. This lesson is about that end, $M < d^2$, where a handful of rows fills fast memory, or not even one fits. One way out is to cut $d$ as well: you will write an attention that runs in five words of fast memory. Another is to keep whole rows of one array at a time, and with that the old order takes over again exactly where the papers say, at $M = d^2$.
-#
-# Who has so little memory? At $d = 64$ the line is $d^2 = 4096$ words. The fast memory of a GPU is larger, but one level further in it is not: the 32 vector registers of a processor core with AVX-512, 16 float32 numbers each, are 512 words.
+# When fast memory is small, $M < d^2$, FlashAttention is not the best order. At the left end of the figure in lesson 04, even standard attention moves fewer words. In this lesson you split $d$ as well and write attention that runs in five words of fast memory. Then you keep complete rows of one array at a time, and find the best schedule for each $M$.
 #
 # **What you will learn**
 #
-# - to make a tile of scores from columns of $Q$ and $K$, and why that beats whole rows when $M \ll d^2$;
-# - to write attention with safe softmax in about $4N^2d/\sqrt M + N^2$ words;
-# - to say whether scores must be written to slow memory, and what it costs not to;
-# - to keep whole rows of one array at a time, and why that pays below $d^2$;
-# - to find the schedule for any $M$, by search and by formula, and what Theorem B′ says of it.
+# - to compute scores and outputs from columns, with a safe softmax;
+# - to store the scores and keep rows of one array at a time;
+# - to find the best schedule for each $M$ and its ratio to the lower bound.
 #
-# **Prerequisites**: lesson 02 (the matrix product in tiles), lesson 03 (log-sum-exp), lesson 04 (F3). Section 7.7 quotes lessons 05 and 05b. Signs and terms are on the [notation](notation.md) page.
+# **Prerequisites**: lessons 02 (matrix product in tiles), 03 (log-sum-exp) and 04 (buffer reuse); section 7.7 uses 05 and 05b. **If this is new**: $W = \Theta(g)$ means that $W$ grows like $g$, up to constant factors. Symbols and terms: [notation](notation.md).
 #
-# **Minutes**: <!-- minutes -->. [Lesson 07b](07b_input_gradient.ipynb), a second evening, has a gradient made of the same parts, the proof of Theorem B′, and a schedule to repair.
+# **Minutes**: <!-- minutes -->.
 #
 # <!-- exercises -->
 
@@ -32,15 +28,11 @@ from iocourse.machine import probabilities
 explore.blocked_product(24, 18, Br=6, Bc=8, Bd=6)
 
 # %% [markdown]
-# Attention in a small cache, in two halves. Left: a tile of scores stays in fast memory, and columns of $Q$ and $K$ pass it, one pair after the other, each cut to the tile. Right: a tile of the output stays, and columns of $S$ and rows of $V$ pass. Nothing in fast memory is as long as a row. How one gets there, and what it is worth, is this evening's subject.
-#
 # ## 7.1 When a row is too long
 #
-# F3, the best order of lesson 04, keeps $B_r$ rows of $Q$ and of $O$ in fast memory, $d$ words each. It moves $2Nd + 2Nd\lceil N/B_r\rceil$ words, with $B_r = \lfloor (M-d)/(2d+3) \rfloor$. What happens as $M$ shrinks?
+# The best order of lesson 04, buffer reuse (`flash_optimal`), keeps $B_r = \lfloor (M-d)/(2d+3) \rfloor$ rows of $Q$ and of $O$ resident. It moves $2Nd + 2Nd\lceil N/B_r\rceil$ words.
 #
-# Think of a single word of $K$ that is loaded. It meets one word of each of the $B_r$ rows that are there, so it serves $B_r$ products, about $M/2d$. For $M = d^2/4$ that is $d/8$.
-#
-# **Predict** (compute). $N = 4096$, $d = 64$, $M = 1024 = d^2/4$. How many times $N^2$ words does F3 move? (For comparison: writing all scores to slow memory and reading them back is $2N^2$.)
+# **Predict** (compute). $N = 4096$, $d = 64$, $M = 1024 = d^2/4$. What is this traffic, in units of $N^2$ words? (Writing all scores and reading them back takes $2N^2$.)
 
 # %% tags=["predict"]
 predict("7.1", f3_squares=9)  #> predict("7.1", f3_squares=...)
@@ -58,49 +50,51 @@ def squares(name, N, d, M):
 
 
 for M in (4096, 2048, 1024, 512, 256, 195, 194):
-    f3, naive = squares("flash_optimal", N, d, M), squares("naive", N, d, M)
-    shown = f"{f3:7.2f} N²" if f3 else "does not run"
-    print(f"M = {M:4}: F3 {shown:12}  naive {naive:6.2f} N²")
+    reuse, standard = squares("flash_optimal", N, d, M), squares("naive", N, d, M)
+    shown = f"{reuse:7.2f} N²" if reuse else "does not run"
+    print(f"M = {M:4}: buffer reuse {shown:12}  standard attention {standard:6.2f} N²")
 measured("7.1", f3_squares=squares("flash_optimal", N, d, 1024))
 
 # %% [markdown]
-# <details><summary>What seven rows are worth</summary>
+# <details><summary>Traffic with seven resident rows</summary>
 #
-# 18.34 times $N^2$: there is room for seven rows, and a loaded word of $K$ or $V$ serves seven products. At 1024 words and below, naive attention moves less: it holds whole rows as well, but of one array at a time. From 256 words down a single row of $Q$ is left to F3, and below $3d + 3 = 195$ words it does not run at all.
+# The traffic is $18.34\,N^2$. Only seven rows of $Q$ and $O$ fit, so a loaded word of $K$ or $V$ is used for seven products. With $M = 1024$ or less, standard attention moves fewer words, because it keeps rows of one array at a time. With 256 words or less, buffer reuse keeps only one row of $Q$, and with fewer than $3d + 3 = 195$ words it does not run.
 #
 # </details>
 #
-# In lesson 02 a loaded word did much better. With a square tile of the result of side $b$ it served $b$ products, and $b \approx \sqrt M$: 31 at $M = 1024$. That schedule never held a row.
+# A loaded word of $K$ is used once per resident query, so for $B_r$ products. That is about $M/2d$ products, and only $d/8$ for $M = d^2/4$. In lesson 02 a loaded word was used for more products. A square tile of the result with side $b$ gave $b$ products per word, and $b \approx \sqrt M$: 31 at $M = 1024$. That schedule never kept a complete row.
 # <!-- 31 = bounds.square_side(1024) -->
 #
-# ## 7.2 A tile of scores, made from columns
+# Are there memories as small as $d^2$, 4096 words for $d = 64$? The fast memory of a GPU is larger, but the next level is not: the 32 vector registers of a processor core with AVX-512, 16 float32 numbers each, hold 512 words.
 #
-# $S = QK^\top/\sqrt d$ is a matrix product, with $d$ as its depth. So take lesson 02 at its word, as in the left half of the picture: a tile of scores with $B_r$ rows and $B_c$ columns stays in fast memory, and $Q$ and $K$ stream past it *by columns*. A step loads one column of $Q$, cut to the tile's rows, and the same column of $K$, cut to the tile's keys: $B_r + B_c$ words for $B_r B_c$ products. After $d$ steps the tile is complete. We call this *tiling over $d$*. If every tile is stored, all scores cost
+# ## 7.2 A tile of scores from columns
+#
+# $S = QK^\top/\sqrt d$ is a matrix product of depth $d$, so it can be computed as in lesson 02. The left half of the figure above shows how. A tile of scores with $B_r$ rows and $B_c$ columns is resident, and $Q$ and $K$ are streamed *by columns*. Each step loads one column of $Q$, cut to the rows of the tile, and the same column of $K$, cut to the keys of the tile. These are $B_r + B_c$ words for $B_r B_c$ products. After $d$ steps the tile is complete. If every tile is stored, computing all scores takes
 #
 # $$ W_S = Nd\left\lceil \frac{N}{B_c} \right\rceil + Nd\left\lceil \frac{N}{B_r} \right\rceil + N^2, \qquad \text{footprint } B_rB_c + B_r + B_c , \tag{7.1} $$
 #
-# which is (2.4). With square tiles it is $2N^2d/\sqrt M + N^2$. Notice that $d$ has left the footprint: the tile fits however long a row is.
+# which is (2.4). With square tiles this is about $2N^2d/\sqrt M + N^2$. Note that $d$ does not appear in the footprint, so the tile fits for any length of a row.
 #
-# **Predict** (compute). The same $N$, $d$ and $M = 1024$. A tile of $30 \times 32$ fits. How many times $N^2$ words do all scores cost, made by columns and stored?
+# **Predict** (compute). $N$, $d$ and $M = 1024$ are as before, and a tile of $30 \times 32$ fits. What is $W_S$ in units of $N^2$ words?
 
 # %% tags=["predict"]
 predict("7.2", squares=5)  #> predict("7.2", squares=...)
 
 # %%
 M = 1024
-product = schedules.matmul  # lesson 02's schedule; K is handed over turned
+product = schedules.matmul  # the schedule of lesson 02; its second matrix is the transpose of K
 by_columns = run(product, M=M, dry=True, A=(N, d), B=(d, N), bm=30, bn=32).ledger
 print(f"{by_columns.total:,} words, footprint {by_columns.peak:,}")
 measured("7.2", squares=by_columns.total / N**2)
 
 # %% [markdown]
-# <details><summary>Beside F3</summary>
+# <details><summary>Comparison with buffer reuse</summary>
 #
-# 5.141 times $N^2$, and $N^2$ of it is the store: less than a third of what F3 moves in all. (F3 makes scores *and* output, so compare it with twice this number.)
+# $W_S = 5.141\,N^2$, and storing the scores is $N^2$ of it. This is less than a third of the total traffic of buffer reuse. Buffer reuse computes scores *and* output, so a fair comparison is with twice this number.
 #
 # </details>
 #
-# <!-- exercise 7A --> Make one tile of $S$: the scores of the queries in block `i` against the keys in block `j`, divided by $\sqrt d$. The tile is what the function returns, so it must still be in fast memory at the end, and nothing else may be. Beside it there is room for one column of $B_r$ words and one of $B_c$. The check calls your function for every tile of $S$ and stores what it gets. If you are stuck after five minutes, run `hint("7A")` in a cell of your own.
+# <!-- exercise 7A --> Compute one tile of $S$: the scores of the queries in block `i` and the keys in block `j`, divided by $\sqrt d$. Your function returns the tile, so the tile must still be in fast memory at the end, and nothing else may be. In addition to the tile, one column of $B_r$ words and one of $B_c$ words fit. The check calls your function for every tile of $S$ and stores the result. If you are stuck after five minutes, run `hint("7A")` in a new cell.
 
 
 # %% [raw] name="about-7A"
@@ -116,7 +110,7 @@ measured("7.2", squares=by_columns.total / N**2)
 
 # %% tags=["exercise"] name="ex-7A"
 def my_scores_tile(m, Q, K, i, j):
-    """The tile (Br, Bc) of QKᵀ/√d for queries i and keys j, made column by column.
+    """The tile (Br, Bc) of QKᵀ/√d for queries i and keys j, computed column by column.
 
     m: the machine. Q, K: slow arrays (N, d). i, j: blocks, as m.blocks yields them.
     Returns a tile in fast memory.
@@ -138,7 +132,7 @@ check("7A", my_scores_tile)
 
 # %%
 def tile_of_scores(m, Q, K):
-    """Eight queries against eight keys, stored as an 8 x 8 array."""
+    """Eight queries and eight keys; their scores are stored as an 8 x 8 array."""
     S = m.new("S", (8, 8))
     for i in m.blocks(8, 8):
         with my_scores_tile(m, Q, K, i, i) as s:
@@ -152,22 +146,22 @@ mine = attempt(run, tile_of_scores, M=80, Q=Q, K=K)
 print(mine.ledger)
 
 # %% [markdown]
-# 80 words of fast memory, and the rows are 256 words long. One row of $Q$ would not have fitted.
+# This run used 80 words of fast memory, while a row has 256 words. Not even one row of $Q$ would have fitted.
 #
 # ## 7.3 The published algorithm
 #
-# Saha and Ye give an algorithm for $M < d^2$, SquareTilingAttention. Here it is F4, in code `square_tiling`. It is two matrix products, one after the other, with square blocks of side $B = \lfloor\sqrt{M/4}\rfloor$ throughout:
+# Saha and Ye give an algorithm for $M < d^2$, SquareTilingAttention. We call it square tiling (F4, `square_tiling` in code). It consists of two matrix products, one after the other, and all blocks are squares of side $B = \lfloor\sqrt{M/4}\rfloor$:
 #
-# - for each block of $A = e^{S}$: multiply blocks of $Q$ and $K$, take the exponential, store the block, and add its row sums to $D_i$;
-# - for each block of $O$: multiply blocks of $A$ and $V$, divide by $D_i$, store.
+# - For each block of $A = e^{S}$, multiply blocks of $Q$ and $K$, take the exponential, store the block, and add its row sums to $D_i$.
+# - For each block of $O$, multiply blocks of $A$ and $V$, divide by $D_i$, and store the block.
 #
-# Each of the two products streams two arrays past a tile of side $B$:
+# Each of the two products streams two arrays for each resident tile of side $B$:
 #
 # $$ W_4 = 2Nd\left\lceil \frac NB \right\rceil + N^2 + 2N + N^2\left\lceil \frac dB \right\rceil + Nd\left\lceil \frac NB \right\rceil + Nd \;\approx\; \frac{8N^2d}{\sqrt M} + N^2 . \tag{7.2} $$
 #
-# Three full blocks and a vector take $3B^2 + B$ words, so $B = \sqrt M/2$ is safe, and the paper, which is after the order of growth, asks for no more. (The largest square that fits has $4\sqrt3 = 6.93$ in place of 8.) Notice that no maximum is subtracted: $A$ is the bare exponential.
+# Three full blocks and a vector take $3B^2 + B$ words, so $B = \sqrt M/2$ always fits. The paper studies the order of growth and does not need more. (With the largest square that fits, the constant is $4\sqrt3 = 6.93$ instead of 8.) Note that no maximum is subtracted: $A$ is the plain exponential.
 #
-# **Predict** (guess). 32 queries meet 32 keys. Their scores reach to $\pm 3000$, with a standard deviation of 900. In how many of the 32 rows is the output of F4 usable, that is, not NaN?
+# **Predict** (guess). The scores of 32 queries and 32 keys reach $\pm 3000$, with a standard deviation of 900. In how many of the 32 rows is the output of square tiling usable, that is, not NaN?
 # <!-- Q, K = np.random.default_rng(7).standard_normal((3, 32, 8))[:2] -->
 # <!-- S = exact.scores(1000 * Q, K) -->
 # <!-- 3000, 900 = round(abs(S).max(), -3), round(S.std(), -2) -->
@@ -178,47 +172,45 @@ predict("7.3", usable=16)  #> predict("7.3", usable=...)
 
 # %%
 N, d, M = 2**20, 4096, 16384
-f4 = schedules.square_tiling
-published = f4.tiles(N, d, M, published=True)
-dry = run(f4, M=M, dry=True, **f4.shapes(N, d), **published).ledger
+tiling = schedules.square_tiling
+published = tiling.tiles(N, d, M, published=True)
+dry = run(tiling, M=M, dry=True, **tiling.shapes(N, d), **published).ledger
 print(f"{published}: {dry.total:,} words, {dry.total * sqrt(M) / (N**2 * d):.2f} N²d/√M")
 
 Q, K, V = np.random.default_rng(7).standard_normal((3, 32, 8))
 Q *= 1000
-O = run(f4, M=64, Q=Q, K=K, V=V, B=4).O  # silent: the machine raises no flag on overflow
+O = run(tiling, M=64, Q=Q, K=K, V=V, B=4).O  # the machine does not warn of an overflow
 largest = exact.scores(Q, K).max(axis=1)
 usable = int(np.isfinite(O).all(axis=1).sum())
 print(f"largest score of a row: from {largest.min():.0f} to {largest.max():.0f}")
 measured("7.3", usable=usable)
 
 # %% [markdown]
-# <details><summary>Which rows are lost</summary>
+# <details><summary>Rows that overflow</summary>
 #
-# One row of 32 is left, while the words are as (7.2) says. In float64 $e^s$ overflows at $s = 709.8$, in float32 at 88.7; the sharp head of lesson 04 had a logit of 83.1. A row is lost when its largest score exceeds the limit: its sum is infinite, and infinity over infinity is not a number. (It would be lost as well if all of its scores lay below $-745$: then $D_i = 0$.)
+# Only one row of 32 is usable, although the traffic is exactly (7.2). In float64, $e^s$ overflows at $s = 709.8$, in float32 at 88.7; the sharp head of lesson 04 had a logit of 83.1. If the largest score of a row exceeds the limit, its sum is infinite, and infinity divided by infinity is NaN. (A row would also be lost if all its scores were below $-745$, because then $D_i = 0$.)
 #
 # </details>
 #
-# The paper proves statements about words that move, and for those it makes no mistake. But an algorithm that is to run needs a maximum. Does that cost words?
+# The paper proves statements about traffic, and they are correct. But an implementation has to subtract a maximum. Does that cost traffic?
 # <!-- 709.8, 88.7 = (math.log(np.finfo(kind).max) for kind in (np.float64, np.float32)) -->
 # <!-- 745 = math.log(2) - math.log(np.finfo(np.float64).smallest_subnormal) -->
 # <!-- 83.1 = real_head(0, 2).stats["logit_max"] -->
 #
-# ## 7.4 The same idea, safe and with thin slices
+# ## 7.4 Split-d: safe softmax and thin slices
 #
-# The maximum of a row is known only when the row is complete, and then the exponentials have been stored. So store the *raw* scores, and take the exponential later:
+# The maximum of a row is known only when all its scores have been computed, and square tiling has stored the exponentials by then. So store the *raw* scores, and take the exponential when they are read back. For each query block $i$:
 #
-# For each block of queries $i$:
+# 1. For each key block $j$, compute the tile of scores, store it, and update the row statistics with it. (The update overwrites the tile, which is no longer needed.) The statistics $m_i$ and $\ell_i$ stay in fast memory and cause no traffic.
+# 2. Now $L_i = m_i + \log \ell_i$ is known, one word per row. For each block of $B_d$ columns of $O$, keep a tile of $O$ with $B_r \times B_d$ words, and stream the keys one by one: a column of $S$, and a row of $V$ cut to $B_d$ words. This is the right half of the first figure. Each column becomes $p = e^{s - L}$ when it is loaded.
 #
-# 1. For each block of keys $j$: make the tile of scores, store it as it is, then let the row statistics take it in (they turn it into exponentials, which nobody needs). The statistics $m_i, \ell_i$ stay in fast memory and cost no words.
-# 2. Now $L_i = m_i + \log \ell_i$ is known, one word a row. For each block of $B_d$ columns of $O$: keep a tile of $O$, $B_r \times B_d$, and stream past it, key by key, a column of $S$ and a row of $V$ cut to $B_d$ words: the right half of the picture. The column becomes $p = e^{s - L}$ on arrival.
-#
-# This is F5, in code `small_cache`. There is a saving beside the safety. As in lesson 02, slices of depth 1 leave the room to the tile that stays, and its side grows from $\sqrt M/2$ to nearly $\sqrt M$. And since a block of queries is finished before the next one begins, the scores need $B_r \times N$ words of slow memory, not $N \times N$. Counted:
+# We call this schedule split-d with materialised scores, or split-d for short (F5, `small_cache` in code). It is safe, and it also saves traffic. As in lesson 02, slices of depth 1 leave nearly all of fast memory to the resident tile, whose side grows from $\sqrt M/2$ to almost $\sqrt M$. And because one query block is finished before the next one begins, the scores need only $B_r \times N$ words of slow memory instead of $N \times N$. The traffic is
 #
 # $$ W_5 = \underbrace{Nd\left\lceil \frac N{B_c} \right\rceil}_{Q} + \underbrace{2Nd\left\lceil \frac N{B_r} \right\rceil}_{K,\,V} + \underbrace{N^2 + N^2\left\lceil \frac d{B_d} \right\rceil}_{S} + \underbrace{Nd}_{O}, \qquad \text{footprint } \max\bigl(B_rB_c + B_c + 3B_r,\; B_rB_d + B_d + 2B_r\bigr) . \tag{7.3} $$
 #
-# With all sides near $\sqrt M$ the four streams $Q$, $K$, $V$ and $S$ cost $N^2d/\sqrt M$ each: $W_5 \approx 4N^2d/\sqrt M + N^2$.
+# With all sides near $\sqrt M$, each of the four streams $Q$, $K$, $V$ and $S$ takes $N^2d/\sqrt M$ words, so $W_5 \approx 4N^2d/\sqrt M + N^2$.
 #
-# **Predict** (compute). $N = 4096$, $d = 64$, $M = 1024$, and $B_r = B_c = B_d = 30$. How many times is each score *read*? And how many times fewer words than with F3 are moved in all?
+# **Predict** (compute). $N = 4096$, $d = 64$, $M = 1024$, and $B_r = B_c = B_d = 30$. How often is each score *read*? And what is the ratio of the $18.34\,N^2$ words of buffer reuse to $W_5$?
 
 # %% tags=["predict"]
 predict("7.4", score_reads=3, times_fewer=2)  #> predict("7.4", score_reads=..., times_fewer=...)
@@ -226,20 +218,21 @@ predict("7.4", score_reads=3, times_fewer=2)  #> predict("7.4", score_reads=...,
 # %%
 N, d, M = 4096, 64, 1024
 shapes, tiles = dict.fromkeys("QKV", (N, d)), {"Br": 30, "Bc": 30, "Bd": 30}
-f5 = run(schedules.small_cache, M=M, dry=True, **shapes, **tiles)
-print(f5.ledger)
-reads = f5.ledger.reads["S"] // N**2
+split = run(schedules.small_cache, M=M, dry=True, **shapes, **tiles)
+print(split.ledger)
+reads = split.ledger.reads["S"] // N**2
 measured("7.4", score_reads=reads,
-         times_fewer=squares("flash_optimal", N, d, M) / (f5.ledger.total / N**2))
+         times_fewer=squares("flash_optimal", N, d, M) / (split.ledger.total / N**2))
 
 # %% [markdown]
 # <details><summary>How often a score is read</summary>
 #
-# Three times, because $\lceil 64/30 \rceil = 3$: thirty columns of $O$, thirty more, and four that are left over. 1.757 times fewer words than F3. With $B_r = 29$, $B_c = 31$, $B_d = 32$, which fits too, each score is read twice, and $W_5 = 9.53\,N^2$: whole numbers matter here.
+# Each score is read three times, because $\lceil 64/30 \rceil = 3$: two blocks of thirty columns of $O$, and the last four columns. The ratio is 1.757. With $B_r = 29$, $B_c = 31$, $B_d = 32$, which also fits, each score is read twice and $W_5 = 9.53\,N^2$, so rounding matters here.
 #
 # </details>
+# <!-- 9.53 = schedules.small_cache.cost(4096, 64, Br=29, Bc=31, Bd=32).total / 4096**2 -->
 #
-# <!-- exercise 7B --> Write F5, with your `my_scores_tile`. Put the raw scores into a slow array `S` of $B_r$ rows and $N$ columns, made once: block `i` goes to its rows `(0, i.size)`. `m.row_stats(i)` makes fresh statistics, `stats.update(s)` takes a tile of scores in and spoils it, `L = stats.lse()` turns them into $L_i$, in place and once; `probabilities(s, L)` turns scores $s$ into $e^{s-L}$, in place, row by row. `m.zeros(i, c)` takes a block of columns `c` as well. The check allows the words of (7.3), and its footprint and four words a row of fast memory. If you are stuck after twelve minutes, run `hint("7B")` in a cell of your own.
+# <!-- exercise 7B --> Write the split-d schedule with your `my_scores_tile`. Store the raw scores in a slow array `S` of $B_r$ rows and $N$ columns that is created once; block `i` uses its rows `(0, i.size)`. The tools are: `m.row_stats(i)` creates row statistics, `stats.update(s)` updates them with a tile of scores and overwrites the tile, `L = stats.lse()` turns them into $L_i$ in place (call it once), and `probabilities(s, L)` turns scores $s$ into $e^{s-L}$ in place, row by row. `m.zeros(i, c)` also accepts a block of columns `c`. Your function may move at most the words of (7.3) and use the footprint of (7.3) plus four words per row. If you are stuck after twelve minutes, run `hint("7B")` in a new cell.
 
 
 # %% [raw] name="about-7B"
@@ -285,73 +278,52 @@ check("7B", my_small_cache)
 
 
 # %%
-# Yours on the input that broke F4.
+# The input on which square tiling failed, and a run in five words
 mine = attempt(run, my_small_cache, M=64, Q=Q, K=K, V=V, Br=4, Bc=6, Bd=6)
-f4_words = costs.square_tiling(32, 8, B=4).total
+published_words = costs.square_tiling(32, 8, B=4).total
 right = attempt(np.allclose, mine.O, exact.attention(Q, K, V))
-print(f"F4 {f4_words:,} words; yours {mine.ledger.total:,} words; "
+print(f"square tiling {published_words:,} words; yours {mine.ledger.total:,} words; "
       f"equal to exact attention: {right}")
 least = run(schedules.small_cache, M=5, Q=Q, K=K, V=V, Br=1, Bc=1, Bd=1)
 right = np.allclose(least.O, exact.attention(Q, K, V))
-print(f"on five words: {least.ledger.total:,} words; equal to exact attention: {right}")
+print(f"in five words: {least.ledger.total:,} words; equal to exact attention: {right}")
 
 # %% [markdown]
-# Every row is right, with scores of ±3000, and the words are no more than F4's: a safe softmax costs nothing. And with tiles of one word the footprint of (7.3) is 5. On such a machine the library's F5 moves 34,048 words and is right, whatever $N$ and $d$.
+# Every row is correct with scores of $\pm 3000$, and your schedule moves no more words than square tiling. So a safe softmax costs no traffic. With tiles of one word, the footprint of (7.3) is 5 words for any $N$ and $d$. With so little memory, split-d moves 34,048 words here and is correct.
 #
-# ## 7.5 Must the scores be written?
+# As an algorithm, with $T_r = \lceil N/B_r \rceil$, $T_c = \lceil N/B_c \rceil$ and $T_d = \lceil d/B_d \rceil$ blocks:
 #
-# F4 and F5 write scores to slow memory, and FlashAttention's whole point was not to. Is that the price of a small cache? It is not. F6, in code `small_cache_fused`, a schedule of this course, writes none.
+# <!-- algorithm small_cache -->
 #
-# Take a tile of scores made by columns, as before, and use it at once. It has $B_r$ rows, and it concerns $B_r$ rows of $O$, of which not even one need fit. So bring them by columns too: for each column $c$ load $O_{ic}$ and $V_{jc}$, rescale, add $P_{ij}V_{jc}$, store $O_{ic}$ again. The statistics stay in fast memory. It is the order of FlashAttention-2, with $d$ cut. For one tile of scores there pass a column of $Q$ and one of $K$, then $O$ in, $O$ out, and $V$ in, all $d$ times:
+# | | **Split-d.** Resident: first a tile of scores, $m$, $\ell$; then $O_{ic}$, $L_i$. Streamed: $Q_i$, $K_j$, then $S_i$, $V_j$. | words |
+# | --- | :--- | ---: |
+# | 1 | **for** each query block $i$ | |
+# | 2 | &emsp; **for** each key block $j$, **for** each column $c$ of $d$ | |
+# | 3 | &emsp;&emsp; load $Q_{ic}$ | $T_c Nd$ |
+# | 4 | &emsp;&emsp; load $K_{jc}$ and add $Q_{ic}K_{jc}^\top/\sqrt d$ to the tile | $T_r Nd$ |
+# | 5 | &emsp;&emsp; after the last column: store $S_{ij}$, then update $m$, $\ell$ | $N^2$ |
+# | 6 | &emsp; $L_i = m + \log \ell$ | |
+# | 7 | &emsp; **for** each block $c$ of $B_d$ columns: $O_{ic} = 0$ | |
+# | 8 | &emsp;&emsp; **for** each key $j$: load $S_{ij}$ | $T_d N^2$ |
+# | 9 | &emsp;&emsp;&emsp; load $V_{jc}$ and add $e^{S_{ij} - L_i} V_{jc}$ to $O_{ic}$ | $T_r Nd$ |
+# | 10 | &emsp;&emsp; store $O_{ic}$ | $Nd$ |
 #
-# $$ W_6 = Nd\left(3\left\lceil \frac N{B_c} \right\rceil - 1 + 2\left\lceil \frac N{B_r} \right\rceil\right), \qquad \text{footprint } B_rB_c + 4B_r + B_c . \tag{7.4} $$
+# FlashAttention avoids storing the scores, and split-d stores them. Is that necessary in a small cache? No: section 7.12 in lesson 07b has a fused version that stores no scores. It moves slightly more words.
 #
-# There is no $N^2$ in it. (The $-1$: nothing is there to be read at the first block of keys.)
+# ## 7.5 Complete rows of one array at a time
 #
-# **Predict** (guess). $N = 4096$, $d = 64$, $M = 1024$, each with its best tiles. Does F6 move fewer words than F5?
-
-# %% tags=["predict"]
-predict("7.5", fewer_words=True)  #> predict("7.5", fewer_words=...)
-
-# %%
-N, d, M = 4096, 64, 1024
-for name in ("small_cache", "small_cache_fused"):
-    s = schedules.get(name)
-    print(f"{name:17} {s.tiles(N, d, M)}: {squares(name, N, d, M):.2f} N²")
-f5, f6 = (squares(name, N, d, M) for name in ("small_cache", "small_cache_fused"))
-print(f"F6 moves {f6 / f5:.3f} times the words of F5")
-measured("7.5", fewer_words=f6 < f5)
-
-# %% [markdown]
-# <details><summary>What each of the two pays for</summary>
+# Buffer reuse keeps rows of two arrays, $Q$ and $O$, because it uses each score where it computes it. If the scores are stored, as in split-d, computing and using them are two separate steps, and each step needs resident rows of only one array. These rows can be complete. For each query block $i$:
 #
-# 1.105 times as many. F5 pays $N^2$ words for writing its scores, and that makes each further product cheaper: a stored score is read for $B_d$ products at a time. F6 writes none, and pays for partial outputs that travel. With $B_rB_c = M$ the sum $3/B_c + 2/B_r$ in (7.4) is least at $B_r : B_c = 2 : 3$, and then $W_6 \approx 2\sqrt6\,N^2d/\sqrt M = 4.90\,N^2d/\sqrt M$. So whether to write $S$ is a matter of constants. F6 has one advantage that no count of words shows: in slow memory it needs nothing but inputs and output.
+# 1. $Q_i$ is resident and the keys are streamed one by one. Each key gives a column of raw scores, which is stored; the row statistics are updated with it.
+# 2. $Q_i$ is freed, and $O_i$ uses its memory. The columns of $S$ are loaded again, each with a row of $V$.
 #
-# </details>
-# <!-- 4.90 = 2 * math.sqrt(6) -->
-#
-# ## 7.6 One array at a time, and which schedule for which memory
-#
-# F3 keeps rows of two arrays, $Q$ and $O$, since it uses a score where it makes it. F5 cuts every row. In units of $N^2$ words, with $x = d/\sqrt M$, they move $4x^2$ and $4x + 1$, and they meet near $M = 0.7\,d^2$. Each is at home on one side of it.
-#
-# **Predict** (guess). $N = 2^{13}$, $d = 64$, $M = 2896 = 0.707\,d^2$. A third kind lies between them. How many percent of their words, of whichever moves fewer, does it save there?
-
-# %% tags=["predict"]
-predict("7.6", percent_less=5)  #> predict("7.6", percent_less=...)
-
-# %% [markdown]
-# Store the scores, as F5 does, but leave the rows whole. Making scores and using them are then two sweeps, and in each of them one array is enough. For each block of queries $i$:
-#
-# 1. $Q_i$ stays, and one key after the other passes. Each makes a column of raw scores, which is stored; the statistics take it in.
-# 2. $Q_i$ leaves, and $O_i$ takes its room. The columns of $S$ come back, each with a row of $V$.
-#
-# This is F7, in code `scores_stored`:
+# We call this schedule stored scores (F7, `scores_stored` in code):
 #
 # $$ W_7 = \underbrace{2Nd}_{Q,\,O} + \underbrace{2Nd\left\lceil \frac N{B_r} \right\rceil}_{K,\,V} + \underbrace{2N^2}_{S}, \qquad \text{footprint } B_r(d + 3) + d . \tag{7.5} $$
 #
-# There is room for nearly twice as many rows as in F3, whose footprint is $B_r(2d + 3) + d$. So $K$ and $V$ pass half as often, and each score costs two words.
+# Nearly twice as many rows fit as with buffer reuse, whose footprint is $B_r(2d + 3) + d$. So $K$ and $V$ are streamed half as often, and in exchange each score takes two words of traffic.
 #
-# <!-- exercise 7C --> Write F7. Everything is as in your F5, except that a column of scores is a product of whole rows; `S` again has $B_r$ rows, made once. The check allows the words of (7.5), and its footprint and four words a row of fast memory: rows of $Q$ and of $O$ do not fit side by side. If you are stuck after eight minutes, run `hint("7C")` in a cell of your own.
+# <!-- exercise 7C --> Write the stored-scores schedule. It differs from your split-d schedule in one point: a column of scores is computed from complete rows. `S` again has $B_r$ rows and is created once. Your function may move at most the words of (7.5) and use the footprint of (7.5) plus four words per row, so rows of $Q$ and of $O$ do not fit at the same time. If you are stuck after eight minutes, run `hint("7C")` in a new cell.
 
 
 # %% [raw] name="about-7C"
@@ -360,7 +332,7 @@ predict("7.6", percent_less=5)  #> predict("7.6", percent_less=...)
 # importance = 5
 # minutes = 10
 # hints = [
-#   "Your F5 has two loops over the keys per block of queries. Which array is resident in the first loop, which in the second, and which in both?",
+#   "Your split-d schedule has two loops over the keys per block of queries. Which array is resident in the first loop, which in the second, and which in both?",
 #   "First loop: a block of rows of Q is resident; for each key, compute a column of scores from complete rows, store it, and update the statistics with it. Free the rows of Q before the rows of the output are created.",
 #   "A block of Br rows times one transposed row of K is a column of Br scores. In the second loop, load that column again for each key and turn it into probabilities in place; it needs a complete row of V.",
 # ]
@@ -374,7 +346,7 @@ def my_scores_stored(m, Q, K, V, *, Br):
     """
     N, d = Q.shape
     O, S = m.new("O", (N, d)), m.new("S", (min(Br, N), N))
-    ### BEGIN SOLUTION first Q_i stays and scores go out, then O_i stays and they come back
+    ### BEGIN SOLUTION Q_i is resident and scores are stored; then O_i, and they are read back
     for i in m.blocks(N, Br):
         with m.row_stats(i) as stats:  # 2·Br
             with m.load(Q, i) as q:  # (Br, d)
@@ -398,6 +370,49 @@ check("7C", my_scores_stored)
 
 
 # %%
+Q, K, V = np.random.default_rng(7).standard_normal((3, 512, 64))
+mine = attempt(run, my_scores_stored, M=2896, Q=Q, K=K, V=V, Br=42)
+print(f"yours, M = 2896 = {2896 / 64**2:.3f} d²: {mine.ledger.total / 512**2:.3f} N², "
+      f"buffer reuse {squares('flash_optimal', 512, 64, 2896):.3f} N²")
+
+# %% [markdown]
+# For this input, stored scores move fewer words than buffer reuse. As an algorithm:
+#
+# <!-- algorithm scores_stored -->
+#
+# | | **Stored scores.** Resident: first $Q_i$, $m$, $\ell$; then $O_i$, $L_i$. Streamed: $K_j$, then $S_i$, $V_j$. | words |
+# | --- | :--- | ---: |
+# | 1 | **for** each query block $i$ | |
+# | 2 | &emsp; load $Q_i$ | $Nd$ |
+# | 3 | &emsp; **for** each key $j$: load $K_j$ | $T_r Nd$ |
+# | 4 | &emsp;&emsp; $S_{ij} = Q_i K_j^\top/\sqrt d$; store $S_{ij}$, then update $m$, $\ell$ with it | $N^2$ |
+# | 5 | &emsp; free $Q_i$; $L_i = m + \log \ell$; $O_i = 0$ | |
+# | 6 | &emsp; **for** each key $j$: load $S_{ij}$ | $N^2$ |
+# | 7 | &emsp;&emsp; load $V_j$ | $T_r Nd$ |
+# | 8 | &emsp;&emsp; add $e^{S_{ij} - L_i} V_j$ to $O_i$ | |
+# | 9 | &emsp; store $O_i$ | $Nd$ |
+#
+# ## 7.6 The best schedule for each M
+#
+# In units of $N^2$ words and with $x = d/\sqrt M$, buffer reuse moves about $4x^2$ and split-d about $4x + 1$. They are equal at $x = (1 + \sqrt2)/2$, that is at $M = 0.69\,d^2$. Stored scores move $2x^2 + 2$.
+#
+# **Predict** (compute). $N = 2^{13}$, $d = 64$, $M = 2896 = 0.707\,d^2$. With their best tiles, split-d moves $6.07\,N^2$ words and buffer reuse $6.125\,N^2$. Use (7.5) with the largest $B_r$ that fits: what percentage of the $6.07\,N^2$ words do stored scores save?
+# <!-- 0.69 = 4 / (1 + math.sqrt(2)) ** 2 -->
+# <!-- tiled = lambda s: s.cost(2**13, 64, **s.tiles(2**13, 64, 2896)).total / 2**26 -->
+# <!-- 6.07, 6.125 = tiled(schedules.small_cache), tiled(schedules.flash_optimal) -->
+
+# %% tags=["predict"]
+predict("7.6", percent_less=5)  #> predict("7.6", percent_less=...)
+
+# %%
+N, d, M = 2**13, 64, 2896
+print("Br =", schedules.scores_stored.tiles(N, d, M)["Br"])
+before = min(squares(name, N, d, M) for name in ("flash_optimal", "small_cache"))
+stored = squares("scores_stored", N, d, M)
+print(f"before {before:.3f} N², stored scores {stored:.3f} N²")
+measured("7.6", percent_less=100 * (1 - stored / before))
+
+
 def border(left, right, N, d, low, high):
     """The M/d² between low and high from which `right` moves fewer words than `left`."""
     low, high = int(low * d * d), int(high * d * d)
@@ -408,33 +423,31 @@ def border(left, right, N, d, low, high):
     return high / d**2
 
 
-Q, K, V = np.random.default_rng(7).standard_normal((3, 512, 64))
-mine = attempt(run, my_scores_stored, M=2896, Q=Q, K=K, V=V, Br=42)
-print(f"yours, M = 2896 = {2896 / 64**2:.3f} d²: {mine.ledger.total / 512**2:.3f} N², "
-      f"F3 {squares('flash_optimal', 512, 64, 2896):.3f} N²")
 ahead = border("scores_stored", "flash_optimal", 2**22, 4096, 0.5, 2)
-print(f"N = 2²², d = 4096: F3 moves fewer words than F7 from M = {ahead:.3f} d² on")
+print(f"N = 2²², d = 4096: buffer reuse moves fewer words from M = {ahead:.3f} d²")
 
 # %% [markdown]
-# F7 moves $2x^2 + 2$, F3 $4x^2$, and the two meet at $x = 1$, that is at $M = d^2$. Reckon it by the score. F3 spends $4x^2$ words a score on keys and values that pass. F7 spends half of that, and two words on the score itself, out and in. At $M = d^2$ both are four; with less memory it is cheaper to store a score, with more to use it where it is made.
+# <details><summary>How much stored scores save</summary>
 #
-# And that is the line of the papers, who have it from the growth alone: there $N^2d^2/M$ and $N^2d/\sqrt M$ are the same. F3 and F5 alone would meet at $x = (1 + \sqrt2)/2$, which is $0.69\,d^2$. With the smallest constants that we know, $d^2$ comes back as the border of real schedules.
+# 16.3 percent. With $B_r = 42$ there are 196 query blocks, and $W_7/N^2 = (2d/N)(1 + 196) + 2 = 5.08$. The saving is largest near this $M$, where split-d and buffer reuse are about equal.
 #
-# **Further down** the second sweep can cut its rows, as F5 does, while the first keeps them whole. A tile of $O$ with $B_d = d/k$ columns has room for $k$ times as many rows $B_o$, so $V$ passes less often, and each score is read $k$ times. All scores are stored before the first is read, and $L_i$ with them:
+# </details>
+# <!-- 196 = math.ceil(2**13 / 42) -->
 #
-# $$ W_{7d} = 2Nd + 2N + Nd\left(\left\lceil \frac N{B_r} \right\rceil + \left\lceil \frac N{B_o} \right\rceil\right) + N^2\left(1 + \left\lceil \frac d{B_d} \right\rceil\right), \qquad \text{footprint } \max\bigl(B_r(d + 3) + d,\; B_oB_d + 2B_o + B_d\bigr) . \tag{7.6} $$
+# Stored scores and buffer reuse are equal at $x = 1$, that is at $M = d^2$. Count the words per score: buffer reuse spends $4x^2$ words on streamed keys and values. Stored scores spend half of that, plus two words to write the score and read it back. At $M = d^2$ both are four. With less memory it is cheaper to store a score, with more it is cheaper to use it where it is computed.
 #
-# This is F7d, in code `scores_stored_tiled`. With one slice it is F7, but for the $N^2$ words of scores in slow memory; with two it moves $\frac32x^2 + 3$. So there are four stretches:
+# The papers have the same border, $M = d^2$, from the order of growth alone: there $N^2d^2/M$ and $N^2d/\sqrt M$ are equal. With the smallest constants that we know, it is also the border between real schedules.
+#
+# **Between $d^2/4$ and $d^2/2$** a fourth schedule is the best: stored scores, tiled (`scores_stored_tiled`). It stores all scores as above, and then computes $O$ in tiles of $B_o$ rows and $B_d$ columns. With two slices, $B_d = d/2$, twice as many rows fit; each score is read twice, and the traffic is $\frac32x^2 + 3$. Section 7.11 in lesson 07b has its closed form (7.6) and its code. The map so far:
 #
 # | $M$ | $x$ | schedule | words, in $N^2$ |
 # | --- | --- | --- | --- |
-# | above $d^2$ | below $1$ | F3 | $4x^2$ |
-# | $d^2/2$ to $d^2$ | $1$ to $\sqrt2$ | F7 | $2x^2 + 2$ |
-# | $d^2/4$ to $d^2/2$ | $\sqrt2$ to $2$ | F7d, two slices | $\frac32x^2 + 3$ |
-# | below $d^2/4$ | above $2$ | F5 | $4x + 1$ |
+# | above $d^2$ | below $1$ | buffer reuse | $4x^2$ |
+# | $d^2/2$ to $d^2$ | $1$ to $\sqrt2$ | stored scores | $2x^2 + 2$ |
+# | $d^2/4$ to $d^2/2$ | $\sqrt2$ to $2$ | stored scores, tiled, two slices | $\frac32x^2 + 3$ |
+# | below $d^2/4$ | above $2$ | split-d | $4x + 1$ |
 #
-# At each border two neighbours cost the same: $4$, $6$ and $9\,N^2$. (F5 reads a score a whole number $k$ of times and moves $2x^2/k + 2k + 1$, which touches $4x + 1$ where $x = k$.) F6, with $2\sqrt6\,x$, is nowhere the least. Is there a fifth? All are made of *sweeps*: a sweep goes through all pairs once, some arrays stay, others pass, scores are read or stored. The library searches through all their sequences (lesson 09 shows how):
-# <!-- 0.69 = 4 / (1 + math.sqrt(2)) ** 2 -->
+# At each border the two neighbours move the same number of words: $4$, $6$ and $9\,N^2$. (Split-d with $k$ slices of $O$ moves $2x^2/k + 2k + 1$, which touches $4x + 1$ at $x = k$.) Is there a fifth schedule? All of these are made of passes over the data. Each pass processes all pairs once, with some arrays resident, others streamed, and scores read or stored. The library searches all sequences of passes (module `sweeps`; lesson 09 shows how):
 
 # %%
 for piece in sweeps.lower_envelope("forward", 0.5, 4):
@@ -442,9 +455,9 @@ for piece in sweeps.lower_envelope("forward", 0.5, 4):
           f"{piece.a:.3g} x² + {piece.b:.3g} x + {piece.c:.3g}")
 
 # %% [markdown]
-# The same four, at the same borders: the *least among sweeps*. That is no lower bound: what a schedule of another kind could do is the question of section 7.7.
+# The search finds the same four schedules with the same borders. They are the best schedules made of passes. This is not a lower bound, because a schedule of another kind could be better; section 7.7 gives a limit.
 #
-# <!-- exercise 7D --> Now in whole numbers. Return the name of a schedule and its tiles: the pair that moves the fewest words among all tiles of `flash_optimal` ($B_r$, $B_c$), `scores_stored` ($B_r$), `scores_stored_tiled` ($B_r$, $B_o$, $B_d$) and `small_cache` ($B_r$, $B_c$, $B_d$) whose footprint is at most $M$. The closed forms (4.3), (7.5), (7.6) and (7.3) are `costs.flash_optimal` and so on; `.total` is the words, `.peak` the footprint, and sizes above $N$ or $d$ count as $N$ or $d$. $M$ is at least 5, so some tile of F5 always fits. Two of the four need a loop; for the other sizes think first. If you are stuck after eight minutes, run `hint("7D")` in a cell of your own.
+# <!-- exercise 7D --> Now with integers. Return the name of a schedule and its tiles: the pair with the least traffic among all tiles of `flash_optimal` ($B_r$, $B_c$), `scores_stored` ($B_r$), `scores_stored_tiled` ($B_r$, $B_o$, $B_d$) and `small_cache` ($B_r$, $B_c$, $B_d$) whose footprint is at most $M$. Their closed forms are `costs.flash_optimal` and so on, with the traffic in `.total` and the footprint in `.peak`; sizes above $N$ or $d$ count as $N$ or $d$. The footprints are in (4.3), (7.5) and (7.3), and that of `scores_stored_tiled` is $\max\bigl(B_r(d + 3) + d,\; B_oB_d + 2B_o + B_d\bigr)$. $M$ is at least 5, so some tile of `small_cache` always fits. Two of the four need a loop; think about the other sizes before you write one. If you are stuck after eight minutes, run `hint("7D")` in a new cell.
 
 
 # %% [raw] name="about-7D"
@@ -454,17 +467,17 @@ for piece in sweeps.lower_envelope("forward", 0.5, 4):
 # minutes = 12
 # hints = [
 #   "A larger tile never moves more words. So if a footprint leaves one size open, only the largest value that fits is worth considering. If two sizes share the capacity, loop over one of them.",
-#   "Solve each footprint for its last size. F3 and F7 leave one plan each. F5 leaves one per Br: its footprint is the larger of two, which give Bc and Bd. F7d leaves one per Bd.",
-#   "Collect (name, tiles) if all sizes are at least 1: F3 with Bc = 1, F7, F5 for every Br from 1 to N, F7d for every Bd from 1 to d. Select the one with the smallest total with min(..., key=...).",
+#   "Solve each footprint for its last size. flash_optimal and scores_stored leave one plan each. small_cache leaves one per Br: its footprint is the larger of two, which give Bc and Bd. scores_stored_tiled leaves one per Bd.",
+#   "Collect (name, tiles) if all sizes are at least 1: flash_optimal with Bc = 1, scores_stored, small_cache for every Br from 1 to N, scores_stored_tiled for every Bd from 1 to d. Select the one with the smallest total with min(..., key=...).",
 # ]
 
 # %% tags=["exercise"] name="ex-7D"
 def my_plan(N, d, M):
     """The schedule and the tiles with the fewest words.
 
-    As a pair of a name and sizes, such as ("small_cache", {"Br": 3, "Bc": 4, "Bd": 4}).
+    Returns a name and sizes, such as `("small_cache", {"Br": 3, "Bc": 4, "Bd": 4})`.
 
-    N, d, M: whole numbers, M at least 5.
+    N, d, M: integers, M at least 5.
     """
     ### BEGIN SOLUTION the largest partners that fit; the closed forms cut them to N and d
     both, one = (M - d) // (2 * d + 3), (M - d) // (d + 3)
@@ -488,28 +501,20 @@ def plans(choose, N, d, memories):
     for M in memories:
         name, tiles = choose(N, d, M)
         words = getattr(costs, name)(N, d, **tiles).total / N**2
-        f3_f5 = min(squares(name, N, d, M) for name in ("flash_optimal", "small_cache"))
+        two = min(squares(name, N, d, M) for name in ("flash_optimal", "small_cache"))
         yield (f"{M / d**2:5.3f} d²  {name:19} {words:5.2f} N², "
-               f"{100 * (1 - words / f3_f5):4.1f} % less")
+               f"{100 * (1 - words / two):4.1f} % less")
 
 
 memories = (512, 1024, 1448, 1800, 2048, 2896, 4096, 4300, 5793)
-# Prediction 7.6 asked: how many percent at M = 2896 = 0.707 d²?
-print("the best plan, and how many words it saves beside F3 and F5 alone:")
+print("the best plan, and its saving compared with flash_optimal and small_cache alone:")
 for line in attempt(lambda: list(plans(my_plan, 2**13, 64, memories))):
     print(line)
-f3_f5, f7 = (min(squares(name, 2**13, 64, 2896) for name in names) for names in (
-    ("flash_optimal", "small_cache"), ("scores_stored", "scores_stored_tiled")))
-measured("7.6", percent_less=100 * (1 - f7 / f3_f5))
 
 # %% [markdown]
-# <details><summary>Where the gain is largest</summary>
+# With growing memory, the best plans are split-d, stored scores tiled, stored scores, and buffer reuse. Between $d^2/2$ and $d^2$, stored scores and the tiled version with one slice alternate. For this small $d$, buffer reuse takes over a little later, near $1.05\,d^2$.
 #
-# 16.3 percent at $0.707\,d^2$, near the place where F5 and F3 would have met. From little memory to much the best plans are F5, F7d, F7, F3. Between $d^2/2$ and $d^2$ F7 and F7d with one slice, one family, take turns. At this small $d$ F3 takes over a little late, near $1.05\,d^2$.
-#
-# </details>
-#
-# At $d = 256$, as a picture:
+# The same for $d = 256$, as a figure:
 
 # %%
 N, d = 2**16, 256
@@ -529,17 +534,17 @@ explore.curve(
 )
 
 # %% [markdown]
-# From left to right F5, F7d, F7 and F3 are lowest in turn. From $d^2/2$ on the lines of F7d and F7 lie on each other, and all but F5 meet near $d^2$.
+# From left to right, the lowest line is split-d, then stored scores tiled, then stored scores, then buffer reuse. From $d^2/2$ on, the lines of the two stored-scores schedules coincide, and all lines except split-d are close together near $d^2$.
 #
-# ## 7.7 How little is possible
+# ## 7.7 The lower bound for small caches
 #
-# The best schedule for $M \ll d^2$ moves $4N^2d/\sqrt M$ words. In lesson 05, Theorem A gives half of that: for $M \le d^2$ it reads $W \ge 2N^2d/\sqrt M - 2M$. It counts only the products $p_{ij}v_{jc}$, as if all scores came for free. For large $M$ they nearly do: rows of $Q$ and $K$ that are in fast memory make scores without a further word. For $M \ll d^2$ hardly a row fits. So count the products $q_{ic}k_{jc}$ too. This is Theorem B′, (5.15) of section 5.10:
+# The best schedule for $M \ll d^2$ moves $4N^2d/\sqrt M$ words. Theorem A of lesson 05 gives half of that: for $M \le d^2$ it states $W \ge 2N^2d/\sqrt M - 2M$. It counts only the products $p_{ij}v_{jc}$, as if scores cost nothing. For large $M$ this is nearly true, because rows of $Q$ and $K$ that are in fast memory give scores without further traffic. For $M \ll d^2$ hardly one row fits, so the products $q_{ic}k_{jc}$ must be counted too. The result is Theorem B′, (5.15) of section 5.10:
 #
 # $$ W \ge \frac{4N^2d}{\sqrt M\left(1 + \frac{9\sqrt M}{16d}\right)} - 2M - N^2 . \tag{7.7} $$
 #
-# The class is that of Theorem A: scores from $d$ products, outputs from products $p_{ij}v_{jc}$, any order, any tiles, and scores may be computed again at will. Products whose pair $(i,j)$ has a score at hand, finished or growing, are limited as in two matrix products. The others have a $p_{ij}$ made from nothing, and that takes a whole row of $Q$ and of $K$. For $M \ll d^2$ they are a trifle, and *that* is why computing again does not help here. Section 7.10, in lesson 07b, has the proof. Like Theorem A it is a derivation of this course. (7.7) is the bound `B'_line`; `bounds.lower_bound` takes the sharper `B'` into account.
+# Theorem B′ holds for the class of Theorem A: scores from $d$ products, outputs from products $p_{ij}v_{jc}$, any order and any tiles, and scores may be recomputed at will. If a pair $(i,j)$ has a score or a partial sum in fast memory, its products are limited as in two matrix products. For every other pair, $p_{ij}$ must be computed from $Q$ and $K$ alone, and this takes complete rows of both. For $M \ll d^2$ there are very few such pairs, which is why recomputation does not help here. Section 7.10 in lesson 07b has the proof. Like Theorem A, it is a derivation of this course. (7.7) is the bound `B'_line`; `bounds.lower_bound` also uses the sharper `B'`.
 #
-# **Predict** (guess). $N = 2^{20}$, $d = 4096$, $M = 16\,384$. How many times the lower bound does F5 move?
+# **Predict** (guess). $N = 2^{20}$, $d = 4096$, $M = 16\,384$. What is the ratio of split-d's traffic to the lower bound?
 
 # %% tags=["predict"]
 predict("7.7", f5_over_bound=1.1)  #> predict("7.7", f5_over_bound=...)
@@ -558,59 +563,60 @@ ratio = squares("small_cache", N, d, 16384) * N**2 / least
 measured("7.7", f5_over_bound=ratio)
 
 # %% [markdown]
-# <details><summary>How much is left to find</summary>
+# <details><summary>How much could still be saved</summary>
 #
-# 1.038 times: whoever finds another schedule of this class saves at most 3.7 percent at this $M$. Both sides tend to 4, so 4 is the exact constant at this end, as it is for $M \gg d^2$. Between the ends up to a factor of 1.89 is open, most at $M = d^2$: there F3 and F7 meet at $4N^2$, and neither a better schedule nor a better bound is known to us.
+# The ratio is 1.038, so no schedule of this class can save more than 3.7 percent at this $M$. Both sides tend to 4, so 4 is the exact constant for $M \ll d^2$, as it is for $M \gg d^2$. In between, up to a factor of 1.89 is open, most at $M = d^2$: there buffer reuse and stored scores both move $4N^2$ words, and we know neither a better schedule nor a better bound.
 #
 # </details>
 #
-# What does the 4 mean? $QK^\top$ and $PV$ are two matrix products, and either of them alone costs $2N^2d/\sqrt M$ (section 2.6). Far below $d^2$ joining them saves nothing that grows like $N^2d/\sqrt M$. Far above $d^2$ joining them is everything.
+# Where does the constant 4 come from? $QK^\top$ and $PV$ are two matrix products, and each of them alone takes $2N^2d/\sqrt M$ words (section 2.6). Far below $d^2$, fusing them saves nothing of the order of $N^2d/\sqrt M$. Far above $d^2$, fusing them saves nearly all of it.
 #
-# The published result is about the order of growth, with matching algorithms and lower bounds (bound `theta_attention`, status *asymptotic only*). With every constant of its argument kept it gives $2N^2d/\sqrt M - 2M - N^2$ for $M \le d^2$ (`saha_ye_small`): one of the two products. With the compulsory words, which count beyond $M = Nd$, it reads
+# The published result gives the order of growth, with matching algorithms and lower bounds (bound `theta_attention`, status *asymptotic only*). If all constants of its argument are kept, it gives $2N^2d/\sqrt M - 2M - N^2$ for $M \le d^2$ (`saha_ye_small`), which is one of the two products. With the compulsory traffic, which matters beyond $M = Nd$, it reads
 #
 # $$ W = \Theta\left( Nd + \min\left\{ \frac{N^2d^2}{M},\; \frac{N^2d}{\sqrt M} \right\} \right) . \tag{7.8} $$
 #
 # | | $M \ll d^2$ | $M \gg d^2$ |
 # | --- | --- | --- |
-# | best schedule known | F5, $4N^2d/\sqrt M + N^2$ | F3, $4N^2d^2/M$ |
+# | best schedule known | split-d, $4N^2d/\sqrt M + N^2$ | buffer reuse, $4N^2d^2/M$ |
 # | lower bound, proved in this course | B′, $4N^2d/\sqrt M - N^2$ | A, $4N^2d^2/M$ |
 # | published, without a constant | order $N^2d/\sqrt M$ | order $N^2d^2/M$ |
 #
-# In a picture, with $d = 1024$:
+# As a figure, for $d = 1024$:
 # <!-- words = lambda name, N, d, M: schedules.get(name).cost(N, d, **schedules.get(name).tiles(N, d, M)).total -->
 # <!-- over = words("small_cache", 2**20, 4096, 16384) / bounds.lower_bound("forward", 2**20, 4096, 16384)[0] -->
 # <!-- 3.7 = 10**2 * (1 - 1 / over) -->
 
 # %%
-shown = ["square_tiling", "small_cache", "small_cache_fused", "scores_stored",
-         "scores_stored_tiled", "flash_optimal"]
+shown = ["square_tiling", "small_cache", "scores_stored", "scores_stored_tiled",
+         "flash_optimal"]
 explore.traffic_vs_memory(2**16, 1024, shown, (2**8, 2**22))
 
 # %% [markdown]
-# On the left the three small-cache schedules fall like $1/\sqrt M$, F5 just above the bound. F7 and F7d begin at $2d + 3$ and F3 at $3d + 3 = 3{,}075$ words, far above, and fall like $1/M$, twice as steep. F7d and F7 dip below the others before $d^2 = 1{,}048{,}576$, where F3 takes over and falls on with the bound.
+# On the left, square tiling and split-d fall as $1/\sqrt M$, with split-d just above the lower bound. The lines of both stored-scores schedules begin at $2d + 3$ words and that of buffer reuse at $3d + 3 = 3{,}075$ words, far above; they fall as $1/M$, twice as steeply. The stored-scores schedules are lowest just before $d^2 = 1{,}048{,}576$. There buffer reuse takes over and falls together with the bound.
 # <!-- 3{,}075, 1{,}048{,}576 = schedules.flash_optimal.smallest_M(2**16, 1024), 1024**2 -->
 
 # %% [markdown]
 # ## Misconceptions
 #
-# - **"FlashAttention always moves the fewest words."** At $d = 64$ and $M = 1024$ F3 moved 18.34 $N^2$ words, naive attention 12.75, and F5 9.53 (7.1, 7.4).
-# - **"Below $d^2$ the scores have to be written out."** F6 never writes one, and moves 1.105 times the words of F5 (7.5).
-# - **"$M = d^2$ is where columns take over from rows."** It is where storing scores begins to pay. Whole rows, of one array at a time, are best down to $d^2/2$, and for making the scores down to $d^2/4$; F5 and F3 alone would change at $0.69\,d^2$ (7.6).
-# - **"Numerical safety costs traffic."** F5 subtracts the maximum and moved fewer words than F4, which does not; and F4 lost 31 rows of 32 (7.3, 7.4).
-# - **"Computing scores again would save words here too."** Theorem B′ allows it, and at $d = 4096$, $M = 16\,384$ F5, which does not, is within 3.8 percent of it (7.7).
+# - **"FlashAttention always moves the fewest words."** At $d = 64$ and $M = 1024$, its best order moved $18.34\,N^2$ words, standard attention $12.75\,N^2$, and split-d $9.53\,N^2$ (7.1, 7.4).
+# - **"Below $M = d^2$, columns are better than rows."** At $M = d^2$ it becomes better to store the scores. Complete rows of one array at a time are best down to $d^2/2$, and for computing the scores down to $d^2/4$ (7.6).
+# - **"Numerical safety costs traffic."** Split-d subtracts the maximum and moved fewer words than square tiling, which does not subtract it and lost 31 rows of 32 (7.3, 7.4).
+# - **"Recomputing scores would save traffic here too."** Theorem B′ permits recomputation. At $d = 4096$ and $M = 16\,384$, split-d does not recompute and is within 3.8 percent of the bound (7.7).
 #
 # ## Take-away
 #
-# - When $M \ll d^2$, cut $d$ too: keep a tile of scores, or of output, and stream columns past it. Every loaded word then serves about $\sqrt M$ products.
-# - Raw scores in slow memory, statistics in fast memory: $4N^2d/\sqrt M + N^2$ words, safe, on any machine with five words or more. Without writing scores it is $4.90\,N^2d/\sqrt M$.
-# - The least among sweeps: F3, from $M = d^2$ down F7, from $d^2/2$ F7d, from $d^2/4$ F5. The first border is that of the papers.
-# - $4$ is the exact leading constant for $M \ll d^2$ (Theorem B′) and for $M \gg d^2$ (Theorem A). Between them up to a factor of 1.89 is open.
+# - When $M \ll d^2$, split $d$ too: keep a tile of scores, or of output, and stream columns. Every loaded word is then used for about $\sqrt M$ products.
+# - With raw scores in slow memory and row statistics in fast memory, a safe softmax takes $4N^2d/\sqrt M + N^2$ words, with five words of fast memory or more.
+# - The best schedules made of passes are buffer reuse above $M = d^2$, stored scores down to $d^2/2$, stored scores tiled down to $d^2/4$, and split-d below. The first border is the one of the papers.
+# - $4$ is the exact leading constant for $M \ll d^2$ (Theorem B′) and for $M \gg d^2$ (Theorem A). In between, up to a factor of 1.89 is open.
+#
+# **In the literature's words**: $M < d^2$ is called the small-cache case, and square tiling is SquareTilingAttention (Saha and Ye). A resident block of the result that is updated with one column and one row at a time is the matrix product by rank-1 updates (outer products), as in Smith and others.
 #
 # ## References
 #
-# - B. Saha, C. Ye: *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). Algorithm 1 is F4; the two regimes and (7.8).
+# - B. Saha, C. Ye: *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). Algorithm 1 is square tiling; the two regimes and (7.8).
 # - T. Smith, B. Lowery, J. Langou, R. van de Geijn, 2017, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017). The matrix product, with constants; `saha_ye_small` rests on it.
 # - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré: *FlashAttention*, 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135).
 #
-# **What comes next.** [07b](07b_input_gradient.ipynb) is a second evening on this subject. Lesson 08 leaves out pairs: masks, and what a schedule saves when most scores are never asked for.
+# **What comes next.** [Part b, 07b](07b_input_gradient.ipynb), has the gradient with respect to the input, the proof of Theorem B′, the tiled and the fused schedule, and a schedule to repair. Lesson 08 leaves out pairs with masks, and counts how much traffic a schedule saves when most scores are not needed.
 # <!-- 3.8 = 10**2 * (over - 1) -->

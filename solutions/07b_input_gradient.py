@@ -1,16 +1,16 @@
 # %% [markdown]
-# # 07b A gradient, a proof, and a schedule to repair
+# # 07b Input gradient, Theorem B′ and two more schedules
 #
-# A second evening in small caches, in three parts that do not need one another. In sections 7.8 and 7.9 attention turns up inside a larger gradient, where the stretches of lesson 07 return with other numbers. Section 7.10 proves Theorem B′. In section 7.11 a schedule computes the right thing and moves too much, and you find out where.
+# This part b of lesson 07 has four topics that do not depend on each other: the gradient with respect to a matrix inside attention (7.8, 7.9), the proof of Theorem B′ (7.10), a schedule to repair (7.11), and a schedule that stores no scores (7.12).
 #
 # **What you will learn**
 #
-# - to see attention inside another problem, $dL/dX$, and to reuse everything there;
-# - which matrices that gradient should store, and from which $M$ on;
-# - why $4$ is the best constant for $M \ll d^2$ even if scores may be computed twice;
-# - to find two faults of a schedule by its ledger and its timeline, before reading its code.
+# - to compute $dL/dX$ with one forward and one backward pass, and to choose what to store for it;
+# - why $4$ is the best constant for $M \ll d^2$, even if scores may be recomputed;
+# - to find two faults of a schedule in its ledger and its timeline;
+# - how much traffic a fused schedule needs in a small cache.
 #
-# **Prerequisites**: [lesson 07](07_small_caches.ipynb). Sections 7.8 and 7.9 use the gradients of lesson 06, the proof builds on that of section 5.9 in lesson [05b](05b_lower_bound_proof.ipynb), and section 7.11 rests on section 7.6 alone. Signs and terms are on the [notation](notation.md) page.
+# **Prerequisites**: [lesson 07](07_small_caches.ipynb). Sections 7.8 and 7.9 use the gradients of lesson 06; the proof extends that of section 5.9 in lesson [05b](05b_lower_bound_proof.ipynb). Symbols and terms: [notation](notation.md).
 #
 # **Minutes**: <!-- minutes without 7F -->.
 #
@@ -28,15 +28,13 @@ explore.resident_and_streamed("rows", rows=("Q", "dO", "dQ"), columns=("K", "V")
                               sums=("dQ",), title="dQ")
 
 # %% [markdown]
-# The sweep of lesson 06 that makes $dQ$: rows of three arrays stay, keys and values pass, and it moves 6 times $N^2d^2/M$ words. It is the larger part of this evening's gradient, and the part that is taken apart where memory is small.
-#
 # ## 7.8 Attention inside another problem
 #
-# The paper *On Fine-Grained I/O Complexity of Attention Backward Passes* studies the backward pass in this form. Given are $A_1, A_2, A_3, E$ of shape $(n, d)$ and $X, Y$ of shape $(d, d)$. The loss and what is wanted are
+# A paper on the I/O complexity of the backward pass (Li and others, see the references) studies it in this form. $A_1, A_2, A_3, E$ have shape $(n, d)$ and $X, Y$ have shape $(d, d)$. The loss, and the gradient to be computed, are
 #
 # $$ L(X) = \tfrac12 \bigl\| \mathrm{softmax}\bigl(A_1 X A_2^\top\bigr)\, A_3 Y - E \bigr\|^2, \qquad \frac{dL}{dX} . \tag{7.9} $$
 #
-# $\|\cdot\|^2$ is the sum of the squares of all words, and there is no factor $1/\sqrt d$. $X$ stands for the product $W_Q W_K^\top$ of two weight matrices, $Y$ for $W_V$; $E$ is the output one would like to have. The paper computes the gradient from the matrices $f = \mathrm{softmax}(A_1XA_2^\top)$, $h = A_3Y$, $q = (fh - E)h^\top$ and $p = f\circ q - \mathrm{diag}\bigl((f\circ q)\mathbf 1\bigr) f$, as $A_1^\top p\, A_2$. That is a page of new letters. But you know this problem.
+# With $f = \mathrm{softmax}(A_1XA_2^\top)$, $h = A_3Y$, $q = (fh - E)h^\top$ and $p = f\circ q - \mathrm{diag}\bigl((f\circ q)\mathbf 1\bigr) f$, the paper computes the gradient as $A_1^\top p\, A_2$.
 #
 # **Predict** (guess). What does each row of $p$ sum to?
 
@@ -54,13 +52,15 @@ p = f * q - (f * q).sum(axis=1, keepdims=True) * f  # (n, n)
 measured("7.8", row_sum=round(abs(p.sum(axis=1)).max(), 9))
 
 # %% [markdown]
-# <details><summary>Where you have seen such rows</summary>
+# <details><summary>Rows that you know from lesson 06</summary>
 #
-# 0, like the rows of $dS$ in lesson 06. The next exercise makes the rest of the resemblance precise.
+# The sum is 0, as for the rows of $dS$ in lesson 06: each row of $f$ sums to 1, so both terms of $p$ have the same row sum. The next exercise shows how far the similarity goes.
 #
 # </details>
 #
-# <!-- exercise 7E --> Write $dL/dX$ in a few lines of NumPy, with one call of `forward` and one of `backward`, which the check hands to you: `forward(Q, K, V)` returns $O = \mathrm{softmax}(QK^\top)V$, and `backward(Q, K, V, dO)` returns $(dQ, dK, dV)$, both without the factor $1/\sqrt d$. What plays the part of $Q$, $K$, $V$? What is $dO$, the gradient of this loss with respect to $O$? And how does the gradient get from $Q$ to $X$? The check counts the calls, and compares with the paper's formula and with what the loss does when $X$ is nudged. In one of its cases `forward` and `backward` leave out the keys after the query, as a causal mask does: use only what `forward` and `backward` return, and the mask takes care of itself. If you are stuck after six minutes, run `hint("7E")` in a cell of your own.
+# $\|\cdot\|^2$ is the sum of the squares of all entries, and there is no factor $1/\sqrt d$. In a model, $X$ is the product $W_Q W_K^\top$ of two weight matrices, $Y$ is $W_V$, and $E$ is the desired output.
+#
+# <!-- exercise 7E --> Write $dL/dX$ in a few lines of NumPy, with one call of `forward` and one of `backward`, which the check passes to your function. `forward(Q, K, V)` returns $O = \mathrm{softmax}(QK^\top)V$, and `backward(Q, K, V, dO)` returns $(dQ, dK, dV)$, both without the factor $1/\sqrt d$. Which arrays take the places of $Q$, $K$ and $V$? What is $dO$, the gradient of this loss with respect to $O$? And how does the gradient with respect to $Q$ give the one with respect to $X$? The check counts the calls and compares your result with the paper's formula and with finite differences of the loss. In one of its cases `forward` and `backward` apply a causal mask, so use only the values that they return. If you are stuck after six minutes, run `hint("7E")` in a new cell.
 
 
 # %% [raw] name="about-7E"
@@ -112,41 +112,41 @@ print(f"by nudging:   {(up - down) / 2e-5:.6f}")
 print(f"paper's p A2 equals dQ: {np.allclose(p @ A2, backward(A1 @ X, A2, h, f @ h - E)[0])}")
 
 # %% [markdown]
-# Six digits agree. So it is ordinary attention with
+# The first six digits agree. So the problem is ordinary attention with
 #
 # $$ Q = A_1X, \quad K = A_2, \quad V = A_3Y, \quad dO = O - E, \qquad\text{and}\quad \frac{dL}{dX} = A_1^\top dQ . \tag{7.10} $$
 #
-# The paper's $p$ is $dS$, its $pA_2$ is $dQ$. $dK$ and $dV$ are not needed. Whatever we know about moving words in attention applies.
+# The paper's $p$ is $dS$, and its $pA_2$ is $dQ$. $dK$ and $dV$ are not needed. Everything that we know about the traffic of attention applies.
 #
-# ## 7.9 The gradient, from small caches to large
+# ## 7.9 Schedules for the input gradient
 #
-# Blocked products make $Q = A_1X$ and $H = A_3Y$, and at the end $A_1^\top dQ$. Between lie the sweeps of a forward pass, which leaves $dO = O - E$, and those of $dQ$. With whole rows these are F3 and the sweep in the picture above: $4x^2 + 6x^2$ in units of $n^2$ words, with $x = d/\sqrt M$. This is the schedule `gradient`. It stores no $n \times n$ matrix.
+# Blocked products compute $Q = A_1X$ and $V = A_3Y$ at the beginning and $A_1^\top dQ$ at the end. In between, a forward pass computes $dO = O - E$, and another pass over the data computes $dQ$. The figure at the beginning of this lesson shows the second one: rows of three arrays are resident, and keys and values are streamed, which takes $6n^2d^2/M$ words. With complete rows and $x = d/\sqrt M$, both together move $4x^2 + 6x^2$ in units of $n^2$ words. This is the schedule `gradient`. It stores no $n \times n$ matrix.
 #
-# **Predict** (guess). $n = 2^{22}$, $d = 256$, $M = d^2$, so that `gradient` moves about $10\,n^2$ words. To store a matrix and read it back costs $2n^2$. How many percent does the best schedule save that stores what it likes?
+# **Predict** (guess). $n = 2^{22}$, $d = 256$, $M = d^2$, so `gradient` moves about $10\,n^2$ words. Storing a matrix and reading it back takes $2n^2$. If a schedule may store any matrices, what percentage does the best one save?
 
 # %% tags=["predict"]
 predict("7.9", percent_less=0)  #> predict("7.9", percent_less=...)
 
 # %% [markdown]
-# With less memory the trade is that of section 7.6: store an $n \times n$ matrix, and fewer arrays stay at a time.
+# With less memory the trade-off is that of section 7.6: if an $n \times n$ matrix is stored, fewer arrays must be resident at the same time.
 #
-# | $M$ | schedule | what it stores | words, in $n^2$ |
+# | $M$ | schedule | stored | words, in $n^2$ |
 # | --- | --- | --- | --- |
 # | above $\frac32d^2$ | `gradient` | nothing | $10x^2$ |
 # | $d^2$ to $\frac32d^2$ | `gradient_dp_materialised` | $dP$ | $7x^2 + 2$ |
-# | $d^2/2$ to $d^2$ | `gradient_scores_materialised` | $S$, then $dS$ in its place | $4x^2 + 5$ |
+# | $d^2/2$ to $d^2$ | `gradient_scores_materialised` | $S$, later overwritten by $dS$ | $4x^2 + 5$ |
 # | $d^2/4$ to $d^2/2$ | the same, in two slices | the same | $3x^2 + 7$ |
 # | below $d^2/4$ | `gradient_small_cache` | the same, all in tiles | $8x + 3$ |
 #
-# Read a row of it as sweeps, arrays that stay times arrays that pass. `gradient_dp_materialised` makes $O$ with two rows staying, $4x^2$; then $dP$ with $dO$ alone staying while $V$ passes, $x^2$, and stores it; then $dQ$ from $dP$ with $Q$ and $dQ$ staying while $K$ passes, $2x^2$. That is $7x^2$, and $2$ for $dP$, out and in. `gradient_scores_materialised` never keeps two arrays at a time: it makes scores, output, $dS$ and $dQ$ in four sweeps of $x^2$ each, and five times a whole matrix goes out or comes in.
+# Each pass takes the number of resident arrays times the number of streamed arrays, in units of $x^2$. `gradient_dp_materialised` has three passes. It computes $O$ with two resident arrays, $4x^2$. It computes $dP$ with only $dO$ resident and $V$ streamed, $x^2$, and stores it. It computes $dQ$ from $dP$ with $Q$ and $dQ$ resident and $K$ streamed, $2x^2$. The sum is $7x^2$, plus $2$ for writing and reading $dP$. `gradient_scores_materialised` never keeps two arrays at a time: it computes scores, output, $dS$ and $dQ$ in four passes of $x^2$ each, and a complete $n \times n$ matrix is written or read five times.
 #
-# Again these are the least among sweeps. For the second row we had stored $S$ by hand, $6x^2 + 3$; the search stores $dP$, and is nowhere above that.
+# As in section 7.6, these are the best schedules made of passes. For the second row of the table, we had first stored $S$ by hand, with $6x^2 + 3$. The search stores $dP$ instead, and its result is never larger.
 #
 # In a small cache the products with a $d \times d$ matrix count as well, $2nd^2/\sqrt M$ for each of the three:
 #
 # $$ W \approx \frac{8n^2d}{\sqrt M} + \frac{6nd^2}{\sqrt M} + 3n^2 . \tag{7.11} $$
 #
-# In a very large one a product may be bracketed in another way: $s_{ij} = a_{1i}\,(X a_{2j}^\top)$. If $X$, $Y$ and the growing $dL/dX$, $3d^2$ words, stay, then $Q$, $V$ and $dQ$ need not exist, and the second sweep costs another $4$ in place of the $6$. This is `gradient_reassociated`, $8\,n^2d^2/M$.
+# In a very large cache, a product can be bracketed in another way: $s_{ij} = a_{1i}\,(X a_{2j}^\top)$. If $X$, $Y$ and the partial sums of $dL/dX$, $3d^2$ words, are resident, then $Q$, $V$ and $dQ$ are not needed, and the second pass takes $4$ instead of $6$. This is `gradient_reassociated` with $8\,n^2d^2/M$ words.
 
 # %%
 n, d = 2**22, 256
@@ -159,55 +159,56 @@ least = schedules.best(n, d, d**2, "gradient").cost.total
 measured("7.9", percent_less=100 * (1 - least / plain))
 
 # %% [markdown]
-# <details><summary>What storing is worth at $d^2$</summary>
+# <details><summary>How much is saved at $M = d^2$</summary>
 #
-# 10.9 percent: with $x = 1$ the second and the third row of the table both give $9\,n^2$. The more one stores, the less passes, and here the two balance.
+# 10.9 percent: with $x = 1$ the second and the third row of the table both give $9\,n^2$. Storing more matrices means streaming fewer arrays, and here the two effects balance.
 #
 # </details>
 #
 # `gradient_reassociated` overtakes `gradient` where $3d^2$ words are a small part of $M$.
 #
-# The last column is over the best lower bound with a constant that the course has, which counts only the forward part. How much of the gap is real is open; 6 for the sweep that makes $dQ$ is *not* a lower bound, as `gradient_reassociated` shows.
+# The ratio in the last column refers to the best lower bound with a constant that the course has, and this bound counts only the forward part. How much of the gap is real is open. The constant 6 for the pass that computes $dQ$ is *not* a lower bound, as `gradient_reassociated` shows.
 #
 # The paper's theorem (bound `theta_gradient`, *asymptotic only*) is
 #
 # $$ W = \Theta\left( \min\left\{ \frac{n^2d^2 + nd^3}{M},\; \frac{n^2d + nd^2}{\sqrt M} \right\} \right), \tag{7.12} $$
 #
-# to which for $M > nd$ the compulsory words belong, as in (7.8). Its $nd^3/M$ is $X$, $d^2$ words, read once for each block of about $M/d$ rows of $A_1$. From $M = d^2$ on that is at most about $nd$, no more than $A_1$ itself.
+# plus the compulsory traffic for $M > nd$, as in (7.8). The term $nd^3/M$ comes from $X$: its $d^2$ words are read once for each block of about $M/d$ rows of $A_1$. For $M \ge d^2$ this is at most about $nd$ words, no more than $A_1$ itself.
 #
 # ## 7.10 The proof of Theorem B′
 #
-# Section 5.9 proves Theorem A in five steps, and section 5.10 says in a few lines how B′ follows. Here are all steps, with what changes in each.
+# Section 5.9 proves Theorem A in five steps, and section 5.10 outlines how B′ follows. Here are all steps, with the changes in each.
 #
-# **Step 1: which products count.** For a pair $(i, j)$ a schedule may form the sum of $q_{ic}k_{jc}$ over $c$ several times. Choose the one that is completed first. Its $d$ products are the *chosen* ones. A sum that is begun and never finished, and every later sum, is not chosen. To these we add the useful products $p_{ij}v_{jc}$ of section 5.9. Together there are $N^2d + N^2d = 2N^2d$ products to count.
+# **Step 1: which products count.** For a pair $(i, j)$ a schedule may compute the sum of $q_{ic}k_{jc}$ over $c$ several times. Choose the sum that is completed first, and call its $d$ products *chosen*. Later sums, and sums that are never completed, are not chosen. In addition we count the useful products $p_{ij}v_{jc}$ of section 5.9. In total there are $N^2d + N^2d = 2N^2d$ products to count.
 #
-# **Step 2: accumulators.** The outputs $o_{ic}$ are accumulators, as before. The chosen sum of a pair is one too, from its first product until it is completed; after that a score is an ordinary word. Several partial sums of one chosen sum are no problem: (5.9) holds for every accumulator, so its entries are at most its reads and one more.
+# **Step 2: accumulators.** The outputs $o_{ic}$ are accumulators, as before. The chosen sum of a pair is also an accumulator, from its first product until it is completed; after that the score is an ordinary word. A chosen sum may have several partial sums. (5.9) holds for every accumulator, so the number of its entries is at most the number of its reads plus one.
 #
-# **Step 3: segments.** Let $E$ count the reads of everything that is no accumulator, and the entries of accumulators. The one more in (5.9) is now added up over $Nd$ outputs and $N^2$ scores, so the run reads at least $E - Nd - N^2$ words. Storing the outputs pays for $Nd$. Nothing need ever be stored for a score, and so
+# **Step 3: segments.** Let $E$ be the number of reads of words that are not accumulators, plus the number of entries of accumulators. The *plus one* in (5.9) now occurs for $Nd$ outputs and $N^2$ scores, so the run reads at least $E - Nd - N^2$ words. Storing the outputs adds $Nd$ words of traffic. A score need not be stored at all, so nothing is added for the $N^2$, and
 #
 # $$ W \ge E - N^2 . \tag{7.13} $$
 #
-# Cut the run into segments of $T$ events. A segment works with at most $R = M + T$ different words.
+# Cut the run into segments of $T$ events. A segment uses at most $R = M + T$ different words.
 #
-# **Step 4: at most $F_b(R)$ products in a segment.** Of the $R$ words let $n_q, n_k, n_v$ be words of $Q$, $K$ and $V$, and $n_o$ accumulators of the output. Let $n_s$ be the number of pairs of which a word was there at the start or was read (of a sum, chosen or not, of the score, or of the weight), or whose chosen sum entered. Then $n_q + n_k + n_v + n_o + n_s \le R$. There are three sorts of products to count:
+# **Step 4: at most $F_b(R)$ products in a segment.** Among the $R$ words let $n_q, n_k, n_v$ be the words of $Q$, $K$ and $V$, and $n_o$ the accumulators of the output. Let $n_s$ be the number of pairs whose chosen sum entered, or of which some word was present at the start or was read: a word of a sum (chosen or not), of the score, or of the weight. Then $n_q + n_k + n_v + n_o + n_s \le R$. There are three kinds of products to count:
 #
 # - *Chosen products $q_{ic}k_{jc}$.* Each needs its chosen sum, so its pair is one of the $n_s$. By Loomis and Whitney there are at most $\sqrt{n_s n_q n_k}$.
-# - *Products $p_{ij}v_{jc}$ of these $n_s$ pairs.* Loomis and Whitney again: at most $\sqrt{n_s n_v n_o}$.
-# - *Products $p_{ij}v_{jc}$ of all other pairs.* No word of such a pair came from outside and its chosen sum was not there, so $p_{ij}$ comes from another sum, made from nothing within the segment. For that $q_i$ and $k_j$ must be whole. At most $n_q/d$ rows of $Q$ and $n_k/d$ of $K$ are, and (5.12) gives at most $\sqrt{n_q n_k n_v n_o}/d$ products.
+# - *Products $p_{ij}v_{jc}$ of these $n_s$ pairs.* Again by Loomis and Whitney, there are at most $\sqrt{n_s n_v n_o}$.
+# - *Products $p_{ij}v_{jc}$ of all other pairs.* No word of such a pair was present or read, and its chosen sum did not enter, so $p_{ij}$ is computed from another sum that begins and ends within the segment. This needs the complete rows $q_i$ and $k_j$. At most $n_q/d$ rows of $Q$ and $n_k/d$ rows of $K$ are complete, and (5.12) gives at most $\sqrt{n_q n_k n_v n_o}/d$ products.
 #
-# Write $a = \sqrt{n_q n_k}$ and $b = \sqrt{n_v n_o}$. A geometric mean is at most the arithmetic one, so $a + b \le (R - n_s)/2$, and $ab \le (a + b)^2/4$. The three sorts together are
+# Write $a = \sqrt{n_q n_k}$ and $b = \sqrt{n_v n_o}$. A geometric mean is at most the arithmetic mean, so $a + b \le (R - n_s)/2$, and $ab \le (a + b)^2/4$. The three kinds together are
 #
 # $$ \sqrt{n_s}\,(a + b) + \frac{ab}{d} \;\le\; \frac{\sqrt{n_s}\,(R - n_s)}{2} + \frac{(R - n_s)^2}{16d} . \tag{7.14} $$
 #
-# $F_b(R)$ is the right side for the $n_s$ between 0 and $R$ where it is largest. (It is the function of Theorem C: (6.12) has the same left side.)
+# $F_b(R)$ is the largest value of the right side for $n_s$ between 0 and $R$. (It is the function of Theorem C: (6.12) has the same left side.)
 #
-# As in lesson 05b, let us not take step 4 on trust. Two queries, two keys and $d = 1$ have 8 words of $Q$, $K$, $V$, $O$ and 4 pairs: we try all 4096 choices of words and pairs. (`s` says which pairs are among the $n_s$.)
+# As in lesson 05b, let us test step 4 by trying everything. Two queries, two keys and $d = 1$ have 8 words of $Q$, $K$, $V$, $O$ and 4 pairs, so there are 4096 choices of words and pairs. (`s` marks the pairs among the $n_s$.)
 #
-# **Predict** (guess). Each pair has one product of either kind, 8 in all. The 8 words alone are enough to make every score. What is the fewest of words and pairs together with which step 4 counts all 8 products?
+# **Predict** (guess). Each pair has one product of either kind, so there are 8 products. The 8 words alone are enough to compute every score. What is the smallest number of words and pairs together for which step 4 counts all 8 products?
 # <!-- 4096 = 2**12 -->
 
 # %% tags=["predict"]
 predict("7.10", fewest=8)  #> predict("7.10", fewest=...)
+
 
 # %%
 def both_kinds(q, k, v, o, s):
@@ -227,17 +228,17 @@ for R in (3, 6, 9, 12):
 measured("7.10", fewest=min(R for R in most if most[R] == 8))
 
 # %% [markdown]
-# <details><summary>What a score takes</summary>
+# <details><summary>Why all 12 are needed</summary>
 #
-# No choice is above $F_b(R)$. All 8 products take all 12: the products $q_{ic}k_{jc}$ count only where a chosen sum is there, one word for each of the four pairs. Whoever makes scores anew from whole rows has the products of the second kind, and not the first.
+# No choice exceeds $F_b(R)$. All 8 products need all 12: a product $q_{ic}k_{jc}$ counts only if its chosen sum is among the words, one word for each of the four pairs. Scores that are recomputed from complete rows give the products of the second kind only.
 #
 # </details>
 #
-# **Step 5: how many segments.** The last segment, with fewer than $T$ events, forms fewer than $F_b(M + T)$ products. So there are at least $\lfloor 2N^2d/F_b(M + T) \rfloor$ full ones, and with (7.13)
+# **Step 5: how many segments.** The last segment has fewer than $T$ events and forms fewer than $F_b(M + T)$ products. So there are at least $\lfloor 2N^2d/F_b(M + T) \rfloor$ full segments, and with (7.13)
 #
-# $$ W \ge T\left\lfloor \frac{2N^2d}{F_b(M + T)} \right\rfloor - N^2 \qquad \text{for every whole } T \ge 1 . \tag{7.15} $$
+# $$ W \ge T\left\lfloor \frac{2N^2d}{F_b(M + T)} \right\rfloor - N^2 \qquad \text{for every integer } T \ge 1 . \tag{7.15} $$
 #
-# This is Theorem B′, bound `B'`. For (7.7) take $T = 2M$, so $R = 3M$. In (7.14) the first term is largest at $n_s = M$, where it is $M^{3/2}$, and the second at $n_s = 0$, where it is $9M^2/16d$. Hence $F_b(3M) \le M^{3/2} + 9M^2/16d$, and rounding down costs at most $T = 2M$ words. $\square$
+# This is Theorem B′, bound `B'`. For (7.7) take $T = 2M$, so $R = 3M$. In (7.14) the first term is largest at $n_s = M$, where it is $M^{3/2}$, and the second at $n_s = 0$, where it is $9M^2/16d$. Hence $F_b(3M) \le M^{3/2} + 9M^2/16d$, and rounding down loses at most $T = 2M$ words. $\square$
 
 # %%
 N, d, M = 2**20, 4096, 16384
@@ -247,19 +248,27 @@ for times in (1, 2, 3, 4):
     print(f"T = {times} M: W ≥ {words * M**0.5 / (N**2 * d):.3f} N²d/√M")
 
 # %% [markdown]
-# $T = 2M$ is the best of these: by the first term of (7.14) the bound grows like $T/(M + T)^{3/2}$, and that is largest there.
+# Of these, $T = 2M$ is the best. By the first term of (7.14) the bound grows like $T/(M + T)^{3/2}$, which is largest at $T = 2M$.
 #
 # ## 7.11 A schedule to repair
 #
-# Lesson 07 counted F7d, in (7.6), and did not write it. While rows of $Q$ stay, all scores are stored, and the log-sum-exp of each row with them. Then a tile of $O$ stays, $B_o$ rows and $B_d$ columns of it, and a column of scores comes back for each key. Here it is, as somebody might hand it in.
+# Between $d^2/4$ and $d^2/2$, the best schedule of lesson 07 is stored scores, tiled (F7d, `scores_stored_tiled` in code). It has two phases. In the first, rows of $Q$ are resident and keys are streamed; all scores are stored, and the log-sum-exp of each row with them. In the second, a tile of $O$ with $B_o$ rows and $B_d$ columns is resident; for each key, a column of $S$ and $B_d$ words of a row of $V$ are streamed.
+#
+# If the tile has only $B_d = d/k$ columns, it can have more rows, by a factor $k$. Then $V$ is streamed less often, and each score is read $k$ times:
+#
+# $$ W_{7d} = 2Nd + 2N + Nd\left(\left\lceil \frac N{B_r} \right\rceil + \left\lceil \frac N{B_o} \right\rceil\right) + N^2\left(1 + \left\lceil \frac d{B_d} \right\rceil\right), \qquad \text{footprint } \max\bigl(B_r(d + 3) + d,\; B_oB_d + 2B_o + B_d\bigr) . \tag{7.6} $$
+#
+# With one slice this is the schedule of exercise 7C, except that all $N^2$ scores are in slow memory at the same time. With two slices it moves $\frac32x^2 + 3$ in units of $N^2$ words.
+#
+# Here is an implementation with two faults.
 
 
 # %%
 def as_found(m, Q, K, V, *, Br, Bo, Bd):
-    """F7d with two faults: its values are right."""
+    """Stored scores, tiled, with two faults; its values are correct."""
     N, d = Q.shape
     O, S, LSE = m.new("O", (N, d)), m.new("S", (N, N)), m.new("LSE", (N,))
-    for i in m.blocks(N, Br):  # Q_i stays, scores go out
+    for i in m.blocks(N, Br):  # Q_i is resident, scores are stored
         q = m.load(Q, i)  # (Br, d)
         q *= d**-0.5
         with m.row_stats(i) as stats:  # 2·Br
@@ -268,7 +277,7 @@ def as_found(m, Q, K, V, *, Br, Bo, Bd):
                     m.store(s, S, i, j)
                     stats.update(s)
             m.store(stats.lse(), LSE, i)
-    for i in m.blocks(N, Bo):  # a tile of O stays, scores come back
+    for i in m.blocks(N, Bo):  # a tile of O is resident, scores are loaded
         for c in m.blocks(d, Bd):
             with m.zeros(i, c) as o:  # (Bo, Bd)
                 for j in m.blocks(N, 1):
@@ -280,14 +289,14 @@ def as_found(m, Q, K, V, *, Br, Bo, Bd):
 
 N, d, tiles = 48, 16, {"Br": 16, "Bo": 24, "Bd": 8}
 Q, K, V = np.random.default_rng(7).standard_normal((3, N, d))
-found = run(as_found, M=1000, Q=Q, K=K, V=V, **tiles)  # more room than it should need
+found = run(as_found, M=1000, Q=Q, K=K, V=V, **tiles)  # more than it should need
 print(f"equal to exact attention: {np.allclose(found.O, exact.attention(Q, K, V))}")
 print(found.ledger)
 
 # %% [markdown]
-# A diagnosis first. Do not search the code yet: hold the ledger against (7.6). There $Q$ and the log-sum-exps are read once, $K$ $\lceil N/B_r \rceil$ times, $V$ $\lceil N/B_o \rceil$ times and $S$ $\lceil d/B_d \rceil$ times; $S$, the log-sum-exps and $O$ are written once. The footprint is the larger of $B_r(d + 3) + d$ and $B_oB_d + 2B_o + B_d$.
+# Make a diagnosis before you search the code: compare the ledger with (7.6). There $Q$ and the log-sum-exps are read once, $K$ $\lceil N/B_r \rceil$ times, $V$ $\lceil N/B_o \rceil$ times and $S$ $\lceil d/B_d \rceil$ times; $S$, the log-sum-exps and $O$ are written once. The footprint is the larger of $B_r(d + 3) + d$ and $B_oB_d + 2B_o + B_d$.
 #
-# **Predict** (compute). One array is read too often: which, and how many words too many? And how many words is the peak above the footprint?
+# **Predict** (compute). One array is read too often. Which one, and how many words too many? And by how many words does the peak exceed the footprint?
 
 # %% tags=["predict"]
 predict("7.11", words_too_many=4560, peak_too_high=192)  #> predict("7.11", words_too_many=..., peak_too_high=...)
@@ -297,16 +306,17 @@ closed_form = costs.scores_stored_tiled(N, d, **tiles)
 wrong = found.ledger - closed_form
 print(wrong)
 measured("7.11", words_too_many=wrong.words, peak_too_high=found.ledger.peak - closed_form.peak)
-explore.memory_timeline(found.ledger, closed_form.peak, title="F7d as found, M as (7.6) says")
+explore.memory_timeline(found.ledger, closed_form.peak,
+                        title="The schedule as found, with M from (7.6)")
 
 # %% [markdown]
-# <details><summary>What the two pieces of evidence say</summary>
+# <details><summary>What the ledger and the timeline show</summary>
 #
-# The array is `LSE`, a vector of 48 words, and 4,608 of its words come in. The peak is 512 in place of 320: of that fault the ledger says no more, and the timeline shows which tile it is.
+# The array is `LSE`, a vector of 48 words, of which 4,608 words are read. The peak is 512 words instead of 320. The ledger does not show the cause of the second fault, but the timeline shows which tile it is.
 #
 # </details>
 #
-# <!-- exercise 7F --> Repair it. The cell has the code as found. Write your diagnosis in its first line, in words, delete the line below that raises an error, and change as little as you can. The check allows the words of (7.6) and its footprint, and not one word more. If you are stuck after four minutes, run `hint("7F")` in a cell of your own.
+# <!-- exercise 7F --> Repair the schedule. The cell contains the code as found. Write your diagnosis in words in its first line, delete the line below it that raises an error, and change as little as you can. Your function may move at most the words of (7.6) and use at most its footprint. If you are stuck after four minutes, run `hint("7F")` in a new cell.
 
 
 # %% [raw] name="about-7F"
@@ -322,7 +332,7 @@ explore.memory_timeline(found.ledger, closed_form.peak, title="F7d as found, M a
 
 # %% tags=["exercise"] name="ex-7F"
 def my_scores_stored_tiled(m, Q, K, V, *, Br, Bo, Bd):
-    """softmax(QKᵀ/√d) V: scores stored from whole rows of Q, then used by tiles of O.
+    """softmax(QKᵀ/√d) V: scores stored from complete rows of Q, then used by tiles of O.
 
     m: the machine. Q, K, V: slow arrays (N, d). Br: rows in a block of Q.
     Bo, Bd: rows and columns in a tile of O. Returns the slow array O (N, d).
@@ -332,7 +342,7 @@ def my_scores_stored_tiled(m, Q, K, V, *, Br, Bo, Bd):
     ### END SOLUTION
     N, d = Q.shape
     O, S, LSE = m.new("O", (N, d)), m.new("S", (N, N)), m.new("LSE", (N,))
-    for i in m.blocks(N, Br):  # Q_i stays, scores go out
+    for i in m.blocks(N, Br):  # Q_i is resident, scores are stored
         q = m.load(Q, i)  # (Br, d)
         q *= d**-0.5
         with m.row_stats(i) as stats:  # 2·Br
@@ -342,7 +352,7 @@ def my_scores_stored_tiled(m, Q, K, V, *, Br, Bo, Bd):
                     stats.update(s)
             m.store(stats.lse(), LSE, i)
         q.free()  #>
-    for i in m.blocks(N, Bo):  # a tile of O stays, scores come back
+    for i in m.blocks(N, Bo):  # a tile of O is resident, scores are loaded
         L = m.load(LSE, i)  #>
         for c in m.blocks(d, Bd):
             with m.zeros(i, c) as o:  # (Bo, Bd)
@@ -357,33 +367,104 @@ def my_scores_stored_tiled(m, Q, K, V, *, Br, Bo, Bd):
 # %% tags=["check"] name="check-7F"
 check("7F", my_scores_stored_tiled)
 
-
 # %%
 mine = attempt(run, my_scores_stored_tiled, M=closed_form.peak, Q=Q, K=K, V=V, **tiles)
 print(f"yours minus (7.6): {mine.ledger - closed_form}")
 
 # %% [markdown]
-# <details><summary>Both faults, and the evidence</summary>
+# <details><summary>Both faults and their evidence</summary>
 #
-# `LSE` came in 96 times, for every key and every slice, where once would do: as many words as the matrix $S$, which is read twice. In the timeline $Q$ lies at the bottom and never leaves. Twice a new block comes while the old one is still there, which is the peak; and the last block lies below every tile of $O$, where nobody uses it.
+# `LSE` is read 96 times, once for every key and every slice, although once is enough. That is as many words as for the matrix $S$, which is read twice. In the timeline, $Q$ is at the bottom and is never freed. Twice a new block is loaded while the old one is still in fast memory, which causes the peak. The last block remains below every tile of $O$, where it is not used.
 #
 # </details>
 #
+# The repaired schedule, with $T_r = \lceil N/B_r \rceil$, $T_o = \lceil N/B_o \rceil$ and $T_d = \lceil d/B_d \rceil$:
+#
+# <!-- algorithm scores_stored_tiled -->
+#
+# | | **Stored scores, tiled.** Resident: first $Q_i$, $m$, $\ell$; then $O_{ic}$, $L_i$. Streamed: $K_j$, then $S_i$, $V_j$. | words |
+# | --- | :--- | ---: |
+# | 1 | **for** each block $i$ of $B_r$ queries: load $Q_i$ | $Nd$ |
+# | 2 | &emsp; **for** each key $j$: load $K_j$ | $T_r Nd$ |
+# | 3 | &emsp;&emsp; $S_{ij} = Q_i K_j^\top/\sqrt d$; store $S_{ij}$, then update $m$, $\ell$ with it | $N^2$ |
+# | 4 | &emsp; $L_i = m + \log \ell$; store $L_i$ | $N$ |
+# | 5 | **for** each block $i$ of $B_o$ queries: load $L_i$ | $N$ |
+# | 6 | &emsp; **for** each block $c$ of $B_d$ columns: $O_{ic} = 0$ | |
+# | 7 | &emsp;&emsp; **for** each key $j$: load $S_{ij}$ | $T_d N^2$ |
+# | 8 | &emsp;&emsp;&emsp; load $V_{jc}$ and add $e^{S_{ij} - L_i} V_{jc}$ to $O_{ic}$ | $T_o Nd$ |
+# | 9 | &emsp;&emsp; store $O_{ic}$ | $Nd$ |
+#
+# ## 7.12 A small cache without stored scores
+#
+# FlashAttention avoids storing the scores, but square tiling and split-d store them. Is that the price of a small cache? No: fused split-d (F6, `small_cache_fused` in code), a schedule of this course, stores none.
+#
+# Compute a tile of scores from columns, as in section 7.2, and use it at once. The tile needs $B_r$ rows of $O$, and perhaps not even one row fits. So $O$ is streamed by columns too: for each column $c$, load $O_{ic}$ and $V_{jc}$, rescale, add $P_{ij}V_{jc}$, and store $O_{ic}$ again. The row statistics are resident. This is the FlashAttention-2 order with $d$ split. For one tile of scores, and for each of the $d$ columns, $Q$ and $K$ are loaded, then $O$ is loaded, $V$ is loaded, and $O$ is stored:
+#
+# $$ W_6 = Nd\left(3\left\lceil \frac N{B_c} \right\rceil - 1 + 2\left\lceil \frac N{B_r} \right\rceil\right), \qquad \text{footprint } B_rB_c + 4B_r + B_c . \tag{7.4} $$
+#
+# This has no term $N^2$. (The $-1$ is there because no output is loaded for the first key block.)
+#
+# **Predict** (guess). $N = 4096$, $d = 64$, $M = 1024$, each schedule with its best tiles. Does fused split-d move fewer words than split-d?
+
+# %% tags=["predict"]
+predict("7.5", fewer_words=True)  #> predict("7.5", fewer_words=...)
+
+# %%
+N, d, M = 4096, 64, 1024
+words = {}
+for name in ("small_cache", "small_cache_fused"):
+    s = schedules.get(name)
+    tiles = s.tiles(N, d, M)
+    words[name] = s.cost(N, d, **tiles).total
+    print(f"{name:17} {tiles}: {words[name] / N**2:.2f} N²")
+split, fused = words.values()
+print(f"ratio of fused split-d to split-d: {fused / split:.3f}")
+measured("7.5", fewer_words=fused < split)
+explore.traffic_vs_memory(2**16, 1024, list(words), (2**8, 2**20))
+
+# %% [markdown]
+# <details><summary>Two ways to spend traffic</summary>
+#
+# No, the ratio is 1.105. Split-d writes its scores, $N^2$ words, and this makes every further product cheaper, because a stored score is used for $B_d$ products per read. Fused split-d writes no scores, but its partial outputs are written and read back.
+#
+# </details>
+#
+# In the figure both lines fall as $1/\sqrt M$, and that of fused split-d is above the other, except near $M = d^2$. With $B_rB_c = M$, the sum $3/B_c + 2/B_r$ in (7.4) is smallest for $B_c = \frac32 B_r$, and then $W_6 \approx 2\sqrt6\,N^2d/\sqrt M = 4.90\,N^2d/\sqrt M$. So whether to store $S$ is a question of constants, 4 or 4.90. Fused split-d is not the best of the course's schedules for any $M$. It has an advantage that the traffic does not show: it needs no slow memory except for inputs and output. As an algorithm, with $T_r = \lceil N/B_r \rceil$ and $T_c = \lceil N/B_c \rceil$:
+# <!-- 4.90 = 2 * math.sqrt(6) -->
+#
+# <!-- algorithm small_cache_fused -->
+#
+# | | **Fused split-d.** Resident: a tile of scores, $m$, $\ell$. Streamed: $Q_i$, $K_j$, $V_j$, $O_i$. | words |
+# | --- | :--- | ---: |
+# | 1 | **for** each query block $i$, **for** each key block $j$ | |
+# | 2 | &emsp; **for** each column $c$ of $d$: load $Q_{ic}$ | $T_c Nd$ |
+# | 3 | &emsp;&emsp; load $K_{jc}$ and add $Q_{ic}K_{jc}^\top/\sqrt d$ to the tile | $T_r Nd$ |
+# | 4 | &emsp; update $m$, $\ell$ with the tile, which becomes $P_{ij}$ | |
+# | 5 | &emsp; **for** each column $c$ of $d$ | |
+# | 6 | &emsp;&emsp; if $j$ is not the first block: load $O_{ic}$ and rescale it | $(T_c - 1)Nd$ |
+# | 7 | &emsp;&emsp; load $V_{jc}$ and add $P_{ij}V_{jc}$ to $O_{ic}$ | $T_r Nd$ |
+# | 8 | &emsp;&emsp; if $j$ is the last block: divide $O_{ic}$ by $\ell$ | |
+# | 9 | &emsp;&emsp; store $O_{ic}$ | $T_c Nd$ |
+#
 # ## Misconceptions
 #
-# - **"The values are right, so the schedule is."** The one of section 7.11 had right values, one array read too often and one tile kept too long.
-# - **"A vector is small: it may be read as often as one likes."** Read again for every key, $N$ words become $N^2$ for each slice (7.11).
-# - **"To store an $n \times n$ matrix costs words."** At $M = d^2$ storing one, or two, saves about a tenth of the words of $dL/dX$ (7.9).
+# - **"The values are correct, so the schedule is correct."** The schedule of section 7.11 had correct values, but it read one array too often and kept one tile too long.
+# - **"A vector is small, so it may be read as often as one likes."** If it is read again for every key, $N$ words become $N^2$ for each slice (7.11).
+# - **"Storing an $n \times n$ matrix increases the traffic."** At $M = d^2$, storing one or two saves about a tenth of the words of $dL/dX$ (7.9).
+# - **"Below $M = d^2$ the scores have to be stored."** Fused split-d stores none, and moves 1.105 words for each word of split-d (7.12).
 #
 # ## Take-away
 #
-# - $dL/dX$ is attention with $Q = A_1X$, $K = A_2$, $V = A_3Y$, $dO = O - E$, and has stretches in $M$ like those of lesson 07.
-# - Theorem B′: scores made anew have whole rows behind them, and of those hardly one fits where $M \ll d^2$.
-# - A ledger says which array and how often, a timeline which tile and when. Look at both before the code.
+# - $dL/dX$ is attention with $Q = A_1X$, $K = A_2$, $V = A_3Y$, $dO = O - E$. Its best schedule depends on $M$, with borders like those of lesson 07.
+# - Theorem B′: a recomputed score needs complete rows, and for $M \ll d^2$ hardly one of them fits.
+# - A ledger shows which array is moved and how often, a timeline shows which tile is in fast memory and when. Read both before the code.
+# - A fused schedule is possible in a small cache, with $4.90\,N^2d/\sqrt M$ words.
+#
+# **In the literature's words**: $dL/dX$ is the attention gradient computation of Li and others, with their small-cache and large-cache cases. Steps 3 to 5 of the proof are a segment argument of the Hong–Kung kind, with the Loomis–Whitney inequality as in Irony, Toledo and Tiskin (2004).
 #
 # ## References
 #
 # - X. Li, Y. Liang, Z. Shi, Z. Song, Y. Zhou: *On Fine-Grained I/O Complexity of Attention Backward Passes*, 2024, [arXiv 2410.09397](https://arxiv.org/abs/2410.09397). The problem of section 7.8, its two regimes and (7.12). Its first title was *Fine-grained Attention I/O Complexity: Comprehensive Analysis for Backward Passes*.
-# - B. Saha, C. Ye: *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). What Theorem B′ goes beyond.
+# - B. Saha, C. Ye: *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). Theorem B′ goes beyond its lower bound.
 #
-# **What comes next.** Lesson 08 leaves out pairs: masks, and what a schedule saves when most scores are never asked for.
+# **What comes next.** Lesson 08 leaves out pairs with masks, and counts how much traffic a schedule saves when most scores are not needed.

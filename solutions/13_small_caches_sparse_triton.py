@@ -9,7 +9,7 @@
 # - to turn a boolean mask into lists, and to write a kernel that loops over a list;
 # - to say which masks save bytes and which do not.
 #
-# **Prerequisites**: lesson 07 (F5 and F6), sections 8.1 to 8.6 of lesson 08, lesson 11 (the forward kernel), and section 12.7 of lesson 12 (words and bytes). Signs and terms are on the [notation](notation.md) page.
+# **Prerequisites**: lesson 07 (F5; F6 is in section 7.12 of its part b), sections 8.1 to 8.6 of lesson 08, lesson 11 (the forward kernel), and section 12.7 of lesson 12 (words and bytes). Signs and terms are on the [notation](notation.md) page.
 #
 # **Minutes**: <!-- minutes -->.
 #

@@ -34,7 +34,7 @@ MOVES = re.compile(r"\b(load|store)\s+(\$[^$]+\$(?:(?:,? and |, )\$[^$]+\$)*)")
 SYMBOL = re.compile(r"\\ell|d?[A-Za-z]")
 LETTERS = {r"\ell": "l", "L": "LSE"}
 OPERANDS = {"m": "maxima", "l": "sums"}  # row statistics that a schedule is passed instead of creating them
-ALONG_D = ("Bd", "Bo")  # tiles that divide the columns; all others divide the N rows
+ALONG_D = ("Bd",)  # tiles that divide the columns; all others divide the N rows
 LEAST, MOST = 8, 10  # lines
 
 

@@ -207,8 +207,8 @@ export const FORWARD = {
   flash_optimal,
   square_tiling,
   small_cache,
-  small_cache_fused,
   scores_stored,
   scores_stored_tiled,
+  small_cache_fused,
   resident_keys,
 };

@@ -178,15 +178,15 @@ def problems(rng: np.random.Generator) -> Iterator[Sample]:
     memories = [int(M) for M in rng.permutation(np.linspace(12, 2 * d * d, 41).astype(int))]
     found = {best_plan(N, d, M).name: M for M in memories}
     both, one = d * d // (2 * d + 3) + 2, 3 * d * d // (4 * d + 12)
-    edges = [both * (2 * d + 3) + d, one * (d + 3) + d]  # at which one more row fits in F3, F7
+    edges = [both * (2 * d + 3) + d, one * (d + 3) + d]  # one more row fits: flash_optimal, scores_stored
     large = [*sorted(found.values()), d * d // 6, *edges, *(M - 1 for M in edges), 10**6]
     small_N, small_d = int(rng.integers(12, 15)), int(rng.integers(3, 5))
     asked = [
         *((N, d, M) for M in large),
         (4 * N, d, 6 * d * d),
-        (11, 14, 108),  # F5 is best with 11 rows of queries, more than √M
+        (11, 14, 108),  # small_cache is best with 11 rows of queries, more than √M
         (5, 4, 35),  # and here with 5, more than d
-        (67, 5, 24),  # F7d is best with Bd = 3
+        (67, 5, 24),  # scores_stored_tiled is best with Bd = 3
         (103, 27, 279),  # and here with 14, neither a power of two nor half of d
         (1, d, 40),
         *((small_N, small_d, M) for M in range(5, 61)),
