@@ -2,7 +2,7 @@
 
 import re
 from fractions import Fraction
-from itertools import permutations, product
+from itertools import combinations, permutations, product
 from types import SimpleNamespace
 
 import numpy as np
@@ -104,6 +104,21 @@ def test_the_formula_for_complete_rows_and_the_two_ratios():
 
 
 # ---------------------------------------------------------------------- segments
+def test_prediction_5_8a_is_the_maximum_over_all_choices():
+    (most,) = PROOF.define(
+        ("most_multiply_adds",),
+        {"combinations": combinations, "np": np, "measured": lambda *_, **__: None, "explore": explore},
+    )
+    for words, side in ((1, 2), (2, 2), (3, 2), (4, 2), (2, 3)):
+        masks = [
+            np.isin(np.arange(side * side), chosen).astype(int).reshape(side, side)
+            for chosen in combinations(range(side * side), words)
+        ]
+        counts = [int(np.einsum("il,lj,ij->", a, b, c)) for a, b, c in product(masks, repeat=3)]
+        assert most(words, side) == max(counts) <= words**1.5
+    assert most(4, 3) == 8
+
+
 def test_the_picture_of_section_5_8():
     corner, apart = np.zeros((3, 3), int), np.eye(3, dtype=int)
     corner[:2, :2] = apart[0, 2] = 1
@@ -265,7 +280,8 @@ def test_the_lemma_of_step_2_on_random_histories():
         assert there + stored <= 1
         tight += entries == reads + 1
     assert tight
-    says("5.9", r"r_0 + (1 + e) \le (r_0 + r_1) + 1 . \tag{5.9}")
+    says("5.9", r"\text{entries} \le \text{reads} + 1 . \tag{5.9}", "section 5.14")
+    says("5.14", r"r_0 + (1 + e) \le (r_0 + r_1) + 1 . $$")
 
 
 # ---------------------------------------------------------------------- the curve and what is published
@@ -333,7 +349,7 @@ def test_formulas_are_numbered_in_order_and_every_reference_leads_to_one():
     assert {int(n) for n in re.findall(r"\(5\.(\d+)\)", both)} <= {*tags}
 
 
-def test_sections_are_numbered_in_order_over_both_evenings_and_every_reference_leads_to_one():
+def test_sections_are_numbered_in_order_over_both_parts_and_every_reference_leads_to_one():
     both = LESSON.text + "\n" + PROOF.text
     numbers = [int(number) for number in re.findall(r"^## 5\.(\d+) ", both, re.MULTILINE)]
     assert numbers == list(range(1, len(numbers) + 1))
