@@ -61,7 +61,7 @@ measured("5.1", words=pebbling.cost_of(graph, moves, M=4))
 #
 # </details>
 #
-# With three red pebbles, this list of moves breaks a rule. The next cell prints which one. The board shows the move that needs all four pebbles:
+# With three red pebbles, one of these moves breaks a rule. The next cell prints which one. The board shows the same move with all four pebbles in use:
 
 # %%
 try:
@@ -152,7 +152,7 @@ measured("5.3", fewer=found[3, 3].cost < 4 * 3 - 1)
 # %% [markdown]
 # <details><summary>Is (5.1) the minimum?</summary>
 #
-# Yes. The search proves that (5.1) is the minimum for $d$ from 2 to 6. For longer vectors we only know that your games reach it. For $d = 3$ four pebbles are enough for the compulsory 7 words, because no partial sum has to be stored. With three pebbles every partial sum is stored.
+# Yes. The search confirms that (5.1) is the minimum for $d$ from 2 to 6. For longer vectors we only know that your games reach it. For $d = 3$ four pebbles are enough for the compulsory 7 words, because no partial sum has to be stored. With three pebbles every partial sum is stored.
 #
 # </details>
 #
@@ -276,13 +276,13 @@ for max_states in (20_000, 200_000):
         print(refusal)
 
 # %% [markdown]
-# The search stops at its limit both times. Its first estimate concerns 14 words only. With ten times the states, the search has excluded every cost below 17 words, and it is still not finished. The number of states multiplies when a graph grows a little: in section 5.3 four more vertices raised it from 7 to 42. A head of attention has millions of vertices, so we replace the search by an argument.
+# The search stops at its limit both times. The 32,000 states in the first message would only decide whether 14 words are enough. With ten times the states, the search has excluded every cost below 17 words, and it is still not finished. The number of states multiplies when a graph grows a little: in section 5.3 four more vertices raised it from 7 to 42. A head of attention has millions of vertices, so we replace the search by an argument.
 #
 # ## 5.6 Complete rows: the constant 4 in three lines
 #
 # The schedules of lesson 04 are the FlashAttention-1 order (F1), the FlashAttention-2 order (F2) and the FA-2 order with buffer reuse (F3). They move complete rows and store no scores. For all schedules of this kind, the constant 4 has a short proof.
 #
-# Two rows belong to a query $i$, $q_i$ and $o_i$, and two rows to a key $j$, $k_j$ and $v_j$. One row of the query and one row of the key form a *row pair*, so $i$ and $j$ have four row pairs. Both rows of a row pair must be in fast memory together: the score needs $q_i$ and $k_j$, and because its weight is not stored, $v_j$ and $o_i$ are needed with them. We *charge* each row pair to the row that was loaded later. (A row of $O$ may also enter fast memory as zeros, without a load.) In the figure, an arrow points to the row that is charged:
+# Two rows belong to a query $i$, $q_i$ and $o_i$, and two rows to a key $j$, $k_j$ and $v_j$. One row of the query and one row of the key form a *row pair*, so $i$ and $j$ have four row pairs. Both rows of a row pair must be in fast memory together: the score needs $q_i$ and $k_j$, and because the weight $p_{ij}$ is not stored, $v_j$ and $o_i$ are needed with them. We *charge* each row pair once, to the row that was loaded later. (A row of $O$ may also enter fast memory as zeros, without a load.) In the figure, an arrow points to the row that is charged:
 
 # %%
 PAIR = bounds.row_schedules.FORWARD
@@ -295,7 +295,7 @@ explore.pair_residency(["load q", "load k", "o enters", "load v"], pair=PAIR, ar
 # **The proof for rows that are present at the same moment.** In the three schedules, both rows of each row pair are in fast memory at the same moment at least once. Under this assumption:
 #
 # 1. There are $N^2$ choices of $i$ and $j$, each with four row pairs. This gives $4N^2$ charges.
-# 2. When a row is loaded and charged, the other row is in fast memory. At most $M/d$ rows are, so a load is charged at most $M/d$ times.
+# 2. When the later row is loaded, the other row of the row pair is in fast memory. At most $M/d$ rows fit there, so one load is charged at most $M/d$ times.
 # 3. A load of a row costs $d$ words. (If a row of $O$ enters as zeros, we count its one store instead; section 5.9 of [05b](05b_lower_bound_proof.ipynb) explains why this is enough.) A run that moves $W$ words therefore has at most $W/d$ loads.
 #
 # Together $4N^2 \le \frac Wd \cdot \frac Md$, which is $W \ge 4N^2d^2/M$.

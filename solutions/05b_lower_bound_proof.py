@@ -75,7 +75,7 @@ explore.loomis_whitney({"a corner": [corner, corner, corner],
 # The order of the operations does not appear, so (5.4) holds for every schedule. Every $T$ gives a valid bound, and we take the best one. It remains to find $F$.
 
 # %% [markdown]
-# Loomis and Whitney proved in 1949 that a set has at most as many points as the square root of the product of the sizes of its three projections. The corner reaches this maximum, $\sqrt{4 \cdot 4 \cdot 4} = 8$. For $n_A$, $n_B$ and $n_C$ words of the arrays,
+# Loomis and Whitney proved in 1949 that a set of points whose projections on the three walls have $n_A$, $n_B$ and $n_C$ points has at most $\sqrt{n_A n_B n_C}$ points. The corner reaches this maximum, $\sqrt{4 \cdot 4 \cdot 4} = 8$. Here $n_A$, $n_B$ and $n_C$ are the words of the three arrays, so
 #
 # $$ \text{multiply-adds} \le \sqrt{n_A\, n_B\, n_C} \le \left(\frac{R}{3}\right)^{3/2} = F_\times(R) , \tag{5.5} $$
 #
@@ -134,7 +134,7 @@ check("5C", my_products)
 #
 # $$ F(R) = \begin{cases} \dfrac{(R + d^2)^2}{16d} & R \ge 3d^2, \\[1ex] \left(\dfrac R3\right)^{3/2} & R < 3d^2. \end{cases} \tag{5.7} $$
 #
-# In the second case complete rows are too expensive, and attention is like a matrix product with scores in place of $A$. We test (5.7) by trying everything for two queries, two keys and $d = 1$, with 8 words of $Q$, $K$, $V$ and $O$ and 4 scores.
+# In the second case complete rows are too expensive, and attention is like a matrix product with scores in place of $A$. We test (5.7) for two queries, two keys and $d = 1$, which have 8 words of $Q$, $K$, $V$ and $O$ and 4 scores, by trying every choice of words.
 #
 # **Predict** (guess). From all 12 words one can compute $N^2d = 4$ products. What is the smallest number of words that is enough for all four?
 
@@ -236,7 +236,7 @@ measured("5.8b", best_T=lengths[int(np.argmax(rate))])
 #
 # ## 5.9 The proof, step by step
 #
-# **Step 1: useful products.** Take an output word $o_{ic}$ when it is finally stored, and follow the additions that produced it back to products $p_{ij}v_{jc}$. The intermediate results are the *partial sums* of $o_{ic}$; so is a product that is stored as a separate word. If one was used several times, we keep one use, so they form a tree. For each key $j$ we choose one product that leads into the tree. These $N^2d$ products are *useful*; the others are not counted. In this example with four keys, two products were computed again and their sum was discarded:
+# **Step 1: useful products.** Take an output word $o_{ic}$ when it is finally stored, and follow the additions that produced it back to products $p_{ij}v_{jc}$. The intermediate results are the *partial sums* of $o_{ic}$; so is a product that is a word by itself. If one was used several times, we keep one use, so they form a tree. For each key $j$ we choose one product that leads into the tree. These $N^2d$ products are *useful*; the others are not counted. In this example with four keys, two products were computed again and their sum was discarded:
 
 # %%
 added = {"output": ["left", "right"], "left": ["key 1", "key 2"], "right": ["key 3", "key 4"],
@@ -256,7 +256,7 @@ print(f"{len(formed)} products computed; useful: {', '.join(products_in('output'
 # %% [markdown]
 # Four of the six products are useful, one for each key. A partial sum is *alive* from its computation until it is added to the next one. If it is rescaled, or if a product is added to it directly, it remains the same partial sum.
 #
-# **Step 2: one accumulator is enough.** A schedule may keep several partial sums of one output and merge them later. We may count as if there were only one, at a cost of one word per output. The accumulator of $o_{ic}$ is *present* while at least one living partial sum of it is in fast memory, and it *enters* when the first one appears there. Four events change their number: one begins with its first product, one is read, two are merged, or one is dropped and read again later. Here is a possible history; try others:
+# **Step 2: one accumulator is enough.** A schedule may keep several partial sums of one output and merge them later. We may count as if there were only one, at a cost of one word per output. The accumulator of $o_{ic}$ is *present* while at least one living partial sum of it is in fast memory, and it *enters* when the first one appears there. Their number changes when one begins with its first product, one is read, two are merged, or one is dropped and read again later. Here is a possible history; try others:
 
 # %%
 explore.partial_sums(["begin", "begin", "drop", "drop", "begin",
@@ -432,7 +432,7 @@ for T in (4, 11, 22):
           f"{T * must} words proved, {moved} enter")
 
 # %% [markdown]
-# The run moves 96 words, because its outputs are stored as often as they begin. The best of these $T$ proves 44. Rounding down costs much if there are two segments, and little if there are thousands.
+# 96 words enter. The run also moves 96 words, because each output is stored as often as it begins. The best of these $T$ proves 44. Rounding down costs much if there are two segments, and little if there are thousands.
 #
 # The two forms of section 5.7 follow: with $T = M + d^2$ we have $R + d^2 = 2(M + d^2)$, so $F = (M + d^2)^2/4d$ and $TN^2d/F = 4N^2d^2/(M + d^2)$; rounding down costs at most $T$. With $T = 2M$ and $M \le d^2$ we have $F = M^{3/2}$.
 #
@@ -442,11 +442,11 @@ for T in (4, 11, 22):
 #
 # Now count the products $q_{ic}k_{jc}$ as well, $2N^2d$ products in all. A score that is being summed is then an accumulator too; when it enters, its pair is one of the $n_s$. No store makes up for its initial zero, so (5.10) becomes $W \ge E - N^2$. Take $T = 2M$.
 #
-# *Theorem B: no product $q_{ic}k_{jc}$ is computed twice* (bound `B_line`). Then a score or weight returns to fast memory only by a read, so every product has its pair among the $n_s$. With $n_q$ and $n_k$ words of $Q$ and $K$ there are at most $\sqrt{n_s n_q n_k} + \sqrt{n_s n_v n_o} \le \sqrt{n_s}\,(R - n_s)/2 \le (R/3)^{3/2}$ products:
+# **Theorem B: no product $q_{ic}k_{jc}$ is computed twice** (bound `B_line`). Then a score or weight returns to fast memory only by a read, so every product has its pair among the $n_s$. With $n_q$ and $n_k$ words of $Q$ and $K$ there are at most $\sqrt{n_s n_q n_k} + \sqrt{n_s n_v n_o} \le \sqrt{n_s}\,(R - n_s)/2 \le (R/3)^{3/2}$ products:
 #
 # $$ W \ge \frac{4N^2d}{\sqrt M} - 2M - N^2 . \tag{5.14} $$
 #
-# *Theorem B′: recomputation is allowed* (bound `B'_line`). A weight may then also come from a second sum, computed from two complete rows as in (5.12). This raises the number of products from $M^{3/2}$ to at most $M^{3/2} + 9M^2/16d$; section 7.10 ([07b](07b_input_gradient.ipynb)) has the proof.
+# **Theorem B′: recomputation is allowed** (bound `B'_line`). A weight may then also come from a second sum, computed from two complete rows as in (5.12). This raises the number of products from $M^{3/2}$ to at most $M^{3/2} + 9M^2/16d$; section 7.10 ([07b](07b_input_gradient.ipynb)) has the proof.
 #
 # $$ W \ge \frac{4N^2d}{\sqrt M\left(1 + \frac{9\sqrt M}{16d}\right)} - 2M - N^2 . \tag{5.15} $$
 #
@@ -484,7 +484,7 @@ measured("5.10", all_schedules=f3_over_bound(16384)[0],
 #
 # ## 5.11 Published bounds
 #
-# Saha and Ye proved in 2024 that the order $N^2d^2/M$ cannot be improved for $M \ge d^2$, nor the order $N^2d/\sqrt M$ for $M \le d^2$. They state no constants. Those of their argument for $M \ge d^2$ give the bound `saha_ye`:
+# Saha and Ye proved in 2024 that the order $N^2d^2/M$ cannot be improved for $M \ge d^2$, nor the order $N^2d/\sqrt M$ for $M \le d^2$. They state no constants. If we keep the constants of their argument for $M \ge d^2$, we obtain the bound `saha_ye`:
 #
 # $$ W \ge \frac{N^2d^2}{4(M + d^2)} - M . \tag{5.16} $$
 #
