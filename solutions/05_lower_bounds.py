@@ -276,7 +276,7 @@ for max_states in (20_000, 200_000):
         print(refusal)
 
 # %% [markdown]
-# The search stops at its limit both times. The 32,000 states in the first message would only decide whether 14 words are enough. With ten times the states, the search has excluded every cost below 17 words, and it is still not finished. The number of states multiplies when a graph grows a little: in section 5.3 four more vertices raised it from 7 to 42. A head of attention has millions of vertices, so we replace the search by an argument.
+# The search stops at its limit both times. The first message estimates only the 32,000 states that decide whether 14 words are enough. With ten times the states, the search has excluded every cost below 17 words, and it is still not finished. The number of states multiplies when a graph grows a little: in section 5.3 four more vertices raised it from 7 to 42. A head of attention has millions of vertices, so we replace the search by an argument.
 #
 # ## 5.6 Complete rows: the constant 4 in three lines
 #
@@ -318,7 +318,7 @@ predict("5.6", to_queries=0)  #> predict("5.6", to_queries=...)
 
 # %%
 def f3_rows(N, Br):
-    """Yield ("in" or "out", row) for each row that enters or leaves fast memory: buffer reuse."""
+    """Yield ("in" or "out", row) for each row entering or leaving fast memory: buffer reuse."""
     for start in range(0, N, Br):
         block = [(name, i) for i in range(start, start + Br) for name in "qo"]
         yield from (("in", row) for row in block)
@@ -334,7 +334,7 @@ def charged(events):
         if event == "out":
             present.remove(row)
             continue
-        other_side = "kv" if row[0] in "qo" else "qo"  # one charge for each row of the other side
+        other_side = "kv" if row[0] in "qo" else "qo"  # one charge for each of these rows
         charges[row[0]] += sum(name in other_side for name, _ in present)
         rows += 1
         present.add(row)

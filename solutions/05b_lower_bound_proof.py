@@ -494,11 +494,11 @@ measured("5.10", all_schedules=f3_over_bound(16384)[0],
 predict("5.11", factor=16)  #> predict("5.11", factor=...)
 
 # %%
-N, d, M = 8192, 64, 58368
+N, d, M, F3 = 8192, 64, 58368, schedules.flash_optimal
 words = {
     "Saha and Ye": bounds.saha_ye(N, d, M + 4),
     "Theorem A": bounds.theorem_A(N, d, M + 4),
-    "buffer reuse": schedules.flash_optimal.cost(N, d, **schedules.flash_optimal.tiles(N, d, M)).total,
+    "buffer reuse": F3.cost(N, d, **F3.tiles(N, d, M)).total,
 }
 measured("5.11", factor=words["Theorem A"] / words["Saha and Ye"])
 explore.bars(words, title="Forward pass, N = 8192, d = 64, M = 58,368")
