@@ -276,7 +276,7 @@ for max_states in (20_000, 200_000):
         print(refusal)
 
 # %% [markdown]
-# The search stops at its limit both times. The first message estimates only the 32,000 states that decide whether 14 words are enough. With ten times the states, the search has excluded every cost below 17 words, and it is still not finished. The number of states multiplies when a graph grows a little: in section 5.3 four more vertices raised it from 7 to 42. A head of attention has millions of vertices, so we replace the search by an argument.
+# The search stops at its limit both times. The first message names about 32,000 states, but these only decide whether 14 words are enough. With ten times the states, the search has excluded every cost below 17 words, and it is still not finished. The number of states multiplies when a graph grows a little: in section 5.3 four more vertices raised it from 7 to 42. A head of attention has millions of vertices, so we replace the search by an argument.
 #
 # ## 5.6 Complete rows: the constant 4 in three lines
 #
