@@ -83,9 +83,7 @@ def test_every_arrowhead_touches_the_box_of_the_row_that_is_charged(order):
     ],
 )
 def test_arrows_need_every_row_loaded_once(walk):
-    with pytest.raises(
-        ValueError, match="arrows=True the walk must load each of k, o, q and v once"
-    ):
+    with pytest.raises(ValueError, match="arrows=True the walk must load each of k, o, q and v once"):
         explore.pair_residency(walk, pair=row_schedules.FORWARD, arrows=True)
 
 
