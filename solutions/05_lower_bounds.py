@@ -1,16 +1,15 @@
 # %% [markdown]
-# # 05 How little is possible
+# # 05 Lower bounds for attention
 #
-# Lesson 04 brought attention down to 4 times $N^2d^2/M$ words, by the order of the loops and by the tile. Will somebody bring it down to 2? To answer that we need a statement about *every* schedule, those that nobody has thought of included. On graphs of a dozen vertices a search tries everything, and the exact answer holds a surprise. For real sizes we count. Where rows travel whole and no score is kept, three lines prove the 4. Where rows may be cut and scores kept it takes Theorem A, which says the same: 4 cannot be improved. Its proof is the [second evening](05b_lower_bound_proof.ipynb).
+# In lesson 04 the loop order and the tile size reduced the traffic to $4N^2d^2/M$ words. Is there a schedule that needs only half? To answer this, we need a statement about *every* schedule, including unknown ones.
 #
 # **What you will learn**
 #
-# - to play the red-blue pebble game, and what it says about computing a number twice;
-# - to prove the 4 in three lines for whole rows, by counting how often two rows meet;
-# - what Theorem A says, and what it does not cover;
-# - how far the schedules of lesson 04 are from it, and why 4 is the exact constant.
+# - to find exact minima with the red–blue pebble game;
+# - to prove the constant 4 for schedules that move complete rows;
+# - to use Theorem A, a lower bound for every exact schedule.
 #
-# **Prerequisites**: lesson 04 (F1, F2, F3). Signs and terms are on the [notation](notation.md) page.
+# **Prerequisites**: lesson 04. Symbols and terms are on the [notation](notation.md) page.
 #
 # **Minutes**: <!-- minutes -->.
 #
@@ -23,27 +22,27 @@ from iocourse import bounds, explore, pebbling, schedules
 from iocourse.course import attempt, check, hint, measured, predict
 
 # %% [markdown]
-# ## 5.1 Red and blue pebbles
+# ## 5.1 The red–blue pebble game
 #
-# First we say what a computation is, without any order in it: a *graph*. Each vertex is one word. The words it is computed from are its *parents*; a vertex without parents is an input, and one that is nobody's parent is an output. Here is the scalar product of two vectors of two words:
+# A computation is a graph. Each vertex is one word, computed from its *parents*; an input has no parents. Here is the scalar product of two vectors of two words, with its inputs at the bottom:
 
 # %%
 graph = pebbling.dot(2)
 explore.pebbles(graph, M=4)
 
 # %% [markdown]
-# Four inputs at the bottom, two products, their sum. On this graph we play a game with two kinds of pebbles. A **red** pebble on a vertex says that its word is in fast memory; there are $M$ red pebbles. A **blue** one says that it is in slow memory; of these there are as many as we like. At the start every input is blue. At the end every output must be. The moves are those of our machine, for single words:
+# In the *red–blue pebble game*, a **red** pebble on a vertex means that its word is in fast memory; there are $M$ of them. A **blue** pebble means that it is in slow memory. At the start every input has a blue pebble; at the end every output must have one.
 #
-# | move | allowed when | words moved |
-# | --- | --- | --- |
-# | `load a` | `a` has a blue pebble: it gets a red one too | 1 |
-# | `store a` | `a` has a red pebble: it gets a blue one too | 1 |
-# | `compute c` | all parents of `c` are red: `c` gets a red pebble | 0 |
-# | `delete a` | `a` has a red pebble: it goes back into the box | 0 |
+# | move | needs | effect | words moved |
+# | --- | --- | --- | --- |
+# | `load a` | blue on `a` | red on `a` | 1 |
+# | `store a` | red on `a` | blue on `a` | 1 |
+# | `compute c` | red on all parents | red on `c` | 0 |
+# | `delete a` | red on `a` | red removed | 0 |
 #
-# The fewest loads and stores with which the game can be finished is what the computation must move, whatever the order. Hong and Kung invented the game for this in 1981.
+# The minimum traffic of a computation is the smallest number of loads and stores in any game.
 #
-# **Predict** (guess). With $M = 4$ red pebbles, how many words does this scalar product move at least?
+# **Predict** (guess). $M = 4$. What is the minimum traffic of this scalar product?
 
 # %% tags=["predict"]
 predict("5.1", words=5)  #> predict("5.1", words=...)
@@ -56,13 +55,13 @@ moves = [
 measured("5.1", words=pebbling.cost_of(graph, moves, M=4))
 
 # %% [markdown]
-# <details><summary>Whether fewer are possible</summary>
+# <details><summary>Why 5 is the minimum</summary>
 #
-# 5 words: four inputs and one output. Fewer is impossible, because every input that is used has to be loaded and every output has to be stored. This is the *compulsory* traffic of a graph, `pebbling.compulsory(graph)`.
+# The game above moves 5 words: four inputs and one output. No game moves fewer, because every input that is used must be loaded and every output must be stored. This is the compulsory traffic of a graph, `pebbling.compulsory(graph)`.
 #
 # </details>
 #
-# With three red pebbles this order breaks a rule. The referee says which, and the board shows where the four pebbles were needed:
+# With three red pebbles, one of these moves breaks a rule. The next cell prints which one. The board shows the same move with all four pebbles in use:
 
 # %%
 try:
@@ -72,15 +71,15 @@ except pebbling.IllegalMove as error:
 explore.pebbles(graph, 8, moves, M=4)
 
 # %% [markdown]
-# While `p1` waits, the factors take two pebbles, and with three `p2` has nowhere to go.
+# The first product keeps one pebble and the factors of the second product take two. With three pebbles, none is free for `p2`.
 #
-# ## 5.2 A scalar product by hand
+# ## 5.2 A scalar product with three pebbles
 #
-# To form a product takes three red pebbles, for two factors and the product. If there are only three, the sum so far has to wait in slow memory meanwhile, and every wait costs two words, a store and a load.
+# To compute a product you need three red pebbles, two for the factors and one for the product. With $M = 3$ the partial sum must therefore be in slow memory during this time. Each time this costs two words, one store and one load.
 #
-# For longer vectors, `pebbling.dot(d)` has inputs `a1`, …, `ad` and `b1`, …, `bd`, products `p1`, …, `pd`, and sums from left to right: `s_2` from `p1` and `p2`, then `s_3` from `s_2` and `p3`, and so on; the last sum is called `s`. For $d = 2$ there is only `s`.
+# For longer vectors, `pebbling.dot(d)` has inputs `a1`, …, `ad` and `b1`, …, `bd` and products `p1`, …, `pd`. The sums are computed from left to right: `s_2` from `p1` and `p2`, then `s_3` from `s_2` and `p3`, and so on. The last sum is called `s`; for $d = 2$ it is the only one.
 #
-# <!-- exercise 5A --> Write a function that returns the moves for $M = 3$ and any $d \ge 2$, as a list of texts such as `"load a1"`. They may move $4d - 1$ words. Begin with $d = 2$ on paper. If you are stuck after six minutes, run `hint("5A")` in a cell of your own.
+# <!-- exercise 5A --> Write a function that returns the moves for $M = 3$ and any $d \ge 2$, as a list of strings such as `"load a1"`. The moves may transfer at most $4d - 1$ words. Start with $d = 2$ on paper. If you are stuck after six minutes, run `hint("5A")` in a new cell.
 
 # %% [raw] name="about-5A"
 # title = "A dot product with three pebbles"
@@ -89,18 +88,18 @@ explore.pebbles(graph, 8, moves, M=4)
 # minutes = 10
 # hints = [
 #   "A product needs three red pebbles, and there are only three. Where is the partial sum in the meantime?",
-#   "It is in slow memory. So one iteration is: load two factors, form the product, delete the factors, load the partial sum, add, and make room again. The first iteration has no partial sum, and the last one stores the result.",
+#   "It is in slow memory. So one iteration is: load two factors, form the product, delete the factors, load the partial sum, add, and delete both summands. The first iteration has no partial sum, and the last one stores the result.",
 #   "The first product is the first partial sum. After an iteration, delete its two parents and store the new sum; delete it too, unless it is the last one. The sums are called s_2, s_3, and the last one s.",
 # ]
 
 # %% tags=["exercise"] name="ex-5A"
 def my_dot_moves(d):
-    """The moves of a scalar product of d words with three red pebbles.
+    """Return the moves of a scalar product of d words with three red pebbles.
 
-    d: a whole number of at least 2. Returns a list of texts: "load a1", "compute p1", ...
+    d: an integer of at least 2. The result is a list of strings: "load a1", "compute p1", ...
     """
     moves = ["load a1", "load b1", "compute p1", "delete a1", "delete b1"]
-    ### BEGIN SOLUTION one round for each further product
+    ### BEGIN SOLUTION one iteration for each further product
     so_far = "p1"
     for l in range(2, d + 1):
         total = "s" if l == d else f"s_{l}"
@@ -117,7 +116,7 @@ def my_dot_moves(d):
 check("5A", my_dot_moves)
 
 # %% [markdown]
-# The words of your pebblings beside the compulsory ones:
+# The next cell compares the traffic of your games with the compulsory traffic.
 
 # %%
 def words_of_mine(d):
@@ -129,17 +128,17 @@ for d in (2, 3, 10, 100):
     print(f"d = {d:3}: {attempt(words_of_mine, d)} words, compulsory {least}")
 
 # %% [markdown]
-# 7, 11, 39 and 399 words, where 5, 7, 21 and 201 are compulsory. There are $d - 1$ waits of two words each, so your pebblings move
+# Your games move 7, 11, 39 and 399 words; the compulsory traffic is 5, 7, 21 and 201 words. The partial sum is stored and loaded again $d - 1$ times, so the traffic is
 #
-# $$ W = \underbrace{2d + 1}_{\text{compulsory}} + \underbrace{2(d - 1)}_{\text{waiting}} = 4d - 1 . \tag{5.1} $$
+# $$ W = \underbrace{2d + 1}_{\text{compulsory}} + \underbrace{2(d - 1)}_{\text{partial sums}} = 4d - 1 . \tag{5.1} $$
 #
-# Does no other order do it in fewer with three pebbles?
+# Can another order do better with three pebbles?
 #
-# ## 5.3 The cheapest of all
+# ## 5.3 The minimum by search
 #
-# For small graphs we can try everything. Where the pebbles stand is a *state*, a move leads from one to another, and what we look for is a shortest way. `pebbling.optimum` finds it with A*: it always goes on from the state for which the cost so far, plus the words that surely must follow, is smallest. The answer is exact, and comes with the moves.
+# For small graphs we can try all games. The positions of all pebbles form a *state*, and a move leads from one state to another. A game with minimum traffic is then a shortest path. `pebbling.optimum` finds one with the A* algorithm, which always continues from the state with the smallest sum of two numbers: the words moved so far and a lower bound on the words that must still be moved. The result is exact, and it includes the moves.
 #
-# **Predict** (guess). For $d = 3$ with three red pebbles yours moves the words of (5.1). Does the search find fewer?
+# **Predict** (guess). For $d = 3$ and three red pebbles, your game moves the words of (5.1). Does the search find a game with fewer?
 
 # %% tags=["predict"]
 predict("5.3", fewer=True)  #> predict("5.3", fewer=...)
@@ -147,23 +146,23 @@ predict("5.3", fewer=True)  #> predict("5.3", fewer=...)
 # %%
 found = {(d, M): pebbling.optimum(pebbling.dot(d), M) for d in (2, 3) for M in (3, 4)}
 for (d, M), best in found.items():
-    print(f"d = {d}, M = {M}: {best.cost:2} words, {best.states} states looked at")
+    print(f"d = {d}, M = {M}: {best.cost:2} words, {best.states} states examined")
 measured("5.3", fewer=found[3, 3].cost < 4 * 3 - 1)
 
 # %% [markdown]
-# <details><summary>Are your pebblings the cheapest?</summary>
+# <details><summary>Is (5.1) the minimum?</summary>
 #
-# They are. That (5.1) is the least cost is known by search for $d$ from 2 to 6; for longer vectors it is what your pebblings need. With four pebbles the compulsory 7 words do for $d = 3$: with three every sum waits, with four none does.
+# Yes. The search confirms that (5.1) is the minimum for $d$ from 2 to 6. For longer vectors we only know that your games reach it. For $d = 3$ four pebbles are enough for the compulsory 7 words, because no partial sum has to be stored. With three pebbles every partial sum is stored.
 #
 # </details>
 #
-# ## 5.4 Computing twice on purpose
+# ## 5.4 Recomputation
 #
-# Now a row of softmax: $e_j = e^{x_j}$, their sum $\ell$, and $p_j = e_j/\ell$ for $n$ scores. (The maximum is left out, to keep the graph small.) `pebbling.softmax_row(n)` has inputs `x1`, …, `xn`, exponentials `e1`, …, `en`, sums `l_2`, `l_3`, …, the last called `l`, and outputs `p1`, …, `pn`, each computed from its `e` and `l`.
+# The second graph is a row of softmax: $e_j = e^{x_j}$, their sum $\ell$, and $p_j = e_j/\ell$ for $n$ scores. (We omit the maximum to keep the graph small.) `pebbling.softmax_row(n)` has inputs `x1`, …, `xn`, exponentials `e1`, …, `en` and sums `l_2`, `l_3`, …, the last one called `l`. Its outputs are `p1`, …, `pn`; each is computed from its `e` and `l`.
 #
-# Every exponential is needed twice: for the sum, and for its own weight when the sum is there. With three pebbles it cannot stay in between. Either it is stored and loaded, or it is computed again; with `recompute=False` the search computes each vertex once only.
+# Every exponential is needed twice, first for the sum and later, when the sum is complete, for its own weight. With three pebbles it cannot be kept in between. There are two ways out. Either the exponential is stored and loaded again, or it is computed again from its score, which is called *recomputation*. With `recompute=False`, the search computes each vertex only once.
 #
-# **Predict** (guess). $n = 3$ and $M = 3$; three inputs and three outputs are compulsory. How many words does the cheapest pebbling move if each vertex is computed once, and how many if it may be computed again?
+# **Predict** (guess). $n = 3$ and $M = 3$; three inputs and three outputs are compulsory. What is the minimum traffic if each vertex is computed once, and what is it with recomputation?
 
 # %% tags=["predict"]
 predict("5.4", once=10, again=8)  #> predict("5.4", once=..., again=...)
@@ -178,21 +177,21 @@ once = pebbling.optimum(row, 3, recompute=False)
 measured("5.4", once=once.cost, again=pebbling.optimum(row, 3).cost)
 
 # %% [markdown]
-# <details><summary>Once or again</summary>
+# <details><summary>With and without recomputation</summary>
 #
-# 10 against 8. Both are exact: for $n = 3$ the search leaves nothing out, and with each vertex computed once it finds nothing below 10.
+# The minimum is 8 words with recomputation and 10 without. Both are exact, because for $n = 3$ the search considers every game.
 #
 # </details>
 #
-# A cheapest pebbling that computes each vertex once, with the deletes left out:
+# The next cell prints a game with minimum traffic in which each vertex is computed once, without its deletes:
 
 # %%
 print("; ".join(str(move) for move in once.moves if move.kind != "delete"))
 
 # %% [markdown]
-# Two exponentials are stored once they have gone into the sum, and loaded again at the end: four words. That is naive attention's way with its matrix $P$. With recomputation each of the two costs one word, its score once more.
+# Two exponentials are stored after they have been added to the sum and are loaded again at the end, which takes four words. Standard attention does the same with its matrix $P$. With recomputation, each of the two costs only one word, because its score is loaded a second time.
 #
-# <!-- exercise 5B --> Write a function that returns the moves for $M = 3$ and any $n \ge 2$. Vertices may be computed again. Your moves may move $3n - 1$ words. If you are stuck after seven minutes, run `hint("5B")` in a cell of your own.
+# <!-- exercise 5B --> Write a function that returns the moves for $M = 3$ and any $n \ge 2$. Vertices may be computed more than once. The moves may transfer at most $3n - 1$ words. If you are stuck after seven minutes, run `hint("5B")` in a new cell.
 
 # %% [raw] name="about-5B"
 # title = "A softmax row with three pebbles"
@@ -207,9 +206,9 @@ print("; ".join(str(move) for move in once.moves if move.kind != "delete"))
 
 # %% tags=["exercise"] name="ex-5B"
 def my_softmax_moves(n):
-    """The moves of a softmax row of n scores with three red pebbles; recomputing is allowed.
+    """Return the moves of a softmax row of n scores: three red pebbles, recomputation allowed.
 
-    n: a whole number of at least 2. Returns a list of texts: "load x1", "compute e1", ...
+    n: an integer of at least 2. The result is a list of strings: "load x1", "compute e1", ...
     """
     moves = ["load x1", "compute e1", "delete x1"]
     ### BEGIN SOLUTION eight words in all when n is 3
@@ -233,7 +232,7 @@ def my_softmax_moves(n):
 check("5B", my_softmax_moves)
 
 # %% [markdown]
-# Yours beside both optima, as far as the search is quick:
+# The next cell compares your games with both minima, for the sizes for which the search is fast:
 
 # %%
 def words_of_my_row(n):
@@ -244,30 +243,30 @@ for n in (3, 4, 5, 6):
     row = pebbling.softmax_row(n)
     once, again = (pebbling.optimum(row, 3, recompute=r).cost for r in (False, True))
     mine = attempt(words_of_my_row, n)
-    print(f"n = {n}: yours {mine}, optimum {again}, each vertex once {once}")
+    print(f"n = {n}: yours {mine}, minimum {again}, each vertex once {once}")
 
 # %% [markdown]
-# <details><summary>How the two go on</summary>
+# <details><summary>Formulas for both minima</summary>
 #
-# The optima are 8, 11, 14 and 17 with recomputation and 10, 14, 18 and 22 without. As far as the search goes, for $n$ from 2 to 7,
+# The minima are 8, 11, 14 and 17 words with recomputation and 10, 14, 18 and 22 without. For $n$ from 2 to 7, where we ran the search,
 #
 # $$ W_\text{again} = 3n - 1, \qquad W_\text{once} = 4n - 2 . \tag{5.2} $$
 #
-# With recomputation every score but one is read twice, and no exponential ever travels.
+# With recomputation, every score except one is read twice, and no exponential is ever stored.
 #
 # </details>
 #
-# This is FlashAttention's backward pass in miniature: it needs the weights of the forward pass once more, and instead of reading them it computes them again from $Q$ and $K$ (lesson 06). So a bound for all schedules must allow recomputing.
+# FlashAttention's backward pass does the same on a larger scale. It needs the weights of the forward pass again, and it computes them from $Q$ and $K$ instead of reading them (lesson 06). A lower bound for all schedules must therefore allow recomputation.
 #
-# The next cell is a board. It plays the cheapest pebbling; or click a vertex, and it is your game: what is legal there is done, or offered where there is a choice, and your words stand beside the fewest. (By keyboard, take *try yourself* and choose the vertex from its list. Without a running kernel you see how the cheapest one ends.)
+# The next cell is a board. It plays a game with minimum traffic. Click a vertex to play yourself: a legal move is made at once, and if there are several, you can choose one. Your words are shown next to the minimum. (With the keyboard, select *try yourself* and take the vertex from the list. Without a running kernel, you see the end of a game with minimum traffic.)
 
 # %%
 explore.pebble_player(pebbling.softmax_row(3))
 
 # %% [markdown]
-# ## 5.5 Where searching ends
+# ## 5.5 The limits of the search
 #
-# Three queries, three keys and $d = 1$ make a graph of 42 vertices:
+# Three queries, three keys and $d = 1$ give a graph of 42 vertices:
 
 # %%
 for max_states in (20_000, 200_000):
@@ -277,41 +276,49 @@ for max_states in (20_000, 200_000):
         print(refusal)
 
 # %% [markdown]
-# It gives up both times. The first estimate is for 14 words alone: with ten times the states the search has ruled out all costs below 17, and is not over either. When a graph grows a little, the number of states is multiplied: in section 5.3 four vertices more took it from 7 to 42. A head of attention has millions of vertices, and so we need an argument in place of a search.
+# The search stops at its limit both times. The first message names about 32,000 states, but these only decide whether 14 words are enough. With ten times the states, the search has excluded every cost below 17 words, and it is still not finished. The number of states multiplies when a graph grows a little: in section 5.3 four more vertices raised it from 7 to 42. A head of attention has millions of vertices, so we replace the search by an argument.
 #
-# ## 5.6 Whole rows: three lines
+# ## 5.6 Complete rows: the constant 4 in three lines
 #
-# F1, F2 and F3 move whole rows and keep no scores. For all schedules that do, it is enough to count how often rows meet:
+# The schedules of lesson 04 are the FlashAttention-1 order (F1), the FlashAttention-2 order (F2) and the FA-2 order with buffer reuse (F3). They move complete rows and store no scores. For all schedules of this kind, the constant 4 has a short proof.
 #
-# - rows of $Q$, $K$, $V$ and $O$ are read, begun, merged, stored and dropped as wholes, and these are *distinct arrays*: no word of one serves as a word of another;
-# - the run can be cut into *steps*, in each of which at most $t$ words come in; between steps no score, weight or part of one is in fast memory, and none ever travels.
+# Two rows belong to a query $i$, $q_i$ and $o_i$, and two rows to a key $j$, $k_j$ and $v_j$. One row of the query and one row of the key form a *row pair*, so $i$ and $j$ have four row pairs. Both rows of a row pair must be in fast memory together: the score needs $q_i$ and $k_j$, and because the weight $p_{ij}$ is not stored, $v_j$ and $o_i$ are needed with them. We *charge* each row pair once, to the row that was loaded later. (A row of $O$ may also enter fast memory as zeros, without a load.) In the figure, an arrow points to the row that is charged:
+
+# %%
+PAIR = bounds.row_schedules.FORWARD
+explore.pair_residency(["load q", "load k", "o enters", "load v"], pair=PAIR, arrows=True,
+                       title="Four row pairs of one query and one key")
+
+# %% [markdown]
+# In this order $k$ and $o$ are charged once and $v$ is charged twice. In any order the sum is 4.
 #
-# All else is free. In F3 a step is one key and its value, so $t = 2d$.
+# **The proof for rows that are present at the same moment.** In the three schedules, both rows of each row pair are in fast memory at the same moment at least once. Under this assumption:
 #
-# **One: each pair meets four times.** In some step the product $p_{ij}v_{j1}$ of the first column goes into a sum for $o_i$. The weight was made in that step, so $q_i$ and $k_j$ are there as well. Four times a row of $i$ meets a row of $j$:
+# 1. There are $N^2$ choices of $i$ and $j$, each with four row pairs. This gives $4N^2$ charges.
+# 2. When the later row is loaded, the other row of the row pair is in fast memory. At most $M/d$ rows fit there, so one load is charged at most $M/d$ times.
+# 3. A load of a row costs $d$ words. (If a row of $O$ enters as zeros, we count its one store instead; section 5.9 of [05b](05b_lower_bound_proof.ipynb) explains why this is enough.) A run that moves $W$ words therefore has at most $W/d$ loads.
 #
-# | | $k_j$ | $v_j$ |
-# | --- | --- | --- |
-# | $q_i$ | they make the score | meet in the same step |
-# | $o_i$ | meet in the same step | the product is added |
+# Together $4N^2 \le \frac Wd \cdot \frac Md$, which is $W \ge 4N^2d^2/M$.
 #
-# **Two: a row that comes in has few rows to meet.** Charge each meeting to that of its two rows which came in later. In the step in which it came, the other one was there. A step sees the $M$ words of its start and the $t$ that come, so at most $(M + t)/d$ rows. No row that comes in is charged more than that.
+# **The proof for the whole class.** A schedule might compute a score, free $q_i$ and $k_j$, and only then load $v_j$ and $o_i$. To include it, we state the class as follows:
 #
-# **Three: to come in costs $d$ words.** A row of an input is read. A row of $O$ is read or begins as zeros, and one store for each row of $O$ pays for its one beginning ([05b](05b_lower_bound_proof.ipynb), section 5.9, says why once is enough). So at most $W/d$ rows come in, and
+# - rows of $Q$, $K$, $V$ and $O$ are loaded, started as zeros, merged, stored and freed as complete rows, and these are *distinct arrays*: no word of one serves as a word of another;
+# - the run can be divided into *steps*, in each of which at most $t$ words are loaded. Between steps, fast memory contains no score, weight or part of one, and none is ever stored.
+#
+# With buffer reuse, a step is one key and its value, so $t = 2d$. A row now counts as present if it is in fast memory at any time during a step. In some step the product $p_{ij}v_{j1}$ of the first column is added to a sum for $o_i$. The weight was computed in the same step, so all four rows are present in it. Lines 1 and 3 do not change. In line 2, a step has the $M$ words of its start and up to $t$ loaded words, which are at most $(M + t)/d$ rows. Hence
 #
 # $$ 4N^2 \le \frac Wd \cdot \frac{M + t}{d} , \qquad \text{so} \qquad W \ge \frac{4N^2d^2}{M + t} . $$
 #
+# This is the bound `A_rows`. Now count the charges in a run with buffer reuse, $N = 4$ and blocks of $B_r$ queries. There are $4N^2 = 64$.
 #
-# This is bound `A_rows`. Why $t$? When F3's key has left to make room for its value, it has still been there in that step. Now count on a run of F3, with $N = 4$ and blocks of $B_r$ queries: $4N^2 = 64$ meetings.
-#
-# **Predict** (guess). For $B_r = 2$: how many of the 64 meetings are charged to rows of $Q$ and $O$?
+# **Predict** (guess). $B_r = 2$. How many of these charges are made to rows of $Q$ and $O$?
 
 # %% tags=["predict"]
 predict("5.6", to_queries=0)  #> predict("5.6", to_queries=...)
 
 # %%
 def f3_rows(N, Br):
-    """("in" or "out", row) for each row that comes into fast memory or leaves it in F3."""
+    """Yield ("in" or "out", row) for each row entering or leaving fast memory: buffer reuse."""
     for start in range(0, N, Br):
         block = [(name, i) for i in range(start, start + Br) for name in "qo"]
         yield from (("in", row) for row in block)
@@ -321,73 +328,74 @@ def f3_rows(N, Br):
         yield from (("out", row) for row in block)
 
 def charged(events):
-    """(meetings charged to the rows of each array, rows that came in)."""
-    there, meetings, rows = set(), dict.fromkeys("qokv", 0), 0
+    """Return the charges to the rows of each array, and the number of rows that entered."""
+    present, charges, rows = set(), dict.fromkeys("qokv", 0), 0
     for event, row in events:
         if event == "out":
-            there.remove(row)
+            present.remove(row)
             continue
-        other_side = "kv" if row[0] in "qo" else "qo"  # a row meets those of the other side
-        meetings[row[0]] += sum(name in other_side for name, _ in there)
+        other_side = "kv" if row[0] in "qo" else "qo"  # one charge for each of these rows
+        charges[row[0]] += sum(name in other_side for name, _ in present)
         rows += 1
-        there.add(row)
-    return meetings, rows
+        present.add(row)
+    return charges, rows
 
 
 counted = {Br: charged(f3_rows(4, Br)) for Br in (1, 2, 4)}
-for Br, (meetings, rows) in counted.items():
-    told = ", ".join(f"{name} {number}" for name, number in meetings.items())
-    print(f"Br = {Br}: {sum(meetings.values())} meetings ({told}), {rows} rows come in")
+for Br, (charges, rows) in counted.items():
+    of_arrays = ", ".join(f"{name} {number}" for name, number in charges.items())
+    print(f"Br = {Br}: {sum(charges.values())} charges ({of_arrays}), {rows} rows enter")
 measured("5.6", to_queries=counted[2][0]["q"] + counted[2][0]["o"])
 
 # %% [markdown]
-# <details><summary>Who pays</summary>
+# <details><summary>Which rows are charged</summary>
 #
-# None. The rows of a block come in by steps of their own. When a block comes in, no key is there; the keys and values that pass it pay for all 64, four for each of $4^2$ pairs. The larger the block, the more rows each of them finds, and the fewer come: that is why F3 fills fast memory with the block.
+# None. No key is in fast memory when the rows of a block are loaded. All charges are made to the keys and values that are streamed later, four for each of the $4^2$ choices of $i$ and $j$. The larger the block, the more row pairs are charged to one load, and the fewer loads are needed. This is why buffer reuse fills fast memory with the query block.
 #
 # </details>
 #
-# Could a pair pay less by leaving and coming back at the right moments? `bounds.min_pair_cost` tries all its comings and goings. (In lesson 06 a pair has seven rows, and the search is needed.) Below it F3 beside the bound; and at $M = 1024$, a quarter of $d^2$, F5 of lesson 07, which cuts rows and stores scores.
+# Could $i$ and $j$ have fewer charges if rows are evicted and loaded again at suitable moments? `bounds.min_pair_cost` tries all sequences of loads and evictions. (In lesson 06 there are seven rows, and the search is needed.) The next cell prints its result and compares two schedules with the bound: buffer reuse, and at $M = 1024$, a quarter of $d^2$, the split-d schedule of lesson 07, which cuts rows and stores scores.
 
 # %%
-walk = bounds.min_pair_cost(bounds.row_schedules.FORWARD, bounds.row_schedules.ENTRIES)
-print(f"the cheapest walk of a pair pays {walk.cost:g}: {', '.join(walk.walk)}")
+walk = bounds.min_pair_cost(PAIR, bounds.row_schedules.ENTRIES)
+print(f"minimum {walk.cost:g} charges: {', '.join(walk.walk)}")
 for M, schedule in ((58368, schedules.flash_optimal), (1024, schedules.small_cache)):
     words = schedule.cost(8192, 64, **schedule.tiles(8192, 64, M)).total
     ratio = words / bounds.theorem_A_rows(8192, 64, M + 4)
     print(f"M = {M:6,}: {schedule.name} moves {words:,} words, {ratio:.2f} × A_rows")
 
 # %% [markdown]
-# F3 moves 1.12 times the bound. F5 moves 0.67 times what `A_rows` says. It may: where scores are stored, a pair need not meet four times. A bound for such schedules too takes a second tool.
+# Buffer reuse moves 1.12 times the bound. For the split-d schedule the ratio is 0.67. This does not contradict the bound, because the schedule stores scores and does not need all four row pairs. A bound for such schedules needs a second tool.
 #
-# ## 5.7 What no schedule can beat
+# ## 5.7 Theorem A: a lower bound for every exact schedule
 #
-# The tool turns the question round: how many products $p_{ij}v_{jc}$ can be formed with so and so many words at hand? Divide $N^2d$ by that, and you know how often fast memory must be filled. This is **Theorem A**. Its two lines to remember are
+# The second tool is a different question. How many products $p_{ij}v_{jc}$ can be computed from a given number of words? If we divide $N^2d$ by this number, we know how often fast memory must be refilled. The result is **Theorem A**. Its two forms to remember are
 #
 # $$ W \ge \frac{4N^2d^2}{M + d^2} - (M + d^2) \quad (M \ge d^2), \qquad W \ge \frac{2N^2d}{\sqrt M} - 2M \quad (M \le d^2), \tag{5.3} $$
 #
-# the bounds `A_large` and `A_small`. The first was announced in lesson 04. Beside `A_rows` it has $d^2$ for $t$, and something is subtracted: that is the price of the larger class. It holds for every schedule that
+# the bounds `A_large` and `A_small`. The first was announced in lesson 04. Compared with `A_rows`, it has $d^2$ in place of $t$, and $M + d^2$ is subtracted; this is the price of the larger class. It holds for every schedule that
 #
-#
-# - forms each score $s_{ij}$ from $d$ products $q_{ic}k_{jc}$, and the weight $p_{ij}$ from the score and from numbers of row $i$, such as $m_i$ and $\ell_i$;
-# - forms each output $o_{ic}$ from the products $p_{ij}v_{jc}$ of all keys $j$, up to a factor of the row;
+# - computes each score $s_{ij}$ from $d$ products $q_{ic}k_{jc}$, and the weight $p_{ij}$ from the score and from numbers of row $i$, such as $m_i$ and $\ell_i$;
+# - computes each output $o_{ic}$ from the products $p_{ij}v_{jc}$ of all keys $j$, up to a factor of the row;
 # - has $Q$, $K$ and $V$ as distinct arrays: no word of one serves as a word of another.
 #
+# Part b of this lesson ([05b](05b_lower_bound_proof.ipynb)) counts the products and gives the complete proof. Nothing below depends on it.
 #
-# How the products are counted, and the whole proof, is the [second evening](05b_lower_bound_proof.ipynb); nothing below depends on it. In the map grey is what no schedule of the class can do: below $4Nd$, Theorem A, or, in a small fast memory, its relative Theorem B′ (section 5.10, 05b), each taken at $M + 4$ for the four registers. The shades say what moves the fewest words for large $N$, with three schedules of lesson 07. *Row blocks*, from $d^2$ on, are F3; from $Nd$ on the *compulsory* words suffice. Below $d^2$ it pays to store scores (*N × N stored*): F7, and from $d^2/2$ down F7d. Below $d^2/4$ it is *blocked products*, as in lesson 02: F5. The strip at the foot has the marker of the schedule that wins at this $N$.
+# The map shows three schedules and two bounds. No schedule of the class can reach the grey area, which is below the compulsory traffic $4Nd$ or below Theorem A, taken at $M + 4$ because the machine has four registers. The coloured bands name the best known kind of schedule for large $N$: row blocks (buffer reuse) from $d^2$ on, and the compulsory traffic from $Nd$ on. The bands below $d^2$ belong to lesson 07. The strip at the bottom shows which of the three schedules moves the fewest words at this $N$.
 
 # %%
-explore.traffic_map(8192, 64, M=58368, M_range=(128, 2**22),
-                   schedules=("naive", "flash1", "flash_optimal", "small_cache",
-                              "scores_stored", "scores_stored_tiled"))
+explore.traffic_map(8192, 64, M=58368, M_range=(128, 2**22), bounds=("compulsory", "A"),
+                    schedules=("naive", "flash1", "flash_optimal"))
 
 # %% [markdown]
-# F3 and Theorem A run side by side over a wide range; F2 with its best tiles would be nearly the same curve. Is 4 the exact constant, then? Closed forms cost nothing, so we let $d$ and $M/d^2$ grow, with $N = 2^{32}$ to be rid of the rest.
+# The curves of buffer reuse and Theorem A are close over a wide range; the FA-2 order with its best tiles would be almost the same curve as buffer reuse. Is 4 the exact constant? To answer this, we compare the constants $WM/(N^2d^2)$ of both for very large $N$ and growing $d$ and $M/d^2$.
 #
-# **Predict** (compute). $d = 1024$ and $M = 1024\,d^2$. What are the two constants $WM/(N^2d^2)$, of F3 and of Theorem A?
+# For Theorem A, only the first term of (5.3) matters then. For buffer reuse, take (4.3) with $B_c = 1$: a footprint of $M$ words allows $B_r \approx M/(2d + 3)$ queries per block, and the traffic is $W \approx 2N^2d/B_r$.
+#
+# **Predict** (compute). $d = 1024$ and $M = 1024\,d^2$. What are the two constants, to three decimals?
 
 # %% tags=["predict"]
-predict("5.7", f3=4.01, theorem_a=3.996)  #> predict("5.7", f3=..., theorem_a=...)
+predict("5.7", f3=4.006, theorem_a=3.996)  #> predict("5.7", f3=..., theorem_a=...)
 
 # %%
 N, constant = 2**32, {}
@@ -396,31 +404,33 @@ for d, factor in product((64, 256, 1024), (16, 64, 1024)):
     f3 = schedules.flash_optimal.cost(N, d, **schedules.flash_optimal.tiles(N, d, M)).total
     A = bounds.theorem_A(N, d, M + 4)
     above, below = constant[d, factor] = [words * M / (N * d) ** 2 for words in (f3, A)]
-    print(f"d = {d:4}, M = {factor:4} d²: F3 {above:.3f}, Theorem A {below:.3f}")
+    print(f"d = {d:4}, M = {factor:4} d²: buffer reuse {above:.3f}, Theorem A {below:.3f}")
 measured("5.7", f3=constant[1024, 1024][0], theorem_a=constant[1024, 1024][1])
 
 # %% [markdown]
-# <details><summary>Do they meet?</summary>
+# <details><summary>Do the two constants have the same limit?</summary>
 #
-# From above F3 comes down with $d$, 4.09, 4.02, 4.01, as $4(1 + 3/2d)$ says; from below Theorem A comes up with $M/d^2$, 3.76, 3.94, 3.996. So for $1 \ll d$ and $d^2 \ll M \ll Nd$ **4 is the exact constant**: lesson 04 ended where every schedule of the class must end.
+# The constant of buffer reuse is $2(2d + 3)/d = 4(1 + 3/2d)$ and falls with $d$: 4.09, 4.02, 4.01. (The last digit also depends on rounding $N/B_r$ up.) The constant of Theorem A is $4M/(M + d^2)$ and rises with $M/d^2$: 3.76, 3.94, 3.996. So for $1 \ll d$ and $d^2 \ll M \ll Nd$ **4 is the exact constant**. Lesson 04 ended where every schedule of the class must end.
 #
 # </details>
 #
 # ## Misconceptions
 #
-# - **"Recomputing trades work for room, traffic has nothing to do with it."** A softmax row with three pebbles moves 8 words with it and 10 without (section 5.4).
-# - **"A lower bound is about the best schedule we know."** It is about all of a class, known or not; the class must be said. Attention that never forms $p_{ij}$ is outside Theorem A.
+# - **"Recomputation trades work for memory and has no effect on traffic."** A softmax row with three pebbles moves 8 words with recomputation and 10 without (section 5.4).
+# - **"A lower bound is about the best schedule we know."** It is about all schedules of a class, known or not, and the class must be stated. Attention that never computes $p_{ij}$ is outside the class of Theorem A.
 #
 # ## Take-away
 #
-# - The fewest words of a computation are the answer to a game with red and blue pebbles, exact for about 20 vertices.
-# - Whole rows, no score kept: each pair meets four times, and a row that comes in meets at most $(M + t)/d$ others. So $W \ge 4N^2d^2/(M + t)$.
-# - $W \ge 4N^2d^2/(M + d^2) - (M + d^2)$ for every exact schedule that forms scores and weights, recomputation included. F3 attains the 4.
-# - A bound is worth as much as its class: say what it covers, whether it allows recomputation, and where its constant comes from.
+# - The red–blue pebble game gives the exact minimum traffic of a computation with about 20 vertices.
+# - Complete rows, no score kept: each query and key have four row pairs, and a loaded row is charged for at most $(M + t)/d$ others. So $W \ge 4N^2d^2/(M + t)$.
+# - $W \ge 4N^2d^2/(M + d^2) - (M + d^2)$ for every exact schedule that computes scores and weights, with or without recomputation. Buffer reuse reaches the constant 4.
+# - State with each bound which schedules it covers, whether it allows recomputation, and where its constant comes from.
+#
+# **In the literature's words**: the minimum traffic is the I/O complexity of a computation, which Hong and Kung (1981) defined by the red–blue pebble game. FlashAttention's backward pass uses recomputation to avoid storing $P$.
 #
 # ## References
 #
-# - J.-W. Hong, H. T. Kung: *I/O complexity: the red-blue pebble game*, STOC 1981. The game.
-# - B. Saha, C. Ye: *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). The orders for large and for small fast memory. Section 5.11 (05b) compares constants.
+# - J.-W. Hong, H. T. Kung, *I/O complexity: the red-blue pebble game*, STOC 1981. The game.
+# - B. Saha, C. Ye, *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). The orders for large and for small fast memory. Section 5.11 (05b) compares constants.
 #
-# **What comes next.** The [second evening](05b_lower_bound_proof.ipynb) proves Theorem A. Lesson 06 turns to the backward pass, with or without it. There the recomputation of section 5.4 is no miniature any more: to compute all scores twice moves fewer words than to compute them once.
+# **What comes next.** [Part b](05b_lower_bound_proof.ipynb) proves Theorem A. Lesson 06, which does not need part b, treats the backward pass. There, computing all scores twice moves fewer words than computing them once.

@@ -1,22 +1,22 @@
 # %% [markdown]
-# # 05b The proof of Theorem A
+# # 05b Proof of the lower bound
 #
-# Theorem A (section 5.7) speaks of every schedule, whatever it cuts, keeps or computes again. Here is why it holds. The idea is one question, "how many products do $R$ words allow?", asked of each stretch of a run. The proof has five steps, and behind each stands a short cell that tries to break it.
+# Theorem A (section 5.7) holds for every schedule of its class, no matter how it cuts rows, keeps scores or recomputes them. Its proof rests on one question: how many products can be computed from $R$ words?
 #
 # **What you will learn**
 #
-# - to turn "how many products do $R$ words allow?" into a lower bound for any schedule;
-# - the whole proof of Theorem A, and which step needs which hypothesis;
-# - what changes if no score is computed twice, and what the papers prove.
+# - to turn the answer to this question into a lower bound for any schedule;
+# - to prove Theorem A and know which step needs which hypothesis;
+# - to compare it with schedules that compute no score twice, and with published bounds.
 #
-# **Prerequisites**: [lesson 05](05_lower_bounds.ipynb), and lesson 02 for the matrix product. Signs and terms are on the [notation](notation.md) page.
+# **Prerequisites**: [lesson 05](05_lower_bounds.ipynb), and lesson 02 for the matrix product. Symbols and terms are on the [notation](notation.md) page.
 #
 # **Minutes**: <!-- minutes without 5E -->.
 #
 # <!-- exercises -->
 
 # %% tags=["setup"]
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
 
@@ -26,23 +26,25 @@ from iocourse.course import attempt, challenge, check, hint, measured, predict
 # %% [markdown]
 # ## 5.8 Segments
 #
-# We begin with the matrix product $C = AB$, with $A$ $(m, k)$, $B$ $(k, n)$ and $mnk$ multiply-adds $c_{ij} \leftarrow c_{ij} + a_{il}b_{lj}$. Take any run of any schedule, and cut it into *segments*: each segment ends when $T$ words have come into fast memory.
+# We start with the matrix product $C = AB$, with $A$ $(m, k)$ and $B$ $(k, n)$. It consists of $mnk$ multiply-adds $c_{ij} \leftarrow c_{ij} + a_{il}b_{lj}$. Each one needs three words: $a_{il}$, $b_{lj}$ and $c_{ij}$.
 #
-# ```
-# there at the start:   ≤ M        ≤ M        ≤ M               ≤ M
-# run:                | segment  | segment  | segment  | ... | the last one |
-# words that come in:    T          T          T               fewer than T
-# ```
-#
-# A segment works with at most $R = M + T$ different words. Suppose we knew that $R$ words allow at most $F(R)$ multiply-adds. Then $mnk$ of them take at least $\lfloor mnk/F(R) \rfloor$ full segments, and each brings in $T$ words:
-#
-# $$ W \ge T \left\lfloor \frac{mnk}{F(M + T)} \right\rfloor . \tag{5.4} $$
-#
-# The order of the work does not appear, so this holds for every schedule. Each choice of $T$ gives a true bound, and we take the best one.
-#
-# So how many multiply-adds do $R$ words allow? A multiply-add is a triple $(i, j, l)$, a point in a box, and needs $a_{il}$, $b_{lj}$ and $c_{ij}$, its shadows on three walls. Here $i$ runs to the lower left, $j$ to the lower right and $l$ upwards; each multiply-add is a small cube:
+# **Predict** (guess). You may choose 4 words of $A$, 4 of $B$ and 4 of $C$. How many multiply-adds can be computed from them at most?
+
+# %% tags=["predict"]
+predict("5.8a", most=8)  #> predict("5.8a", most=...)
 
 # %%
+def most_multiply_adds(words, side):
+    """Return the maximum over all choices of `words` words of each array, side x side."""
+    choices = list(combinations(range(side * side), words))
+    chosen = np.zeros((len(choices), side * side), int)
+    np.put_along_axis(chosen, np.array(choices), 1, axis=1)
+    chosen = chosen.reshape(-1, side, side)
+    uses = np.einsum("xil,ylj->xyij", chosen, chosen)  # multiply-adds of each word of C
+    return int(np.sort(uses.reshape(-1, side * side))[:, -words:].sum(axis=1).max())
+
+
+measured("5.8a", most=most_multiply_adds(4, 3))
 corner, apart = np.zeros((3, 3), int), np.eye(3, dtype=int)
 corner[:2, :2] = apart[0, 2] = 1
 explore.loomis_whitney({"a corner": [corner, corner, corner],
@@ -50,26 +52,53 @@ explore.loomis_whitney({"a corner": [corner, corner, corner],
                        title="4 words of each array, in two ways")
 
 # %% [markdown]
-# Both times 4 words of each array are there. A full cube of side 2 has them as its shadows; words that do not fit together allow 3 points. Loomis and Whitney showed in 1949 that a set of points is at most the square root of the product of the sizes of its shadows: on the left it is, $\sqrt{4 \cdot 4 \cdot 4} = 8$. With $n_A$, $n_B$, $n_C$ words of the three,
+# <details><summary>Which words give the most multiply-adds</summary>
+#
+# At most 8, if the words of each array form a square of side 2. In 3 × 3 matrices no choice gives more. The scattered words on the right do not fit together and give only 3.
+#
+# </details>
+#
+# In the figure, $i$ runs to the lower left, $j$ to the lower right and $l$ upwards. Each multiply-add $(i, j, l)$ is a small cube, and its three words are its projections (its shadows) on the three walls.
+#
+# Now take any run of any schedule and divide it into *segments*. A segment ends when $T$ words have been loaded since its start.
+#
+# ```
+# present at the start: ≤ M        ≤ M        ≤ M               ≤ M
+# run:                | segment  | segment  | segment  | ... | the last one |
+# words loaded:          T          T          T               fewer than T
+# ```
+#
+# A segment has at most $R = M + T$ different words to work with. Suppose that $R$ words allow at most $F(R)$ multiply-adds. Then all $mnk$ of them need at least $\lfloor mnk/F(R) \rfloor$ full segments, and each full segment loads $T$ words:
+#
+# $$ W \ge T \left\lfloor \frac{mnk}{F(M + T)} \right\rfloor . \tag{5.4} $$
+#
+# The order of the operations does not appear, so (5.4) holds for every schedule. Every $T$ gives a valid bound, and we take the best one. It remains to find $F$.
+
+# %% [markdown]
+# Loomis and Whitney proved in 1949 that a set of points whose projections on the three walls have $n_A$, $n_B$ and $n_C$ points has at most $\sqrt{n_A n_B n_C}$ points. The corner reaches this maximum, $\sqrt{4 \cdot 4 \cdot 4} = 8$. Here $n_A$, $n_B$ and $n_C$ are the words of the three arrays, so
 #
 # $$ \text{multiply-adds} \le \sqrt{n_A\, n_B\, n_C} \le \left(\frac{R}{3}\right)^{3/2} = F_\times(R) , \tag{5.5} $$
 #
-# because a product of three numbers with sum $R$ is largest when they are equal. Now choose $T$. The best balance is $T = 2M$, where $T/F_\times(M + T)$ is largest: then $R = 3M$, $F_\times(R) = M^{3/2}$, and (5.4), with $F_\times$ for $F$, becomes the bound of lesson 02, for rounding down costs at most one segment:
+# because a product of three numbers with the sum $R$ is largest when they are equal.
+#
+# **If this is new**: the first inequality is named after [Loomis and Whitney](https://en.wikipedia.org/wiki/Loomis%E2%80%93Whitney_inequality). The second is the inequality of the arithmetic and geometric means ([AM–GM](https://en.wikipedia.org/wiki/AM%E2%80%93GM_inequality)); for two numbers it is $\sqrt{xy} \le (x + y)/2$.
+#
+# The ratio $T/F_\times(M + T)$ is largest for $T = 2M$. Then $R = 3M$ and $F_\times(R) = M^{3/2}$. Rounding down costs at most one segment, so (5.4) with $F_\times$ for $F$ becomes the bound of lesson 02:
 #
 # $$ W \ge 2M\left\lfloor \frac{mnk}{M^{3/2}} \right\rfloor \ge \frac{2mnk}{\sqrt M} - 2M . \tag{5.6} $$
 #
-# A word of $C$ may begin as a zero, which is not moved; as with whole rows, its one store pays for that.
+# A word of $C$ may start as a zero, which is not loaded. As for complete rows, we count its one store instead.
 #
 # ### How many products do R words allow?
 #
-# Attention is two products in a row, $S = QK^\top$ and $O = PV$, and the scores between them need not travel. We count the products $p_{ij}v_{jc}$: there are $N^2d$. Which of them can a segment form? It needs the word $v_{jc}$ and the *accumulator* $o_{ic}$, the sum to which the product is added. And it needs $p_{ij}$, for which there are two ways:
+# Attention consists of two products, $S = QK^\top$ and $O = PV$, and the scores between them need not be stored. We count the $N^2d$ products $p_{ij}v_{jc}$. For one of them, a segment needs the word $v_{jc}$, the *accumulator* $o_{ic}$ (the sum to which the product is added) and $p_{ij}$. There are two ways to have $p_{ij}$:
 #
-# - the score, or its exponential, or a part of its sum, is *at hand*: it was in fast memory at the start or was read; this takes one word;
-# - it is *made* in the segment from nothing. Then all $d$ words of $q_i$ and all $d$ words of $k_j$ must be there.
+# - The score, its exponential or a part of its sum is *at hand*: it was in fast memory at the start of the segment or was read. This takes one word.
+# - The weight is *computed from nothing* within the segment. This needs all $d$ words of $q_i$ and all $d$ words of $k_j$.
 #
-# The second way is what makes attention different. Whole rows are dear, $d$ words each, but $x$ whole rows of $Q$ and $y$ of $K$ give $xy$ scores that count as no word at all.
+# The second way makes attention different from a matrix product. A complete row is expensive, with $d$ words. But $x$ complete rows of $Q$ and $y$ of $K$ give $xy$ scores that take no words.
 #
-# <!-- exercise 5C --> Five boolean arrays say which words a segment has. Count the products $p_{ij}v_{jc}$ that it can form. Queries and keys may differ in number. If you are stuck after six minutes, run `hint("5C")` in a cell of your own.
+# <!-- exercise 5C --> Five boolean arrays state which words a segment has. Count the products $p_{ij}v_{jc}$ that it can compute. The numbers of queries and keys may differ. If you are stuck after six minutes, run `hint("5C")` in a new cell.
 
 # %% [raw] name="about-5C"
 # title = "The products of one segment"
@@ -84,11 +113,11 @@ explore.loomis_whitney({"a corner": [corner, corner, corner],
 
 # %% tags=["exercise"] name="ex-5C"
 def my_products(q, k, v, o, s):
-    """The number of products p_ij v_jc that can be formed.
+    """Return the number of products p_ij v_jc that can be computed.
 
-    q, o: (queries, d). k, v: (keys, d). s: (queries, keys). Boolean arrays, True where the word
-    of Q, the accumulator of O, the word of K, of V, and the score of the pair is there. NumPy's
-    @ and einsum do not count booleans: make them numbers first, with .astype(int).
+    q, o: (queries, d). k, v: (keys, d). s: (queries, keys). Boolean arrays, True if the word of
+    Q, the accumulator of O, the word of K or V, or the score of the pair is present. NumPy's @
+    and einsum do not count booleans: convert them to numbers first, with .astype(int).
     """
     ### BEGIN SOLUTION which pairs have a weight, then in how many columns
     made = q.all(axis=1)[:, None] & k.all(axis=1)[None, :]  # (queries, keys)
@@ -101,20 +130,20 @@ def my_products(q, k, v, o, s):
 check("5C", my_products)
 
 # %% [markdown]
-# The most that $R$ words allow is a short calculation (step 4 of section 5.9):
+# Step 4 of section 5.9 derives the maximum for $R$ words:
 #
 # $$ F(R) = \begin{cases} \dfrac{(R + d^2)^2}{16d} & R \ge 3d^2, \\[1ex] \left(\dfrac R3\right)^{3/2} & R < 3d^2. \end{cases} \tag{5.7} $$
 #
-# In the second case whole rows are too dear, and attention is like a matrix product, with scores in place of $A$. To check it we try everything: two queries, two keys and $d = 1$ have 8 words of $Q$, $K$, $V$ and $O$ and 4 scores.
+# In the second case complete rows are too expensive, and attention is like a matrix product with scores in place of $A$. We test (5.7) for two queries, two keys and $d = 1$, which have 8 words of $Q$, $K$, $V$ and $O$ and 4 scores, by trying every choice of words.
 #
-# **Predict** (guess). With all 12 words one can form $N^2d = 4$ products. How many words are enough for all four?
+# **Predict** (guess). From all 12 words one can compute $N^2d = 4$ products. What is the smallest number of words that is enough for all four?
 
 # %% tags=["predict"]
 predict("5.8", enough=8)  #> predict("5.8", enough=...)
 
 # %%
 def try_everything(count):
-    """The most products for each number of words, over all 4096 choices."""
+    """Return the maximum of products for each number of words, over all 4096 choices."""
     most = dict.fromkeys(range(13), 0)
     for choice in product((False, True), repeat=12):
         words, s = np.array(choice[:8]).reshape(4, 2, 1), np.array(choice[8:]).reshape(2, 2)
@@ -133,19 +162,19 @@ for R in (3, 5, 7, 8):
 measured("5.8", enough=attempt(fewest_words, my_products))
 
 # %% [markdown]
-# <details><summary>How many of the twelve</summary>
+# <details><summary>How many of the twelve words are enough</summary>
 #
-# 1, 2, 3 and 4 products, and $F(R)$ is 1, 2.25, 4 and 5.06; none of the 4096 choices is above it. 8 words are enough, and no score is among them: all four are made.
+# 3, 5, 7 and 8 words allow 1, 2, 3 and 4 products, and $F(R)$ is 1, 2.25, 4 and 5.06. None of the 4096 choices is above it. 8 words are enough, and none of them is a score: all four scores are computed.
 #
 # </details>
 #
-# With many words whole rows come close to $F$: $x$ rows of each array take $R = 4dx$ words and form $x^2d = R^2/16d$ products, where $F$ has $R + d^2$ in place of $R$. Put (5.7) into (5.4), with $N^2d$ products:
+# With many words, complete rows alone almost reach $F$. With $x$ rows of each array, $R = 4dx$ words allow $x^2d = R^2/16d$ products; $F$ has $R + d^2$ in place of $R$. Now insert (5.7) into (5.4), with $N^2d$ products:
 #
-# $$ W \ge T \left\lfloor \frac{N^2d}{F(M + T)} \right\rfloor \qquad \text{for every whole } T \ge 1 . \tag{5.8} $$
+# $$ W \ge T \left\lfloor \frac{N^2d}{F(M + T)} \right\rfloor \qquad \text{for every integer } T \ge 1 . \tag{5.8} $$
 #
-# This is Theorem A, bound `A` of the library's list, for the class of section 5.7.
+# This is Theorem A, bound `A` of the library, for the class of section 5.7.
 #
-# <!-- exercise 5D --> Evaluate (5.8) for the best $T$. You may try every $T$, as long as you know when to stop. If you are stuck after five minutes, run `hint("5D")` in a cell of your own.
+# <!-- exercise 5D --> Evaluate (5.8) for the best $T$. You may try every $T$ if you know when to stop. If you are stuck after five minutes, run `hint("5D")` in a new cell.
 
 # %% [raw] name="about-5D"
 # title = "The best segment"
@@ -160,9 +189,9 @@ measured("5.8", enough=attempt(fewest_words, my_products))
 
 # %% tags=["exercise"] name="ex-5D"
 def my_bound(N, d, M):
-    """The largest number of words that (5.8) proves, over all T.
+    """Return the largest number of words that (5.8) proves, over all T.
 
-    N, d, M: whole numbers of at least 1.
+    N, d, M: integers of at least 1.
     """
     def F(R):
         return (R + d * d) ** 2 / (16 * d) if 3 * d * d <= R else (R / 3) ** 1.5
@@ -180,7 +209,7 @@ def my_bound(N, d, M):
 check("5D", my_bound)
 
 # %% [markdown]
-# **Predict** (compute). Which $T$ is best? Look at (5.8) without the rounding, $T/F(M + T)$ with $F$ of the first case, and find the $T$ where it is largest, for $M = 58\,368$ and $d = 64$.
+# **Predict** (compute). Which $T$ is best for $M = 58\,368$ and $d = 64$? Omit the rounding in (5.8), and find the $T$ for which $T/F(M + T)$ is largest, with the first case of $F$.
 
 # %% tags=["predict"]
 predict("5.8b", best_T=62464)  #> predict("5.8b", best_T=...)
@@ -197,7 +226,7 @@ measured("5.8b", best_T=lengths[int(np.argmax(rate))])
 # %% [markdown]
 # <details><summary>The best length of a segment</summary>
 #
-# The best $T$ is $M + d^2 = 62{,}464$; a quarter of $M$ or four times $M$ proves between 0.6 and 0.7 of that. Trying every $T$ wins a little more, 17,602,158 against 17,552,384 words, where the rounding takes next to nothing away. (The library takes $T = M + d^2$ there, and is 0.3 percent below your best.) With $T = M + d^2$ where $M$ is at least $d^2$, and $T = 2M$ below, (5.8) turns into the two lines of section 5.7.
+# The best $T$ is $M + d^2 = 62{,}464$. A quarter of $M$ or four times $M$ proves between 0.6 and 0.7 of this bound. Trying every $T$ gives 17,602,158 words instead of 17,552,384, because the rounding costs almost nothing there. (The library takes $T = M + d^2$ here, which is 0.3 percent below your maximum.) With $T = M + d^2$ for $M \ge d^2$ and $T = 2M$ for smaller $M$, (5.8) becomes the two forms of section 5.7.
 #
 # </details>
 # <!-- N, d, M = 8192, 64, 58368 -->
@@ -207,50 +236,43 @@ measured("5.8b", best_T=lengths[int(np.argmax(rate))])
 #
 # ## 5.9 The proof, step by step
 #
-# **Step 1: useful products.** Take an output word $o_{ic}$ as it is stored at the end, and go back through the additions that made it, down to products $p_{ij}v_{jc}$. On the way are the *partial sums* of $o_{ic}$; a product formed as a word of its own is one as well. Where one was used several times we keep one use, so they form a tree. For each key $j$ we choose one product that leads into the tree. These $N^2d$ products are *useful*; the others are not counted. Here a schedule with four keys computed two products a second time, and threw their sum away:
+# **Step 1: useful products.** Take an output word $o_{ic}$ when it is finally stored, and follow the additions that produced it back to products $p_{ij}v_{jc}$. The intermediate results are the *partial sums* of $o_{ic}$; so is a product that is a word by itself. If one was used several times, we keep one use, so they form a tree. For each key $j$ we choose one product that leads into the tree. These $N^2d$ products are *useful*; the others are not counted. In this example with four keys, two products were computed again and their sum was discarded:
 
 # %%
 added = {"output": ["left", "right"], "left": ["key 1", "key 2"], "right": ["key 3", "key 4"],
-         "thrown away": ["key 2, again", "key 3, again"]}
+         "discarded": ["key 2, again", "key 3, again"]}
 
 
 def products_in(word):
-    """The products that lead into a partial sum."""
+    """Return the products that lead into a partial sum."""
     if word not in added:
         return [word]
     return [one for part in added[word] for one in products_in(part)]
 
 
 formed = [one for word in added for one in added[word] if one not in added]
-print(f"{len(formed)} products formed; useful: {', '.join(products_in('output'))}")
+print(f"{len(formed)} products computed; useful: {', '.join(products_in('output'))}")
 
 # %% [markdown]
-# Four of six, one for each key. A partial sum is *alive* from when it is computed until it goes into the next one. Rescaling it, or adding a product to it that is no word of its own, goes on with the same partial sum.
+# Four of the six products are useful, one for each key. A partial sum is *alive* from its computation until it is added to the next one. If it is rescaled, or if a product is added to it directly, it remains the same partial sum.
 #
-# **Step 2: one accumulator is enough.** A schedule may keep several partial sums of one output and merge them later. We may pretend there is one, at the price of a single word. Let $n$ be the number of partial sums of $o_{ic}$ that are alive and in fast memory. It changes in four ways:
-#
-# - a partial sum begins, with its first product: $1 + e$ times when $n$ was 0 (at least once, so $e \ge 0$), and $e'$ times when $n$ was at least 1;
-# - one is read: $r_0$ times when $n$ was 0, and $r_1$ times when $n$ was at least 1 (to read what is there already changes nothing);
-# - two are merged: $n$ was at least 2 and falls by 1;
-# - one is dropped from fast memory, and is read again later: $n$ falls by 1.
-#
-# Say that the accumulator *is there* while $n \ge 1$, and *enters* when $n$ rises from 0. Here is one life; try others:
+# **Step 2: one accumulator is enough.** A schedule may keep several partial sums of one output and merge them later. We may count as if there were only one, at a cost of one word per output. The accumulator of $o_{ic}$ is *present* while at least one living partial sum of it is in fast memory, and it *enters* when the first one appears there. Their number changes when one begins with its first product, one is read, two are merged, or one is dropped and read again later. Here is a possible history; try others:
 
 # %%
 explore.partial_sums(["begin", "begin", "drop", "drop", "begin",
                       "read", "merge", "read", "merge"])
 
 # %% [markdown]
-# Squares count reads, circles entries. Fast memory is empty of this output once, and a new partial sum begins there: a second entry, and nothing was read for it. Do such entries come for free?
+# Squares count reads and circles count entries. After the second drop, no partial sum of this output is in fast memory, and a new one begins. This is a second entry for which nothing was read. Are such entries free?
 #
-# **Predict** (guess). An accumulator enters four times, and at the end one partial sum is left. How few reads can there be?
+# **Predict** (guess). An accumulator enters four times, and at the end one partial sum is left. What is the smallest possible number of reads?
 
 # %% tags=["predict"]
 predict("5.9", reads=3)  #> predict("5.9", reads=...)
 
 # %%
 def after(n, away, entries, reads):
-    """What one event makes of n partial sums in fast memory and `away` dropped ones."""
+    """Yield the states after one event; n partial sums are present and `away` are dropped."""
     entered = entries + (n == 0)
     yield n + 1, away, entered, reads  # one begins
     if away:
@@ -272,25 +294,25 @@ for entries, reads in sorted(fewest.items()):
 measured("5.9", reads=fewest[4])
 
 # %% [markdown]
-# <details><summary>The price of an entry</summary>
+# <details><summary>How many reads four entries need</summary>
 #
-# Three: in every life of up to 14 events there is at most one entry more than there are reads. Who begins anew while others are away must read them some day, to merge.
+# Three. In every history of up to 14 events there is at most one entry more than there are reads. If a new partial sum begins while others are dropped, those must be read later to be merged.
 #
 # </details>
 #
-# It is so in every life. All that have begun, $1 + e + e'$ of them, end as one, so there are $e + e'$ merges, each down to an $n$ of at least 1. Since $n$ starts at 0, it goes from 2 down to 1 no more often than from 1 up to 2, and so on for every height. The steps up from at least 1 are $r_1 + e'$, the steps down to at least 1 include the merges, and so $r_1 + e' \ge e + e'$:
+# This holds for every history. For each output and the reads of its partial sums,
 #
-# $$ r_1 \ge e , \qquad \text{hence} \qquad r_0 + (1 + e) \le (r_0 + r_1) + 1 . \tag{5.9} $$
+# $$ \text{entries} \le \text{reads} + 1 . \tag{5.9} $$
 #
-# The left side counts the entries.
+# The proof is in the appendix (section 5.14); you can continue without it.
 #
-# **Step 3: segments.** Let $E$ count the entries of accumulators, and the reads of all words that are no living partial sum of an output. For one output (5.9) says: entries are at most reads of its partial sums, and one more. Added up over the $Nd$ outputs, the run reads at least $E - Nd$ words. It stores at least $Nd$, the outputs. So
+# **Step 3: segments.** Let $E$ be the number of entries of accumulators and of reads of all other words (those that are not living partial sums of an output). By (5.9), added up over the $Nd$ outputs, the run reads at least $E - Nd$ words. It also stores at least $Nd$ words, the outputs. So
 #
 # $$ W \ge (E - Nd) + Nd = E . \tag{5.10} $$
 #
-# Cut the run into segments of $T$ of these events; the last one may have fewer. A segment has at most $R = M + T$ different words to work with: those of fast memory at its start, where an accumulator that is there takes at least one, and those that enter or are read. Scores and weights *made* in the segment are not among them.
+# Divide the run into segments of $T$ of these events; the last one may have fewer. A segment works with at most $R = M + T$ different words: those in fast memory at its start, where a present accumulator takes at least one word, and those that enter or are read. Scores and weights that are computed within the segment are not among them.
 #
-# <!-- exercise 5E --> (Optional.) A run says which words come into fast memory and which leave it. Return the words that each full segment works with. Without it, go on below its check. If you are stuck after five minutes, run `hint("5E")` in a cell of your own.
+# <!-- exercise 5E --> (Optional; if you skip it, continue below its check.) A run lists the words that enter fast memory and those that are freed. Return the words that each full segment works with. If you are stuck after five minutes, run `hint("5E")` in a new cell.
 
 # %% [raw] name="about-5E"
 # title = "Segments of a run"
@@ -299,19 +321,19 @@ measured("5.9", reads=fewest[4])
 # minutes = 10
 # hints = [
 #   "What must you know at the end of a segment to start the next one?",
-#   "Keep two collections: the words that are in fast memory now, which shrinks when a word leaves, and the words that the segment has used, which only grows.",
+#   "Keep two collections: the words that are in fast memory now, which shrinks when a word is freed, and the words that the segment has used, which only grows.",
 #   "After the T-th load, output the words that the segment has used. The next segment starts with a copy of the words that are in fast memory now, because the two collections change independently afterwards.",
 # ]
 
 # %% tags=["exercise"] name="ex-5E"
 def my_segments(run, T):
-    """The words that each full segment works with: there at its start, or come in during it.
+    """Return the words of each full segment: present at its start, or entering during it.
 
-    run: a list of pairs ("in", word) and ("out", word), in order; at first nothing is there.
-    T: a whole number of at least 1. As soon as T words have come in, a segment ends and the
-    next one begins. Returns a list of sets; what follows the last full segment is left out.
+    run: a list of pairs ("in", word) and ("out", word), in order; first, fast memory is empty.
+    T: an integer of at least 1. As soon as T words have entered, a segment ends and the next
+    one begins. The result is a list of sets; an incomplete last segment is omitted.
     """
-    ### BEGIN SOLUTION what is there, what the segment has seen, how many have come
+    ### BEGIN SOLUTION words present now, words of the segment, number that entered
     there, words, came, segments = set(), set(), 0, []
     for event, word in run:
         if event == "out":
@@ -331,11 +353,11 @@ def my_segments(run, T):
 check("5E", my_segments)
 
 # %% [markdown]
-# F3 with $N = 8$, $d = 2$ and blocks of four rows, cut by your function for three lengths $T$; `my_products` of exercise 5C says how many products each segment's words allow.
+# Your function now divides a run of the buffer-reuse schedule (F3) with $N = 8$, $d = 2$ and blocks of four rows. `my_products` of exercise 5C counts the products that the words of each segment allow.
 
 # %%
 def f3_words(N, d, Br):
-    """("in", word) and ("out", word) of F3: q and o stay for a block, keys and values pass."""
+    """Yield ("in", word) and ("out", word): q and o resident, keys and values streamed."""
     for start in range(0, N, Br):
         block = list(product("qo", range(start, start + Br), range(d)))
         yield from (("in", word) for word in block)
@@ -345,13 +367,13 @@ def f3_words(N, d, Br):
 
 
 def allowed(words, N, d):
-    """Products p_ij v_jc that these words allow, when no score is at hand."""
+    """Return the number of products p_ij v_jc of these words, with no score at hand."""
     there = [word in words for word in product("qkvo", range(N), range(d))]
     return my_products(*np.reshape(there, (4, N, d)), np.zeros((N, N), bool))
 
 
 def largest(T, N=8, d=2, Br=4):
-    """(full segments, most words of one, most products of one) in F3's run."""
+    """Return the number of full segments and the maxima of their words and products."""
     cut = my_segments(list(f3_words(N, d, Br)), T)
     return len(cut), max(map(len, cut)), max(allowed(words, N, d) for words in cut)
 
@@ -363,36 +385,42 @@ for T in (4, 11, 22):
           f"products {products}, allowed {bounds.products_per_segment(M + T, d=2):.1f}")
 
 # %% [markdown]
-# In no segment are there more than $R = M + T$ words, and no segment's words allow more products than $F(R)$. Step 4 says why.
+# No segment has more than $R = M + T$ words, and the words of no segment allow more than $F(R)$ products. Step 4 proves the second statement.
 #
-# **Step 4: at most $F(R)$ useful products in a segment.** Of the $R$ words let $n_v$ be words of $V$, $n_o$ accumulators, and $n_s$ the pairs $(i, j)$ of which a word, of the score, of a part of it or of the weight, was there at the start or was read. Let $x$ rows $q_i$ and $y$ rows $k_j$ be there with all their $d$ words. No word counts twice, for the arrays are distinct:
+# **Step 4: at most $F(R)$ useful products per segment.** Let $n_v$ of the $R$ words be words of $V$ and $n_o$ be accumulators. Let $n_s$ be the number of pairs $(i, j)$ of which a word (the score, a part of it or the weight) was present at the start or was read. Let $x$ rows $q_i$ and $y$ rows $k_j$ be present with all $d$ words. The arrays are distinct, so no word is counted twice:
 #
 # $$ d(x + y) + n_v + n_o + n_s \le R . \tag{5.11} $$
 #
-# A useful product $p_{ij}v_{jc}$ of the segment needs $v_{jc}$, and it goes into a partial sum or begins one, so the accumulator of $o_{ic}$ is there. *Either* $(i, j)$ is one of the $n_s$ pairs. The triples $(i, j, c)$ of these products have their shadows among the pairs, the words of $V$ and the accumulators, so by Loomis and Whitney there are at most $\sqrt{n_s n_v n_o}$. *Or* $p_{ij}$ was made from nothing within the segment. Then row $q_i$ and row $k_j$ are among the $x$ and the $y$. If column $c$ has $a_c \le x$ accumulators in such rows and $b_c \le y$ words of $V$ in such rows, these are at most
+# A useful product $p_{ij}v_{jc}$ of the segment needs $v_{jc}$. It is added to a partial sum or begins one, so the accumulator of $o_{ic}$ is present. There are two cases.
+#
+# *The pair $(i, j)$ is one of the $n_s$.* The triples $(i, j, c)$ of these products have their projections among the pairs, the words of $V$ and the accumulators. By Loomis and Whitney there are at most $\sqrt{n_s n_v n_o}$ of them.
+#
+# *The weight $p_{ij}$ was computed from nothing within the segment.* Then $q_i$ is one of the $x$ rows and $k_j$ one of the $y$ rows. If column $c$ has $a_c \le x$ accumulators and $b_c \le y$ words of $V$ in such rows, the number of these products is at most
 #
 # $$ \sum_c a_c b_c \le \min(x\, n_v,\; y\, n_o) \le \sqrt{xy\, n_v n_o} . \tag{5.12} $$
 #
-# Together at most $\sqrt{n_v n_o}\,\bigl(\sqrt{xy} + \sqrt{n_s}\bigr)$. Write $n_v + n_o = 2z$. A geometric mean is at most the arithmetic one: $\sqrt{n_v n_o} \le z$ and $\sqrt{xy} \le (x + y)/2$. With (5.11) for $x + y$, the number is at most
+# Both cases together give at most $\sqrt{n_v n_o}\,\bigl(\sqrt{xy} + \sqrt{n_s}\bigr)$ products. Write $n_v + n_o = 2z$. By AM–GM, $\sqrt{n_v n_o} \le z$ and $\sqrt{xy} \le (x + y)/2$. With (5.11) for $x + y$, the number is at most
 #
 # $$ z \left( \frac{R - 2z}{2d} + \sqrt{n_s} - \frac{n_s}{2d} \right) \le z \cdot \frac{R - 2z + d^2}{2d} \le \frac{(R + d^2)^2}{16d} . \tag{5.13} $$
 #
-# The first step takes the $n_s$ for which $\sqrt{n_s} - n_s/2d$ is largest, $d^2$; the second takes the best $z$, which is $(R + d^2)/4$. That is $F(R)$ for $R \ge 3d^2$. If $R < 3d^2$, there is room for $n_s = d^2$ only while $z \le (R - d^2)/2$, and so far the middle of (5.13) grows with $z$, since $(R - d^2)/2 < (R + d^2)/4$. From there on the best $n_s$ is $R - 2z$, all that is left, and gives $z\sqrt{R - 2z}$, which is largest at $z = R/3$: that is $(R/3)^{3/2}$.
+# The first inequality takes the $n_s$ for which $\sqrt{n_s} - n_s/2d$ is largest, which is $d^2$. The second takes the best $z$, which is $(R + d^2)/4$. This is $F(R)$ for $R \ge 3d^2$.
 #
-# We try every $z$ and $n_s$ in the left side of (5.13), for $d = 4$:
+# If $R < 3d^2$, then $n_s = d^2$ is possible only for $z \le (R - d^2)/2$. Up to this point the middle of (5.13) grows with $z$, because $(R - d^2)/2 < (R + d^2)/4$. For larger $z$ the best $n_s$ is the rest, $R - 2z$. This gives $z\sqrt{R - 2z}$, which is largest at $z = R/3$; the maximum is $(R/3)^{3/2}$.
+#
+# The next cell tries every $z$ and $n_s$ in the left side of (5.13) for $d = 4$:
 
 # %%
 d = 4
 for R in (30, 60, 240):
     n_s, z = np.meshgrid(np.arange(R + 1), np.arange(0, R / 2 + 0.5, 0.5))
-    room = n_s + 2 * z <= R
-    most = (z * ((R - 2 * z - n_s) / (2 * d) + np.sqrt(n_s)))[room].max()
+    possible = n_s + 2 * z <= R
+    most = (z * ((R - 2 * z - n_s) / (2 * d) + np.sqrt(n_s)))[possible].max()
     print(f"R = {R:3}: at most {most:8.2f}, F(R) = {bounds.products_per_segment(R, d):8.2f}")
 
 # %% [markdown]
-# **Step 5: how many segments.** Let $h$ be the number of full segments. The last one, with fewer than $T$ events (perhaps none), forms strictly fewer than $F(M + T)$ products, because $F$ grows with $R$. So $N^2d < (h + 1)\,F(M + T)$, which says $h \ge \lfloor N^2d/F(M + T) \rfloor$. Therefore $E \ge T\lfloor N^2d/F(M + T)\rfloor$, and (5.10) ends the proof. $\square$
+# **Step 5: the number of segments.** Let $h$ be the number of full segments. The last segment, with fewer than $T$ events, computes strictly fewer than $F(M + T)$ products, because $F$ grows with $R$. So $N^2d < (h + 1)\,F(M + T)$, which means $h \ge \lfloor N^2d/F(M + T) \rfloor$. Therefore $E \ge T\lfloor N^2d/F(M + T)\rfloor$, and (5.10) completes the proof. $\square$
 #
-# The same numbers for F3's run above:
+# The next cell evaluates this for the run above:
 
 # %%
 N, d = 8, 2
@@ -400,31 +428,31 @@ moved = sum(event == "in" for event, _ in f3_words(N, d, Br=4))
 for T in (4, 11, 22):
     segments = moved // T
     must = int(N * N * d // bounds.products_per_segment(M + T, d))
-    print(f"T = {T:2}: {N * N * d} products take {must} full segments, F3 has {segments}; "
-          f"{T * must} words proved, {moved} come in")
+    print(f"T = {T:2}: {N * N * d} products need {must} full segments, the run has {segments}; "
+          f"{T * must} words proved, {moved} enter")
 
 # %% [markdown]
-# F3 moves 96 words, for its outputs are stored as often as they are begun, and the best of these $T$ proves 44. Rounding down costs much where there are two segments, and little where there are thousands.
+# 96 words enter. The run also moves 96 words, because each output is stored as often as it begins. The best of these $T$ proves 44. Rounding down costs much if there are two segments, and little if there are thousands.
 #
-# For the two lines of section 5.7: with $T = M + d^2$ we have $R + d^2 = 2(M + d^2)$, so $F = (M + d^2)^2/4d$ and $TN^2d/F = 4N^2d^2/(M + d^2)$; rounding down costs at most $T$. With $T = 2M$ and $M \le d^2$ we have $F = M^{3/2}$.
+# The two forms of section 5.7 follow: with $T = M + d^2$ we have $R + d^2 = 2(M + d^2)$, so $F = (M + d^2)^2/4d$ and $TN^2d/F = 4N^2d^2/(M + d^2)$; rounding down costs at most $T$. With $T = 2M$ and $M \le d^2$ we have $F = M^{3/2}$.
 #
-# *Registers.* On our machine four words beside the $M$ are free. They are fast memory too, so the bound for a run on the machine is taken at $M + 4$.
+# Our machine has four registers in addition to the $M$ words. They are fast memory too, so for a run on the machine the bound is taken at $M + 4$.
 #
-# ## 5.10 Scores computed once, or again
+# ## 5.10 Bounds with and without recomputation
 #
-# Count the products $q_{ic}k_{jc}$ as well, $2N^2d$ in all, and treat a score that is being summed as an accumulator too; where it enters, its pair is one of the $n_s$. No store pays for its zero: (5.10) becomes $W \ge E - N^2$. Take $T = 2M$.
+# Now count the products $q_{ic}k_{jc}$ as well, $2N^2d$ products in all. A score that is being summed is then an accumulator too; when it enters, its pair is one of the $n_s$. No store makes up for its initial zero, so (5.10) becomes $W \ge E - N^2$. Take $T = 2M$.
 #
-# *Theorem B, no product $q_{ic}k_{jc}$ formed twice* (bound `B_line`). A score or weight comes back only by a read, so every product has its pair among the $n_s$. With $n_q$ and $n_k$ words of $Q$ and $K$ there are at most $\sqrt{n_s n_q n_k} + \sqrt{n_s n_v n_o} \le \sqrt{n_s}\,(R - n_s)/2 \le (R/3)^{3/2}$:
+# **Theorem B: no product $q_{ic}k_{jc}$ is computed twice** (bound `B_line`). Then a score or weight returns to fast memory only by a read, so every product has its pair among the $n_s$. With $n_q$ and $n_k$ words of $Q$ and $K$ there are at most $\sqrt{n_s n_q n_k} + \sqrt{n_s n_v n_o} \le \sqrt{n_s}\,(R - n_s)/2 \le (R/3)^{3/2}$ products:
 #
 # $$ W \ge \frac{4N^2d}{\sqrt M} - 2M - N^2 . \tag{5.14} $$
 #
-# *Theorem B′, computing again allowed* (bound `B'_line`). A weight may also come from a second sum, made from two whole rows as in (5.12). This raises the number of products from $M^{3/2}$ to $M^{3/2} + 9M^2/16d$ at most; section 7.10 ([07b](07b_input_gradient.ipynb)) proves it step by step.
+# **Theorem B′: recomputation is allowed** (bound `B'_line`). A weight may then also come from a second sum, computed from two complete rows as in (5.12). This raises the number of products from $M^{3/2}$ to at most $M^{3/2} + 9M^2/16d$; section 7.10 ([07b](07b_input_gradient.ipynb)) has the proof.
 #
 # $$ W \ge \frac{4N^2d}{\sqrt M\left(1 + \frac{9\sqrt M}{16d}\right)} - 2M - N^2 . \tag{5.15} $$
 #
-# In the map of section 5.7 Theorem B′ is the larger bound below about $d^2$. For schedules that compute no score twice, as F3, `recompute=False` admits Theorem B.
+# Theorem B′ is larger than Theorem A below about $d^2$. For schedules that compute no score twice, such as buffer reuse, `recompute=False` admits Theorem B.
 #
-# **Predict** (guess). $M = 16\,384 = 4d^2$. How many times the bound does F3 move, first among all schedules, then among those that compute no score twice?
+# **Predict** (guess). $M = 16\,384 = 4d^2$. What is the ratio of the traffic of buffer reuse to the lower bound, first for all schedules, then for those that compute no score twice?
 
 # %% tags=["predict"]
 predict("5.10", all_schedules=1.33, no_recomputing=1.06)  #> predict("5.10", all_schedules=..., no_recomputing=...)
@@ -446,17 +474,17 @@ measured("5.10", all_schedules=f3_over_bound(16384)[0],
          no_recomputing=f3_over_bound(16384, recompute=False)[0])
 
 # %% [markdown]
-# <details><summary>How much is left to win</summary>
+# <details><summary>How much could be saved at most</summary>
 #
-# 1.33 and 1.06: at $M = 4d^2$ whoever computes no score twice saves at most 6 percent of F3's words. At 58,368 words F3 moves 1.19 times the bound. The distance grows to 1.58 at 262,144, where Theorem A and the compulsory traffic are of the same size. They may not be added, for both count the same reads.
+# The ratios are 1.33 and 1.06. At $M = 4d^2$ a schedule that computes no score twice can save at most 6 percent of the words of buffer reuse. At 58,368 words, buffer reuse moves 1.19 times the bound. The ratio grows to 1.58 at 262,144 words, where Theorem A and the compulsory traffic are of similar size. The two may not be added, because both count the same reads.
 #
 # </details>
 # <!-- f3 = lambda N, M: schedules.flash_optimal.cost(N, d, **schedules.flash_optimal.tiles(N, d, M)).total -->
 # <!-- 6 = 10**2 * (1 - bounds.lower_bound("forward", N, d, 16384, recompute=False)[0] / f3(N, 16384)) -->
 #
-# ## 5.11 What is published
+# ## 5.11 Published bounds
 #
-# Saha and Ye proved in 2024 that for $M \ge d^2$ the order $N^2d^2/M$ cannot be improved, and for $M \le d^2$ the order $N^2d/\sqrt M$. They state no constants. If we keep those of their argument for $M \ge d^2$, it gives bound `saha_ye`:
+# Saha and Ye proved in 2024 that the order $N^2d^2/M$ cannot be improved for $M \ge d^2$, nor the order $N^2d/\sqrt M$ for $M \le d^2$. They state no constants. If we keep the constants of their argument for $M \ge d^2$, we obtain the bound `saha_ye`:
 #
 # $$ W \ge \frac{N^2d^2}{4(M + d^2)} - M . \tag{5.16} $$
 #
@@ -466,11 +494,11 @@ measured("5.10", all_schedules=f3_over_bound(16384)[0],
 predict("5.11", factor=16)  #> predict("5.11", factor=...)
 
 # %%
-N, d, M = 8192, 64, 58368
+N, d, M, F3 = 8192, 64, 58368, schedules.flash_optimal
 words = {
     "Saha and Ye": bounds.saha_ye(N, d, M + 4),
     "Theorem A": bounds.theorem_A(N, d, M + 4),
-    "F3": schedules.flash_optimal.cost(N, d, **schedules.flash_optimal.tiles(N, d, M)).total,
+    "buffer reuse": F3.cost(N, d, **F3.tiles(N, d, M)).total,
 }
 measured("5.11", factor=words["Theorem A"] / words["Saha and Ye"])
 explore.bars(words, title="Forward pass, N = 8192, d = 64, M = 58,368")
@@ -478,11 +506,11 @@ explore.bars(words, title="Forward pass, N = 8192, d = 64, M = 58,368")
 # %% [markdown]
 # <details><summary>The factor, and where it comes from</summary>
 #
-# A factor of 16.9, of which 16 is the ratio of the first terms. Their argument was made for the order: it counts the scores a segment can make and leaves $V$ and $O$ aside.
+# The factor is 16.9; the ratio of the first terms is 16. Their argument aims at the order. It counts the scores that a segment can compute, without $V$ and $O$.
 #
 # </details>
 #
-# Every bound of the course knows where it comes from and how sure it is:
+# The library records the origin and the status of every bound of the course:
 # <!-- 16 = 4 / (1 / 4) -->
 
 # %%
@@ -490,13 +518,13 @@ for name in ("compulsory", "A_rows", "A", "B", "B'", "saha_ye", "matmul", "theta
     print(f"{name:16} {bounds.BOUNDS[name].status}")
 
 # %% [markdown]
-# *Proved here*: the proof is in this course. We found the constants of A, B and B′ in none of the papers we read; the methods are those of the papers below. *Published argument, constants ours*: a paper proves the order, and we kept the constants of its argument. *Asymptotic only*: the constant is unknown; asked for a number of words, such a bound refuses. `bounds.BOUNDS["A"].holds_for` says for which schedules a bound holds.
+# *Proved here* means that the proof is in this course. We found the constants of A, B and B′ in none of the papers we read; the methods are those of the papers below. *Published argument, constants ours* means that a paper proves the order and we kept the constants of its argument. *Asymptotic only* means that the constant is unknown, so the library refuses to evaluate the bound. `bounds.BOUNDS["A"].holds_for` states the schedules for which a bound holds.
 #
-# ## 5.12 Theorem and search
+# ## 5.12 The theorem compared with the search
 #
-# On the smallest graphs there is an exact answer to compare with. One thing the game still lacks: on our machine `o.add_matmul(s, v)` adds a product to a tile *in place*. In the game this is a fifth move, `slide a to c`: `c` is computed and takes over the red pebble of its parent `a`. Product and sum are then one vertex, $c \leftarrow c + ab$ (`fma=True`, a fused multiply-add).
+# For the smallest graphs we know the exact minimum. The red–blue pebble game needs one more move for this comparison, because on our machine `o.add_matmul(s, v)` adds a product to a tile *in place*. The move is `slide a to c`: `c` is computed and takes over the red pebble of its parent `a`. Product and sum are then one vertex, $c \leftarrow c + ab$ (`fma=True`, a fused multiply-add).
 #
-# **Predict** (guess). Attention with two queries, two keys and $d = 1$ has 6 inputs and 2 outputs. With how few red pebbles, one of 4, 5, 6 and 7, do 8 words suffice?
+# **Predict** (guess). Attention with two queries, two keys and $d = 1$ has 6 inputs and 2 outputs. Which of 4, 5, 6 and 7 is the smallest number of red pebbles with which 8 words are enough?
 
 # %% tags=["predict"]
 predict("5.12", pebbles=7)  #> predict("5.12", pebbles=...)
@@ -511,43 +539,43 @@ for M, words in cheapest.items():
 measured("5.12", pebbles=min(M for M, words in cheapest.items() if words == least))
 
 # %% [markdown]
-# <details><summary>How few, and what the theorem says there</summary>
+# <details><summary>Minimum traffic for 4 to 7 pebbles, and Theorem A</summary>
 #
-# Four pebbles need 11 words, and with 7 the compulsory 8 are enough: less memory than there are inputs and outputs. Theorem A says 3 words at $M = 4$: at this size only the search says something. At millions of tokens no search does, and the theorem comes within a few percent of F3.
+# Four pebbles need 11 words. With 7 pebbles the compulsory 8 words are enough, although there are more inputs and outputs than pebbles. Theorem A gives only 3 words at $M = 4$, so at this size only the search is useful. For millions of tokens only the theorem is available, and it is within a few percent of buffer reuse.
 #
 # </details>
 #
 # ## 5.13 An open challenge
 #
-# At $M = d^2$ theorem and schedules are farthest apart. The best schedule of the course stores its scores (F7d, lesson 07); the bounds are B′ and, where no score is computed twice, B:
+# At $M = d^2$ the distance between lower bounds and schedules is largest. The best schedule of the course materialises its scores and tiles the output over $d$ (F7d, lesson 07). The bounds are B′ and, for schedules that compute no score twice, B:
 
 # %%
 for N, d in ((8192, 64), (2**22, 4096)):
     best, _, cost = schedules.best(N, d, d * d, "forward")
-    told = [f"{best.label} {cost.total / N**2:.2f} N²"]
+    parts = [f"{best.label} {cost.total / N**2:.2f} N²"]
     for recompute in (True, False):
         words, which = bounds.lower_bound("forward", N, d, d * d, recompute=recompute)
-        told.append(f"bound {which} {words / N**2:.2f} N²")
-    print(f"N = {N:,}, d = {d:,}: {', '.join(told)}")
+        parts.append(f"bound {which} {words / N**2:.2f} N²")
+    print(f"N = {N:,}, d = {d:,}: {', '.join(parts)}")
 
 # %% [markdown]
-# For large $d$ the schedule tends to 4 $N^2$ words and B′ to 2.12, and we know of nothing in between. Can you do with fewer words, or prove that more are needed? The rules are those of the machine: three distinct arrays in slow memory, $M = d^2$ words of fast memory, exact attention, and a ledger that counts every word. Two places to look: schedules that store some of the scores and make the others again, and the count of products in step 4.
+# For large $d$ the schedule tends to 4 $N^2$ words and B′ to 2.12 $N^2$; we know of nothing in between. Can you move fewer words, or prove that more are needed? The rules are those of the machine: three distinct arrays in slow memory, $M = d^2$ words of fast memory, exact attention, and a ledger that counts every word. Two ideas are worth a try: a schedule that stores some scores and recomputes the others, and a better count of the products in step 4.
 #
-# The machine is the referee. `challenge` tries a schedule as a check does, on fresh numbers and ragged shapes; then it counts its words at $N = 65{,}536$ and $d = 64$, and says how they stand to the best schedule of the library and to the theorem. There is no budget, and there are no hints. Begin with yours of exercise 4C, so that you see what there is to beat:
+# `challenge` tests a schedule like a check, on random numbers and ragged shapes. Then it counts the words at $N = 65{,}536$ and $d = 64$ and compares them with the best schedule of the library and with the theorem. There is no budget and there are no hints. Start with your schedule of exercise 4C to see the number to beat:
 
 # %%
 def my_flash_optimal(m, Q, K, V, *, Br, Bc):
-    """softmax(QKᵀ/√d) V: your schedule of exercise 4C, copied here."""
+    """Return softmax(QKᵀ/√d) V: your schedule of exercise 4C, copied here."""
     N, d = Q.shape
     O = m.new("O", (N, d))
-    ### BEGIN SOLUTION the body of yours, as in exercise 4C
-    for i in m.blocks(N, Br):  # stays: q (Br, d), o (Br, d), stats 2·Br
+    ### BEGIN SOLUTION the body of exercise 4C
+    for i in m.blocks(N, Br):  # resident: q (Br, d), o (Br, d), stats 2·Br
         with m.load(Q, i) as q, m.zeros(i, d) as o, m.row_stats(i) as stats:
             q *= d**-0.5
             for j in m.blocks(N, Bc):
                 with m.load(K, j) as k:     # (Bc, d)
                     s = q @ k.T             # (Br, Bc)
-                with s, m.load(V, j) as v:  # (Bc, d), in the room K_j has left
+                with s, m.load(V, j) as v:  # (Bc, d), in the buffer of K_j
                     stats.update(s, o)
                     o.add_matmul(s, v)
             stats.normalise(o)
@@ -559,26 +587,45 @@ def my_flash_optimal(m, Q, K, V, *, Br, Bc):
 challenge("forward", my_flash_optimal, Br=30, Bc=1)
 
 # %% [markdown]
-# The least that is known here is 4.1192 $N^2$, by F7d of lesson 07. Your fewest words are kept with your progress.
+# The smallest known traffic is 4.1192 $N^2$, by the same schedule of lesson 07. Your minimum is saved with your progress.
 #
 # ## Misconceptions
 #
 # - **"The bounds add up: $4Nd$ plus Theorem A."** Both count the same reads (section 5.10).
-# - **"The proof needs one accumulator for each output."** Schedules may keep many; (5.9) says that it saves them one word an output at most.
-# - **"A segment is a step of the algorithm."** It is a stretch of *any* run, cut by a counter.
+# - **"The proof needs one accumulator per output."** A schedule may keep many. By (5.9), this saves at most one word per output.
+# - **"A segment is a step of the algorithm."** It is a part of any run, and it ends after a given number of loads.
 #
 # ## Take-away
 #
-# - Cut a run into segments, ask how many products $R = M + T$ words allow, divide, and choose the best $T$.
-# - Whole rows make scores that count as no word; that is where $d^2$ and the 4 come from.
-# - Each hypothesis has its line: distinct arrays (5.11), products $p_{ij}v_{jc}$ step 1, a fixed number of outputs (5.10).
+# - Divide a run into segments, bound the products of $R = M + T$ words, count the segments, and choose the best $T$.
+# - Complete rows give scores that take no words. This is the origin of $d^2$ and of the constant 4.
+# - Each hypothesis is used in one place: distinct arrays in (5.11), products $p_{ij}v_{jc}$ in step 1, a fixed number of outputs in (5.10).
+#
+# **In the literature's words**: this is an I/O lower bound, also called a communication lower bound. Hong and Kung (1981) divided runs into segments; Irony, Toledo and Tiskin (2004) combined segments with the Loomis–Whitney inequality.
 #
 # ## References
 #
-# - J.-W. Hong, H. T. Kung: *I/O complexity: the red-blue pebble game*, STOC 1981. Segments.
+# - J.-W. Hong, H. T. Kung, *I/O complexity: the red-blue pebble game*, STOC 1981. Segments.
 # - L. H. Loomis, H. Whitney: *An inequality related to the isoperimetric inequality*, Bulletin of the AMS 55, 1949.
 # - D. Irony, S. Toledo, A. Tiskin: *Communication lower bounds for distributed-memory matrix multiplication*, 2004. Segments with Loomis-Whitney.
 # - T. Smith, B. Lowery, J. Langou, R. van de Geijn, 2017, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017). $2mnk/\sqrt M - 2M$ for the matrix product.
 # - B. Saha, C. Ye: *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). The orders for both regimes, and fast matrix multiplication.
 #
-# **What comes next.** Lesson 06. Its sections 6.10 to 6.12 carry these five steps over to the backward pass.
+# **What comes next.** Lesson 06. Part b of it (06b) applies these five steps to the backward pass in sections 6.10 to 6.12.
+#
+# ## 5.14 Appendix: proof of (5.9)
+#
+# Let $n$ be the number of partial sums of $o_{ic}$ that are alive and in fast memory. It changes in four ways:
+#
+# - A partial sum begins: $1 + e$ times while $n = 0$ (at least once, so $e \ge 0$), and $e'$ times while $n \ge 1$.
+# - One is read: $r_0$ times while $n = 0$, and $r_1$ times while $n \ge 1$. (A read of one that is present changes nothing.)
+# - Two are merged: $n$ was at least 2 and falls by 1.
+# - One is dropped from fast memory and is read again later: $n$ falls by 1.
+#
+# There are $r_0 + (1 + e)$ entries and $r_0 + r_1$ reads. All $1 + e + e'$ partial sums that begin end as one, so there are $e + e'$ merges. After each merge $n$ is at least 1.
+#
+# Compare the steps of $n$ between two neighbouring values $h$ and $h + 1$, for any $h \ge 1$. Because $n$ starts at 0, it falls from $h + 1$ to $h$ at most as often as it rises from $h$ to $h + 1$. Add this up over all $h \ge 1$. The rises are the $r_1 + e'$ events that start from at least 1; the falls include the $e + e'$ merges. So $r_1 + e' \ge e + e'$, and
+#
+# $$ r_1 \ge e , \qquad \text{hence} \qquad r_0 + (1 + e) \le (r_0 + r_1) + 1 . $$
+#
+# This is (5.9). $\square$

@@ -2,7 +2,8 @@
 
 import re
 from fractions import Fraction
-from itertools import permutations, product
+from itertools import combinations, permutations, product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -80,20 +81,21 @@ def test_the_rows_counted_in_section_5_6_are_those_of_F3(N, Br):
     f3_rows, charged = LESSON.define(
         ("f3_rows", "charged"), {"product": product, "measured": lambda *_, **__: None}
     )
-    meetings, rows = charged(f3_rows(N, Br))
-    assert meetings == {"q": 0, "o": 0, "k": 2 * N * N, "v": 2 * N * N}
+    charges, rows = charged(f3_rows(N, Br))
+    assert charges == {"q": 0, "o": 0, "k": 2 * N * N, "v": 2 * N * N}
     assert rows * 7 == costs.flash_optimal(N, 7, Br=Br, Bc=1).total
 
 
 @pytest.mark.parametrize("order", [*permutations("qokv")], ids="".join)
-def test_whatever_comes_first_a_pair_pays_four(order):
+def test_in_any_order_of_loads_a_pair_has_four_charges(order):
     (charged,) = LESSON.define(("charged",), {"product": product, "measured": lambda *_, **__: None})
-    meetings, rows = charged([("in", (name, 0)) for name in order])
-    assert (sum(meetings.values()), rows) == (4, 4)
+    charges, rows = charged([("in", (name, 0)) for name in order])
+    assert (sum(charges.values()), rows) == (4, 4)
     assert bounds.min_pair_cost(bounds.row_schedules.FORWARD, bounds.row_schedules.ENTRIES).cost == 4
 
 
-def test_the_formula_for_whole_rows_and_the_two_ratios_beside_it():
+def test_the_formula_for_complete_rows_and_the_two_ratios():
+    says("5.6", r"4N^2 \le \frac Wd \cdot \frac Md$, which is $W \ge 4N^2d^2/M$")
     says("5.6", r"4N^2 \le \frac Wd \cdot \frac{M + t}{d}", r"W \ge \frac{4N^2d^2}{M + t}", "distinct arrays")
     assert bounds.theorem_A_rows(300, 8, 500) == 4 * (300 * 8) ** 2 // (500 + 2 * 8)
     F5 = schedules.small_cache
@@ -102,6 +104,21 @@ def test_the_formula_for_whole_rows_and_the_two_ratios_beside_it():
 
 
 # ---------------------------------------------------------------------- segments
+def test_prediction_5_8a_is_the_maximum_over_all_choices():
+    (most,) = PROOF.define(
+        ("most_multiply_adds",),
+        {"combinations": combinations, "np": np, "measured": lambda *_, **__: None, "explore": explore},
+    )
+    for words, side in ((1, 2), (2, 2), (3, 2), (4, 2), (2, 3)):
+        masks = [
+            np.isin(np.arange(side * side), chosen).astype(int).reshape(side, side)
+            for chosen in combinations(range(side * side), words)
+        ]
+        counts = [int(np.einsum("il,lj,ij->", a, b, c)) for a, b, c in product(masks, repeat=3)]
+        assert most(words, side) == max(counts) <= words**1.5
+    assert most(4, 3) == 8
+
+
 def test_the_picture_of_section_5_8():
     corner, apart = np.zeros((3, 3), int), np.eye(3, dtype=int)
     corner[:2, :2] = apart[0, 2] = 1
@@ -263,7 +280,8 @@ def test_the_lemma_of_step_2_on_random_histories():
         assert there + stored <= 1
         tight += entries == reads + 1
     assert tight
-    says("5.9", r"r_0 + (1 + e) \le (r_0 + r_1) + 1 . \tag{5.9}")
+    says("5.9", r"\text{entries} \le \text{reads} + 1 . \tag{5.9}", "section 5.14")
+    says("5.14", r"r_0 + (1 + e) \le (r_0 + r_1) + 1 . $$")
 
 
 # ---------------------------------------------------------------------- the curve and what is published
@@ -271,6 +289,15 @@ def test_which_bound_is_the_largest_where():
     assert 0.5 < bounds.compulsory(8192, 64) / bounds.theorem_A(8192, 64, 262148) < 2
     assert bounds.lower_bound("forward", 8192, 64, 3000)[1] == "B'"
     assert bounds.lower_bound("forward", 8192, 64, 16384, recompute=False)[1] == "B"
+
+
+def test_prediction_5_7_follows_from_the_text_above_it():
+    says("5.7", r"$B_r \approx M/(2d + 3)$ queries per block, and the traffic is $W \approx 2N^2d/B_r$")
+    N, d = 2**32, 1024
+    M = 1024 * d * d
+    Br = schedules.flash_optimal.tiles(N, d, M)["Br"]
+    assert Br == pytest.approx(M / (2 * d + 3), rel=1e-5)
+    assert f3(N, d, M) == pytest.approx(2 * N * N * d / Br, rel=1e-3)
 
 
 def test_four_is_the_exact_constant():
@@ -282,16 +309,15 @@ def test_four_is_the_exact_constant():
         assert below == pytest.approx(4 * M / (M + d * d), rel=1e-3)
 
 
-def test_the_map_of_section_5_7_draws_the_three_bounds():
-    picture = explore.traffic_map(
-        8192, 64, M=58368, M_range=(128, 2**22), schedules=("naive", "flash1", "flash_optimal", "small_cache")
-    )
-    assert all(name in picture.alt for name in ("compulsory", "Theorem A", "Theorem B'", "flash_optimal"))
+def test_the_map_of_section_5_7_has_three_schedules_and_two_bounds():
+    shown = []
+    spy = SimpleNamespace(traffic_map=lambda *sizes, **options: shown.append((sizes, options)))
+    exec(LESSON.code("explore.traffic_map("), {"explore": spy})
+    ((sizes, options),) = shown
+    picture = explore.traffic_map(*sizes, **options)
+    assert "Schedules: naive, flash1, flash_optimal. Lower bounds: compulsory, Theorem A. " in picture.alt
     d2 = 64**2
-    for name, start, stop in (
-        ("blocked products", 128, d2 // 4), ("N × N stored", d2 // 4, d2 // 2),
-        ("N × N stored", d2 // 2, d2), ("row blocks", d2, 8192 * 64),
-    ):  # fmt: skip
+    for name, start, stop in (("row blocks", d2, 8192 * 64), ("compulsory", 8192 * 64, 2**22)):
         assert f"{name} from {start:,} to {stop:,}" in picture.alt
 
 
@@ -323,7 +349,7 @@ def test_formulas_are_numbered_in_order_and_every_reference_leads_to_one():
     assert {int(n) for n in re.findall(r"\(5\.(\d+)\)", both)} <= {*tags}
 
 
-def test_sections_are_numbered_in_order_over_both_evenings_and_every_reference_leads_to_one():
+def test_sections_are_numbered_in_order_over_both_parts_and_every_reference_leads_to_one():
     both = LESSON.text + "\n" + PROOF.text
     numbers = [int(number) for number in re.findall(r"^## 5\.(\d+) ", both, re.MULTILINE)]
     assert numbers == list(range(1, len(numbers) + 1))
