@@ -212,7 +212,10 @@ def test_the_blocks_and_the_kept_keys_of_9_4():
         k, C = ceil(N / tiles["Br"]), tiles["places"] - 1
         assert words("resident_keys", N, d, size) == 2 * N * d + 2 * N * d * k - 2 * C * d * (k - 1)
     assert words("resident_keys", 2048, d, 64**3) == 658_560
-    says("9.4", "W = 2Nd + 2Nd,k - 2Cd,(k - 1)")
+    for C in (0, 10, 148):  # (9.3), for C < N
+        assert costs.resident_keys(600, d, Br=300, places=C + 1).peak == 2 * C * d + 300 * (2 * d + 3) + d
+    assert 2 * 148 * d + 300 * (2 * d + 3) + d <= M < 2 * 149 * d + 300 * (2 * d + 3) + d
+    says("9.4", "W = 2Nd + 2Nd,k - 2Cd,(k - 1)", "2Cd + B_r(2d + 3) + d")
 
 
 def test_p_as_a_gift_is_worth_a_fifth_below_the_border_and_nothing_above():
