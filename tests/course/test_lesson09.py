@@ -302,7 +302,7 @@ def test_keys_that_are_values_need_half_of_theorem_a_in_9_11():
     assert words("shared_key_value", N, d, M) < bounds.theorem_A(N, d, M) / 1.9
     N, M = 2**20, 64**3
     assert bounds.theorem_tied(N, 64, M) >= 2 * N**2 * 64**2 // (M + 64**2) - (M + 64**2)
-    SECOND.says("9.11", r"W \ge \frac{2N^2d^2}{M + d^2} - (M + d^2)", "(5.11) is the line that breaks")
+    SECOND.says("9.11", r"W \ge \frac{2N^2d^2}{M + d^2} - (M + d^2)", "(5.11) is the line that fails")
 
 
 def test_the_chips_of_9_9_want_the_orders_that_its_text_names():
