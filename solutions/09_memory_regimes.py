@@ -29,7 +29,7 @@ explore.traffic_map(8192, 64, M=58368)
 # %% [markdown]
 # ## 9.1 One figure
 #
-# The figure shows the traffic of the forward pass against $M$. Each line is a schedule. The grey area is below the lower bounds. The strip at the bottom has the marker of the best schedule for each $M$ (`resident_keys` follows in section 9.4).
+# The figure shows the memory traffic of the forward pass against $M$. Each line is a schedule. The grey area is below the lower bounds. The strip at the bottom has the marker of the best schedule for each $M$ (`resident_keys` follows in section 9.4).
 #
 # The shaded areas are *memory regimes*: ranges of $M$ in which one schedule is the best.
 #
@@ -94,12 +94,12 @@ FORWARD = {  # before: (resident, streamed, matrices written or read, contents a
 
 # %% tags=["exercise"] name="ex-9A"
 def my_cheapest(sweeps, x, state, goal):
-    """Return the words of the cheapest sequence of passes, in units of N², and a list of its passes.
+    """Return the words, in units of N², and the passes of the cheapest sequence.
 
-    sweeps: for each state a list of passes (resident, streamed, matrices, next state) with array
-    names separated by spaces. x: d/√M. state, goal: the first state and the last.
+    sweeps: for each state a list of passes (resident, streamed, matrices, next state), with
+    array names separated by spaces. x: d/√M. state, goal: the first state and the last.
     """
-    ### BEGIN SOLUTION at the goal nothing; otherwise one pass, and the cheapest sequence after it
+    ### BEGIN SOLUTION at the goal nothing; otherwise a pass and the cheapest sequence after it
     if state == goal:
         return 0, []
     found = []
@@ -207,7 +207,7 @@ def my_envelope(N, d, M, pass_):
 
     N, d, M: integers of at least 1. pass_: "forward" (three schedules) or "backward" (five).
     """
-    ### BEGIN SOLUTION block sizes from M, the closed forms of the pass, and the smallest of them
+    ### BEGIN SOLUTION block sizes from M, the closed forms, and the smallest of the pass
     def blocks(length, size):
         return max(1, length / size)
 
@@ -278,7 +278,7 @@ def counted(N, d, M, pass_):
 
 
 def compare(choose, d=64):
-    """Return the number of labels that equal those of the count, and the range of counted / chosen words."""
+    """Compare labels and words of `choose` with those of the count."""
     agree, factors = 0, []
     for pass_ in NAMED:
         for N in LENGTHS:
@@ -287,7 +287,7 @@ def compare(choose, d=64):
                 label, words = counted(N, d, M, pass_)
                 agree += guess == label
                 factors.append(words / by_guess)
-    return (f"correct labels: {agree} of {len(factors)}; counted words / words of the envelope: "
+    return (f"correct labels: {agree} of {len(factors)}; counted / envelope's words: "
             f"from {min(factors):.2f} to {max(factors):.2f}")
 
 
@@ -343,7 +343,7 @@ explore.curve(
 #
 # $$ W = 2Nd + 2Nd\,k - 2Cd\,(k - 1) , \qquad \text{footprint } 2Cd + B_r(2d + 3) + d . \tag{9.3} $$
 #
-# The last $d$ words of the footprint are one buffer for the streamed keys and values. With $C = 0$ this is buffer reuse with $B_c = 1$.
+# The last $d$ words of the memory footprint are one buffer for the streamed keys and values. With $C = 0$ this is buffer reuse with $B_c = 1$.
 #
 # **Predict** (compute). $N = 600$ in two blocks of 300 rows, $d = 64$ and $M = 58\,368$. How many words are free with $C = 0$? How many keys can then be resident with their values, and how many words of traffic does that save?
 # <!-- 155, 300 = 600 - 445, schedules.resident_keys.tiles(600, 64, 58368)["Br"] -->
@@ -359,8 +359,8 @@ def both(N, d, M):
 
 for N, d, M in ((600, 64, 58368), (2048, 64, 64**3), (8192, 64, 58368)):
     reuse, resident = both(N, d, M)
-    print(f"N = {N:5,}, M = {M:7,}: buffer reuse {reuse:10,} words, resident keys {resident:10,}, "
-          f"{1 - resident / reuse:.1%} fewer")
+    print(f"N = {N:5,}, M = {M:7,}: buffer reuse {reuse:10,} words, "
+          f"resident keys {resident:10,}, {1 - resident / reuse:.1%} fewer")
 reuse, resident = both(600, 64, 58368)
 free = 58368 - costs.flash_optimal(600, 64, Br=300).peak
 kept = schedules.resident_keys.tiles(600, 64, 58368)["places"] - 1  # one for the streamed keys
@@ -588,7 +588,7 @@ M, rows = MEMORY["l2"], (N, d)
 yours = attempt(run, my_whole_backward, M=M, dry=True, Q=rows, K=rows, V=rows, dO=rows,
                 LSE=(N,), Br=16)
 least = bounds.lower_bound("backward", N, d, M)[0]
-print(f"yours {yours.ledger.total:,} words, {yours.ledger.total / least:.3f} × the lower bound, "
+print(f"yours {yours.ledger.total:,} words, {yours.ledger.total / least:.3f} × the bound, "
       f"with {yours.ledger.peak:,} words of fast memory")
 
 # %% [markdown]

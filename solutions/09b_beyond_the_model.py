@@ -35,7 +35,7 @@ explore.resident_and_streamed("columns", rows=("Q", "dO"), columns=("K", "V", "d
 
 # %%
 def dQ_sweep(m, dS, K, *, Br):
-    """Return dQ = dS K/√d: a block of dQ resident, K and dS streamed. Footprint Br(d + 1) + d."""
+    """Return dQ = dS K/√d: dQ resident, K and dS streamed. Footprint Br(d + 1) + d."""
     N, d = K.shape
     dQ = m.new("dQ", (N, d))
     for i in m.blocks(N, Br):
@@ -113,8 +113,9 @@ done = attempt(run, stored_dS, M=M, Q=Q, K=K, V=V, dO=dO, LSE=leaves["LSE"], D=D
 want = exact.attention_backward(Q, K, V, dO)
 error = max(abs(done.outputs[k] - want[k]).max() for k in range(3))
 two_pass = schedules.split_backward
+other = two_pass.cost(N, d, **two_pass.tiles(N, d, M)).total
 print(f"M = {M / d**2:.2f} d²: largest error below 1e-12: {error < 1e-12}; stored dS "
-      f"{done.ledger.total:,} words, two-pass {two_pass.cost(N, d, **two_pass.tiles(N, d, M)).total:,}")
+      f"{done.ledger.total:,} words, two-pass {other:,}")
 
 # %% [markdown]
 # Stored dS moves 653,312 words, and the two-pass backward 788,992, although every word of $dS$ is written once and read once. Here $D$ was an input. The library's schedule computes it in the first key block from $O$:
@@ -166,7 +167,7 @@ measured("9.11", times=tied / bounds.theorem_A(N, d, M))
 #
 # ## 9.12 Limits of the model
 #
-# The model has one fast memory and one slow memory, and it counts words. A GPU is different in four ways:
+# The two-level memory model has one fast memory and one slow memory, and it counts words. A GPU is different in four ways:
 #
 # - **Which traffic?** A program runs on one SM of the chip. The next level is the L2 cache, which all SMs share. Here $K$ and $V$ of one head are 4 MB, so they are kept in L2 while many programs load them. So the words of lesson 09 for `sm` are words from L2, and the traffic of HBM is closer to the words for `l2`. One kernel is at both places of the figure.
 # - **Which fast memory?** In addition to its shared memory, an SM has 256 KB of registers, and real kernels keep $O$ and the scores there. Several programs may share an SM. A program that loads the next block while it computes with this one needs space for two.
