@@ -527,7 +527,7 @@ print(schedules.optimality_gap_table(backward, 64))
 #
 # ## 9.9 Four memories of three chips
 #
-# Take the attention head of a large language model, $N = 8192$ tokens and $d = 128$. Data sheets give bytes, with 1 KB = 1024 bytes.
+# Take three real chips and the attention head of a large language model, $N = 8192$ tokens and $d = 128$. Data sheets give bytes, with 1 KB = 1024 bytes.
 #
 # - **uno**: the ATmega328P of an Arduino UNO has 2 KB of SRAM. Numbers in float32.
 # - **stm32**: an STM32F746 microcontroller has 64 KB of data memory that is coupled to its core, the DTCM. Numbers in float32.
@@ -602,7 +602,7 @@ print(f"yours {yours.ledger.total:,} words, {yours.ledger.total / least:.3f} × 
 # ## Misconceptions
 #
 # - **"A chip has a regime."** The regime depends on the chip and the head: 64 KB in float32 are $d^2$ words at $d = 128$ and $4d^2$ at $d = 64$ (9.9).
-# - **"The border $d^2$ of the papers is only an order of magnitude."** With the best known constants, $4x^2 = 2x^2 + 2$ at $x = 1$, which is exactly $d^2$ (9.2). In the backward pass the border is $2.5\,d^2$. The two passes have different borders.
+# - **"The border $d^2$ of the papers is only an order of magnitude."** With the best known constants, $4x^2 = 2x^2 + 2$ at $x = 1$, which is exactly $d^2$ (9.2). In the backward pass it is $2.5\,d^2$, so the two passes have different borders.
 # - **"The search found the optimum."** It found the best sequence of passes. Resident keys is not such a sequence, and moves fewer words (9.4).
 # - **"With enough memory, all traffic is compulsory."** The library's best backward schedule moves $9Nd$ words even with a billion words of fast memory, although only $7Nd$ are compulsory. A new schedule was needed (9.5).
 #
