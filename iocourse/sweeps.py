@@ -123,7 +123,12 @@ class Sweep:
     holds: tuple[float, float] = (0.0, inf)  # range of x for which it is offered
 
     def __str__(self) -> str:
-        parts = ((self.stay, "stay"), (self.passing, "pass"), (self.read, "read"), (self.written, "written"))
+        parts = (
+            (self.stay, "resident"),
+            (self.passing, "streamed"),
+            (self.read, "read"),
+            (self.written, "written"),
+        )
         said = [f"{', '.join(names)} {what}" for names, what in (*parts, (self.done, "done")) if names]
         return "; ".join([self.cut, *said] if self.cut else said)
 

@@ -1,15 +1,15 @@
 # %% [markdown]
-# # 09b Off the map
+# # 09b Beyond the model
 #
-# A second evening with the map, in three parts that do not need one another. B6, which a search found, becomes a program. A schedule moves half of what a theorem allows, and you look for the reason. And the map ends where the machine has more than two memories.
+# This optional part b of lesson 09 has three independent parts: a schedule that the search found, a schedule that moves half of what a theorem allows, and the limits of the model.
 #
 # **What you will learn**
 #
-# - to turn a sequence of sweeps into a schedule;
-# - to read a theorem's hypotheses where it seems to be beaten;
-# - what a GPU has that the model has not, and what one step away from the best tile costs.
+# - to turn a sequence of passes into a schedule;
+# - to check the hypotheses of a theorem that seems to be beaten;
+# - to list what the model leaves out, and to count the cost of a tile that is not the best.
 #
-# **Prerequisites**: lesson 09; section 9.11 uses the proof of section 5.9. Signs and terms are on the [notation](notation.md) page.
+# **Prerequisites**: lesson 09; for section 9.11, also section 5.9; [symbols and terms](notation.md).
 #
 # **Minutes**: <!-- minutes without 9D -->. It is the larger part of section 9.10.
 #
@@ -24,18 +24,18 @@ from iocourse.machine import probabilities
 
 # %%
 explore.resident_and_streamed("columns", rows=("Q", "dO"), columns=("K", "V", "dK", "dV"),
-                              sums=("dK", "dV"), title="B6, first sweep")
+                              sums=("dK", "dV"), title="Stored dS, first pass")
 
 # %% [markdown]
-# The first of the two sweeps of B6. Blocks of four arrays stay, rows of two pass by, and by (9.1) that is $8x^2$. What the picture does not show: $dS$, which is made in the tile, goes to slow memory, for $N^2$ words more.
+# ## 9.10 Stored dS on the machine
 #
-# ## 9.10 B6 on the machine
+# Stored dS (B6, `score_gradients_stored` in code) has two passes. The figure shows the first. Blocks of $B_c$ rows of $K$, $V$, $dK$ and $dV$ are resident, and queries are streamed one at a time, as in the fused backward. By (9.1) this moves $8x^2$ units. But $dQ$ is not streamed. Instead, $dS$ is stored, $N^2$ words more (not in the figure).
 #
-# The search said what stays, what passes and what travels; that is nearly a program. B6 has two sweeps. In the first $B_c$ rows of $K$, $V$, $dK$, $dV$ stay and queries pass one at a time, as in B3; but $dQ$ does not travel, and $dS$ goes to slow memory instead. In the second $B_r$ rows of $dQ$ stay, and rows of $K$ and pieces of $dS$ pass. The second is here:
+# In the second pass, $B_r$ rows of $dQ$ are resident, and rows of $K$ and words of $dS$ are streamed. Here is the second pass:
 
 # %%
 def dQ_sweep(m, dS, K, *, Br):
-    """dQ = dS K/√d: a block of dQ stays, rows of K and of dS pass. Footprint Br(d + 1) + d."""
+    """Return dQ = dS K/√d: dQ resident, K and dS streamed. Footprint Br(d + 1) + d."""
     N, d = K.shape
     dQ = m.new("dQ", (N, d))
     for i in m.blocks(N, Br):
@@ -49,11 +49,11 @@ def dQ_sweep(m, dS, K, *, Br):
 
 
 # %% [markdown]
-# <!-- exercise 9D --> Write the first. $D$ is given, as LSE is. $dS$ is the gradient of the scores, so `s.multiply_by_matmul(do, v.T, less=D_i)` makes a row of it from weights. The words are
+# <!-- exercise 9D --> Write the first pass. $D$ and LSE are inputs. `s.multiply_by_matmul(do, v.T, less=D_i)` turns a row of weights into a row of $dS$, and `m.store(s, dS, i, j)` stores it at the rows of `i` and the columns of `j`. Your function may move at most
 #
-# $$ W = 4Nd + (2Nd + 2N)\left\lceil \frac N{B_c} \right\rceil + N^2 , \tag{9.4} $$
+# $$ W = 4Nd + (2Nd + 2N)\left\lceil \frac N{B_c} \right\rceil + N^2 \tag{9.4} $$
 #
-# and the check gives $B_c(4d + 2) + 2d + 4$ words: what stays, a row each of $Q$ and $dO$, two rows of scores, and four words. `m.store(s, dS, i, j)` stores a tile at the rows of `i` and the columns of `j`. If you are stuck after six minutes, run `hint("9D")` in a cell of your own.
+# words. The available fast memory is $B_c(4d + 2) + 2d + 4$ words: the resident rows, one row each of $Q$ and $dO$, two rows of scores, and four words. If you are stuck after six minutes, run `hint("9D")` in a new cell.
 
 # %% [raw] name="about-9D"
 # title = "Stored score gradients"
@@ -61,21 +61,21 @@ def dQ_sweep(m, dS, K, *, Br):
 # importance = 3
 # minutes = 12
 # hints = [
-#   "This is the loop of B3 with one change. Which lines of B3 compute dQ, and what must be stored per pair so that dQ can be computed later?",
+#   "This is the loop of exercise 6B with one change. Which of its lines compute dQ, and what must be stored per pair so that dQ can be computed later?",
 #   "A block of K, V, dK and dV is resident; one query at a time is streamed, with its row of dO and its two statistics. Store the row of score gradients when it is complete.",
 #   "For a query: scale q; scores with the block; weights from L; update dV; turn the weights into score gradients; update dK; store the row for this query and this block of keys. Store the block of dK and dV after the last query.",
 # ]
 
 # %% tags=["exercise"] name="ex-9D"
 def my_keys_sweep(m, Q, K, V, dO, LSE, D, *, Bc):
-    """dS, dK and dV with Bc keys at a time in fast memory and one query at a time passing.
+    """First pass of stored dS: Bc keys at a time resident, one query at a time streamed.
 
     m: the machine. Q, K, V, dO: slow arrays (N, d). LSE, D: slow arrays (N,).
-    Bc: keys in a block. Returns the slow arrays dS (N, N), dK and dV (N, d).
+    Bc: rows per key block. Returns the slow arrays dS (N, N), dK and dV (N, d).
     """
     N, d = Q.shape
     dS, dK, dV = m.new("dS", (N, N)), m.new("dK", (N, d)), m.new("dV", (N, d))
-    ### BEGIN SOLUTION B3's loop with one query at a time; dS is stored, and dQ left to others
+    ### BEGIN SOLUTION the loop of 6B with one query at a time, which stores dS instead of dQ
     for j in m.blocks(N, Bc):
         with m.load(K, j) as k, m.load(V, j) as v, m.zeros(j, d) as dk, m.zeros(j, d) as dv:
             for i in m.blocks(N, 1):  # q, do (1, d), L_i and D_i (1,), s (1, Bc)
@@ -99,7 +99,7 @@ check("9D", my_keys_sweep)
 
 
 # %%
-def b6(m, Q, K, V, dO, LSE, D, *, Bc, Br):
+def stored_dS(m, Q, K, V, dO, LSE, D, *, Bc, Br):
     dS, dK, dV = my_keys_sweep(m, Q, K, V, dO, LSE, D, Bc=Bc)
     return dQ_sweep(m, dS, K, Br=Br), dK, dV
 
@@ -108,22 +108,38 @@ N, d, M = 256, 16, 400
 Q, K, V, dO = np.random.default_rng(6).standard_normal((4, N, d))
 leaves = schedules.saved_for_backward(Q, K, V)
 D = (dO * leaves["O"]).sum(axis=1)
-two_sweeps = attempt(run, b6, M=M, Q=Q, K=K, V=V, dO=dO, LSE=leaves["LSE"], D=D,
-                     Bc=(M - 2 * d - 4) // (4 * d + 2), Br=(M - d) // (d + 1))
+done = attempt(run, stored_dS, M=M, Q=Q, K=K, V=V, dO=dO, LSE=leaves["LSE"], D=D,
+               Bc=(M - 2 * d - 4) // (4 * d + 2), Br=(M - d) // (d + 1))
 want = exact.attention_backward(Q, K, V, dO)
-error = max(abs(two_sweeps.outputs[k] - want[k]).max() for k in range(3))
-b4 = schedules.split_backward
-print(f"M = {M / d**2:.2f} d²: largest error below 1e-12: {error < 1e-12}; B6 "
-      f"{two_sweeps.ledger.total:,} words, B4 {b4.cost(N, d, **b4.tiles(N, d, M)).total:,}")
+error = max(abs(done.outputs[k] - want[k]).max() for k in range(3))
+two_pass = schedules.split_backward
+other = two_pass.cost(N, d, **two_pass.tiles(N, d, M)).total
+print(f"M = {M / d**2:.2f} d²: largest error below 1e-12: {error < 1e-12}; stored dS "
+      f"{done.ledger.total:,} words, two-pass {other:,}")
 
 # %% [markdown]
-# 653,312 words against 788,992, although every word of $dS$ makes two trips. ($D$ was a gift here. The library's `score_gradients_stored` makes it on the way, in the first block of keys, for the $Nd$ words of $O$.)
+# Stored dS moves 653,312 words, and the two-pass backward 788,992, although every word of $dS$ is written once and read once. Here $D$ was an input. The library's schedule computes it in the first key block from $O$:
+#
+# <!-- algorithm score_gradients_stored -->
+#
+# | | **Stored dS, first pass.** Resident: $K_j$, $V_j$, $dK_j$, $dV_j$. Streamed: $Q_i$, $dO_i$. **Second pass.** Resident: $dQ_i$. Streamed: $K_j$. | words |
+# | --- | :--- | ---: |
+# | 1 | **for** each key block $j$: load $K_j$, $V_j$ | $2Nd$ |
+# | 2 | &emsp; **for** each query $i$: load $Q_i$, $dO_i$, $L_i$ | $T_c(2Nd + N)$ |
+# | 3 | &emsp;&emsp; first key block: load $O_i$; $D_i$ by (6.6) | $Nd$ |
+# | 4 | &emsp;&emsp; first key block: store $D_i$ | $N$ |
+# | 5 | &emsp;&emsp; other key blocks: load $D_i$ | $(T_c - 1)N$ |
+# | 6 | &emsp;&emsp; update $dV_j$ and $dK_j$; store $dS_{ij}$ | $N^2$ |
+# | 7 | &emsp; store $dK_j$, $dV_j$ | $2Nd$ |
+# | 8 | **for** each block $i$ of $dQ$, **for** each key $j$: load $dS_{ij}$ | $N^2$ |
+# | 9 | &emsp; load $K_j$; add $dS_{ij}K_j/\sqrt d$ to $dQ_i$ | $T_r Nd$ |
+# | 10 | &emsp; after the last key: store $dQ_i$ | $Nd$ |
 #
 # ## 9.11 One array for keys and values
 #
-# In Theorem A $K$ and $V$ are distinct arrays. Let one array be both, $K = V = X$. The schedule is F3 with each row of $X$ read once: `shared_key_value`.
+# In Theorem A, $K$ and $V$ are distinct arrays. Now use one array for both, $K = V = X$. The schedule `shared_key_value` is buffer reuse in which each row of $X$ is loaded once for both.
 #
-# **Predict** (guess). For a large $M$, how many times Theorem A's bound does it move? And if it is less than once: which line of the proof in section 5.9 must break?
+# **Predict** (guess). What is the ratio of its traffic to the bound of Theorem A, for a large $M$? If the ratio is below 1, which line of the proof in section 5.9 fails?
 
 # %% tags=["predict"]
 predict("9.11", times=1)  #> predict("9.11", times=...)
@@ -132,68 +148,70 @@ predict("9.11", times=1)  #> predict("9.11", times=...)
 N, d, M = 2**22, 256, 64 * 256**2
 unit = (N * d) ** 2 / M
 tied = schedules.shared_key_value.cost(N, d, **schedules.shared_key_value.tiles(N, d, M)).total
-print(f"tied F3 {tied / unit:.3f}; Theorem A {bounds.theorem_A(N, d, M) / unit:.3f}, "
-      f"its tied relative {bounds.theorem_tied(N, d, M) / unit:.3f}")
+print(f"K = V: {tied / unit:.3f}; Theorem A {bounds.theorem_A(N, d, M) / unit:.3f}, "
+      f"bound for K = V {bounds.theorem_tied(N, d, M) / unit:.3f}")
 measured("9.11", times=tied / bounds.theorem_A(N, d, M))
 
 # %% [markdown]
-# <details><summary>Which line breaks</summary>
+# <details><summary>The line that fails</summary>
 #
-# Its constant $WM/(N^2d^2)$ is two, $r\,t = 2 \cdot 1$: half of what Theorem A forbids to go below. (5.11) is the line that breaks. It adds $d$ words for each whole row of $K$ *and* the $n_v$ words of $V$ as if they were different words; now a whole row of $X$ is both. With the words counted once, step 4 allows $(R + d^2)^2/8d$ products in a segment, twice as many, and the bound becomes
+# The ratio is 0.51. The constant $WM/(N^2d^2)$ of the schedule is two, because $r\,t = 2 \cdot 1$, and that of Theorem A is 4. (5.11) is the line that fails. It adds $d$ words for each complete row of $K$ *and* the $n_v$ words of $V$, as if they were different words. Here, a complete row of $X$ is both. If its words are counted once, step 4 allows $(R + d^2)^2/8d$ products per segment, twice as many, and the bound becomes
 #
-# $$ W \ge \frac{2N^2d^2}{M + d^2} - (M + d^2) , \tag{9.5} $$
+# $$ W \ge \frac{2N^2d^2}{M + d^2} - (M + d^2) . \tag{9.5} $$
 #
-# so 2 is exact here.
+# So the constant 2 is exact here.
 #
 # </details>
 #
-# When a theorem seems to be beaten, look at its hypotheses.
+# When a theorem seems to be beaten, check its hypotheses.
 #
-# ## 9.12 Where the map ends
+# ## 9.12 Limits of the model
 #
-# The model has one fast memory, one slow one, and counts words. A GPU differs in ways that later lessons measure:
+# The two-level memory model has one fast memory and one slow memory, and it counts words. A GPU is different in four ways:
 #
-# - **Whose traffic?** A program runs on one multiprocessor, and below it lies L2, which all share. $K$ and $V$ of one head are 4 MB here and stay in L2 while many programs read them. So our words for `sm` are words from L2, and HBM sees rather those for `l2`: two places on the map, at the same time.
-# - **Which fast memory?** Beside its shared memory a multiprocessor has 256 KB of registers, and real kernels keep $O$ and the scores there. Several programs may share one, and a program that loads the next block while it works on this one needs room for two.
-# - **How large is a word?** In real kernels inputs are bf16, sums float32.
-# - **Which tiles?** Matrix units multiply a tile by a tile. $B_c = 1$ is best in words, and leaves them almost idle.
+# - **Which traffic?** A program runs on one SM of the chip. The next level is the L2 cache, which all SMs share. Here $K$ and $V$ of one head are 4 MB, so they are kept in L2 while many programs load them. So the words of lesson 09 for `sm` are words from L2, and the traffic of HBM is closer to the words for `l2`. One kernel is at both places of the figure.
+# - **Which fast memory?** In addition to its shared memory, an SM has 256 KB of registers, and real kernels keep $O$ and the scores there. Several programs may share an SM. A program that loads the next block while it computes with this one needs space for two.
+# - **Which word?** In real kernels, inputs are bf16, and sums are float32.
+# - **Which tile?** Matrix units multiply a tile by a tile. A tile with $B_c = 1$ moves the fewest words, but leaves these units almost idle.
 #
-# The last one we can count. Let a block have 64 keys, and take queries in multiples of 16.
+# The last difference can be counted. Let a key block have 64 keys, and let the number of queries be a multiple of 16.
 #
-# **Predict** (guess). With $N = 8192$ and $d = 128$, as in section 9.9: how many times the words of F3's best tile does that move, on `sm`?
+# **Predict** (guess). For buffer reuse with $N = 8192$ and $d = 128$ on `sm`, as in section 9.9, what is the ratio of this tile's traffic to that of the best tile?
 # <!-- 4 = 2 * 8192 * 128 * 2 / 2**20 -->
 
 # %% tags=["predict"]
 predict("9.12", times=1.3)  #> predict("9.12", times=...)
 
 # %%
-N, d, M, words = 8192, 128, 227 * 1024 // 2, {}  # 227 KB, two bytes a word
+N, d, M, words = 8192, 128, 227 * 1024 // 2, {}  # 227 KB, two bytes per word
 for Bc in (1, 16, 64, 128):
     Br = (M - Bc * d) // (2 * d + 2 + Bc)  # (4.3), solved for Br
     Br = Br if Bc == 1 else Br // 16 * 16
     words[Bc] = costs.flash_optimal(N, d, Br=Br, Bc=Bc).total
-    print(f"Br = {Br:3}, Bc = {Bc:3}: {words[Bc]:11,} words, {words[Bc] / words[1]:.2f} times")
+    print(f"Br = {Br:3}, Bc = {Bc:3}: {words[Bc]:11,} words, ratio {words[Bc] / words[1]:.2f}")
 measured("9.12", times=words[64] / words[1])
 
 # %% [markdown]
-# <details><summary>A step away from the best tile</summary>
+# <details><summary>The cost of a tile for matrix units</summary>
 #
-# 1.35 for tiles that matrix units can use.
+# The ratio is 1.35.
 #
 # </details>
 #
-# The map says which order to begin with, and what a step away from it costs.
+# So start with the schedule that is best in your memory regime, and count what a more practical tile costs.
 #
 # ## Misconceptions
 #
-# - **"A theorem that is beaten is wrong."** Or one of its hypotheses does not hold: $K = V$ is not two arrays (9.11).
-# - **"The words of the model are the words of HBM."** For one multiprocessor they are words from L2 (9.12).
+# - **"A theorem that is beaten is wrong."** Perhaps one of its hypotheses does not hold: with $K = V$ there are not two arrays (9.11).
+# - **"The words of the model are the words of HBM."** For one SM, they are words from L2 (9.12).
 #
 # ## Take-away
 #
-# - What stays, what passes, what travels: a sequence of sweeps is nearly a program.
-# - Tied keys and values halve the words, and the bound with them.
-# - The best tile in words need not be one that a chip can multiply; on the map the step away from it has a price.
+# - A sequence of passes names the resident arrays, the streamed arrays and the stored matrices. This is nearly a program.
+# - With one array for keys and values, the traffic and its lower bound are halved.
+# - The tile with the fewest words need not be one that a chip can multiply quickly. The closed form gives the cost of another tile.
+#
+# **In the literature's words**: one array for keys and values is called tied or shared keys and values; several levels of memory are a memory hierarchy; and loading the next block during the arithmetic is double buffering, or software pipelining.
 #
 # ## References
 #
@@ -201,4 +219,4 @@ measured("9.12", times=words[64] / words[1])
 # - B. Saha, C. Ye: *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443).
 # - NVIDIA: *Tuning CUDA Applications for Hopper GPU Architecture*, [docs.nvidia.com](https://docs.nvidia.com/cuda/hopper-tuning-guide/index.html), sections 1.4.1.1 and 1.4.2.2.
 #
-# **What comes next.** The later lessons leave the emulator: the same schedules as kernels of a GPU, counted, and then timed.
+# **What comes next.** From lesson 10 on, the schedules become GPU kernels. Nothing has been timed so far; lesson 14 compares counted words with recorded times.

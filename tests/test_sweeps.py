@@ -19,19 +19,25 @@ ENVELOPES = {
     "tied": ([(2, 0, 0), (0, 4, 1)], [(1 + sqrt(1.5)) ** 2]),
 }
 SEQUENCES = {
-    ("forward", 0.5): ["Q, O stay; K, V pass; O done"],
-    ("forward", 1.2): ["Q stay; K pass; S written", "O stay; V pass; S read; O done"],
-    ("backward", 0.5): ["Q, dO, dQ stay; K, V pass; dQ done", "K, V, dK, dV stay; Q, dO pass; dK, dV done"],
+    ("forward", 0.5): ["Q, O resident; K, V streamed; O done"],
+    ("forward", 1.2): ["Q resident; K streamed; S written", "O resident; V streamed; S read; O done"],
+    ("backward", 0.5): [
+        "Q, dO, dQ resident; K, V streamed; dQ done",
+        "K, V, dK, dV resident; Q, dO streamed; dK, dV done",
+    ],
     ("backward", 0.8): [
-        "K, V, dK, dV stay; Q, dO pass; dS written; dK, dV done",
-        "dQ stay; K pass; dS read; dQ done",
+        "K, V, dK, dV resident; Q, dO streamed; dS written; dK, dV done",
+        "dQ resident; K streamed; dS read; dQ done",
     ],
     ("gradient", 0.9): [
-        "Q, O stay; K, V pass; O done",
-        "dO stay; V pass; dP written",
-        "Q, dQ stay; K pass; dP read; dQ done",
+        "Q, O resident; K, V streamed; O done",
+        "dO resident; V streamed; dP written",
+        "Q, dQ resident; K streamed; dP read; dQ done",
     ],
-    ("forward", 3.0): ["in tiles; Q, K pass; S written", "in tiles; O stay; V pass; S read; O done"],
+    ("forward", 3.0): [
+        "in tiles; Q, K streamed; S written",
+        "in tiles; O resident; V streamed; S read; O done",
+    ],
 }
 ROWS, COLUMNS = {"Q", "O", "dO", "dQ"}, {"K", "V", "dK", "dV", "X"}
 
@@ -75,8 +81,8 @@ def test_the_sweeps_can_be_read(pass_, x):
 
 
 def test_a_result_prints_its_words_and_its_sweeps():
-    first = "  Q stay; K pass; S written"
-    then = "  in two slices; O stay; V pass; S read; O done"
+    first = "  Q resident; K streamed; S written"
+    then = "  in two slices; O resident; V streamed; S read; O done"
     assert str(sweeps.min_cost("forward", 1.6)) == f"6.84 N²\n{first}\n{then}"
 
 
@@ -168,13 +174,13 @@ def test_every_sweep_costs_what_stays_times_what_passes(pass_):
 def test_cutting_a_single_product_costs_what_its_tiles_cost(x):
     """With a x b tiles: N²/ab tiles to compute a matrix, Nd/ab to use one; a + b words per step, √M = 1."""
     found = {str(sweep): sweep for _, sweep, _ in all_moves(sweeps.TASKS["forward"])}
-    make = found["in tiles; Q, K pass; S written"]
+    make = found["in tiles; Q, K streamed; S written"]
     assert make.terms.at(x) == pytest.approx(x * (1 + 1) + 1)
-    two = found["in two slices; O stay; V pass; S read; O done"]
+    two = found["in two slices; O resident; V streamed; S read; O done"]
     assert two.terms.at(x) == pytest.approx(
         x * (2 / x + x / 2)
     )  # 2/x rows of x/2 words: a column of S, a row of V
-    tiles = found["in tiles; O stay; V pass; S read; O done"]
+    tiles = found["in tiles; O resident; V streamed; S read; O done"]
     assert tiles.terms.at(x) == pytest.approx(x * (1 + 1))
     assert (make.holds, two.holds, tiles.holds) == ((0, inf), (0, 2), (2, inf))
 
@@ -256,9 +262,13 @@ def test_the_rule_gives_the_leading_terms_of_closed_forms(name):
 
 def test_two_orders_that_are_not_the_best_are_among_the_sweeps():
     offered = {str(sweep): sweep.terms for _, sweep, _ in all_moves(sweeps.TASKS["forward"])}
-    assert offered["K, V stay; Q, O pass; O done"] == (6, 0, 0)  # flash1
+    assert offered["K, V resident; Q, O streamed; O done"] == (6, 0, 0)  # flash1
     offered = {str(sweep): sweep.terms for _, sweep, _ in all_moves(sweeps.TASKS["backward"])}
-    assert offered["K, V, dK, dV stay; Q, dO, dQ pass; dQ, dK, dV done"] == (16, 0, 0)  # fused_backward
+    assert offered["K, V, dK, dV resident; Q, dO, dQ streamed; dQ, dK, dV done"] == (
+        16,
+        0,
+        0,
+    )  # fused_backward
 
 
 # ------------------------------------------------------------------ best against the search
@@ -270,7 +280,7 @@ def least_of(found, n, d, M):
 
 
 def best_words(pass_, n, d, M):
-    """Return the words of the best schedule of a pass; for "given", also of schedules with P as an input.
+    """Return the words of the best schedule of a streamed; for "given", also of schedules with P as an input.
 
     Excludes `gradient_reassociated`, which multiplies in another order than sweeps do and is cheaper than
     them from M = 13d² on.

@@ -212,7 +212,10 @@ def test_the_blocks_and_the_kept_keys_of_9_4():
         k, C = ceil(N / tiles["Br"]), tiles["places"] - 1
         assert words("resident_keys", N, d, size) == 2 * N * d + 2 * N * d * k - 2 * C * d * (k - 1)
     assert words("resident_keys", 2048, d, 64**3) == 658_560
-    says("9.4", "W = 2Nd + 2Nd,k - 2Cd,(k - 1)")
+    for C in (0, 10, 148):  # (9.3), for C < N
+        assert costs.resident_keys(600, d, Br=300, places=C + 1).peak == 2 * C * d + 300 * (2 * d + 3) + d
+    assert 2 * 148 * d + 300 * (2 * d + 3) + d <= M < 2 * 149 * d + 300 * (2 * d + 3) + d
+    says("9.4", "W = 2Nd + 2Nd,k - 2Cd,(k - 1)", "2Cd + B_r(2d + 3) + d")
 
 
 def test_p_as_a_gift_is_worth_a_fifth_below_the_border_and_nothing_above():
@@ -299,7 +302,7 @@ def test_keys_that_are_values_need_half_of_theorem_a_in_9_11():
     assert words("shared_key_value", N, d, M) < bounds.theorem_A(N, d, M) / 1.9
     N, M = 2**20, 64**3
     assert bounds.theorem_tied(N, 64, M) >= 2 * N**2 * 64**2 // (M + 64**2) - (M + 64**2)
-    SECOND.says("9.11", r"W \ge \frac{2N^2d^2}{M + d^2} - (M + d^2)", "(5.11) is the line that breaks")
+    SECOND.says("9.11", r"W \ge \frac{2N^2d^2}{M + d^2} - (M + d^2)", "(5.11) is the line that fails")
 
 
 def test_the_chips_of_9_9_want_the_orders_that_its_text_names():

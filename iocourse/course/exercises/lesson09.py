@@ -1,4 +1,4 @@
-"""Exercises of lesson 09: sweeps in sequence, the map on an envelope, a backward pass when all fits, B6."""
+"""Exercises of lesson 09: sequences of passes, an envelope, a backward pass when all fits, and stored dS."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def _cheapest_sequence(**inputs: Any) -> list[Sequenced]:
     return [Sequenced(0.0, cheapest(**inputs))]
 
 
-# ------------------------------------------------------------------ 9B: the map on an envelope
+# ------------------------------------------------------------------ 9B: an envelope of eight schedules
 @library_solution
 def envelope(N: int, d: int, M: int, pass_: str) -> dict[str, float]:
     """Return the words of each schedule if the resident arrays fill M; block counts are real, at least 1."""
@@ -200,7 +200,7 @@ def envelope_cases(rng: np.random.Generator) -> list[Case]:
     forward = [(N, d, M, "forward") for M in (*shared, 9 * d * d // 10)]
     more = (21 * d * d // 20, 2 * d * d, N * d // 2, N * d)
     backward = [(N, d, M, "backward") for M in (*shared, *more)]
-    # a tile shorter than the sequence, then one that is longer; then F3 best far below d²
+    # a tile shorter than the sequence, then one that is longer; then buffer reuse best far below d²
     short = [(d // share, d, d * d // 100, pass_) for share in (4, 20) for pass_ in ("forward", "backward")]
     early = (d // 4, d, 9 * d * d // 20, "forward")
     few = [(41, 37, 90, pass_) for pass_ in ("forward", "backward")]  # no square; a rounded word would show
@@ -288,7 +288,7 @@ def _values(outputs: Sequence[str]) -> tuple[Property, ...]:
     )
 
 
-# ------------------------------------------------------------------ 9D: the first sweep of B6
+# ------------------------------------------------------------------ 9D: the first pass of stored dS
 def keys_sweep(N: int, d: int, *, Bc: int) -> Ledger:
     """Return the closed form: K, V, dK, dV resident, Q and dO streamed, dS stored."""
     c, rows = min(Bc, N), N * d
