@@ -428,6 +428,9 @@ measured("4.4", f2_Br=best2[1], f2_Bc=best2[2], f1_Br=best1[1])
 # How much does buffer reuse gain if $B_c$ may be chosen? For each $B_c$, the table gives both schedules the largest $B_r$ that fits.
 
 # %%
+N, d, M = 1024, 64, 16896
+
+
 def largest_that_fits(cost, Bc):
     """The largest Br that fits together with Bc keys, and its traffic."""
     Br = max(Br for Br in range(1, 200) if cost(N, d, Br=Br, Bc=Bc).peak <= M)
@@ -481,6 +484,7 @@ check("4D", my_best_tiles)
 
 # %%
 def with_my_tiles():
+    N, d, M = 1024, 64, 16896
     Br, Bc = my_best_tiles(N, d, M)
     Q = K = V = (N, d)
     ledger = run(my_flash_optimal, M=M, dry=True, Q=Q, K=K, V=V, Br=Br, Bc=Bc).ledger
@@ -528,6 +532,9 @@ attempt(with_both_tiles, "flash2", my_flash2)
 predict("4.5", f1_quarter=12, f1_best=6, f2_quarter=8, f2_best=4)  #> predict("4.5", f1_quarter=..., f1_best=..., f2_quarter=..., f2_best=...)
 
 # %%
+d, M = 64, 64 * 64**2
+
+
 def constant(order, published, N):
     words = schedules.get(order).count(N, d, M, published=published).total
     return words * M / (N * d) ** 2
