@@ -1,13 +1,13 @@
 # %% [markdown]
 # # 04 FlashAttention's forward pass
 #
-# Standard attention (lesson 01) writes the $N \times N$ scores to slow memory and reads them back. With *kernel fusion*, each tile of scores is computed, used and discarded in fast memory.
+# Standard attention (lesson 01) writes the $N \times N$ scores to slow memory and reads them back. *Kernel fusion* joins the steps in one GPU program (kernel), which computes, uses and discards each tile of scores in fast memory.
 #
 # **What you will learn**
 #
 # - to write two loop orders, and read their traffic from the loops;
 # - to choose the tile size for given $N$, $d$ and $M$;
-# - to derive four leading constants, and compare them with a lower bound.
+# - to derive the constants of their leading terms, and compare them with a lower bound.
 #
 # **Prerequisites**: lessons 01, 02 and 03; [symbols and terms](notation.md).
 #
@@ -60,20 +60,20 @@ measured("4.1", k_reads=first.reads["K"] // (N * d), o_writes=first.writes["O"] 
 #
 # The footprint consists of $Q_i$, $O_i$, two statistics per row and the tile of scores, then $K_j$ and $V_j$. $B_c$ does not appear in $W_2$.
 #
-# You will write this schedule in two steps. The first step handles one query block and still reads its scores from slow memory. The resident data are `o` and the row statistics of section 3.8; the streamed data are a tile of scores and the matching rows of $V$. `o.add_matmul(s, v)` adds $sv$ to `o` without a temporary.
+# You will write this schedule in two steps. The first step handles one query block and still reads its scores from slow memory. It uses the row statistics of section 3.8. `o.add_matmul(s, v)` adds $sv$ to `o` without a temporary.
 
 # %%
 def one_block(m, S, V, *, Bc):
     """softmax(S) V for one query block, whose scores S (Br, n) are in slow memory."""
     (rows, n), d = S.shape, V.shape[1]
-    O = m.new("O", (rows, d))
-    with m.zeros(rows, d) as o, m.row_stats(rows) as stats:  # resident: (Br, d), 2·Br
+    O, i = m.new("O", (rows, d)), (0, rows)  # i: the only block of queries
+    with m.zeros(i, d) as o, m.row_stats(i) as stats:  # resident: (Br, d), 2·Br
         for j in m.blocks(n, Bc):
-            with m.load(S, (0, rows), j) as s, m.load(V, j) as v:  # streamed: (Br, Bc), (Bc, d)
+            with m.load(S, i, j) as s, m.load(V, j) as v:  # streamed: (Br, Bc), (Bc, d)
                 stats.update(s, o)  # s becomes weights, o is rescaled
                 o.add_matmul(s, v)
         stats.normalise(o)
-        m.store(o, O, (0, rows))
+        m.store(o, O, i)
     return O
 
 
@@ -82,10 +82,10 @@ print("equals exact attention:", np.allclose(stored.O, exact.attention(Q[:16], K
 print(stored.ledger)
 
 # %% [markdown]
-# For all 16 queries, $V$ was read once and $O$ was written once; the statistics were not moved at all. Only the scores, 1,024 words, should not have been read from slow memory. The second step removes them.
+# For all 16 queries, $V$ was read once and $O$ was written once; the statistics were not moved. The second step will avoid reading the scores, 1,024 words.
 # <!-- 1,024 = 16 * 64 -->
 #
-# <!-- exercise 4A --> Write the forward pass in this order: repeat the step above for every query block, but compute the scores in fast memory from $Q_i$ and $K_j$. Loop with `m.blocks`, which handles a partial last block and makes dry runs fast. Your function may move at most the words of (4.1). The available fast memory is the footprint of (4.1) plus one tile of scores and four words per row for temporaries. If you are stuck after nine minutes, run `hint("4A")` in a new cell.
+# <!-- exercise 4A --> Write the forward pass in this order: repeat the step above for every query block, but compute the scores in fast memory. Scale $Q_i$ in place (`q *= d**-0.5`); then `q @ k.T` is a tile of scores. Loop with `m.blocks`, which makes dry runs fast. Pass its blocks to `m.zeros` and `m.row_stats`, because the last one may be partial. Your function may move at most the words of (4.1). The available fast memory is the footprint of (4.1) plus one tile of scores and four words per row for temporaries. If you are stuck after nine minutes, run `hint("4A")` in a new cell. The check also prints a lower bound, which section 4.7 explains.
 
 # %% [raw] name="about-4A"
 # title = "FlashAttention-2 order: queries resident"
@@ -107,7 +107,7 @@ def my_flash2(m, Q, K, V, *, Br, Bc):
     """
     N, d = Q.shape
     O = m.new("O", (N, d))
-    ### BEGIN SOLUTION load or create resident tiles in the outer loop, stream the others in the inner loop
+    ### BEGIN SOLUTION resident tiles in the outer loop, streamed tiles in the inner loop
     for i in m.blocks(N, Br):  # resident: q (Br, d), o (Br, d), stats 2·Br
         with m.load(Q, i) as q, m.zeros(i, d) as o, m.row_stats(i) as stats:
             q *= d**-0.5
@@ -142,7 +142,7 @@ check("4A", my_flash2)
 # | 9 | &emsp; divide $O_i$ by $\ell$ | |
 # | 10 | &emsp; store $O_i$ | $Nd$ |
 #
-# A ledger minus a closed form shows where they differ. Here is this difference for your function, with the tiles of the figure. A higher peak comes from temporaries, which the check allows.
+# The next cell subtracts the closed form from your ledger, for the tiles of the figure. A higher peak comes from temporaries, which the check allows.
 
 # %%
 def difference(closed_form, mine):
@@ -151,10 +151,10 @@ def difference(closed_form, mine):
           "Your ledger minus the closed form:", ledger - closed_form)
 
 
-attempt(difference, costs.flash2(N, d, Br=16, Bc=16), my_flash2)
+attempt(difference, costs.flash2(*Q.shape, Br=16, Bc=16), my_flash2)
 
 # %% [markdown]
-# The schedule moves 5,120 words with 800 words of fast memory. For comparison, the scores alone are $64 \times 64 = 4{,}096$ words, and standard attention moves at least 16,384 words because it writes and reads both $S$ and $P$. The gain grows with $N$ and $M$.
+# The schedule moves 5,120 words with 800 words of fast memory. The scores alone are $64 \times 64 = 4{,}096$ words, and standard attention moves at least 16,384 words because it writes and reads both $S$ and $P$.
 #
 # ## 4.2 Keys in the outer loop
 #
@@ -164,7 +164,7 @@ attempt(difference, costs.flash2(N, d, Br=16, Bc=16), my_flash2)
 explore.tile_order("flash1", 64, 8, {"Br": 16, "Bc": 16})
 
 # %% [markdown]
-# The same sixteen tiles are now computed column by column. Each query block is loaded four times, once per column. When $Q_i$ is evicted, its output is incomplete, because it includes only the keys up to block $K_j$. The partial results, $O_i$, $m_i$ and $\ell_i$, must be kept in slow memory until $Q_i$ is loaded again.
+# The same sixteen tiles are now computed column by column. When $Q_i$ is evicted, its output is incomplete, because it includes only the keys up to block $K_j$. The partial results, $O_i$, $m_i$ and $\ell_i$, must be kept in slow memory until $Q_i$ is loaded again. The loop has no special case: its first iteration also loads them.
 #
 # **Predict** (guess). $N = 64$ and $B_c = 16$, so there are four key blocks. How often is all of $Q$ read, and how often is all of $O$ written?
 
@@ -174,12 +174,12 @@ predict("4.2", q_reads=4, o_writes=4)  #> predict("4.2", q_reads=..., o_writes=.
 # %%
 first = run(schedules.flash1, M=1024, Q=Q, K=K, V=V, Br=16, Bc=16).ledger
 print(first)
-measured("4.2", q_reads=first.reads["Q"] // (N * d), o_writes=first.writes["O"] // (N * d))
+measured("4.2", q_reads=first.reads["Q"] // Q.size, o_writes=first.writes["O"] // Q.size)
 
 # %% [markdown]
 # <details><summary>How often Q is read and O is written</summary>
 #
-# $Q$ is read 4 times, once per key block. $O$ is written 5 times: once per key block, and once before the first block, because the first iteration must read initial values. The same holds for $m$ and $\ell$.
+# $Q$ is read 4 times, once per key block. $O$ is written 5 times: once per key block, and once before the loop, because the first iteration loads initial values. The same holds for $m$ and $\ell$.
 #
 # </details>
 #
@@ -187,13 +187,13 @@ measured("4.2", q_reads=first.reads["Q"] // (N * d), o_writes=first.writes["O"] 
 #
 # $$ W_1 = 3Nd + 2N + \left\lceil \frac{N}{B_c} \right\rceil (3Nd + 4N), \qquad \text{footprint } 2B_c d + B_r(2d + 2 + B_c) . \tag{4.2} $$
 #
-# Initialising $O$, $m$ and $\ell$ takes $Nd + 2N$ words, and reading $K$ and $V$ once takes $2Nd$; together $3Nd + 2N$. Each iteration of the outer loop reads $Q$, reads $O$ and writes $O$, hence $3Nd$. In the FA-2 order it reads only $K$ and $V$, hence $2Nd$. The footprint is equal for the same tile, but $B_r$ does not appear in the traffic.
+# Initialising $O$, $m$ and $\ell$ takes $Nd + 2N$ words, and reading $K$ and $V$ once takes $2Nd$. Each iteration of the outer loop reads $Q$ and reads and writes $O$, hence $3Nd$; it also reads and writes $m$ and $\ell$, hence $4N$. An iteration of the FA-2 order reads only $K$ and $V$, hence $2Nd$. For the same tile, the footprint equals that of (4.1). $B_r$ does not appear in $W_1$.
 #
-# You will also write this schedule in two steps. The new element comes first: two slow arrays that hold the statistics between iterations, one word per row. In the example, the rows of a $4 \times 6$ matrix of scores are processed two columns at a time. `RowStats` builds the statistics from two loaded tiles, and its `with` block frees both:
+# You will also write this schedule in two steps. The new element comes first: two slow arrays that hold the statistics between iterations, one word per row. In the example, the rows of a $4 \times 6$ matrix of scores are processed two columns at a time. `RowStats(m, l)` builds the statistics from two loaded tiles, and its `with` block frees both:
 
 # %%
 def row_sums(m, S):
-    """Σ_j exp(s_ij - m_i) for each row i; m and l are in slow memory between iterations."""
+    """Σ_j exp(s_ij - m_i) for each row i. m: the machine; slow arrays "m" and "l"."""
     N, i = S.shape[0], (0, S.shape[0])  # all rows are one block
     maxima, sums = m.new("m", (N,)), m.new("l", (N,))
     with m.row_stats(N) as stats:       # m = -inf, l = 0
@@ -210,9 +210,9 @@ def row_sums(m, S):
 run(row_sums, M=16, S=rng.standard_normal((4, 6))).ledger
 
 # %% [markdown]
-# There are three iterations. The maxima and the sums have 4 words each; they were read 3 times and written 4 times, which gives 12 and 16 words.
+# In three iterations, the 4 maxima and the 4 sums were read 3 times and written 4 times, which gives 12 and 16 words.
 #
-# In the second step the outputs are handled in the same way: `stats.update(s, o)` rescales them as before. They are normalised after the last key block; the attribute `j.last` of a block shows whether it is the last one. (The paper normalises in every iteration and undoes this in the next, with more arithmetic and the same traffic.)
+# In the second step the outputs are handled in the same way: `stats.update(s, o)` rescales them as before. The outputs are normalised after the last key block; the attribute `j.last` of a block shows whether it is the last one. (FlashAttention's algorithm normalises in every iteration and undoes this in the next, with the same traffic.) The last statistics are stored too, because the backward pass needs them (lesson 06).
 #
 # <!-- exercise 4B --> Write the forward pass with key blocks in the outer loop. Keep the outputs, maxima and sums in the slow arrays that the first lines create. Your function may move at most the words of (4.2); the available fast memory is as in 4A. If you are stuck after nine minutes, run `hint("4B")`.
 
@@ -264,7 +264,7 @@ def my_flash1(m, Q, K, V, *, Br, Bc):
 check("4B", my_flash1)
 
 # %%
-attempt(difference, costs.flash1(N, d, Br=16, Bc=16), my_flash1)
+attempt(difference, costs.flash1(*Q.shape, Br=16, Bc=16), my_flash1)
 
 # %% [markdown]
 # The FA-1 order moves 8,832 words for this input and the FA-2 order 5,120, with the same 800 words of fast memory. The algorithm shows why: lines 6 and 10 read partial outputs and write them back.
@@ -288,7 +288,7 @@ attempt(difference, costs.flash1(N, d, Br=16, Bc=16), my_flash1)
 #
 # In the inner loop of the FA-2 order, $K_j$ is needed only to compute the scores, and $V_j$ only after that. Yet both are in fast memory during the whole iteration. If $K_j$ is freed before $V_j$ is loaded, one buffer serves both. We call this schedule *buffer reuse* (F3; `flash_optimal` in code).
 #
-# **Predict** (compute). $N = 64$, $d = 8$, $B_r = B_c = 16$, as before. Compared with the FA-2 order, how many words of traffic does buffer reuse save, and how many words of fast memory?
+# **Predict** (compute). $N = 64$, $d = 8$, $B_r = B_c = 16$, as before. Compared with the FA-2 order, how many words of traffic does buffer reuse save, and how many words of fast memory (`room_saved`)?
 
 # %% tags=["predict"]
 predict("4.3", words_saved=512, room_saved=128)  #> predict("4.3", words_saved=..., room_saved=...)
@@ -309,7 +309,7 @@ measured("4.3", words_saved=f2.total - f3.total, room_saved=f2.peak - f3.peak)
 #
 # $$ W_3 = 2Nd + 2Nd\left\lceil \frac{N}{B_r} \right\rceil, \qquad \text{footprint } B_r(2d + 2 + B_c) + B_c d . \tag{4.3} $$
 #
-# The two figures show the use of fast memory over time, first for the FA-2 order, then for buffer reuse.
+# The two figures show the words in fast memory over time, first for the FA-2 order, then for buffer reuse. Creating or freeing a tile also counts as a move. The accumulator is $O_i$.
 
 # %%
 explore.memory_timeline(f2, M=800, title="FA-2 order: K and V at the same time")
@@ -320,7 +320,7 @@ explore.memory_timeline(f3, M=800, title="Buffer reuse: V in the buffer of K")
 # %% [markdown]
 # In the FA-2 order the peak is 800 words, when `K`, `V` and the scores are all in fast memory. With buffer reuse, `K` and `V` are there one after the other, and the peak is 672 words. The free words can hold more queries, so that $K$ and $V$ are read less often (section 4.4).
 #
-# <!-- exercise 4C --> Change your solution of 4A so that it runs in the footprint of (4.3), which is exactly the available fast memory. In addition to the end of a `with` block, two calls free words: `tile.free()` frees a tile at once, and `m.load(A, rows, into=tile)` frees `tile` just before it loads. A variable keeps its tile until the next iteration assigns to it (section 2.2). If you are stuck after four minutes, run `hint("4C")`.
+# <!-- exercise 4C --> Change your solution of 4A so that it runs in exactly the footprint of (4.3), without words for temporaries. In addition to the end of a `with` block, two calls free words: `tile.free()` frees a tile at once, and `m.load(A, rows, into=tile)` frees `tile` before it loads. Without `with`, a variable keeps its tile until the next iteration assigns to it (section 2.2), so free the scores too. If you are stuck after four minutes, run `hint("4C")`.
 
 # %% [raw] name="about-4C"
 # title = "Buffer reuse: V replaces K"
@@ -381,19 +381,19 @@ check("4C", my_flash_optimal)
 #
 # ## 4.4 Choosing the tile size for a given M
 #
-# Fast memory has $M$ words. Which tile should we choose? Try it by hand first: run the next cell, then drag the tile by its dark corner. Beyond the dashed line it does not fit. Or press Tab until the slider of `Br` or `Bc` has the focus, and use the arrow keys. (Without a running kernel the figure is static.) It starts with the FA-2 order for $N = 1024$, $d = 64$, $M = 16\,896$ and a square tile of 32. Find the tile that fits and has the least traffic:
+# Try to find the tile with the least traffic by hand: run the next cell, then drag the tile by its dark corner. Beyond the dashed line it does not fit. Or press Tab until the slider of `Br` or `Bc` has the focus, and use the arrow keys. (Without a running kernel the figure is static.) It starts with the FA-2 order for $N = 1024$, $d = 64$, $M = 16\,896$ and a square tile of 32.
 #
 # - Increase `Br`: the traffic falls and the footprint grows, until the figure shows *does not fit* and the number of words over $M$.
 # - Increase `Bc`: the footprint grows and the traffic does not change. So how should you change `Bc`, and then `Br`?
-# - Choose `flash1` as the schedule. The sizes exchange their roles: find its best tile too.
-# - Increase `M`, then press *Best tile for M*: the traffic falls in proportion to $1/M$, down to the compulsory $4Nd$.
-# - Compare `move` under `flash2` and under `flash_optimal`: in the strip at the bottom, V is loaded in addition to K, or into its buffer.
+# - Choose `flash1` as the schedule. $B_r$ and $B_c$ exchange their roles: find its best tile too.
+# - Choose `flash2` again. Increase `M`, then press *Best tile for M*: the traffic falls in proportion to $1/M$, down to the compulsory $4Nd$.
+# - Move the slider `move` for `flash2` and for `flash_optimal`: in the strip, V is loaded in addition to K, or into its buffer.
 
 # %%
 explore.tile_tuner(N=1024, d=64, M=16896)
 
 # %% [markdown]
-# **Predict** (guess). Write down what you found for $M = 16\,896$: $B_r$ and $B_c$ of the FA-2 order, and $B_r$ of the FA-1 order.
+# **Predict** (compute). Which tiles are best for $M = 16\,896$? Give $B_r$ and $B_c$ of the FA-2 order, and $B_r$ of the FA-1 order.
 
 # %% tags=["predict"]
 predict("4.4", f2_Br=128, f2_Bc=1, f1_Br=1)  #> predict("4.4", f2_Br=..., f2_Bc=..., f1_Br=...)
@@ -408,16 +408,16 @@ def best_tile(cost, sides=range(1, 200)):
     return min((form.total, Br, Bc) for form, Br, Bc in tried if form.peak <= M)
 
 
-f1, f2 = best_tile(costs.flash1), best_tile(costs.flash2)
-for name, (words, Br, Bc) in {"FA-1 order": f1, "FA-2 order": f2}.items():
+best1, best2 = best_tile(costs.flash1), best_tile(costs.flash2)
+for name, (words, Br, Bc) in {"FA-1 order": best1, "FA-2 order": best2}.items():
     print(f"{name}: {words:9,} words with Br = {Br}, Bc = {Bc}")
-print(f"ratio FA-1 to FA-2: {f1[0] / f2[0]:.2f}")
-measured("4.4", f2_Br=f2[1], f2_Bc=f2[2], f1_Br=f1[1])
+print(f"ratio FA-1 to FA-2: {best1[0] / best2[0]:.2f}")
+measured("4.4", f2_Br=best2[1], f2_Bc=best2[2], f1_Br=best1[1])
 
 # %% [markdown]
 # <details><summary>The best tile of each order</summary>
 #
-# In both orders the resident block fills fast memory with 128 rows, and the streamed blocks are loaded one row at a time.
+# In both orders the resident block has 128 rows, and the streamed blocks are loaded one row at a time. In the FA-2 order this fills fast memory; in the FA-1 order one more key fits, with the same traffic.
 #
 # </details>
 #
@@ -428,6 +428,9 @@ measured("4.4", f2_Br=f2[1], f2_Bc=f2[2], f1_Br=f1[1])
 # How much does buffer reuse gain if $B_c$ may be chosen? For each $B_c$, the table gives both schedules the largest $B_r$ that fits.
 
 # %%
+N, d, M = 1024, 64, 16896
+
+
 def largest_that_fits(cost, Bc):
     """The largest Br that fits together with Bc keys, and its traffic."""
     Br = max(Br for Br in range(1, 200) if cost(N, d, Br=Br, Bc=Bc).peak <= M)
@@ -440,14 +443,14 @@ for Bc in (64, 16, 4, 1):
     print(f"{Bc:4}  {of_f2}  {of_f3}")
 
 # %% [markdown]
-# Read down a column: the smaller key block brings nearly all of the gain. Read across: with $B_c = 64$, buffer reuse saves 4,096 words of fast memory, and the traffic falls from 3,276,800 to 2,228,224 words.
+# Read down a column: the smaller key block brings nearly all of the gain. Read across: with $B_c = 64$, buffer reuse saves 4,096 words of fast memory. So $B_r$ grows from 44 to 65, and the traffic falls from 3,276,800 to 2,228,224 words.
 #
-# With $B_c = 1$ it saves only $d = 64$ words, less than half of the $2d + 3 = 131$ words per query. So its query block is at most one row larger, and for about half of all $M$ it is equal. One row can matter: for $M$ from 326 to 389 there are two rows instead of one, which halves the traffic. From $M = d^2$ on, the gain is at most a thirtieth.
-# <!-- 4,096, 131 = 64 * 64, 2 * 64 + 3 -->
+# With $B_c = 1$ it saves only $d = 64$ words, less than half of the $2d + 2 + B_c = 131$ words per query. So its query block is at most one row larger, and for about half of all $M$ it is equal. One row can matter: for $M$ from 326 to 389 there are two rows instead of one, which halves the traffic. From $M = d^2$ on, the block has at least 30 rows. One more then gains little, except where it saves one of a few iterations.
+# <!-- 4,096, 131, 30 = 64 * 64, 2 * 64 + 2 + 1, (64**2 - 64) // (2 * 64 + 2 + 1) -->
 # <!-- f2, f3 = (cost(1024, 64, Br=2, Bc=1).peak for cost in (costs.flash2, costs.flash_optimal)) -->
 # <!-- 326, 389 = f3, f2 - 1 -->
 #
-# GPU kernels load 32, 64 or more keys at a time, because their matrix units multiply complete tiles. With such tiles the buffer for $V$ matters. The model counts words but no arithmetic; lesson 11b combines both.
+# GPU kernels load 32, 64 or more keys at a time, because their matrix units multiply complete tiles. With such tiles the buffer for $V$ matters. Lesson 11b combines words and arithmetic.
 #
 # <!-- exercise 4D --> Return the tile with which buffer reuse has the least traffic in a fast memory of $M$ words, for any sizes. The cells above tried every tile; solve (4.4) instead. (You need not cut $B_r$ to $N$.) You may assume that $B_r = B_c = 1$ fits, that is $M \ge 3d + 3$. If you are stuck after six minutes, run `hint("4D")`.
 
@@ -477,10 +480,11 @@ def my_best_tiles(N, d, M):
 check("4D", my_best_tiles)
 
 # %% [markdown]
-# Now run your solution of 4C with your tile, for the sizes of the table. The run is dry: it uses shapes instead of numbers and counts the same words.
+# Now run your solution of 4C with your tile, for the sizes of the table, in a dry run.
 
 # %%
 def with_my_tiles():
+    N, d, M = 1024, 64, 16896
     Br, Bc = my_best_tiles(N, d, M)
     Q = K = V = (N, d)
     ledger = run(my_flash_optimal, M=M, dry=True, Q=Q, K=K, V=V, Br=Br, Bc=Bc).ledger
@@ -494,9 +498,9 @@ attempt(with_my_tiles)
 #
 # ## 4.5 Loop order and tile size
 #
-# The papers give loop order and tile size together. FlashAttention uses $B_c = \lceil M/4d \rceil$ and $B_r = \min(\lceil M/4d \rceil, d)$, so each of $Q_i$, $K_j$, $V_j$ and $O_i$ takes at most a quarter of $M$. FlashAttention-2 gives no sizes for a given $M$; we use the same quarters, with queries and keys exchanged. The library chooses the best tile of a loop order, or these quarters on request: `schedules.flash1.tiles(N, d, M, published=True)`, or `iocourse count flash1 … --published`.
+# FlashAttention gives a loop order and tile sizes, $B_c = \lceil M/(4d) \rceil$ and $B_r = \min(\lceil M/(4d) \rceil, d)$, so each of $Q_i$, $K_j$, $V_j$ and $O_i$ takes about a quarter of $M$ or less. FlashAttention-2 gives only the loop order; we use $B_r = \lceil M/(4d) \rceil$ and $B_c = \min(\lceil M/(4d) \rceil, d)$. In code, `published=True` selects these sizes instead of the best tile.
 #
-# First run your own two schedules, each with both tiles, as a dry run. (If you loop with `range`, every block is visited, which takes a quarter of a minute.)
+# First run your own two schedules, each with both tiles, as a dry run for $N = 8192$, $d = 64$ and $M = 64d^2$.
 
 # %%
 N, d, M = 8192, 64, 64 * 64**2
@@ -516,11 +520,11 @@ attempt(with_both_tiles, "flash1", my_flash1)
 attempt(with_both_tiles, "flash2", my_flash2)
 
 # %% [markdown]
-# Your counts equal (4.1) and (4.2), so we can use these formulas for larger sizes. To compare schedules of any size, divide by the factor that all have in common:
+# If there is no difference, your counts equal (4.1) and (4.2), and we can use these formulas for larger sizes. For large $N$, each traffic is about a constant times $N^2d^2/M$, as shown below. This constant compares schedules of any size:
 #
 # $$ c = \frac{W M}{N^2 d^2} . \tag{4.5} $$
 #
-# For large $N$ one term is enough. If $B$ rows are resident, the outer loop has $N/B$ iterations, and each moves about $3Nd$ words (FA-1 order) or $2Nd$ words (FA-2 order). A quarter of $M$ gives $B = M/4d$. The best tile has $B \approx M/2d$, because a resident row needs $2d$ words and a few more.
+# For large $N$ one term is enough. If $B$ rows are resident, the outer loop has $N/B$ iterations, and each moves about $3Nd$ words (FA-1 order) or $2Nd$ words (FA-2 order). A quarter of $M$ gives $B = M/(4d)$. The best tile has $B \approx M/(2d)$, because a resident row needs $2d$ words and a few more.
 #
 # **Predict** (compute). Four million tokens, $N = 2^{22}$, with $d = 64$ and $M = 64d^2 = 262\,144$. What are the four constants $c$, to the nearest integer: each order with a quarter of $M$, and each with its best tile?
 
@@ -528,6 +532,9 @@ attempt(with_both_tiles, "flash2", my_flash2)
 predict("4.5", f1_quarter=12, f1_best=6, f2_quarter=8, f2_best=4)  #> predict("4.5", f1_quarter=..., f1_best=..., f2_quarter=..., f2_best=...)
 
 # %%
+d, M = 64, 64 * 64**2
+
+
 def constant(order, published, N):
     words = schedules.get(order).count(N, d, M, published=published).total
     return words * M / (N * d) ** 2
@@ -548,28 +555,28 @@ measured("4.5", f1_quarter=f1_quarter, f1_best=f1_best, f2_quarter=f2_quarter, f
 # | FA-1 order | 12.25 | 6.18 |
 # | FA-2 order | 8.00 | 4.10 |
 #
-# The tile size gives a factor of 2 (across), and the loop order gives a factor of $3/2$ (down). Buffer reuse with its best tile has 4.10 as well.
+# The tile size gives a factor of 2 (across), and the loop order gives a factor of $3/2$ (down). Buffer reuse has the same best constant, because its block is at most one row larger.
 #
 # </details>
 #
 # ## 4.6 Derivation of the four constants
 #
-# Keep the term of each closed form that grows with $N^2$:
+# Keep the term of each closed form that grows with $N^2$, for a quarter of $M$ and then for the best tile:
 #
 # $$ \frac{W_1 M}{N^2d^2} \to 12\left(1 + \frac{4}{3d}\right) \text{ or } 6\left(1 + \frac{11}{6d}\right), \qquad \frac{W_2 M}{N^2d^2} \to 8 \text{ or } 4\left(1 + \frac{3}{2d}\right) . \tag{4.6} $$
 #
-# The constant 12 is $4Nd/M$ key blocks times $3Nd$ words, and the statistics add $4N$ words to $3Nd$. The best tile keeps $M/(2d + 1)$ keys resident, because each key needs its $2d$ words and one score. The constant 8 is $4Nd/M$ query blocks times $2Nd$ words; the best tile keeps $M/(2d + 3)$ queries resident. For $d = 64$ these are 12.25, 6.17, 8 and 4.09. The measured constants differ by a hundredth, because blocks have an integer number of rows.
+# The constant 12 is $4Nd/M$ key blocks times $3Nd$ words, and the statistics add $4N$ words to $3Nd$. The best tile keeps $M/(2d + 1)$ keys resident, because a key needs $2d$ words and one score; this gives $(2d + 1)(3d + 4)/d^2$. The constant 8 is $4Nd/M$ query blocks times $2Nd$ words. The best tile keeps $M/(2d + 3)$ queries resident, because a query needs $2d$ words, two statistics and one score. For $d = 64$ these are 12.25, 6.17, 8 and 4.09. The measured constants differ by a hundredth, because blocks have an integer number of rows.
 # <!-- 6.17, 4.09 = 6 * (1 + 11 / (6 * 64)), 4 * (1 + 3 / (2 * 64)) -->
 #
-# Four quarters fill $M$, but the scores need words too, so in a small fast memory the published sizes do not fit ([part b](04b_debugging_a_schedule.ipynb), section 4.10).
+# For $M \le 4d^2$, the four quarters fill $M$ and leave no words for the scores, so the published sizes do not fit ([part b](04b_debugging_a_schedule.ipynb), section 4.10).
 #
 # ## 4.7 A lower bound on the traffic
 #
-# We reduced the constant from 12 to 4. Could another idea reach 2? A lower bound answers this for all schedules at once. The compulsory traffic is one: every input word is read and every output word written, so $W \ge 4Nd$. A second bound counts how many products $p_{ij}v_{jc}$ can be formed with the words that are in fast memory during one part of the run. We call it Theorem A:
+# We reduced the constant from 12 to 4. Could another idea reach 2? A lower bound answers this for all schedules at once. The compulsory traffic gives one, $W \ge 4Nd$, because every input word is read and every output word is written. The second, Theorem A, counts how many products $p_{ij}v_{jc}$ can be formed with the words in fast memory during one part of the run. Take it as given here; lesson 05 explains it and 05b proves it:
 #
 # $$ W \ge \frac{4N^2d^2}{M + d^2} - (M + d^2) . \tag{4.7} $$
 #
-# It holds for every $M$ and for the class of schedules that compute attention exactly from three distinct arrays, with scores from $d$ products $q_{ic}k_{jc}$ and outputs from products $p_{ij}v_{jc}$. The loop order and the tiles are arbitrary, and scores may be computed twice. The theorem is a derivation of this course, with segments and the Loomis-Whitney inequality as in the papers below; lesson 05 explains it and 05b proves it. `bounds.BOUNDS` lists the source and the class of each bound; these two are `compulsory` and `A_large`. `bounds.lower_bound` returns the largest proved bound, at $M + 4$ words because four registers are free.
+# It holds for every $M$, loop order and tile, even if scores are computed twice. Its class of schedules computes attention exactly, each score from $d$ products $q_{ic}k_{jc}$ and each output from products $p_{ij}v_{jc}$, where $Q$, $K$ and $V$ are three different arrays. The theorem is a derivation of this course, with methods of the papers below. `bounds.lower_bound` returns the largest proved bound (at $M + 4$ words, see lesson 05).
 #
 # **Predict** (guess). $N = 8192$, $d = 64$, $M = 58\,368$ (228 KiB of float32, the size of a fast memory on a large GPU). What is the ratio of the traffic of buffer reuse to the lower bound?
 # <!-- 228 = 58368 * 4 / 1024 -->
@@ -581,29 +588,30 @@ predict("4.7", f3_over_bound=2)  #> predict("4.7", f3_over_bound=...)
 N, d, M = 8192, 64, 58368
 least, which = bounds.lower_bound("forward", N, d, M)
 tiles = schedules.flash_optimal.tiles(N, d, M)
-f3 = run(schedules.flash_optimal, M=M, dry=True, Q=(N, d), K=(N, d), V=(N, d), **tiles).ledger
+shapes = dict(Q=(N, d), K=(N, d), V=(N, d))
+reuse = run(schedules.flash_optimal, M=M, dry=True, **shapes, **tiles).ledger
 print(f"bound {which}: {least:,} words, compulsory {bounds.compulsory(N, d):,}")
-print(f"buffer reuse with {tiles}: {f3.total:,} words")
-measured("4.7", f3_over_bound=f3.total / least)
+print(f"buffer reuse with {tiles}: {reuse.total:,} words")
+measured("4.7", f3_over_bound=reuse.total / least)
 
 # %% [markdown]
 # <details><summary>The ratio to the lower bound</summary>
 #
-# The ratio is 1.195. No schedule of this class, in any loop order, saves more than a sixth of these words. The excess has four causes: $M + d^2$ in (4.7) instead of $M$, the $3/(2d)$ of (4.6), rounding up to complete blocks, and the $2Nd$ words of $Q$ and $O$. The first becomes small as $M/d^2$ grows, the second as $d$ grows, and the others as $N$ grows, so 4 is the best possible constant.
+# The ratio is 1.195. No schedule of this class saves more than a sixth of these words. The excess has four causes: $M + d^2$ in (4.7) instead of $M$, the $3/(2d)$ of (4.6), rounding up to complete blocks, and the $2Nd$ words of $Q$ and $O$. The first becomes small as $M/d^2$ grows, the second as $d$ grows, and the others as $N$ grows, so 4 is the best possible constant.
 #
 # </details>
 #
-# The figure shows all schedules for fast memories of many sizes.
+# The figure shows all schedules for many $M$.
 
 # %%
 explore.traffic_vs_memory(8192, 64)
 
 # %% [markdown]
-# At the left end of the figure, even standard attention (`naive`) moves fewer words than the others, because only a few queries fit; lesson 07 is about such small memories. Further right it is nearly flat, because more memory does not help an algorithm that materialises its scores. The other lines fall in proportion to $1/M$. The FA-2 order and buffer reuse coincide, closest to the bound, except at the left end, where the $d$ words saved can hold one more row. The FA-1 order is higher by the factor $3/2$ of its loop order. At the right end all of $Q$ fits, and the FA-2 order and buffer reuse reach the compulsory $4Nd = 2{,}097{,}152$ words.
+# At the left end of the figure, even standard attention (`naive`) moves fewer words than the others, because only a few queries fit; lesson 07 is about such small memories. Further right it is nearly flat, because more memory does not help an algorithm that materialises its scores. The other lines fall in proportion to $1/M$. The FA-2 order and buffer reuse coincide, closest to the bound, except at the left end, where the $d$ words saved can hold one more row. The FA-1 order is higher by the factor $3/2$ of its loop order. At the right end, beyond the last row of the table, all of $Q$ fits, and the FA-2 order and buffer reuse reach the compulsory $4Nd = 2{,}097{,}152$ words. The FA-1 order stays at 3,194,880.
 #
 # ## 4.8 The quiz of lesson 00
 #
-# In lesson 00 you judged three common statements about FlashAttention: its traffic is $O(1)$, it is $O(N)$, and smaller tiles move fewer words. Now you can measure them. The first two need $N$ and $2N$ at the same $M$: constant traffic would stay the same, linear traffic would double.
+# In lesson 00 you judged three common statements about FlashAttention: its traffic is $O(1)$, it is $O(N)$, and smaller tiles move fewer words. For the first two, compare $N$ and $2N$ at the same $M$.
 #
 # **Predict** (compute). By what factor does the traffic of buffer reuse grow when $N$ increases from 4096 to 8192, with $d = 64$ and $M = 16\,384$ fixed?
 
@@ -628,23 +636,23 @@ measured("0.2", constant_traffic=long == short, linear_traffic=long <= 2 * short
 # %% [markdown]
 # <details><summary>Are the three statements true?</summary>
 #
-# All three are false. The traffic grows by a factor of 3.886, nearly the factor 4 of $N^2$; the $2Nd$ words of $Q$ and $O$ only double. Tile 64 has 3.82 times the traffic of tile 256.
+# All three are false. The traffic grows by a factor of 3.886, nearly the factor 4 of $N^2$; the $2Nd$ words of $Q$ and $O$ only double. In the FA-2 order at $N = 4096$, a square tile of 64 has 3.82 times the traffic of a square tile of 256.
 #
 # </details>
 #
-# Your answers from lesson 00 are printed next to the results. "$O(N)$" is true of another quantity: FlashAttention needs only $4Nd$ words in slow memory, because it stores no scores. Space and traffic are different quantities.
+# Your answers from lesson 00, if you gave them, are printed next to the results. "$O(N)$" is true of another quantity: FlashAttention needs only $4Nd$ words in slow memory, because it stores no scores.
 #
 # ## Misconceptions
 #
 # - **"FlashAttention's traffic is linear in $N$."** At fixed $M$, doubling $N$ multiplied the traffic by 3.886 (section 4.8). Only the space in slow memory is linear.
-# - **"FlashAttention-2 moves fewer words because of its block sizes."** Its loop order gives about two thirds of the traffic, with the same tiles and with the best tiles. The tile size is another factor of 2, for either order (section 4.5).
-# - **"Smaller tiles fit better, so they move less."** Tile 64 moved 3.82 times the traffic of tile 256 (section 4.8). Use small tiles for the streamed arrays only; this leaves more capacity for the resident ones (section 4.4).
-# - **"Freeing K before V is loaded saves traffic."** By itself it saved 0 words of traffic and 128 words of fast memory (section 4.3). The traffic falls when a larger $B_r$ uses the free words, and with one key at a time these are $d$ words (section 4.4).
+# - **"FlashAttention-2 moves fewer words because of its block sizes."** For large $N$ and $d$, its loop order gives two thirds of the traffic, with the same tiles and with the best tiles. The tile size is another factor of 2, for either order (section 4.5).
+# - **"Smaller tiles fit better, so they move less."** Tile 64 moved 3.82 times the traffic of tile 256 (section 4.8). Only the streamed blocks should be small (section 4.4).
+# - **"Freeing K before V is loaded saves traffic."** By itself it saved 0 words of traffic and 128 words of fast memory (section 4.3). The traffic falls only when a larger $B_r$ uses the free words (section 4.4).
 #
 # ## Take-away
 #
 # - The scores are not materialised, so the loop order decides the traffic. With keys in the outer loop, partial outputs are written and read back; with queries in the outer loop, they are not.
-# - Traffic is loop order times tile size. The resident arrays should fill fast memory, and the streamed arrays should be loaded one row at a time. The traffic is then $4N^2d^2/M$ with queries in the outer loop and $6N^2d^2/M$ with keys, and no schedule of this class has a smaller constant than 4.
+# - The resident arrays should fill fast memory, and the streamed arrays should be loaded one row at a time. The traffic is then $4N^2d^2/M$ with queries in the outer loop and $6N^2d^2/M$ with keys, and no schedule of this class has a smaller constant than 4.
 # - Count the footprint exactly, including scores, statistics and temporaries.
 #
 # **In the literature's words**: these are fused, tiled attention kernels (FlashAttention, FlashAttention-2), with SRAM and HBM as fast and slow memory. The choice of resident and streamed operands is called a dataflow in accelerator design.
@@ -656,4 +664,4 @@ measured("0.2", constant_traffic=long == short, linear_traffic=long <= 2 * short
 # - B. Saha, C. Ye: *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). $N^2d^2/M$ is optimal up to a constant for $M \ge d^2$.
 # - T. Smith, B. Lowery, J. Langou, R. van de Geijn, 2017, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017). Tight constants for the matrix product; Theorem A borrows from its technique.
 #
-# **What comes next.** Lesson 05 discusses Theorem A and the case $M < d^2$. The optional [part b](04b_debugging_a_schedule.ipynb) runs the schedules on a head of a real model and in memories that are too small; in its exercise you repair a schedule.
+# **What comes next.** Lesson 05 discusses Theorem A and the case $M < d^2$. The optional [part b](04b_debugging_a_schedule.ipynb) runs the schedules on a head of a real model; in its exercise you repair a schedule.

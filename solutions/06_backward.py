@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 06 The backward pass
 #
-# Lesson 01 computed the gradients of attention from three stored $N \times N$ matrices; here you store none of them. FlashAttention's loop order moves $20\,N^2d^2/M$ words. You reduce the constant to 16 by computing one row sum in advance, and to 14 by computing all scores *twice*.
+# Lesson 01 computed the gradients of attention from three stored $N \times N$ matrices; here you store none of them. FlashAttention's loop order moves $20\,N^2d^2/M$ words. You reduce the constant 20 by computing one row sum in advance, and again by computing all scores *twice*.
 #
 # **What you will learn**
 #
@@ -26,17 +26,17 @@ from iocourse.machine import probabilities
 # %% [markdown]
 # ## 6.1 The three gradients
 #
-# Given $dO$, the gradient of a loss with respect to $O$, we want its gradients with respect to $Q$, $K$ and $V$. The figure shows the goal, one tile at a time.
+# Given $dO$, the gradient of a loss with respect to $O$, we want its gradients with respect to $Q$, $K$ and $V$. The figure shows the goal, one tile at a time. $L$ and $D$, with one word per row, follow in sections 6.3 and 6.4.
 
 # %%
 explore.backward_tile("columns", d=8, Br=4, Bc=16, title="One tile of a backward pass")
 
 # %% [markdown]
-# Sections 6.3 and 6.4 explain $L$ and $D$. First, here are the formulas of lesson 01 for single words. The forward pass is
+# Here are the formulas of lesson 01 for single words. The forward pass is
 #
 # $$ s_{ij} = \frac{1}{\sqrt d}\sum_c q_{ic} k_{jc}, \qquad p_{ij} = \frac{e^{s_{ij}}}{\sum_{j'} e^{s_{ij'}}}, \qquad o_{ic} = \sum_j p_{ij} v_{jc} . \tag{6.1} $$
 #
-# For the backward pass, consider all results that use a word. The word's gradient is the sum, over these results, of gradient times slope:
+# For the backward pass: if $x$ is used to compute $y_1, y_2, \dots$, then $dx = \sum_k dy_k\,\partial y_k/\partial x$. (Section 1.3 derives (6.3) from this rule.)
 #
 # $$ dv_{jc} = \sum_i p_{ij}\, do_{ic}, \qquad dp_{ij} = \sum_c do_{ic}\, v_{jc} , \tag{6.2} $$
 #
@@ -65,7 +65,7 @@ for got, right in zip((dQ, dK, dV), exact.attention_backward(**named), strict=Tr
 print(f"largest row sum of dS: {abs(dS.sum(axis=1)).max():.9f}")
 
 # %% [markdown]
-# The gradients agree with those of lesson 01. Each row of $dS$ sums to 0, because adding a constant to its scores does not change the loss.
+# The gradients agree with those of the library. Each row of $dS$ sums to 0, because adding a constant to its scores does not change the loss.
 #
 # ## 6.2 Traffic of the standard backward pass
 #
@@ -80,18 +80,17 @@ print(f"largest row sum of dS: {abs(dS.sum(axis=1)).max():.9f}")
 # | $dQ = dS\,K/\sqrt d$ | | | read |
 # | $dK = dS^\top Q/\sqrt d$ | | | read |
 #
-# **Predict** (compute). Each entry moves $N^2$ words. Which multiple of $N^2$ do the three matrices move together?
+# **Predict** (compute). Each entry "read" or "written" is $N^2$ words. Which multiple of $N^2$ do the three matrices move together?
 
 # %% tags=["predict"]
 predict("6.2", squares=9)  #> predict("6.2", squares=...)
 
 # %%
-def counted(name, N, d, M, **problem):
+def counted(name, N, d, M):
     """The ledger of a dry run of a backward schedule, with its best tiles for M."""
     schedule = schedules.get(name)
-    tiles = schedule.tiles(N, d, M, **problem)
-    arrays = schedule.shapes(N, d)
-    return run(schedule, M=M, dry=True, **arrays, **tiles, **problem).ledger
+    arrays, tiles = schedule.shapes(N, d), schedule.tiles(N, d, M)
+    return run(schedule, M=M, dry=True, **arrays, **tiles).ledger
 
 
 N, d, M = 4096, 64, 16384
@@ -107,16 +106,16 @@ measured("6.2", squares=squares // N**2)
 #
 # </details>
 #
-# This is the standard backward pass (`standard_backward` in code), the baseline of the FlashAttention paper. Its two middle steps read $P$ and $dP$ twice, because $D_i$ needs the complete row before the first $ds_{ij}$ can be computed. (If a row of both fits in fast memory, one read is enough.) More fast memory would hardly reduce the traffic of the three matrices, so we avoid storing them.
+# This is the standard backward pass (`standard_backward` in code), the baseline of the FlashAttention paper. The steps for $D_i$ and for $dS$ each read $P$ and $dP$, because $D_i$ needs the complete row before the first $ds_{ij}$ can be computed. (If a row of both fits in fast memory, as here, merging these steps would save $2N^2$ words.) More fast memory does not reduce the multiple of $N^2$, so we avoid storing the matrices.
 
 # %% [markdown]
 # ## 6.3 Recomputing the weights from one word per row
 #
-# The fused forward pass did not store $S$ and $P$, but the backward pass needs $P$ again. We can store it after all, which takes $N^2$ words, or compute it a second time. For that, the maximum and the sum of each row are enough. Both fit in one word, the log-sum-exp $L_i = m_i + \log \ell_i$ of lesson 03:
+# The fused forward pass did not store $P$, but the backward pass needs it. To compute it again, the maximum and the sum of each row are enough. Both fit in one word, the log-sum-exp $L_i = m_i + \log \ell_i$ of lesson 03:
 #
 # $$ p_{ij} = \frac{e^{s_{ij} - m_i}}{\ell_i} = e^{s_{ij} - L_i} . \tag{6.5} $$
 #
-# Each weight follows from its own score, without a new maximum or sum. A tile of $P$ can therefore be computed without the other tiles of its rows, which was not possible in the forward pass.
+# A tile of $P$ can therefore be computed without the other tiles of its rows, which was not possible in the forward pass.
 
 # %%
 N, d = 512, 16
@@ -128,12 +127,12 @@ print(f"(6.5) is softmax: {np.allclose(P, exact.softmax(S), rtol=0, atol=1e-12)}
 print(f"P has {P.size:,} words, L has {L.size}")
 
 # %% [markdown]
-# 512 words replace 262,144. The cost is arithmetic: $N^2d$ multiply-adds for the scores. The traffic does not increase, because $dQ$ and $dK$ need $K_j$ and $Q_i$ in fast memory anyway. This exchange of arithmetic for memory is recomputation (lesson 05); section 6.8 uses it a second time.
+# 512 words replace 262,144. The cost is arithmetic: $N^2d$ multiply-adds for the scores. The only added traffic is $L$, because $dQ$ and $dK$ need $K_j$ and $Q_i$ in fast memory anyway. This exchange of arithmetic for memory is recomputation (lesson 05); section 6.8 uses it a second time.
 
 # %% [markdown]
 # ## 6.4 The row sum D without the other keys
 #
-# One obstacle remains. In (6.3), $D_i$ is a sum over all keys, but a tile of $dS$ contains only some of them. Formula (1.9) of lesson 01 already contains the solution: substitute $dp_{ij'}$ and exchange the two sums.
+# In (6.3), $D_i$ is a sum over all keys, but a tile of $dS$ contains only some of them. As in (1.9), we substitute $dp_{ij'}$ and exchange the two sums:
 #
 # $$ D_i = \sum_{j'} p_{ij'} \sum_c do_{ic}\, v_{j'c} = \sum_c do_{ic} \sum_{j'} p_{ij'}\, v_{j'c} = \sum_c do_{ic}\, o_{ic} . \tag{6.6} $$
 #
@@ -191,13 +190,13 @@ check("6A", my_scores_gradient)
 #
 # $$ dV_j \mathrel{+}= P_{ij}^\top dO_i, \qquad dK_j \mathrel{+}= dS_{ij}^\top Q_i/\sqrt d, \qquad dQ_i \mathrel{+}= dS_{ij} K_j/\sqrt d . $$
 #
-# Two of the gradients belong to keys and one to queries. FlashAttention-1 therefore puts the key blocks in the outer loop, as in its forward pass: $K_j$, $V_j$, $dK_j$ and $dV_j$ are resident. For each query block, $Q_i$, $O_i$ (for $D_i$), $dO_i$, $dQ_i$ and two statistics per row are loaded, and $dQ_i$ is stored again. This is the FlashAttention-1 backward (B1, `flash1_backward` in code):
+# Two of the gradients belong to keys and one to queries. FlashAttention-1 therefore puts the key blocks in the outer loop, as in its forward pass: $K_j$, $V_j$, $dK_j$ and $dV_j$ are resident. For each query block, $Q_i$, $O_i$ (for $D_i$), $dO_i$, $dQ_i$ and $m_i$, $\ell_i$ (instead of $L_i$ and $D_i$ in the figure) are loaded, and $dQ_i$ is stored again. This is the FlashAttention-1 backward (B1, `flash1_backward` in code):
 #
 # $$ W_{\mathrm{B1}} = 7Nd + \left\lceil \frac{N}{B_c} \right\rceil (5Nd + 2N), \qquad \text{footprint } 4B_c d + B_r(4d + 2 + B_c) . \tag{6.7} $$
 #
-# The term $7Nd$ consists of reading $K$ and $V$, writing zeros to the three gradients, and writing $dK$ and $dV$. As in the forward pass, $B_r$ does not appear in $W$.
+# The term $7Nd$ consists of reading $K$ and $V$, writing zeros to the three gradients (as in the paper; only $dQ$ needs them), and writing $dK$ and $dV$. In fast memory, $L_i$ and $D_i$ replace $m_i$ and $\ell_i$. As in the forward pass, $B_r$ does not appear in $W$.
 #
-# The paper uses the block size of its forward pass, $B_c = M/4d$.
+# The paper uses the block size of its forward pass, $B_c = M/(4d)$.
 #
 # **Predict** (compute). $d = 8$ and $M = 512$, so $B_c = 16$. $K_j$, $V_j$, $dK_j$ and $dV_j$ are in fast memory. How many words are free?
 
@@ -221,15 +220,15 @@ measured("6.5", left=512 - 4 * 16 * 8)
 # %% [markdown]
 # <details><summary>Free words</summary>
 #
-# No word is free, not even for one row of $Q$, because four tiles of $M/4d$ rows fill $M$ exactly. The published sizes never fit. With the paper's $B_r = \min(M/4d, d) = 8$, the footprint exceeds $M$ by 400 words. The paper argues up to constant factors, and for that purpose a smaller block is as good.
+# No word is free, not even for one row of $Q$, because four tiles of $M/(4d)$ rows fill $M$ exactly. The published sizes never fit. With the paper's $B_r = \min(M/(4d), d) = 8$, the footprint exceeds $M$ by 400 words. The paper states its traffic up to constant factors, and a smaller block changes only such a factor.
 #
 # </details>
 #
-# As in lesson 04, the loop order is one choice and the tile size is another. The best tile, which the library uses by default, has $B_r = 1$ and $B_c \approx M/(4d+1)$:
+# The best tile, the default of the library, has $B_r = 1$ and $B_c \approx M/(4d+1)$. For large $N$ and $M$,
 #
 # $$ \frac{W_{\mathrm{B1}}M}{N^2d^2} \to 20\left(1 + \frac{2}{5d}\right)\left(1 + \frac{1}{4d}\right) . $$
 #
-# There are about $4Nd/M$ key blocks, and each of them moves five arrays: $Q$, $O$, $dO$ and $dQ$ are read, and $dQ$ is written. The brackets are corrections for the statistics and for the tile of scores. Here is the algorithm, with the words of the whole run and $T_c = \lceil N/B_c \rceil$:
+# There are about $4Nd/M$ key blocks, each with five transfers of $Nd$ words: $Q$, $O$, $dO$ and $dQ$ are read, and $dQ$ is written. The brackets are corrections for the statistics and for the tile of scores. Here is the algorithm, with the words of the whole run and $T_c = \lceil N/B_c \rceil$:
 #
 # <!-- algorithm flash1_backward -->
 # | | **FlashAttention-1 backward.** Resident: $K_j$, $V_j$, $dK_j$, $dV_j$. Streamed: $Q_i$, $O_i$, $dO_i$, $dQ_i$, $m_i$, $\ell_i$. | words |
@@ -265,15 +264,15 @@ def row_products(m, O, dO, *, Br):
 run(row_products, M=200, O=small["O"], dO=small["dO"], Br=10).ledger
 
 # %% [markdown]
-# This takes $2Nd + N = 1{,}088$ words, once.
+# For $N = 64$ and $d = 8$ this takes $2Nd + N = 1{,}088$ words, once.
 #
-# Two more savings are possible. First, on the first visit $dQ_i$ need not be read, because it starts as zeros in fast memory. (A block `j` of `m.blocks` knows whether it is the first one: `j.first`.) Second, $dO_i$ is needed for $dV_j$ and $dS_{ij}$, and $dQ_i$ only after that, so both can use the same buffer. This is the fused backward (B3, `fused_backward` in code):
+# Two more savings are possible. First, on the first visit $dQ_i$ need not be read, because it starts as zeros in fast memory. (A block `j` of `m.blocks` knows whether it is the first one: `j.first`.) Second, $dO_i$ is needed for $dV_j$ and $dS_{ij}$, and $dQ_i$ only after that, so both can use the same buffer, which saves fast memory. This is the fused backward (B3, `fused_backward` in code):
 #
 # $$ W_{\mathrm{B3}} = 5Nd + N + \left\lceil \frac{N}{B_c} \right\rceil (4Nd + 2N), \qquad \text{footprint } 4B_c d + B_r(2d + 2 + B_c) . \tag{6.8} $$
 #
-# (The FlashAttention-2 backward, `flash2_backward`, has the same loop order with separate buffers for $dO_i$ and $dQ_i$, so $3d$ replaces $2d$. With $B_r = 1$ the shared buffer saves $d$ words, whereas one more key needs $4d$.) With $B_r = 1$ and $B_c \approx M/(4d+1)$, the four remaining transfers give the constant $4 \cdot 4 = 16$ for both.
+# The term $5Nd + N$ is $O$ and $dO$ read and $D$ written in advance, $K$ and $V$ read, $dK$ and $dV$ written, minus the first read of $dQ$. (The FlashAttention-2 backward, `flash2_backward`, has separate buffers for $dO_i$ and $dQ_i$, so $3d$ replaces $2d$. With $B_r = 1$ the shared buffer saves $d$ words, but one more key needs $4d$, so for most $M$ the traffic is equal.) With $B_c \approx M/(4d+1)$, about $4Nd/M$ key blocks move $4Nd$ words each ($Q$, $dO$ and $dQ$ read, $dQ$ written), which gives the constant $4 \cdot 4 = 16$ for both.
 #
-# **Predict** (compute). $N = 65\,536$, $d = 64$, $M = 64d^2$. What is the ratio of the FlashAttention-1 backward's traffic to that of the fused backward? And which fraction of the fused backward's traffic is written? (The rest is read.)
+# **Predict** (compute). $N = 65\,536$, $d = 64$, $M = 64d^2$. With best tiles and without the terms that lack $N^2$, what is the ratio of the FlashAttention-1 backward's traffic to that of the fused backward? And which fraction of the fused backward's traffic is written? (The rest is read.)
 
 # %% tags=["predict"]
 predict("6.6", b1_over_b3=1.25, written=0.25)  #> predict("6.6", b1_over_b3=..., written=...)
@@ -288,13 +287,13 @@ measured("6.6", b1_over_b3=b1.total / b3.total, written=b3.written / b3.total)
 # %% [markdown]
 # <details><summary>The ratio, and the written fraction</summary>
 #
-# The ratio is 1.251: five arrays compared with four. A quarter of the fused backward's traffic is written, because $Q$, $dO$ and $dQ$ are read and only $dQ$ is written. So the constant 16 is the sum of 12 for reads and 4 for writes. Section 6.10 in part b returns to the constant of the reads.
+# The ratio is 1.251: five transfers compared with four. A quarter of the fused backward's traffic is written, because $Q$, $dO$ and $dQ$ are read and only $dQ$ is written. So the constant 16 is the sum of 12 for reads and 4 for writes. Section 6.10 in part b concludes that a bound on reads alone cannot exceed 12.
 #
 # </details>
 #
-# Two more operations of the machine are useful here, and both work in place. `probabilities(s, L_i)` turns scores into weights by (6.5). `s.multiply_by_matmul(do, v.T, less=D_i)` multiplies `s`, entry by entry, by $dO_iV_j^\top - D_i$. One tile can therefore hold $S_{ij}$, then $P_{ij}$, then $dS_{ij}$. Transposes are views, as in `dv.add_matmul(s.T, do)`. Zeros for a gradient are `m.zeros(j, d)`.
+# Two more operations of the machine work in place. `probabilities(s, L_i)` turns scores into weights by (6.5). `s.multiply_by_matmul(do, v.T, less=D_i)` multiplies `s`, entry by entry, by $dO_iV_j^\top - D_i$. One tile can therefore hold $S_{ij}$, then $P_{ij}$, then $dS_{ij}$. Transposes are views, as in `dv.add_matmul(s.T, do)`. Zeros for a gradient are `m.zeros(j, d)`.
 #
-# <!-- exercise 6B --> Write the fused backward, with key blocks in the outer loop and query blocks in the inner loop. The first lines, which compute $D$, are given. The factor $1/\sqrt d$ belongs to $S$, to $dQ$ and to $dK$. Your function may move at most the words of (6.8). The available fast memory is the footprint of (6.8) plus one tile of scores and four words per row, which is too small for separate buffers of $dO_i$ and $dQ_i$. If you are stuck after twelve minutes, run `hint("6B")` in a new cell.
+# <!-- exercise 6B --> Write the fused backward, with key blocks in the outer loop and query blocks in the inner loop. The first lines, which compute $D$, are given. The factor $1/\sqrt d$ belongs to $S$, to $dQ$ and to $dK$. If you scale $Q_i$ in place (`q *= d**-0.5`), $dK$ contains it already, but $dQ$ does not. Your function may move at most the words of (6.8). The available fast memory is the footprint of (6.8) plus one tile of scores and four words per row. The check uses $B_c + 4 < d$, so separate buffers of $dO_i$ and $dQ_i$ do not fit: free $dO_i$ as in exercise 4C. If you are stuck after twelve minutes, run `hint("6B")` in a new cell. Section 6.9 explains the lower bound that the check prints.
 
 # %% [raw] name="about-6B"
 # title = "The fused backward pass"
@@ -311,7 +310,7 @@ measured("6.6", b1_over_b3=b1.total / b3.total, written=b3.written / b3.total)
 def my_fused_backward(m, Q, K, V, O, dO, LSE, *, Br, Bc):
     """dQ, dK, dV with key blocks in the outer loop, and dQ_i in dO_i's buffer.
 
-    m: the machine. Q, K, V, O, dO: slow arrays (N, d). LSE: slow array (N,).
+    m: the machine. Q, K, V, O, dO: slow arrays (N, d). LSE: slow array of L, (N,).
     Br, Bc: rows per query block and per key block.
     Returns the slow arrays (dQ, dK, dV), each (N, d).
     """
@@ -348,7 +347,7 @@ def my_fused_backward(m, Q, K, V, O, dO, LSE, *, Br, Bc):
 check("6B", my_fused_backward)
 
 # %% [markdown]
-# Here is the fused backward in nine lines, with the words of the whole run. The order of lines 6 and 7 allows one buffer for $dO_i$ and $dQ_i$.
+# Here is the algorithm, with the words of the whole run. The order of lines 6 and 7 allows one buffer for $dO_i$ and $dQ_i$.
 #
 # <!-- algorithm fused_backward -->
 # | | **Fused backward.** Resident: $K_j$, $V_j$, $dK_j$, $dV_j$. Streamed: $Q_i$, $dO_i$, $dQ_i$, $L_i$, $D_i$. | words |
@@ -363,7 +362,7 @@ check("6B", my_fused_backward)
 # | 8 | &emsp;&emsp; update $dQ_i$; store $dQ_i$ | $T_cNd$ |
 # | 9 | &emsp; store $dK_j$, $dV_j$ | $2Nd$ |
 #
-# The next cell runs your function on a head of all-MiniLM-L6-v2, the one that attends strongly to the previous token: 471 tokens, $d = 32$. The gradient $dO$ is random, because the file does not contain one.
+# The next cell runs your function on a head of all-MiniLM-L6-v2 with 471 tokens and $d = 32$. The gradient $dO$ is random, because none was recorded.
 
 # %%
 head = real_head(0, 2)
@@ -371,6 +370,7 @@ inputs = {name: getattr(head, name) for name in ("Q", "K", "V")}  # each (471, 3
 dO = np.random.default_rng(7).standard_normal((471, 32))
 leaves = schedules.saved_for_backward(**inputs)
 tiles = schedules.fused_backward.tiles(471, 32, 4096)
+# M = 5000 instead of 4096, in case you use temporaries
 mine = attempt(run, my_fused_backward, M=5000, trace=False, **inputs, O=leaves["O"], dO=dO,
                LSE=leaves["LSE"], **tiles)
 want = exact.attention_backward(**inputs, dO=dO)
@@ -383,21 +383,21 @@ for name in ("standard_backward", "flash1_backward"):
     print(f"{name}: {counted(name, 471, 32, 4096).total:,} words")
 
 # %% [markdown]
-# Your function moves 1,055,511 words. The standard backward pass moves 2,463,801 and the FlashAttention-1 backward 1,326,336. (A higher peak comes from temporaries, which the check allows.) The scores of this head reach 83, but $e^{83}$ is never computed, because $s_{ij} - L_i$ is at most 0.
+# Your function moves 1,055,511 words. The standard backward pass moves 2,463,801 and the FlashAttention-1 backward 1,326,336. (If your ledger has a higher peak, it comes from temporaries.) The scores of this head reach 83. In float16, $e^{83}$ would overflow, but no exponent $s_{ij} - L_i$ exceeds 0.
 #
-# On a GPU the key blocks are processed in parallel. A streamed $dQ_i$ then needs atomic additions, or its own kernel as in section 6.8.
+# On a GPU the key blocks are processed in parallel. Several blocks then add to the same streamed $dQ_i$ (atomic additions), or a separate pass computes $dQ$, as in section 6.8.
 # <!-- 83 = int(real_head(0, 2).stats["logit_max"]) -->
 
 # %% [markdown]
-# ## 6.7 Resident rows × streamed words per row
+# ## 6.7 Resident arrays × streamed arrays
 #
-# The constant 16 is better than 20. Is there a still better loop order? So far we wrote a schedule for each idea and then counted. Now we want to know the constant *before* we write the schedule.
+# Is there a still better loop order? Now we want to know the constant *before* we write the schedule.
 #
-# A *pass* over the data processes all $N \times N$ pairs once; blocks of one side are resident and the other side is streamed. Suppose that each query (or key) of the resident side needs $r$ rows, that is $rd$ words, in fast memory. Then $M/(rd)$ of them fit, so there are $rNd/M$ blocks. Suppose also that each key (or query) of the streamed side moves $t$ rows of $d$ words. Then one block moves $tNd$ words. Together
+# A *pass* over the data processes all $N \times N$ pairs once; blocks of one side are resident and the other side is streamed. Suppose that the resident side has $r$ arrays, so each of its queries (or keys) needs $rd$ words in fast memory. Then $M/(rd)$ of them fit, and there are $rNd/M$ blocks. Suppose also that the streamed side has $t$ arrays. Then one block moves $tNd$ words. Together
 #
 # $$ W \approx \frac{rNd}{M} \cdot tNd = r\,t\,\frac{N^2d^2}{M} . \tag{6.9} $$
 #
-# In units of $N^2d/M$, **the traffic of a pass is resident rows × streamed words per row**, $r$ times $td$. Its constant is $r\,t$. (The streamed side is loaded one row at a time and takes almost no capacity. We also neglect single words per row, such as $L_i$.) A partial result on the streamed side counts twice, because it is read and written. Here is the rule applied to four schedules:
+# **The constant of a pass is resident arrays × streamed arrays**, $r\,t$. (The streamed side is loaded one row at a time and takes almost no capacity. We also neglect single words per row, such as $L_i$.) A streamed partial result counts twice, because it is read and written. Here is the rule applied to four schedules:
 #
 # | schedule | resident | streamed | $r \cdot t$ |
 # | --- | --- | --- | --- |
@@ -406,19 +406,19 @@ for name in ("standard_backward", "flash1_backward"):
 # | FlashAttention-1 backward | $K$, $V$, $dK$, $dV$ | $Q$, $O$, $dO$, $dQ$ twice | $4 \cdot 5 = 20$ |
 # | fused backward | $K$, $V$, $dK$, $dV$ | $Q$, $dO$, $dQ$ twice | $4 \cdot 4 = 16$ |
 #
-# The figure shows the pass of the fused backward, at the tile of one query row and one key block.
+# The figure shows the pass of the fused backward. Queries are the rows of the square, keys its columns.
 
 # %%
 explore.resident_and_streamed("columns", rows=("Q", "dO", "dQ"), columns=("K", "V", "dK", "dV"),
                               sums=("dQ", "dK", "dV"), title="Fused backward")
 
 # %% [markdown]
-# One pass need not compute all three gradients. Two or three passes can share them, and each of these computes the scores again. Which arrays does a gradient need? $dV$ needs $P$ and $dO$, hence $Q$, $K$ and $dO$. $dQ$ and $dK$ need $dS$, hence also $V$. $D$ and $L$ are single words per row.
+# The three gradients can be distributed over two or three passes. Each pass then computes the scores itself. Which arrays does a gradient need? $dV$ needs $P$ and $dO$, hence $Q$, $K$ and $dO$. $dQ$ and $dK$ need $dS$, hence also $V$. $D$ and $L$ are single words per row.
 #
 # <!-- exercise 6C --> Write a function that returns the constant $r\,t$ of one pass. `stays` names the resident side, and `gradients` is the set of gradients that the pass computes, such as `{"dK", "dV"}`. Assume that $D$ and $L$ are already computed. If you are stuck after five minutes, run `hint("6C")` in a new cell.
 
 # %% [raw] name="about-6C"
-# title = "Resident rows times streamed words"
+# title = "Resident arrays times streamed arrays"
 # difficulty = 2
 # importance = 4
 # minutes = 8
@@ -480,17 +480,15 @@ measured("6.7", least=attempt(least_of_all_ways))
 # The constant is 14, with one pass for $dQ$ with resident rows and one pass for $dK$ and $dV$ with resident columns. Neither pass streams a partial result. The second pass computes $S$ and $dP$ again, so there are seven matrix products instead of five: *more* arithmetic and *less* traffic. With a separate pass for each gradient, the constant is 16 again.
 #
 # </details>
-#
-# In lesson 09 you will use this rule to search among passes that may also store matrices.
 
 # %% [markdown]
 # ## 6.8 Two passes
 #
-# Now we implement the cheapest way on the machine: one pass for $dQ$, then one for $dK$ and $dV$. We call it the two-pass backward (B4, `split_backward` in code). Like the rule (6.9), this schedule is a derivation of this course. In the first pass, $Q_i$, $dO_i$ and $dQ_i$ are resident, and $K_j$ and $V_j$ are streamed. $D_i$ is computed from $O_i$ before the first key is loaded, and stored for the second pass. In the second pass, $K_j$, $V_j$, $dK_j$ and $dV_j$ are resident, and $Q_i$ and $dO_i$ are streamed. It equals the fused backward without $dQ$.
+# We call the cheapest way, one pass for $dQ$ and then one for $dK$ and $dV$, the two-pass backward (B4, `split_backward` in code). Triton's attention tutorial also uses two passes; the formulas (6.9) and (6.10) are derivations of this course. In the first pass, $Q_i$, $dO_i$ and $dQ_i$ are resident, and $K_j$ and $V_j$ are streamed. $D_i$ is computed from $O_i$ before the first key is loaded, and stored for the second pass. (The library loads $O_i$ column by column.) In the second pass, $K_j$, $V_j$, $dK_j$ and $dV_j$ are resident, and $Q_i$ and $dO_i$ are streamed. It equals the fused backward without $dQ$.
 #
-# $$ W_{\mathrm{B4}} = \underbrace{4Nd + 2N + 2Nd\left\lceil \frac{N}{B_r} \right\rceil}_{\text{resident rows}} + \underbrace{4Nd + \left\lceil \frac{N}{B_c'} \right\rceil (2Nd + 2N)}_{\text{resident columns}} . \tag{6.10} $$
+# $$ W_{\mathrm{B4}} = \underbrace{4Nd + 2N + 2Nd\left\lceil \frac{N}{B_{r1}} \right\rceil}_{\text{resident rows}} + \underbrace{4Nd + \left\lceil \frac{N}{B_{c2}} \right\rceil (2Nd + 2N)}_{\text{resident columns}} . \tag{6.10} $$
 #
-# The footprint of the first pass is $B_r(3d + 2 + B_c) + 2B_c d$. That of the second pass, which has its own tile sizes, is $4B_c'd + B_r'(2d + 2 + B_c')$. In code the tile sizes are `Br1`, `Bc1` and `Br2`, `Bc2`. The figure shows the contents of fast memory during both passes.
+# The footprint of the first pass is $B_{r1}(3d + 2 + B_{c1}) + 2B_{c1} d$, and that of the second is $4B_{c2}d + B_{r2}(2d + 2 + B_{c2})$. The figure shows the contents of fast memory during both passes.
 
 # %%
 given = {name: small[name] for name in schedules.split_backward.operands}
@@ -499,9 +497,9 @@ explore.memory_timeline(b4.ledger, M=1100,
                         title="Two-pass backward: resident rows, then resident columns")
 
 # %% [markdown]
-# Two query blocks are resident, one after the other, and then two key blocks. The *accumulator* is an array that the schedule creates: $dQ$ in the first pass, $dK$ and $dV$ in the second. The streamed rows are so small, one at a time, that they are hardly visible.
+# Two query blocks are resident, one after the other, and then two key blocks. The *accumulator* is an array that the schedule creates: $dQ$ (with $D_i$) in the first pass, $dK$ and $dV$ in the second. The streamed single rows are hardly visible.
 #
-# <!-- exercise 6D --> Write the first pass, with query blocks in the outer loop and key blocks in the inner loop. Return $dQ$ and $D$. Your function may move at most the words of the first bracket in (6.10). The available fast memory is the footprint of the first pass plus the allowance of exercise 6B, so you must free $O_i$ early. Loop with `m.blocks`; this makes the dry run after the check fast. If you are stuck after six minutes, run `hint("6D")` in a new cell.
+# <!-- exercise 6D --> Write the first pass, with query blocks in the outer loop and key blocks in the inner loop. Return $dQ$ and $D$. Your function may move at most the words of the first bracket in (6.10). The available fast memory is the footprint of the first pass plus the allowance of exercise 6B, again with $B_c + 4 < d$, so you must free $O_i$ early. Loop with `m.blocks`, for a fast dry run. If you are stuck after six minutes, run `hint("6D")` in a new cell.
 
 # %% [raw] name="about-6D"
 # title = "The pass for dQ"
@@ -518,7 +516,7 @@ explore.memory_timeline(b4.ledger, M=1100,
 def my_queries_gradient(m, Q, K, V, O, dO, LSE, *, Br, Bc):
     """dQ and D, with query blocks in the outer loop.
 
-    m: the machine. Q, K, V, O, dO: slow arrays (N, d). LSE: slow array (N,).
+    m: the machine. Q, K, V, O, dO: slow arrays (N, d). LSE: slow array of L, (N,).
     Br, Bc: rows per query block, per key block. Returns the slow arrays dQ (N, d) and D (N,).
     """
     N, d = Q.shape
@@ -546,7 +544,7 @@ def my_queries_gradient(m, Q, K, V, O, dO, LSE, *, Br, Bc):
 check("6D", my_queries_gradient)
 
 # %% [markdown]
-# Now we measure the constants. In addition to the leading number, each constant has corrections of order $1/d$ for the statistics and for the tile of scores:
+# Now we measure the constants. Each constant has corrections of order $1/d$ for the statistics and for the tile of scores. For example, $M/(3d + 3)$ queries are resident in the first pass, hence $2(3d + 3)/d = 6(1 + \frac1d)$.
 #
 # | schedule | constant | with corrections |
 # | --- | --- | --- |
@@ -558,19 +556,19 @@ check("6D", my_queries_gradient)
 N, d, M = 65536, 64, 64 * 64**2
 rows = {"Br": (M - 2 * d) // (3 * d + 3), "Bc": 1}  # the largest Br that fits with one key
 shapes = schedules.split_backward.shapes(N, d)
+# 2M in case you use temporaries
 first = attempt(run, my_queries_gradient, M=2 * M, dry=True, **shapes, **rows).ledger
 b3, b4 = counted("fused_backward", N, d, M), counted("split_backward", N, d, M)
 second = b4.phases["columns stay"]
 unit = (N * d) ** 2 / M
-print(f"fused backward {b3.total:,} words, two-pass backward {b4.total:,} words")
+for name, ledger in (("fused", b3), ("two-pass", b4)):
+    print(f"{name} backward {ledger.total:,} words, constant {ledger.total / unit:.2f}")
 print(f"resident rows {first.total / unit:.3f}, "
       f"resident columns {(second.read + second.written) / unit:.3f}")
 
 # %% [markdown]
-# Your pass has the constant 6.377 and the second pass 8.502, together 14.88. The fused backward has 16.69. With closed forms we can let $N$ grow to four million, where the terms without $N^2$ are negligible:
-# <!-- ledger = lambda name, N, M: schedules.get(name).cost(N, 64, **schedules.get(name).tiles(N, 64, M)) -->
-# <!-- constant = lambda name, N, M: ledger(name, N, M).total * M / (N * 64) ** 2 -->
-# <!-- 14.88, 16.69 = constant("split_backward", 2**16, 64**3), constant("fused_backward", 2**16, 64**3) -->
+# Your pass has the constant 6.377 and the second pass 8.502, together 14.88. The fused backward has 16.69. The formulas give 6.09 and 8.16, because they leave out the $4Nd$ words that each pass moves once, and the rounding to complete blocks. At four million tokens, by closed forms, the terms without $N^2$ are negligible:
+# <!-- 6.09, 8.16 = 6 * (1 + 1 / 64), 8 * (1 + 1 / 64) * (1 + 1 / (4 * 64)) -->
 
 # %%
 N = 2**22
@@ -583,7 +581,7 @@ for name in ("flash1_backward", "flash2_backward", "fused_backward", "split_back
     print(f"{name:20} {found[0]:10.2f} {found[1]:10.2f}")
 
 # %% [markdown]
-# At $M = 64d^2$ the constants are 20.24, 16.21 (twice) and 14.28. The corrected formulas give 20.20, 16.19 and 14.25; most of the rest is rounding to complete rows and blocks. The $d$ words that the shared buffer saves make no difference here. The tile size matters: with half the block, $B_c = M/8d$, the constant of the FlashAttention-2 backward would be 32.25.
+# At $M = 64d^2$ the constants are 20.24, 16.21 (twice) and 14.28. The corrected formulas give 20.20, 16.19 and 14.25; most of the rest is rounding to complete rows and blocks. The tile size matters: with half the block, $B_c = M/(8d)$, the constant of the FlashAttention-2 backward would be 32.25.
 #
 # Is the two-pass backward also better for a short sequence? Take $N = 4096$, $d = 64$ and $M = 64d^2$. The best tiles give 5 key blocks in the fused backward. In the two-pass backward they give 4 query blocks in the first pass and 5 key blocks in the second.
 #
@@ -608,11 +606,11 @@ measured("6.8", b4_over_b3=ratios[4096])
 # %% [markdown]
 # <details><summary>Where the two-pass backward has less traffic</summary>
 #
-# At $N = 4096$ it moves *more*: $4 + 8 + 4 + 10 = 26$ times $Nd$ words compared with $5 + 20 = 25$, a ratio of 1.040. Its $8Nd$ words that are moved once outweigh the $5Nd$ of the fused backward. From $N = 8192$ on it moves less. ($16N^2d^2/M + 5Nd$ equals $14N^2d^2/M + 8Nd$ at $N = 3M/2d = 6144$.)
+# At $N = 4096$ it moves *more*: $4 + 8 + 4 + 10 = 26$ times $Nd$ words compared with $5 + 20 = 25$, a ratio of 1.040. Its $8Nd$ words that are moved once outweigh the $5Nd$ of the fused backward. From $N = 8192$ on it moves less. ($16N^2d^2/M + 5Nd$ equals $14N^2d^2/M + 8Nd$ at $N = 3M/(2d) = 6144$.)
 #
 # </details>
 #
-# `schedules.best(N, d, M, "backward")` returns the schedule with less traffic. Here is the algorithm of both passes, with $T_{r1} = \lceil N/B_r \rceil$ and $T_{c2} = \lceil N/B_c' \rceil$:
+# `schedules.best(N, d, M, "backward")` returns the schedule with less traffic. Here is the algorithm of both passes, with $T_{r1} = \lceil N/B_{r1} \rceil$ and $T_{c2} = \lceil N/B_{c2} \rceil$:
 # <!-- 6144 = 3 * 64**3 // (2 * 64) -->
 #
 # <!-- algorithm split_backward -->
@@ -630,10 +628,10 @@ measured("6.8", b4_over_b3=ratios[4096])
 # %% [markdown]
 # ## 6.9 Lower bounds: 14 for complete rows, 12 for all schedules
 #
-# The constant decreased from 20 to 16 to 14. Could another schedule reach 10? Two theorems, both derivations of this course, give the limits. To leading order, for long sequences and $M$ far above $d^2$:
+# The constant decreased from 20 to 16 to 14. Could it fall further? Two theorems, both derivations of this course, give the limits. To leading order, for long sequences and $M$ far above $d^2$:
 #
-# - **12 for every schedule** (Theorem C). A schedule that computes the scores and the gradients from all pairs moves at least $12\,N^2d^2/M$ words. This holds for any loop order, any tile size and any amount of recomputation.
-# - **14 for complete rows** (Theorem E). If the schedule also moves its arrays only in complete rows and keeps no score beyond its tile, it moves at least $14\,N^2d^2/M$ words. The schedules of sections 6.5 to 6.8 belong to this class.
+# - **12 for every schedule** (Theorem C). A schedule that computes $s_{ij}$ and $dp_{ij}$ for all pairs and forms every product of (6.4) and of $dV$ moves at least $12\,N^2d^2/M$ words. This holds for any loop order, any tile size and any amount of recomputation.
+# - **14 for complete rows** (Theorem E). If the schedule also moves its arrays only in complete rows and frees the scores of a tile before it computes the next one, it moves at least $14\,N^2d^2/M$ words. The schedules of sections 6.5 to 6.8 belong to this class.
 #
 # The figure compares both bounds with three schedules. $N$ is four million, so that the terms without $N^2$ are negligible, and $M$ grows from $4d^2$ to $1024d^2$.
 
@@ -654,9 +652,7 @@ explore.curve(found, line, title="Backward constants, N = 4,194,304, d = 64",
               xlabel="M/d²", ylabel="W M/(N²d²)", log=(True, False))
 
 # %% [markdown]
-# The bound for complete rows is just below the two-pass backward, whose constant remains between 14.2 and 14.5. The bound for all schedules rises to 12. So no schedule with complete rows reaches 10, and it is unknown whether schedules that split rows can reach a constant between 12 and 14. [Part b](06b_backward_lower_bounds.ipynb) states both theorems with all their terms, proves them, and poses this question as a challenge. It also treats a causal mask in the backward pass.
-# <!-- drawn = [constant("split_backward", 2**22, 4**k * d**2) for k in range(1, 6)] -->
-# <!-- 14.2, 14.5 = math.floor(10 * min(drawn)) / 10, math.ceil(10 * max(drawn)) / 10 -->
+# The bound for complete rows is just below the two-pass backward, whose constant is 14.3 to 14.4. The bound for all schedules has $M + 4d^2$ in place of $M$, so it is lower for small $M$ and rises to 12. For large $M$ no schedule reaches a constant below 12, and it is unknown whether schedules that split rows can reach one between 12 and 14. [Part b](06b_backward_lower_bounds.ipynb) states both theorems with all their terms, proves them, and poses this question as a challenge. It also treats a causal mask in the backward pass.
 
 # %% [markdown]
 # ## Misconceptions
@@ -668,7 +664,7 @@ explore.curve(found, line, title="Backward constants, N = 4,194,304, d = 64",
 # ## Take-away
 #
 # - With $L_i$ and $D_i = \sum_c do_{ic}o_{ic}$, two words per row, every tile of $P$ and $dS$ can be computed independently.
-# - The traffic of a pass is proportional to resident rows × streamed words per row, and a streamed partial result counts twice. A separate pass for the gradients of each side therefore gives $6 + 8 = 14$.
+# - The constant of a pass is resident arrays × streamed arrays, and a streamed partial result counts twice. A separate pass for the gradients of each side therefore gives $6 + 8 = 14$.
 # - For $M$ far above $d^2$, schedules that move only complete rows have a constant of at least 14, and all schedules that process every pair have at least 12.
 #
 # **In the literature's words**: computing $P$ again from $L$ is recomputation (FlashAttention, section 3.1). $D$ is called delta in the preprocess kernel of Triton's attention tutorial, whose backward kernel also uses two passes, one for $dK$ and $dV$ and one for $dQ$.

@@ -59,9 +59,9 @@ def test_formulas_are_the_ones_shown():
     says("6.5", rf"7Nd + {ceiling} (5Nd + 2N)", "4B_c d + B_r(4d + 2 + B_c)")
     says("6.5", r"20\left(1 + \frac{2}{5d}\right)\left(1 + \frac{1}{4d}\right)")
     says("6.6", rf"5Nd + N + {ceiling} (4Nd + 2N)", "4B_c d + B_r(2d + 2 + B_c)")
-    says("6.8", r"4Nd + 2N + 2Nd\left\lceil \frac{N}{B_r} \right\rceil")
-    says("6.8", r"4Nd + \left\lceil \frac{N}{B_c'} \right\rceil (2Nd + 2N)")
-    says("6.8", "$B_r(3d + 2 + B_c) + 2B_c d$", "$4B_c'd + B_r'(2d + 2 + B_c')$")
+    says("6.8", r"4Nd + 2N + 2Nd\left\lceil \frac{N}{B_{r1}} \right\rceil")
+    says("6.8", r"4Nd + \left\lceil \frac{N}{B_{c2}} \right\rceil (2Nd + 2N)")
+    says("6.8", "$B_{r1}(3d + 2 + B_{c1}) + 2B_{c1} d$", "$4B_{c2}d + B_{r2}(2d + 2 + B_{c2})$")
 
 
 CORRECTED = {
@@ -82,7 +82,7 @@ def test_the_corrected_constants_hold_for_long_sequences(name):
     assert corrected(10**9) == pytest.approx(leading)
 
 
-# ---------------------------------------------------------------------- resident rows times streamed words
+# ---------------------------------------------------------------------- resident arrays times streamed arrays
 def one_pass(m, Q, K, V, dO, LSE, D, *, stays, gradients, b):
     """One pass as in section 6.7: b rows of one side are resident, the other is streamed row by row."""
     sides = {"rows": {"Q": Q, "dO": dO, "L": LSE, "D": D}, "columns": {"K": K}}

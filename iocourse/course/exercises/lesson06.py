@@ -124,7 +124,7 @@ def _values(outputs: Sequence[str]) -> tuple[Property, ...]:
 INPUTS = ("Q", "K", "V", "O", "dO", "LSE")
 
 
-# ------------------------------------------------------------------ 6C: resident rows times streamed words
+# ------------------------------------------------------------------ 6C: resident arrays times streamed arrays
 FOR_DQ, FOR_DK = "dQ with resident rows", "dK, or dK and dV, with resident columns"
 V_AWAY, PASSING = "dV only", "streamed gradient"
 
