@@ -40,6 +40,8 @@ def test_formula_2_8():
     ledger = run(schedules.naive, M=M, dry=True, **dict.fromkeys("QKV", (N, d)), **tiles).ledger
     row_blocks, tile_rows = -(-N // tiles["Br"]), -(-N // tiles["Bm"])
     assert tiles["Bm"] == tiles["Br"] and tiles["Bc"] >= N and tiles["Bn"] >= d  # the case of the statement
+    for b in (tiles["Br"], tiles["Bm"]):  # the largest with b rows, one more row and a column of b words
+        assert b * d + d + b <= M < (b + 1) * d + d + (b + 1)
     scores, softmax = N * d + N * d * row_blocks + N * N, 2 * N * N
     output = N * N + N * d * tile_rows + N * d
     assert [sum(phase) for phase in ledger.phases.values()] == [scores, softmax, output]

@@ -107,6 +107,7 @@ def test_the_page_runs_in_the_peak_of_the_library_and_not_in_one_word_less(exerc
         machine = names["TwoLevelMachine"](peak)
         machine.run(schedule(exercise, names["RowStats"]), **inputs)
         assert machine.peak == peak and not machine.in_use  # every tile was freed
+        assert machine.moved == sum(machine.reads.values()) + sum(machine.writes.values()) > 0
         with pytest.raises(MemoryError, match=f"{peak} words needed in fast memory, but M = {peak - 1}"):
             names["TwoLevelMachine"](peak - 1).run(schedule(exercise, names["RowStats"]), **inputs)
 
@@ -115,9 +116,9 @@ def test_the_page_runs_in_the_peak_of_the_library_and_not_in_one_word_less(exerc
     ("right", "wrong", "exercise"),
     [
         ("self.writes[array.name] += part.size", "self.writes[array.name] += 2 * part.size", "4A"),
-        ("self.reads[array.name] += part.size", "self.reads[array.name] += len(part)", "4B"),
+        ("self.reads[array.name] += tile.size", "self.reads[array.name] += len(tile)", "4B"),
         ("        self.machine.in_use.pop(id(self), None)", "        pass", "4C"),
-        ("    __del__ = free", "    pass", "2A"),
+        ("    __del__ = free", "    __del__ = lambda self, kept=[]: kept.append(self)", "2A"),
         ("self.peak = max(self.peak, used)", "self.peak = used", "4B"),
         ("return self.machine.new_tile(compute(", "return (lambda new: new)(compute(", "2A"),
     ],
@@ -126,6 +127,55 @@ def test_a_page_that_miscounts_is_seen(right, wrong, exercise):
     assert PAGE.count(right) == 1
     found = [ledgers(exercise, seed, PAGE.replace(right, wrong)) for seed in SEEDS]
     assert any(page != library for page, library in found)
+
+
+def test_a_store_of_another_shape_is_refused_and_not_counted():
+    machine = names_of(PAGE)["TwoLevelMachine"](100)
+
+    def schedule(m, A):
+        Y = m.new("Y", A.shape)
+        with m.load(A, 0) as a:  # one row, which NumPy would write to both
+            m.store(a, Y, (0, 2))
+
+    with pytest.raises(ValueError, match=r"tile of shape \(1, 6\), but Y needs \(2, 6\)"):
+        machine.run(schedule, A=np.ones((2, 6)))
+    assert machine.reads == {"A": 6} and not machine.writes
+
+
+def test_a_load_that_does_not_fit_is_not_counted_and_the_next_run_starts_at_zero():
+    machine = names_of(PAGE)["TwoLevelMachine"](12)
+    kept = []
+
+    def two_loads(m, A):
+        kept.append(m.load(A, 0))
+        kept.append(m.load(A, (0, 2)))
+
+    A = np.arange(12.0).reshape(2, 6)
+    with pytest.raises(MemoryError, match="18 words needed in fast memory, but M = 12"):
+        machine.run(two_loads, A=A)
+    assert machine.reads == {"A": 6} and machine.in_use
+    np.testing.assert_array_equal(machine.run(row_by_row, A=A), 2 * A)
+    assert (machine.moved, machine.peak, dict(machine.reads)) == (24, 6, {"A": 12})
+
+
+def row_by_row(m, A):
+    """Double A, with every kind of rows and columns that the page accepts."""
+    Y = m.new("Y", A.shape)
+    for rows, cols in ((0, None), (np.int64(1), (0, 2)), (slice(1, 2), slice(2, 5)), ((1, 2), 5)):
+        with m.load(A, rows, cols) as a:
+            assert a.ndim == 2  # also for the position of one row or column
+            a *= 2
+            m.store(a, Y, rows, cols)
+    return Y
+
+
+def test_the_page_counts_no_array_that_a_ufunc_did_not_make():
+    machine = names_of(PAGE)["TwoLevelMachine"](100)
+    a = machine.zeros(4, (3, 5))
+    made = a.copy(), a[[0, 2]], np.dot(a.T, a), a[1:3], a.T  # noqa: F841
+    assert sum(machine.in_use.values()) == 8 == a.size
+    summed = a.sum(axis=1), a.mean(), a @ a.T  # noqa: F841
+    assert sum(machine.in_use.values()) == 8 + 4 + 1 + 16
 
 
 def test_the_page_can_be_copied_as_one_file():
