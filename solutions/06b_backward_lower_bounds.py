@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 06b Lower bounds for the backward pass
 #
-# The two-pass backward of lesson 06 (B4, `split_backward` in code) has the constant 14. Can another schedule do better? For $M$ far above $d^2$, not if it moves only complete rows. If rows may be split, 12 is proved, and the values between 12 and 14 are open.
+# The two-pass backward of lesson 06 (B4, `split_backward` in code) has the constant 14. Can another schedule do better? If it moves only complete rows and $M$ is far above $d^2$, it cannot. If rows may be split, 12 is proved, and the values between 12 and 14 are open.
 #
 # **What you will learn**
 #
@@ -64,7 +64,7 @@ measured("6.10", over_C=over_C[2**15], over_E=over_E[2**15])
 # %% [markdown]
 # <details><summary>Ratios to both bounds</summary>
 #
-# The ratios are 1.381 and 1.148 at $N = 32\,768$, and they fall to 1.285 and 1.048 at $N = 131\,072$. Most of the difference to $14/12$ and to 1 comes from terms that do not grow with $N^2$. (The program uses the exact form of Theorem C, (6.18), which is slightly larger than the formula of the table.)
+# The ratios are 1.381 and 1.148 at $N = 32\,768$, and they fall to 1.285 and 1.048 at $N = 131\,072$. The difference to $14/12$ and to 1 has three parts: terms that do not grow with $N^2$, the $M + 4d^2$ in place of $M$ in Theorem C, and corrections of order $1/d$. (The program uses the exact form of Theorem C, (6.18), which is slightly larger than the formula of the table, and evaluates both bounds at $M + 4$.)
 #
 # </details>
 #
@@ -91,7 +91,7 @@ measured("6.10", over_C=over_C[2**15], over_E=over_E[2**15])
 #
 # As $N$ and $M/d^2$ grow, the two-pass backward approaches the bound for complete rows (see the figure in section 6.9), and the bound for all schedules remains below, at 12. What is known in between?
 #
-# - *Counting reads alone cannot give more than 12.* The fused backward reads $12.2$ and writes $4.0$ times $N^2d^2/M$ words. A proof of more than 12 must therefore count written words, as the proof of Theorem E does.
+# - *Counting reads alone cannot give more than 12 for large $M$.* The fused backward reads about $12$ and writes about $4$ times $N^2d^2/M$ words ($12.2$ and $4.0$ at $M = 64d^2$). A proof of more than 12 must therefore count written words, as the proof of Theorem E does.
 # - *For $M$ far above $d^2$, a schedule below 14 must split rows.* (Closer to $d^2$, stored matrices can help: lesson 09.) It keeps some of a row's $d$ words and streams the others. We know neither such a schedule nor a proof that there is none. For split rows, $12 \le c \le 14$ is **open** (`open_backward` in the library's list).
 #
 # Published results are about growth rates. The paper on fine-grained I/O complexity below shows, for a gradient of this kind, that $N^2d^2/M$ is the correct rate for $M \ge d^2$ and long sequences, and that another schedule is better for smaller $M$. Lesson 07 covers that case.
@@ -165,7 +165,7 @@ explore.pair_residency(walk, title="Cheapest walk of one pair")
 # %% [markdown]
 # <details><summary>The cheapest walk</summary>
 #
-# The smallest charge is 12, which is again the constant of Theorem C. In the figure, $dq$ leaves before $dk$ and $dv$ enter, and $q$, $do$, $k$ and $v$ *wait* in fast memory in between, so that nothing is loaded twice.
+# The smallest charge is 12, which is again the constant of Theorem C. In the figure, $dq$ leaves before $dk$ and $dv$ enter, and $q$, $do$ and $k$ *wait* in fast memory in between, so that nothing is loaded twice.
 #
 # </details>
 #
@@ -175,11 +175,11 @@ explore.pair_residency(walk, title="Cheapest walk of one pair")
 #
 # - Number the edges of one entry by the time of their exits; this is $a$. At exit number $a$, $a$ queries are waiting with $q$ and $do$, so the exit's own side has at least $2a + 1$ rows.
 # - Number the edges of one exit backwards by the time of their entries; this is $b$. At the entry that is number $b$ from the end, $b$ keys are waiting, so the entry's own side has at least $b + 1$ rows.
-# - Assign an edge with $b \le a$ to its exit. For $dk$, the exit gets at most half as many such edges as it has own rows; the same holds for $dv$. Assign every other edge to its entry, which gets fewer edges than it has own rows.
+# - Assign an edge with $b \le a$ to its exit. The edges of one exit have different numbers $b$, so it gets at most $a$ of them, for the largest $a$ among them, and it has at least $2a + 1$ own rows. For $dk$ this is at most half as many edges as own rows; the same holds for $dv$. Assign every other edge to its entry, which gets fewer edges than it has own rows.
 #
 # For example, take two queries and two keys. First $dq_1$ and then $dq_2$ leave, $dk_1$ and then $dk_2$ enter, and all inputs remain resident. There are four edges for $dk$. The edge from $dq_1$ to $dk_1$ has $a = 1$ and $b = 2$, and is assigned to the entry of $dk_1$. The edge from $dq_1$ to $dk_2$ has $a = b = 1$, and is assigned to the exit of $dq_1$. Both edges from $dq_2$ have $a = 2$ and are assigned to its exit, where $q_1, do_1, q_2, do_2, dq_2$ are resident: 2 edges, 5 own rows.
 #
-# So no event gets more edges than it has own rows, and an edge may be charged 1, like a row. We repeat the search with half charges and with edges:
+# So no event gets more edges than it has own rows, and an edge may be charged 1, like a row. We run two more searches: one with half charges, and one with the charges of exercise 6E plus 1 for each edge. The proof uses only the second.
 
 # %%
 for name, charged in (("halves", whole.HALVES), ("edges", whole.WITH_EDGES)):
@@ -188,7 +188,7 @@ cost, _ = whole.min_pair_cost(whole.FORWARD, whole.ENTRIES)
 print(f"forward, loads and entries: {cost:g}")
 
 # %% [markdown]
-# With half charges the minimum is 13. With edges every pair is charged at least 14, and (6.14) with $c = 14$ is (6.13). (Details: within a step, loads and entries count at its beginning, drops and exits at its end. A score is computed in one step from nothing, so it has all its rows. A row that is absent only within a step counts as resident. Of the intervals in which an accumulator is resident, only those count that add a useful product of column 1.) The forward pass needs no edges: loads and entries alone give 4, the constant of the FA-2 order with K/V buffer reuse. $\square$
+# With half charges the minimum is 13. With the charges of exercise 6E and edges every pair is charged at least 14, and (6.14) with $c = 14$ is (6.13). (Details: within a step, loads and entries count at its beginning, drops and exits at its end. A score is computed in one step from nothing, so it has all its rows. A row that is absent only within a step counts as resident. Of the intervals in which an accumulator is resident, only those count that add a useful product of column 1.) The forward pass needs no edges: loads and entries alone give 4, the constant of the FA-2 order with K/V buffer reuse. $\square$
 
 # %% [markdown]
 # ## 6.12 Proof of Theorem C
@@ -247,6 +247,8 @@ print(f"(6.17) holds in every draw: {(left <= right).all()}")
 #
 # In a language model, query $i$ attends to the keys $0 \dots i$ only. The weight of a masked pair is 0, and so is its $ds_{ij}$. A tile above the diagonal contributes nothing to any gradient, so the schedule skips it and its traffic. With resident columns, block $j$ needs only the rows from its first column on. With resident rows, block $i$ needs only the columns up to its last row. A tile on the diagonal is computed completely, and `m.hide(s, i, j, mask)` sets the scores of masked pairs to $-\infty$ before `probabilities` turns them into zeros. The library's backward schedules accept the mask as `mask=masks.Causal(N)`.
 #
+# The last block of a loop is often shorter than the others. With a causal mask the library puts the short block first in a pass with resident rows, where it needs the fewest keys.
+#
 # **Predict** (guess). $N = 256$, $d = 64$, $M = 16\,384$. Which fraction of its traffic does the two-pass backward move if the mask is causal?
 
 # %% tags=["predict"]
@@ -284,7 +286,7 @@ measured("6.13", part=causal_part("split_backward", 256, 64, 16384))
 # %% [markdown]
 # <details><summary>Traffic of the two-pass backward with a causal mask</summary>
 #
-# It moves 0.661 of its words at $N = 256$, with four query blocks and five key blocks, because a tile on the diagonal is processed completely and because $8Nd$ words are moved in any case. The fraction is 0.518 at $N = 4096$ and 0.505 at $N = 16\,384$, about half. The standard backward pass saves nothing, because it stores its matrices with their zeros.
+# It moves 0.661 of its words at $N = 256$, with four query blocks and five key blocks. It is more than half, because a tile on the diagonal is processed completely and $8Nd$ words are moved in any case. The short query block is the first of its pass, where it needs only a few keys; as the last block it would need all of them. The fraction is 0.518 at $N = 4096$ and 0.505 at $N = 16\,384$, about half. The standard backward pass saves nothing, because it stores its matrices with their zeros.
 #
 # </details>
 
