@@ -33,7 +33,7 @@ explore.mask_tiles(masks.Window(256, 48), 32,
 #
 # ## 8.1 Most weights are near zero
 #
-# Section 4.9 used two heads on a text of 471 tokens. The sharp head attends mostly to the previous token, the flat head to all tokens. We add up the $471 \times 471$ weights in tiles of $16 \times 16$, which gives 30 rows of 30 tiles. Each row of $P$ sums to 1, so all tiles together hold 471.
+# We use the two heads of section 4.9 (lesson 04b), on a text of 471 tokens. The sharp head attends mostly to the previous token, the flat head to all tokens. We add up the $471 \times 471$ weights in tiles of $16 \times 16$, which gives 30 rows of 30 tiles. Each row of $P$ sums to 1, so the total weight is 471.
 #
 # **Predict** (guess). How many of the 900 tiles, heaviest first, hold 99 percent of the weight?
 # <!-- 900, 99 = math.ceil(471 / 16) ** 2, 0.99 * 10**2 -->
@@ -67,7 +67,7 @@ explore.attention_map(in_tiles["sharp"], title="Sharp head: weight in each tile 
 #
 # </details>
 #
-# Two limits of this idea (the masks in the cell are those of section 8.2):
+# This idea has two limits (the masks in the next cell are those of section 8.2):
 
 # %%
 def without_the_light_tiles(head, weights, count):
@@ -100,7 +100,7 @@ print(f"sharp head, {near.tiles.sum()} tiles near the diagonal hold "
 # | `bigbird(N, B, g, w, r)` | $g$ global rows and columns, a window, and $r$ random blocks in each row that is not global | $g(2n_b - g) + n'(2w+1) - w(w+1) + rn'$ with $n' = n_b - g$ |
 # | `random(N, B, p)` | the diagonal, and any other with probability $p$ | $n_b + p\,n_b(n_b-1)$ on average |
 #
-# The window has $w(w+1)$ blocks fewer at its two ends, before the first and after the last token.
+# The window has $w(w+1)$ blocks fewer because it ends at the first and at the last token.
 
 # %%
 explore.block_mask(masks.bigbird(1024, 64, 1, 1, 2), 64, title="BigBird, g = 1, w = 1, r = 2")
@@ -287,7 +287,7 @@ for mask in (masks.causal(256, 32), masks.sliding_window(256, 32, 1),
 # %% [markdown]
 # Your schedule moves the words that you counted in exercise 8A, and its values equal exact attention under the mask. Nothing is approximated.
 #
-# If $B_r$ does not divide $N$, `m.blocks(N, Br)` makes the last query block short. Under a causal mask this is the expensive end, because the last block needs all $N$ keys, however few queries it has. With the short block first, the traffic is
+# If $B_r$ does not divide $N$, `m.blocks(N, Br)` makes the last query block the short one. Under a causal mask this is the expensive end, because the last block needs all $N$ keys, however few queries it has. With the short block first, the traffic is
 #
 # $$ W = 2Nd + 2d\left(kN - B_r\,\frac{k(k-1)}{2}\right) , \qquad k = \left\lceil \frac{N}{B_r} \right\rceil . $$
 #
@@ -438,7 +438,7 @@ print(f"blocks of {Br}: {rows.total:,} words, {rows.total / (4 * N * d):.2f} tim
 #
 # ## 8.5 Equal density, different traffic
 #
-# For $B_r = B$, (8.1) depends only on the number of blocks. But fast memory may hold more than one row of blocks. A query block that spans several rows of blocks needs each key once, even if several of these rows contain it. Then (8.1) becomes
+# For $B_r = B$, (8.1) depends only on the number of blocks. But fast memory may hold more than one row of blocks. A query block that spans several rows of blocks needs each key once, even if several of these rows need it. Then (8.1) becomes
 #
 # $$ W = 2Nd + 2d \sum_I \bigl|\mathrm{cols}(I)\bigr| , \tag{8.4} $$
 #
@@ -611,7 +611,7 @@ measured("8.7", tiles_hit=found[0])
 #
 # ## 8.8 Two open challenges
 #
-# Each exercise so far had a budget and a schedule that keeps to it. The following two problems have none, because the best answer is not known. `challenge` tests a schedule on random numbers and ragged shapes, as a check does, counts its words at one fixed size, and records your best result. In both problems $N = 2048$, $d = 32$ and $M = 16\,384$, and the score is in units of $Nd$.
+# Each exercise so far had a budget and a schedule within this budget. The following two problems have none, because the best answer is not known. `challenge` tests a schedule on random numbers and ragged shapes, as a check does, counts its words at one fixed size, and records your best result. In both problems $N = 2048$, $d = 32$ and $M = 16\,384$, and the score is in units of $Nd$.
 #
 # - `"window"`: $w = 256$ keys to either side. The ring buffer of (8.3) would need twice the available memory.
 # - `"sparsity"`: of $64 \times 64$ blocks 441 are visible, about one in ten, drawn at random.
@@ -623,7 +623,7 @@ challenge("window", my_block_sparse, Br=64, Bc=1)
 challenge("sparsity", my_block_sparse, Br=32, Bc=1)
 
 # %% [markdown]
-# The lower bound is the compulsory $4Nd$, each input once and each output once; lesson 08b derives such bounds. The traffic between this bound and the best known result is open. Larger blocks are the first step. After that you need ideas. Must the rows of a query block be evicted together? Which queries share keys, and must they be adjacent? Can free words hold keys that are resident? A schedule may take any tile sizes as arguments; `challenge` passes them on. There are no hints.
+# The lower bound is the compulsory $4Nd$, each input once and each output once; lesson 08b derives such bounds. The traffic between this bound and the best known result is open. Larger blocks are the first step. After that you need ideas. Must the rows of a query block be evicted together? Which queries share keys, and must they be adjacent? Can free words hold a few resident keys? A schedule may take any tile sizes as arguments; `challenge` passes them on. There are no hints.
 #
 # ## Misconceptions
 #
