@@ -79,7 +79,7 @@ def test_the_short_block_first_under_a_causal_mask(n, Br):
     shown = 2 * n * D + 2 * D * (k * n - Br * k * (k - 1) // 2)
     assert blocked(masks.Causal(n), Br).total == shown == by_ends(range(n, 0, -Br))
     assert shown <= by_ends([*range(Br, n, Br), n])
-    says("8.3", r"W = 2Nd + 2d\left(kN - B_r,\frac{k(k-1)}{2}\right)", r"k = \left\lceil \frac{N}{B_r} \right")
+    says("8.3", r"W = 2Nd + 2d\left(kN - B_r,\frac{k(k-1)}{2}\right)", r"k = \left\lceil \frac{N}{B_r}")
 
 
 def test_the_best_block_is_the_largest_with_the_short_one_first_and_the_smallest_of_three_with_it_last():
