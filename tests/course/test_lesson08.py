@@ -88,6 +88,8 @@ def test_the_best_block_is_the_largest_with_the_short_one_first_and_the_smallest
     last = {Br: by_ends([*range(Br, n, Br), n]) for Br in range(1, most + 1)}
     assert min(first, key=first.get) == most == 445 and first[most] == 353_408
     assert min(last, key=last.get) == -(-n // 3) == 342 and last[342] == 393_472
+
+
 @pytest.mark.parametrize(("Br", "w"), [(64, 63), (64, 15), (64, 64), (32, 7), (128, 1)])
 def test_formula_8_2(Br, w):
     words = blocked(masks.Window(N, w), Br).total
