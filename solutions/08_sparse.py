@@ -1,22 +1,19 @@
 # %% [markdown]
 # # 08 Sparse attention
 #
-# So far every query met every key, and the best schedules moved $4N^2d^2/M$ words. Many models let a query see only some of the keys: those before it, those near it, a few chosen ones. Pairs that are never seen need not be computed, and the words they would have needed can stay where they are. How many words is that, exactly? It turns out that the number of hidden pairs says little. What counts is *where* they lie: a window can cost as little as reading and writing everything once, and a mask with one pair in a thousand can cost as much as no mask at all.
+# So far every query attended to every key, and the best schedules moved $4N^2d^2/M$ words. Many models let a query attend only to some of the keys. How much traffic does that save? The places of the masked pairs matter more than their number. A window can cost as little as reading and writing everything once; one visible pair in a thousand can cost as much as no mask.
 #
 # **What you will learn**
 #
-# - to count the words of block-sparse attention exactly, from the grid of its tiles;
-# - to write a schedule that passes hidden tiles over, with the diagonal of a causal mask done right;
-# - to compute a sliding window of any width for $4Nd$ words;
-# - to say why two masks of the same density differ in words, and what random pairs cost.
+# - to count the traffic of block-sparse attention exactly;
+# - to write a schedule that skips empty blocks, and a sliding window with $4Nd$ words;
+# - to explain why two masks with the same density differ in traffic.
 #
-# **Prerequisites**: lesson 04 (the schedule F3). Signs and terms are on the [notation](notation.md) page.
+# **Prerequisites**: lesson 04 (buffer reuse, section 4.3); [symbols and terms](notation.md).
 #
 # **Minutes**: <!-- minutes -->.
 #
 # <!-- exercises -->
-#
-# The backward pass and the lower bounds are a second evening, [08b](08b_sparse_bounds.ipynb).
 
 # %% tags=["setup"]
 from collections import deque
@@ -32,13 +29,13 @@ explore.mask_tiles(masks.Window(256, 48), 32,
                    title="A window of 48 keys to either side, N = 256")
 
 # %% [markdown]
-# All pairs of 256 queries and 256 keys, in tiles of $32 \times 32$. A query sees itself and the 48 keys to either side. Of the 64 tiles 8 are *whole*: every pair is seen. 26 are *cut*: some pairs are seen, the tile is computed whole, and its other pairs are hidden afterwards. The other 30 are never loaded. This evening is about those 30: which words they save, and which not.
+# The figure shows all pairs of 256 queries and 256 keys, in tiles of $32 \times 32$. A query attends to itself and to the 48 keys on either side. The tiles of a mask are called blocks. Of the 64 blocks, 8 are *full*: every pair is visible. 26 are *partial*: some pairs are visible. They are computed completely, and the scores of the other pairs are masked afterwards. The other 30 have no visible pair. An *empty block* is never loaded, and this lesson is about the traffic that this saves.
 #
 # ## 8.1 Most weights are near zero
 #
-# Recall the two heads of section 4.9, on a text of 471 tokens: one looks sharply at the token before, the other looks everywhere. We cut the $471 \times 471$ weights into tiles of $16 \times 16$, 30 rows of 30 tiles, and add up the weight that lies in each. Each row of $P$ sums to 1, so all tiles together hold 471. In the map below, a row stands for 16 queries and a column for 16 keys.
+# We use the two heads of section 4.9 (lesson 04b), on a text of 471 tokens. The sharp head attends mostly to the previous token, the flat head to all tokens. We add up the $471 \times 471$ weights in tiles of $16 \times 16$, which gives 30 rows of 30 tiles. Each row of $P$ sums to 1, so the total weight is 471.
 #
-# **Predict** (guess). How many of the 900 tiles are needed to hold 99 percent of the weight, if the heaviest are taken first?
+# **Predict** (guess). How many of the 900 tiles, heaviest first, hold 99 percent of the weight?
 # <!-- 900, 99 = math.ceil(471 / 16) ** 2, 0.99 * 10**2 -->
 
 # %% tags=["predict"]
@@ -48,7 +45,7 @@ predict("8.1", sharp=90, flat=800)  #> predict("8.1", sharp=..., flat=...)
 def tile_weights(head, B):
     Q, K = head.Q.astype(float), head.K.astype(float)
     N, n = len(Q), -(-len(Q) // B)
-    P = np.zeros((n * B, n * B))  # with room for a full last tile
+    P = np.zeros((n * B, n * B))  # padded to complete tiles
     P[:N, :N] = exact.softmax(exact.scores(Q, K))
     return P.reshape(n, B, n, B).sum(axis=(1, 3))  # (n, n)
 
@@ -64,13 +61,13 @@ measured("8.1", **{name: tiles_for(weights, 0.99) for name, weights in in_tiles.
 explore.attention_map(in_tiles["sharp"], title="Sharp head: weight in each tile of 16 x 16")
 
 # %% [markdown]
-# <details><summary>How many tiles hold nearly everything</summary>
+# <details><summary>Number of tiles for 99 percent of the weight</summary>
 #
-# 89 tiles for the sharp head, 870 for the flat one. For the sharp head nine tenths of all scores could be left out, and nearly all the weight would still be there. This is the hope behind sparse attention.
+# 89 tiles for the sharp head and 870 for the flat head. For the sharp head, nine tenths of the scores could be left out, and nearly all the weight would remain. This motivates sparse attention.
 #
 # </details>
 #
-# Two cautions before we spend it (the masks in this cell are those of section 8.2):
+# This idea has two limits (the masks in the next cell are those of section 8.2):
 
 # %%
 def without_the_light_tiles(head, weights, count):
@@ -89,35 +86,35 @@ print(f"sharp head, {near.tiles.sum()} tiles near the diagonal hold "
       f"{in_tiles['sharp'][near.tiles].sum() / 471:.0%} of the weight")
 
 # %% [markdown]
-# First, a mask changes the answer, here by 3.5 percent. Whether that is good enough is for the model to say: from here on the mask is *given*, and we compute attention under it exactly. Second, these tiles were found by computing all weights, which costs what we wanted to save. A mask that is fixed beforehand, such as the 88 tiles near the diagonal, holds 79 percent: in the first eight rows of the map much of the weight lies far from the diagonal. Masks in practice are chosen from positions, or by something cheaper than attention.
+# First, a mask changes the output, here by 3.5 percent. Whether this is acceptable depends on the model. From here on the mask is *given*, and we compute attention under it exactly. Second, these tiles were found by computing all weights, which is the cost that we wanted to save. A mask fixed in advance, such as the 88 tiles near the diagonal, holds 79 percent: in the first eight rows of the map much of the weight is far from the diagonal. In practice masks are chosen from positions, or by a method cheaper than attention.
 #
-# ## 8.2 Counting tiles, counting words
+# ## 8.2 Counting blocks and words
 #
-# We want the exact words of attention under a mask. The unit is the tile. A `BlockMask` holds a grid of True and False, one for each tile of $B_r$ queries and $B_c$ keys: True is *seen*, False is *hidden*. With $N = 4096$ and square tiles of side $B = 64$ there are $n_b = 64$ tiles a side, 4096 in all. The library builds five kinds:
+# We want the exact traffic of attention under a mask. A *block mask* (`BlockMask` in code) has one entry per block of $B_r$ queries and $B_c$ keys: True for a visible block (full or partial), False for an empty block. With $N = 4096$ and square blocks of side $B = 64$ there are $n_b = 64$ blocks per side, 4096 in total. The library builds five kinds:
 #
-# | mask | tiles that are seen | their number |
+# | mask | visible blocks | their number |
 # | --- | --- | --- |
 # | `causal(N, B)` | on and below the diagonal | $n_b(n_b+1)/2$ |
-# | `sliding_window(N, B, w)` | at most $w$ tiles from the diagonal | $n_b(2w+1) - w(w+1)$ |
+# | `sliding_window(N, B, w)` | at most $w$ blocks from the diagonal | $n_b(2w+1) - w(w+1)$ |
 # | `strided(N, B, s)` | the diagonal and every $s$-th column | $n_b\lceil n_b/s\rceil + n_b - \lceil n_b/s\rceil$ |
-# | `bigbird(N, B, g, w, r)` | $g$ global rows and columns, a window, $r$ random tiles in each row that is not global | $g(2n_b - g) + n'(2w+1) - w(w+1) + rn'$ with $n' = n_b - g$ |
-# | `random(N, B, p)` | the diagonal, any other with probability $p$ | $n_b + p\,n_b(n_b-1)$ on average |
+# | `bigbird(N, B, g, w, r)` | $g$ global rows and columns, a window, and $r$ random blocks in each row that is not global | $g(2n_b - g) + n'(2w+1) - w(w+1) + rn'$ with $n' = n_b - g$ |
+# | `random(N, B, p)` | the diagonal, and any other with probability $p$ | $n_b + p\,n_b(n_b-1)$ on average |
 #
-# The window loses $w(w+1)$ tiles at the two ends, where there is nothing before the first and after the last token.
+# The window has $w(w+1)$ blocks fewer because it ends at the first and at the last token.
 
 # %%
 explore.block_mask(masks.bigbird(1024, 64, 1, 1, 2), 64, title="BigBird, g = 1, w = 1, r = 2")
 
 # %% [markdown]
-# The first row and the first column of tiles are global, the band along the diagonal is the window, and the rest was drawn at random. What the bars say comes next; the bound is a subject of lesson 08b.
+# The first row and the first column of blocks are global, the band along the diagonal is the window, and the other blocks were drawn at random. We count the words in the bars next; lesson 08b derives the lower bound.
 #
-# What does a tile cost? Take F3 of lesson 04: a block of $B_r$ queries and its outputs stay, keys and values pass by. Under a mask only those keys pass that the block sees. So each query comes once, each output goes once, and each tile that is seen brings the keys and the values of its columns. For tile $(i, j)$ let $c_j$ be the number of keys in its block of keys:
+# In buffer reuse (F3) of lesson 04, a query block and its outputs are resident, and keys and values are streamed. Under a mask, only the keys that some query of the block attends to are loaded. Each query is loaded once, each output is stored once, and each visible block adds the keys and values of its columns. Let $c_j$ be the number of keys in key block $j$:
 #
-# $$ W = 2Nd + 2d \sum_{(i,j)\ \text{seen}} c_j , \qquad \text{with equal blocks } W = 2Nd + 2dB \cdot (\text{number of tiles seen}) . \tag{8.1} $$
+# $$ W = 2Nd + 2d \sum_{(i,j)\ \text{visible}} c_j , \qquad \text{with equal blocks } W = 2Nd + 2dB \cdot (\text{number of visible blocks}) . \tag{8.1} $$
 #
-# The footprint is still that of (4.3), for the rows of queries are as many as before. With $B_r = 64$ and $B_c = 1$ it is 8,448 words.
+# The footprint is still that of (4.3), because a query block has the same size as without a mask. With $B_r = 64$ and $B_c = 1$ it is 8,448 words.
 #
-# **Predict** (guess). Under `causal`, and under `sliding_window` with $w = 1$: which part of the words without a mask is left?
+# **Predict** (guess). Which fraction of the traffic without a mask remains under `causal`, and under `sliding_window` with $w = 1$?
 
 # %% tags=["predict"]
 predict("8.2", causal=0.5, window=0.047)  #> predict("8.2", causal=..., window=...)
@@ -136,21 +133,21 @@ words = {name: costs.block_sparse(N, d, mask=mask, Br=B, Bc=1).total
          for name, mask in given.items()}
 for name, mask in given.items():
     by_formula = 2 * N * d + 2 * d * B * int(mask.tiles.sum())
-    print(f"{name:14} {mask.tiles.sum():5,} tiles, density {mask.tiles.mean():.3f}: "
+    print(f"{name:14} {mask.tiles.sum():5,} blocks, density {mask.tiles.mean():.3f}: "
           f"{words[name]:11,} words, by (8.1) {by_formula:11,}")
 part = {name: words[name] / words["dense"] for name in words}
 measured("8.2", causal=part["causal"], window=part["window 1"])
 
 # %% [markdown]
-# <details><summary>Against their density</summary>
+# <details><summary>Traffic and density</summary>
 #
-# Both are a little more than their density: 0.5154 for 0.508, and 0.06106 for 0.046. The $2Nd = 524{,}288$ words of queries and outputs come whatever is hidden, and under the window they are a quarter of everything. A causal mask sees a little more than half of the tiles, because the 64 tiles on the diagonal count whole. The rest of the table is (8.1) line by line. The random mask drew 484 tiles where 467 were to be expected.
+# Both fractions are a little larger than the density: 0.5154 compared with 0.508, and 0.06106 compared with 0.046. The reason is the $2Nd = 524{,}288$ words of queries and outputs, which every mask moves. Under the window they are a quarter of the total. The causal mask has a little more than half of the blocks, because the 64 partial blocks on the diagonal count completely. The random mask drew 484 blocks, and the expected number is 467.
 #
 # </details>
 #
-# Blocks need not be equal. The last one may be ragged, and where several texts are packed into one sequence it is natural to cut at their ends. Then $c_j$ differs from block to block.
+# Blocks need not be equal. The last one may be a ragged block, and several sequences packed into one are split at their ends. Then $c_j$ differs from block to block.
 #
-# <!-- exercise 8A --> Count the words of (8.1) for any grid. Queries are cut into blocks of the given heights, keys into blocks of the given widths. A row of tiles may be hidden altogether; its queries are loaded and its outputs stored all the same. If you are stuck after five minutes, run `hint("8A")` in a cell of your own.
+# <!-- exercise 8A --> Count the words of (8.1) for any grid. Queries are split into blocks of the given heights, keys into blocks of the given widths. A complete row of blocks may be empty; its queries are still loaded and its outputs are still stored. If you are stuck after five minutes, run `hint("8A")` in a new cell.
 # <!-- 524{,}288, 467 = 2 * 4096 * 64, 64 + 0.1 * 64 * 63 -->
 
 # %% [raw] name="about-8A"
@@ -166,16 +163,16 @@ measured("8.2", causal=part["causal"], window=part["window 1"])
 
 # %% tags=["exercise"] name="ex-8A"
 def my_block_words(tiles, heights, widths, d):
-    """Words that F3 moves under a mask of tiles.
+    """Return the traffic of buffer reuse under a block mask.
 
-    tiles: boolean array, True where a tile is seen, shape (len(heights), len(widths)).
-    heights, widths: lists, queries in each block of rows, keys in each block of columns.
+    tiles: boolean array (len(heights), len(widths)), True for a visible block.
+    heights, widths: lists of the queries per query block and the keys per key block.
     d: head dimension.
     """
-    ### BEGIN SOLUTION queries and outputs once, then keys and values of every tile that is seen
+    ### BEGIN SOLUTION queries and outputs once, then keys and values of every visible block
     N = sum(heights)
-    keys_met = int((tiles @ np.array(widths)).sum())
-    return 2 * N * d + 2 * d * keys_met
+    keys_loaded = int((tiles @ np.array(widths)).sum())
+    return 2 * N * d + 2 * d * keys_loaded
     ### END SOLUTION
 
 
@@ -188,17 +185,17 @@ for name in ("causal", "bigbird 1,1,2"):
     print(name, attempt(my_block_words, given[name].tiles, blocks, blocks, d))
 
 # %% [markdown]
-# Words as in the table.
+# Your counts agree with the table.
 #
-# The next cell lets you paint masks of your own. Start from a preset and drag over the tiles: the first one decides whether the stroke shows or hides. A click is one tile, and *undo* takes a whole stroke back. (By keyboard: Tab goes from control to control; on the box that names a tile the arrow keys go to another tile, and Space shows or hides it.) Words, density and a lower bound follow. (Without a running kernel you see a still picture.) Try to find two masks with equally many tiles and different words. You will not: at this block size (8.1) counts tiles and nothing else. Section 8.5 changes that.
+# In the next cell you can paint masks. Choose a preset and drag over the blocks, or click on one; *undo* reverts a stroke. (With the keyboard: Tab moves between the controls; in the box that names a block, the arrow keys select another block, and Space shows or hides it.) Words, density and a lower bound are updated if a kernel is running. Try to find two masks with equally many blocks and different traffic. None exist, because at this block size (8.1) depends only on the number of blocks. This changes in section 8.5.
 
 # %%
 explore.mask_painter()
 
 # %% [markdown]
-# ## 8.3 Passing hidden tiles over
+# ## 8.3 Skipping empty blocks
 #
-# Now the schedule. F3 asks `m.blocks(N, Bc)` for blocks of keys; under a mask it asks the mask first. `mask.columns(start, stop)` gives the keys that the queries `start` … `stop - 1` need, as ranges from left to right. This is a rule on positions and moves no words.
+# Without a mask, buffer reuse loops over the key blocks of `m.blocks(N, Bc)`. Under a mask, `mask.columns(start, stop)` returns the keys that the queries `start` … `stop - 1` need, as ranges from left to right. A mask is a rule on positions, so this call moves no words.
 
 # %%
 small = masks.bigbird(64, 8, 1, 1, 1)
@@ -206,9 +203,11 @@ for start in (0, 8, 32):
     print(f"queries {start} to {start + 7} need keys {small.columns(start, start + 8)}")
 
 # %% [markdown]
-# The first block of queries is global and needs all 64 keys. Others need the global keys 0 to 7, their neighbours, and one random tile; ranges that touch are joined.
+# The first query block is global and needs all 64 keys. The others need the global keys 0 to 7, the neighbouring keys, and one random block; adjacent ranges are joined. Two details decide whether the values are correct.
 #
-# Two details decide whether the values come out right. *Cut tiles.* On the diagonal of a causal mask key $j$ is hidden from query $i$ where $j > i$. The tile is computed whole, and then `m.hide(s, i, j, mask)` sets the scores of hidden pairs to $-\infty$. After the softmax their weight is 0. *Rows that see nothing.* If a query sees no key, its softmax is $0/0$, and `BlockMask` refuses such a mask unless you say that you want it. Both in one cell:
+# **Partial blocks.** On the diagonal of a causal mask, key $j$ is masked for query $i$ where $j > i$. The block is computed completely; then `m.hide(s, i, j, mask)` sets the scores of masked pairs to $-\infty$. After the softmax their weight is 0.
+#
+# **Queries without a visible key.** Their softmax is $0/0$. `BlockMask` raises an error for such a mask unless you pass `allow_empty=True`. The next cell shows both.
 
 # %%
 m = Machine(M=32)
@@ -228,9 +227,9 @@ except ValueError as error:
 print(masks.BlockMask(16, tiles, 4, allow_empty=True))
 
 # %% [markdown]
-# With `allow_empty=True` the row of $O$ is zero, the sum over no keys. `stats.normalise(o)` does that by itself: a row whose $\ell_i$ is 0 becomes zeros.
+# With `allow_empty=True` the row of $O$ is zero, which is the sum over no keys. `stats.normalise(o)` does this: a row with $\ell_i = 0$ becomes zeros.
 #
-# <!-- exercise 8B --> Write F3 under a mask. A block `i` from `m.blocks` knows its first row, `i.start`, and the row after its last, `i.stop`; and `m.blocks` takes a range such as `(8, 24)` where it took $N$. `m.hide` takes blocks only. (On a dry machine one block stands for all equal ones. Under a mask they are not equal, so give the blocks of queries `alike=mask.alike`. The check runs on numbers; once it is solved, it counts your schedule on shapes as well, at a larger size.) $B_r$ and $B_c$ need not be those of the tiles: `mask.columns` gives what some query of the block needs. The check allows the words of this schedule, and as fast memory the footprint of (4.3) for the largest block of keys that occurs, one more tile of scores and four words a row. If you are stuck after seven minutes, run `hint("8B")` in a cell of your own.
+# <!-- exercise 8B --> Write buffer reuse under a mask. A block `i` of `m.blocks` has the attributes `i.start`, its first row, and `i.stop`, the row after its last. `m.blocks` also accepts a range such as `(8, 24)` in place of $N$. `m.hide` accepts blocks only. $B_r$ and $B_c$ need not be those of the mask, because `mask.columns` returns the keys that some query of the block needs. (A dry run counts one block for all equal ones. Under a mask they are not equal, so pass `alike=mask.alike` in the loop over query blocks. The check first runs on numbers, and then counts a larger dry run.) Your function may move the words of this schedule, with a ragged block at the end. The available fast memory is the footprint of (4.3) for the largest key block that occurs, one more tile of scores and four words per row. If you are stuck after seven minutes, run `hint("8B")` in a new cell.
 
 # %% [raw] name="about-8B"
 # title = "Skipping empty blocks"
@@ -238,21 +237,21 @@ print(masks.BlockMask(16, tiles, 4, allow_empty=True))
 # importance = 5
 # minutes = 12
 # hints = [
-#   "Start from your F3 of lesson 04. Which single line determines the keys that a block of queries attends to?",
+#   "Start from your schedule of exercise 4C. Which single line determines the keys that a block of queries attends to?",
 #   "The loop over all keys becomes two loops: over the ranges that the mask returns for these queries, and over the blocks of one range. m.blocks accepts a range instead of N.",
 #   "After the scores are computed and before the update, set the scores of masked pairs to -inf: m.hide with the scores, both blocks and the mask. It is also correct for full blocks, so no distinction is needed.",
 # ]
 
 # %% tags=["exercise"] name="ex-8B"
 def my_block_sparse(m, Q, K, V, *, mask, Br, Bc):
-    """softmax(QKᵀ/√d) V over the pairs that the mask lets through.
+    """Return softmax(QKᵀ/√d) V over the visible pairs of a mask.
 
     m: the machine. Q, K, V: slow arrays (N, d). mask: from iocourse.masks, for N queries.
-    Br, Bc: rows in a block of queries, of keys. Returns the slow array O (N, d).
+    Br, Bc: rows per query block and per key block. Returns the slow array O (N, d).
     """
     N, d = Q.shape
     O = m.new("O", (N, d))
-    ### BEGIN SOLUTION as F3, but the keys come from the mask, and hidden pairs are hidden
+    ### BEGIN SOLUTION buffer reuse over the key ranges of the mask, then m.hide
     for i in m.blocks(N, Br, alike=mask.alike):
         with m.load(Q, i) as q, m.zeros(i, d) as o, m.row_stats(i) as stats:
             q *= d**-0.5
@@ -261,7 +260,7 @@ def my_block_sparse(m, Q, K, V, *, mask, Br, Bc):
                     with m.load(K, j) as k:     # (Bc, d)
                         s = q @ k.T             # (Br, Bc)
                     m.hide(s, i, j, mask)
-                    with s, m.load(V, j) as v:  # (Bc, d), where k was
+                    with s, m.load(V, j) as v:  # (Bc, d), in the words of k
                         stats.update(s, o)
                         o.add_matmul(s, v)
             stats.normalise(o)
@@ -282,25 +281,45 @@ for mask in (masks.causal(256, 32), masks.sliding_window(256, 32, 1),
     mine = attempt(run, my_block_sparse, M=4096, Q=Q, K=K, V=V, mask=mask, Br=32, Bc=8)
     right = abs(mine.O - exact.attention(Q, K, V, mask=mask.additive())).max() < 1e-12
     count = attempt(my_block_words, mask.tiles, [32] * 8, [32] * 8, 16)
-    print(f"{mask.tiles.sum():2} tiles: {mine.ledger.total:6,} words, counted {count:6,}, "
-          f"values right: {right}")
+    print(f"{mask.tiles.sum():2} blocks: {mine.ledger.total:6,} words, counted {count:6,}, "
+          f"values correct: {right}")
 
 # %% [markdown]
-# Your schedule under four masks of 256 tokens, its words beside your count of exercise 8A: emulator and count agree, and the values are exact attention under the mask. Nothing was approximated.
+# Your schedule moves the words that you counted in exercise 8A, and its values equal exact attention under the mask. Nothing is approximated.
 #
-# ## 8.4 A window for 4Nd
+# If $B_r$ does not divide $N$, `m.blocks(N, Br)` makes the last query block the short one. Under a causal mask this is the expensive end, because the last block needs all $N$ keys, however few queries it has. With the short block first, the traffic is
 #
-# Now a window of *tokens*: query $i$ sees the keys $i - w, \dots, i + w$, no matter where blocks begin. In blocks of $B_r$ queries F3 needs $B_r + 2w$ keys for each block, $w$ beyond either end. Each of the $T_r - 1$ borders between two blocks so costs $2w$ extra keys, $2d$ words each:
+# $$ W = 2Nd + 2d\left(kN - B_r\,\frac{k(k-1)}{2}\right) , \qquad k = \left\lceil \frac{N}{B_r} \right\rceil . $$
+#
+# Take $N = 1024$, $d = 64$ and $M = 58{,}368$, where at most 445 queries fit. Each block needs the keys up to its end:
+
+
+# %%
+n, fast = 1024, 58368
+for Br in (342, (fast - d) // (2 * d + 3)):  # the second is the largest that fits, by (4.4)
+    k = -(-n // Br)
+    for place, ends in (("last", [*range(Br, n, Br), n]), ("first", [*range(n, 0, -Br)])):
+        print(f"Br = {Br}, short block {place + ',':6} ends {sorted(ends)}: "
+              f"{2 * d * (n + sum(ends)):,} words")
+    print(f"  closed form {2 * n * d + 2 * d * (k * n - Br * k * (k - 1) // 2):,}, library "
+          f"{costs.block_sparse(n, d, mask=masks.Causal(n), Br=Br, Bc=1).total:,}")
+
+# %% [markdown]
+# With the short block last, the best $B_r$ is the smallest that gives three blocks, with 393,472 words. With the short block first it is the largest that fits, with 353,408 words. `m.blocks(N, Br, short_first=mask.short_first(Br))` selects the cheaper end for any mask, as the library does.
+#
+# ## 8.4 A sliding window with 4Nd words
+#
+# Now consider a window of *tokens*: query $i$ attends to the keys $i - w, \dots, i + w$, independent of block boundaries. With blocks of $B_r$ queries, buffer reuse loads $B_r + 2w$ keys per block, $w$ beyond either end. So each of the $T_r - 1$ boundaries between two blocks adds $2w$ keys, with $2d$ words per key:
 #
 # $$ W = 4Nd + 4dw\,(T_r - 1) , \qquad w \le B_r,\ B_r \text{ divides } N . \tag{8.2} $$
 #
-# Can we do better? Look at what changes from query $i$ to query $i + 1$: one key leaves the window, one comes. All others are needed again. So let the keys and values of the window stay, and let the *queries* pass by, one at a time. This is a *ring*: rows come in at one end and go at the other, and each key is loaded once in its life.
+# Can we do better? From query $i$ to query $i + 1$, the window loses one key and gains one. All other keys are needed again. So keep the keys and values of the window resident, and stream the *queries*, one at a time. The resident keys and values form a *ring buffer*: each new key replaces the oldest one, and each is loaded once.
 #
 # $$ W = 4Nd , \qquad \text{footprint } 2d(2w+1) + 2d + 3 . \tag{8.3} $$
 #
-# The footprint counts $2w + 1$ keys and as many values, $q_i$ and $o_i$, two statistics and one score. $W$ does not depend on $w$.
+# The footprint consists of $2w + 1$ keys and as many values, $q_i$ and $o_i$, two statistics and one score. $W$ does not depend on $w$.
 #
-# **Predict** (compute). $N = 4096$, $d = 64$, $w = 63$. How many times the words of the ring do blocks of 64 queries move? And for $w = 15$?
+# **Predict** (compute). $N = 4096$, $d = 64$, $w = 63$. What is the ratio of the traffic with blocks of 64 queries to the traffic of the ring buffer? And for $w = 15$?
 
 # %% tags=["predict"]
 predict("8.4", w63=2, w15=1.25)  #> predict("8.4", w63=..., w15=...)
@@ -311,28 +330,28 @@ for w in (63, 15):
     rows = costs.block_sparse(N, d, mask=masks.Window(N, w), Br=64, Bc=1)
     ring = costs.window(N, d, w=w)
     ratio[w] = rows.total / ring.total
-    print(f"w = {w:2}: blocks {rows.total:9,} words on {rows.peak:6,}; "
-          f"ring {ring.total:9,} words on {ring.peak:6,}")
+    print(f"w = {w:2}: blocks {rows.total:9,} words, peak {rows.peak:6,}; "
+          f"ring {ring.total:9,} words, peak {ring.peak:6,}")
 measured("8.4", w63=ratio[63], w15=ratio[15])
 
 # %% [markdown]
-# <details><summary>What the ring buys, and what it pays with</summary>
+# <details><summary>Traffic and footprint of the ring buffer</summary>
 #
-# 1.969 and 1.231: the factor is $1 + w(T_r-1)/N$, nearly $1 + w/B_r$. The ring moves 1,048,576 words for both windows, and no schedule moves fewer: $4Nd$ is the compulsory traffic. It pays in room. For $w = 63$ it takes 16,387 words where the blocks take 8,448; for $w = 15$ it takes 4,099 and wins on both counts.
+# The ratios are 1.969 and 1.231. The formula is $1 + w(T_r-1)/N$, nearly $1 + w/B_r$. The ring buffer moves 1,048,576 words for both windows, and no schedule moves fewer, because $4Nd$ is the compulsory traffic. It needs more fast memory for $w = 63$: 16,387 words instead of 8,448. For $w = 15$ it needs 4,099, so it has both less traffic and a smaller footprint.
 #
 # </details>
 #
-# A ring needs tiles that outlive the loop in which they were loaded. Python lists, dicts and deques may hold tiles: the tiles count, the container does not. Here is a ring in a small problem. Row $i$ of $Y$ is the sum of the rows $i - 2$, $i - 1$ and $i$ of $A$:
+# A ring buffer needs tiles that outlive the iteration in which they were loaded. Python lists, dicts and deques may hold tiles; the machine counts the tiles, not the container. In this small example, row $i$ of $Y$ is the sum of the rows $i - 2$, $i - 1$ and $i$ of $A$:
 
 # %%
 def moving_sum(m, A, *, back):
-    """Y_i = A_{i-back} + … + A_i; each row of A is loaded once."""
+    """Return Y with Y_i = A_{i-back} + … + A_i; each row of A is loaded once."""
     N, d = A.shape
     Y = m.new("Y", (N, d))
     ring = deque()                     # oldest row on the left
     for i in range(N):
         if i > back:
-            ring.popleft().free()      # out of sight
+            ring.popleft().free()      # no longer needed
         ring.append(m.load(A, i))      # (1, d)
         with m.zeros(1, d) as y:
             for a in ring:
@@ -345,9 +364,9 @@ done = run(moving_sum, M=32, A=np.ones((6, 4)), back=2)
 print(done.O[:, 0], done.ledger)
 
 # %% [markdown]
-# Each row of $A$ was read once; the peak of 16 words is three rows of $A$ and one of $Y$. At the end of a run the machine frees what is left in the ring.
+# Each row of $A$ was read once. The peak of 16 words is three rows of $A$ and one of $Y$. At the end of a run the machine frees the tiles that are still in the ring buffer.
 #
-# <!-- exercise 8C --> Write the window for $4Nd$ words. It looks both ways, so keys must come *before* their own query does. Near the ends it is cut off, and $w$ may be 0 or larger than $N$. Free what leaves the ring, for a name may still hold it. The check gives the footprint of (8.3), with $\min(2w+1, N)$ keys, and room for one more row of $d$ words, one score for each key in the window and four words. If you are stuck after nine minutes, run `hint("8C")` in a cell of your own.
+# <!-- exercise 8C --> Write the window with $4Nd$ words. It extends to both sides, so keys *after* a query must be loaded before it. Near the ends the window is shorter, and $w$ may be 0 or larger than $N$. Free each key and value after its last use, because a variable may still refer to it. The available fast memory is the footprint of (8.3), with $\min(2w+1, N)$ keys, plus one row of $d$ words, one score per key in the window and four words. If you are stuck after nine minutes, run `hint("8C")` in a new cell.
 
 # %% [raw] name="about-8C"
 # title = "A sliding window"
@@ -355,29 +374,29 @@ print(done.O[:, 0], done.ledger)
 # importance = 5
 # minutes = 15
 # hints = [
-#   "From one query to the next, which key leaves the window, and which one enters it?",
+#   "From one query to the next, which key does the window lose, and which one does it gain?",
 #   "Before query i is processed, every key up to i + w must be resident, and key i - w - 1 must be freed. Near the start nothing is freed, near the end nothing is loaded.",
-#   "Keep pairs (tile of K, tile of V) in a deque: append loaded pairs on the right, free pairs on the left. A counter of loaded rows tells which one is next. Each query is one iteration of F3 with Br = 1 over the keys in the deque.",
+#   "Keep pairs (tile of K, tile of V) in a deque: append loaded pairs on the right, free pairs on the left. A counter of loaded rows tells which one is next. Each query is one iteration of buffer reuse with Br = 1 over the keys in the deque.",
 # ]
 
 # %% tags=["exercise"] name="ex-8C"
 def my_window(m, Q, K, V, *, w):
-    """softmax(QKᵀ/√d) V where query i sees keys i - w … i + w.
+    """Return softmax(QKᵀ/√d) V where query i attends to keys i - w … i + w.
 
-    m: the machine. Q, K, V: slow arrays (N, d). w: a whole number, 0 or more.
+    m: the machine. Q, K, V: slow arrays (N, d). w: an integer, 0 or more.
     Returns the slow array O (N, d).
     """
     N, d = Q.shape
     O = m.new("O", (N, d))
-    ### BEGIN SOLUTION a ring of keys and values stays, queries pass by
-    ring, come = deque(), 0  # pairs (k, v), oldest first; rows loaded so far
+    ### BEGIN SOLUTION keys and values of the window are resident, queries are streamed
+    ring, loaded = deque(), 0  # pairs (k, v), oldest first; rows loaded so far
     for i in range(N):
         if i > w:
             for tile in ring.popleft():
                 tile.free()
-        while come < min(i + w + 1, N):
-            ring.append((m.load(K, come), m.load(V, come)))  # (1, d), (1, d)
-            come += 1
+        while loaded < min(i + w + 1, N):
+            ring.append((m.load(K, loaded), m.load(V, loaded)))  # (1, d), (1, d)
+            loaded += 1
         with m.load(Q, i) as q, m.zeros(1, d) as o, m.row_stats(1) as stats:
             q *= d**-0.5
             for k, v in ring:
@@ -402,31 +421,30 @@ for w in (2, 8, 32):
           f"same values: {abs(mine.O - block.O).max() < 1e-12}")
 
 # %% [markdown]
-# 16,384 words for every width, which is $4Nd$ for $N = 256$ and $d = 16$. The blocks start near it and grow with $w$.
+# The ring buffer moves $4Nd$, 16,384 words, for every width. The blocks move slightly more for $w = 2$, and their traffic increases with $w$.
 #
-# What if the ring does not fit? $N = 4096$, $d = 64$, $w = 256$ would take 65,795 words. With $M = 16\,384$ we are back to blocks, as large as fit:
+# What if the ring buffer does not fit? For $N = 4096$, $d = 64$ and $w = 256$ it needs 65,795 words. With $M = 16\,384$ we return to blocks, as large as fit:
 
 # %%
 M, w = 16384, 256
 Br = (M - d) // (2 * d + 3)  # as in (4.4)
 rows = costs.block_sparse(N, d, mask=masks.Window(N, w), Br=Br, Bc=1)
-print(f"ring: {costs.window(N, d, w=w).peak:,} words of room; M = {M:,}")
+print(f"ring: {costs.window(N, d, w=w).peak:,} words of fast memory; M = {M:,}")
 print(f"blocks of {Br}: {rows.total:,} words, {rows.total / (4 * N * d):.2f} times 4Nd; "
       f"1 + w/Br = {1 + w / Br:.2f}")
 
 # %% [markdown]
-# About $1 + w/B_r$ times $4Nd$ again. With $B_r \approx M/2d$ this is $4Nd + 8wNd^2/M$: linear in $N$ in any case.
-
-# %% [markdown]
-# ## 8.5 The same density, other words
+# The traffic is again about $1 + w/B_r$ times $4Nd$. With $B_r \approx M/2d$ this is $4Nd + 8wNd^2/M$, which is linear in $N$.
 #
-# At $B_r = B$ equation (8.1) sees only the number of tiles. But fast memory may hold more than one row of tiles. A block of queries that spans several rows of tiles shares what its rows have in common, and (8.1) becomes
+# ## 8.5 Equal density, different traffic
+#
+# For $B_r = B$, (8.1) depends only on the number of blocks. But fast memory may hold more than one row of blocks. A query block that spans several rows of blocks needs each key once, even if several of these rows need it. Then (8.1) becomes
 #
 # $$ W = 2Nd + 2d \sum_I \bigl|\mathrm{cols}(I)\bigr| , \tag{8.4} $$
 #
-# where $I$ runs over the blocks of queries and $\mathrm{cols}(I)$ is the *union* of the keys that queries of $I$ see. Take three masks with exactly 190 tiles of 4096 each: the window with $w = 1$; the diagonal and the first two columns, keys that everyone sees; and the diagonal with 126 tiles thrown at random.
+# where $I$ runs over the query blocks and $\mathrm{cols}(I)$ is the *union* of the keys that the queries of $I$ attend to. Take three block masks with exactly 190 of 4096 blocks: the window with $w = 1$; the diagonal and the first two columns, whose keys are visible to every query; and the diagonal with 126 random blocks.
 #
-# **Predict** (guess). From $B_r = 64$ to $B_r = 512$, eight rows of tiles, dense attention moves 7.2 times fewer words. How many times fewer do the window and the random mask move?
+# **Predict** (guess). From $B_r = 64$ to $B_r = 512$, which is eight rows of blocks, the traffic of dense attention falls by a factor of 7.2. By what factor does it fall for the window and for the random mask?
 # <!-- few, many = (costs.flash_optimal(4096, 64, Br=Br, Bc=1).total for Br in (64, 512)) -->
 # <!-- 7.2 = few / many -->
 
@@ -446,30 +464,30 @@ heights = (64, 128, 256, 512)
 moved = {name: [costs.block_sparse(N, d, mask=mask, Br=Br, Bc=1).total for Br in heights]
          for name, mask in same_density.items()}
 for name, row in moved.items():
-    print(f"{name:10} {same_density[name].tiles.sum()} tiles:", *(f"{x:10,}" for x in row))
+    print(f"{name:10} {same_density[name].tiles.sum()} blocks:", *(f"{x:10,}" for x in row))
 measured("8.5", window=moved["window"][0] / moved["window"][-1],
          scattered=moved["scattered"][0] / moved["scattered"][-1])
 shown = {"window, columns": moved["window"], "scattered": moved["scattered"],
          "4Nd": [4 * N * d] * len(heights)}
 explore.curve({}, {name: list(zip(heights, row, strict=True)) for name, row in shown.items()},
-              title="Three masks of 190 tiles", xlabel="Br", ylabel="words moved",
+              title="Three masks of 190 blocks", xlabel="Br", ylabel="words moved",
               log=(True, False))
 
 # %% [markdown]
-# <details><summary>Who gains from more room</summary>
+# <details><summary>Which mask gains from larger query blocks</summary>
 #
-# They start at the same 2,080,768 words and part at once. Eight rows of tiles under the window need $8 + 2$ columns of tiles, and under `columns` $8 + 2$ as well: these two fall together, towards $4Nd$. Eight rows of the scattered mask have about as many tiles, 24, and these lie in 20 different columns: at $B_r = 512$ it moves 1,818,624 words, against 1,163,264.
+# All three start at 2,080,768 words. Eight rows of blocks need $8 + 2$ columns of blocks under the window, and also $8 + 2$ under `columns`. The traffic of these two falls equally, towards $4Nd$. Eight rows of the scattered mask have about as many blocks, 24, but in 20 different columns. At $B_r = 512$ it moves 1,818,624 words, compared with 1,163,264.
 #
-# So density is the wrong number to look at. More fast memory helps where *neighbouring queries agree* on the keys they need. **Structure beats density.**
+# So the density alone does not determine the traffic. More fast memory helps if *neighbouring queries need the same keys*. **Structure beats density.**
 #
 # </details>
 # <!-- 24, 20 = 190 / 8, (1818624 - 2 * 4096 * 64) / (2 * 64 * 64) / 8 -->
 #
-# ## 8.6 What random sparsity costs
+# ## 8.6 The cost of random sparsity
 #
-# Now the opposite of structure: single pairs, each seen with probability $\rho$ by itself. If we keep tiles of $B \times B$, a tile can be passed over only where *none* of its $B^2$ pairs is seen.
+# Now consider a mask without structure: each pair is visible with probability $\rho$, independently of the others. A block of $B \times B$ pairs can be skipped only if *none* of its $B^2$ pairs is visible.
 #
-# **Predict** (guess). $N = 4096$, $B = 64$. One pair in a thousand is seen, $\rho = 0.001$. Which part of the tiles must be worked on?
+# **Predict** (guess). $N = 4096$, $B = 64$. One pair in a thousand is visible, $\rho = 0.001$. Which fraction of the blocks must be computed?
 
 # %% tags=["predict"]
 predict("8.6", part_of_tiles=0.98)  #> predict("8.6", part_of_tiles=...)
@@ -478,64 +496,64 @@ predict("8.6", part_of_tiles=0.98)  #> predict("8.6", part_of_tiles=...)
 draw = np.random.default_rng(8).random((N, N), dtype=np.float32)
 for rho in (0.01, 0.001, 0.0001):
     pairs = draw < rho
-    hit = masks.covering_blocks(pairs, B)  # the tiles that hold a pair
-    moved_by_tiles = costs.block_sparse(N, d, mask=hit, Br=B, Bc=1).total
+    hit = masks.covering_blocks(pairs, B)  # blocks with a visible pair
+    moved_by_blocks = costs.block_sparse(N, d, mask=hit, Br=B, Bc=1).total
     print(f"density {rho:6}: expected {1 - (1 - rho) ** B**2:.3f}, "
-          f"found {hit.tiles.mean():.3f} of the tiles, {moved_by_tiles:10,} words")
+          f"found {hit.tiles.mean():.3f} of the blocks, {moved_by_blocks:10,} words")
     if rho == 0.001:
         measured("8.6", part_of_tiles=hit.tiles.mean())
 
 # %% [markdown]
-# <details><summary>A thousandth of the pairs, and the tiles they hit</summary>
+# <details><summary>Blocks with at least one visible pair</summary>
 #
-# 98 percent, and at one pair in a hundred every tile: 34,078,720 words, as without a mask.
+# 98 percent. With one visible pair in a hundred, every block is needed, and the traffic is 34,078,720 words, as without a mask.
 #
 # </details>
 #
-# A tile is hit with probability
+# A block has at least one visible pair with probability
 #
 # $$ 1 - (1 - \rho)^{B^2} , \tag{8.5} $$
 #
-# so tiles start to save where $\rho$ comes down to about $1/B^2 = 0.00024$. Smaller tiles hit less. F3 can take single keys, $B_c = 1$, and load for each block exactly the union of (8.4). A key is then needed by a block of $B_r$ queries with probability $1 - (1-\rho)^{B_r}$:
+# so skipping empty blocks saves traffic only if $\rho$ is about $1/B^2 = 0.00024$ or less. Smaller blocks are empty more often. Buffer reuse can load single keys, $B_c = 1$, and so load exactly the union of (8.4) for each query block. A block of $B_r$ queries needs a given key with probability $1 - (1-\rho)^{B_r}$:
 # <!-- 98, 0.00024 = 10**2 * (1 - (1 - 0.001) ** 64**2), 1 / 64**2 -->
 
 # %%
 pairs = draw < 0.001
-exactly = masks.BlockMask(N, pairs, 1, allow_empty=True)  # tiles of one query and one key
+exactly = masks.BlockMask(N, pairs, 1, allow_empty=True)  # blocks of one query and one key
 for Br in (64, 8, 1):
     words_of_pairs = costs.block_sparse(N, d, mask=exactly, Br=Br, Bc=1).total
     print(f"Br = {Br:2}: {words_of_pairs:9,} words")
 print(f"2Nd + 2d for each of {pairs.sum():,} pairs: {2 * N * d + 2 * d * int(pairs.sum()):,}")
 
 # %% [markdown]
-# That is far less than 33.5 million. But look at the last two lines: with $B_r = 1$ every pair pays for its own key and value, $2d$ words, and 64 queries together save less than three percent of it. Queries that share no keys gain nothing from being in fast memory together. Dense attention pays $2d/B_r$ words for a pair, because $B_r$ queries share each key. So random pairs are worth leaving out only where $\rho$ is well below $1/B_r$, and there they cost about $2d\rho N^2$ words, whatever $B_r$ is.
+# This is far less than 33.5 million words. But with $B_r = 1$ each pair loads its own key and value, $2d$ words, and blocks of 64 queries save less than three percent of that. Queries that share no keys gain nothing from being in fast memory at the same time. Dense attention needs only $2d/B_r$ words per pair, because $B_r$ queries share each key. So masking random pairs is useful only if $\rho$ is well below $1/B_r$. Then the keys and values cost about $2d\rho N^2$ words, for any $B_r$.
 #
-# The same density in whole tiles is another matter. `random 0.1` of section 8.2, 484 of 4096 *tiles*, moved 4,489,216 words; a tenth of all *pairs* moves 34,034,048 with $B_r = 64$, for of 64 queries nearly always one wants the key.
+# The same density in complete blocks is different. `random 0.1` of section 8.2, with 484 of 4096 blocks, moved 4,489,216 words. A tenth of all pairs, drawn at random, moves 34,034,048 with $B_r = 64$, because nearly always at least one of 64 queries needs the key.
 # <!-- tenth = masks.BlockMask(4096, np.random.default_rng(8).random((4096, 4096), dtype=np.float32) < 0.1, 1) -->
 # <!-- 34{,}034{,}048 = costs.block_sparse(4096, 64, mask=tenth, Br=64, Bc=1).total -->
 #
-# ## 8.7 An order for the tokens
+# ## 8.7 Reordering the tokens
 #
-# Structure may be there and not show. Reformer, in essence, hashes tokens into *buckets*, and a token sees the tokens of its own bucket only. Tokens of one bucket lie anywhere in the sequence, so the mask looks scattered:
+# Some masks have a hidden structure. Reformer, in essence, hashes tokens into *buckets*, and a token attends only to the tokens of the same bucket. These may be anywhere in the sequence, so the mask looks scattered:
 
 # %%
 rng = np.random.default_rng(8)
 buckets = rng.permutation(np.repeat(np.arange(8), 32))  # 256 tokens, 8 buckets of 32
 pairs = buckets[:, None] == buckets[None, :]
 scattered = masks.covering_blocks(pairs, 32)
-print(f"{pairs.mean():.3f} of the pairs are seen, "
-      f"{scattered.tiles.mean():.3f} of the tiles are hit")
+print(f"{pairs.mean():.3f} of the pairs are visible, "
+      f"{scattered.tiles.mean():.3f} of the blocks are not empty")
 
 # %% [markdown]
-# Attention does not care about the order of its keys, and each query works by itself. If we arrange $Q$, $K$ and $V$ in another order and the mask along with them, the rows of $O$ come out in that order and are otherwise the same. So we may choose it.
+# Attention does not depend on the order of its keys, and each query is independent of the others. If we permute the rows of $Q$, $K$ and $V$, and the mask in the same way, then the rows of $O$ are permuted and otherwise unchanged. So we may choose the order.
 #
-# **Predict** (guess). How many of the 64 tiles are hit when the tokens of each bucket stand together?
+# **Predict** (guess). How many of the 64 blocks have a visible pair if the tokens of each bucket are adjacent?
 
 # %% tags=["predict"]
 predict("8.7", tiles_hit=8)  #> predict("8.7", tiles_hit=...)
 
 # %% [markdown]
-# <!-- exercise 8D --> You get the pairs and not the buckets. Give an order in which buckets stand together: `order[0]` is the token that comes first, `order[1]` the next. In some cases the mask is also causal, as in Reformer: a token sees those of its bucket that do not come after it. Then tokens of one bucket should keep their order, so that tiles above the diagonal stay empty. The check builds the mask of your order and counts its words. If you are stuck after six minutes, run `hint("8D")` in a cell of your own.
+# <!-- exercise 8D --> Your function is passed the pairs, but not the buckets. Return an order in which the tokens of each bucket are adjacent: `order[0]` is the first token, `order[1]` the next. In some cases the mask is also causal, as in Reformer: a token attends to the tokens of its bucket that are not after it. Then the tokens of one bucket should keep their order, so that blocks above the diagonal stay empty. The check builds the mask in your order and counts its words. If you are stuck after six minutes, run `hint("8D")` in a new cell.
 
 # %% [raw] name="about-8D"
 # title = "An order for the tokens"
@@ -550,13 +568,13 @@ predict("8.7", tiles_hit=8)  #> predict("8.7", tiles_hit=...)
 
 # %% tags=["exercise"] name="ex-8D"
 def my_order(pairs):
-    """An order of the tokens in which those of one bucket stand together.
+    """Return an order of the tokens in which those of each bucket are adjacent.
 
-    pairs: boolean (N, N), True where query i sees key j: both in one bucket, perhaps j <= i.
-    Returns an array of the N positions: the token that comes first, the next, ...
+    pairs: boolean (N, N), True where query i attends to key j (same bucket, perhaps j <= i).
+    Returns an array of the N positions: the first token, the next, ...
     """
-    ### BEGIN SOLUTION every token can tell the first one of its bucket
-    first = pairs.argmax(axis=1)  # the first key each token sees: the first token of its bucket
+    ### BEGIN SOLUTION the first token of a bucket identifies it
+    first = pairs.argmax(axis=1)  # the first visible key is the first token of the bucket
     return np.argsort(first, kind="stable")
     ### END SOLUTION
 
@@ -571,62 +589,63 @@ def in_my_order():
     done = run(my_block_sparse, M=4096, Q=Q[order], K=K[order], V=V[order], mask=mask,
                Br=32, Bc=8)
     O = np.empty_like(done.O)
-    O[order] = done.O  # back to the places they came from
+    O[order] = done.O  # back in the original order
     want = exact.attention(Q, K, V, mask=np.where(pairs, 0.0, -np.inf))
     return int(mask.tiles.sum()), done.ledger.total, bool(abs(O - want).max() < 1e-12)
 
 
 found = attempt(in_my_order)
-print(f"{costs.block_sparse(256, 16, mask=scattered, Br=32, Bc=8).total:,} words as they came, "
-      f"{found[1]:,} in order; values right: {found[2]}")
+print(f"{costs.block_sparse(256, 16, mask=scattered, Br=32, Bc=8).total:,} words in the "
+      f"original order, {found[1]:,} in yours; values correct: {found[2]}")
 measured("8.7", tiles_hit=found[0])
 
 # %% [markdown]
-# <details><summary>What an order is worth</summary>
+# <details><summary>Traffic saved by the order</summary>
 #
-# 8 tiles instead of 64, and 16,384 words instead of 73,728, for the very same output. $16{,}384 = 4Nd$: nothing below it is possible. The number of pairs has not changed at all.
+# 8 blocks instead of 64, and 16,384 words instead of 73,728, for the same output. $16{,}384 = 4Nd$ is the compulsory traffic. The number of visible pairs has not changed.
 #
 # </details>
 #
-# Arranging $Q$, $K$, $V$ anew in slow memory would itself move words: $6Nd$ to read and write the three, $2Nd$ to bring $O$ back. The model does not ask for it. A load of 32 rows that lie apart costs as many words as one of 32 neighbours, so a schedule may *gather* its blocks.
+# Permuting $Q$, $K$ and $V$ in slow memory would itself move words: $6Nd$ to read and write the three, and $2Nd$ to restore the order of $O$. In the model this is not necessary. Loading 32 rows from different places costs as many words as loading 32 adjacent rows, so a schedule may *gather* its blocks.
 # <!-- 16{,}384 = 4 * 256 * 16 -->
-
-# %% [markdown]
+#
 # ## 8.8 Two open challenges
 #
-# So far every exercise had a budget, and a schedule that meets it. Here are two questions without: nobody in this course knows the best answer. `challenge` is the referee. It tries a schedule on fresh numbers and ragged shapes, as a check does, counts its words at one fixed size, and keeps your fewest. In both $N = 2048$, $d = 32$ and $M = 16\,384$, and $Nd$ is the unit of the score.
+# Each exercise so far had a budget and a schedule within this budget. The following two problems have none, because the best answer is not known. `challenge` tests a schedule on random numbers and ragged shapes, as a check does, counts its words at one fixed size, and records your best result. In both problems $N = 2048$, $d = 32$ and $M = 16\,384$, and the score is in units of $Nd$.
 #
-# - `"window"`: $w = 256$ keys to either side. The ring of (8.3) would take twice the memory there is.
-# - `"sparsity"`: of $64 \times 64$ tiles 441 are seen, one in ten, drawn at random.
+# - `"window"`: $w = 256$ keys to either side. The ring buffer of (8.3) would need twice the available memory.
+# - `"sparsity"`: of $64 \times 64$ blocks 441 are visible, about one in ten, drawn at random.
 #
-# Your schedule of exercise 8B is an entry already:
+# Your schedule of exercise 8B is a valid entry:
 
 # %%
 challenge("window", my_block_sparse, Br=64, Bc=1)
 challenge("sparsity", my_block_sparse, Br=32, Bc=1)
 
 # %% [markdown]
-# "Proved" is the compulsory $4Nd$, each input once and each output once; lesson 08b says how such bounds are made. Between that and the best known there is room, and it is open. Larger blocks are the first step. The next ones are ideas. Does a block of queries have to leave as a whole? Which rows share keys, and must they be neighbours? Is the room that is left over worth a few keys that stay? A schedule may take any tile sizes you like, and `challenge` passes them on. There is no hint, and no hurry.
-
-# %% [markdown]
+# The lower bound is the compulsory $4Nd$, each input once and each output once; lesson 08b derives such bounds. The traffic between this bound and the best known result is open. Larger blocks are the first step. After that you need ideas. Must the rows of a query block be evicted together? Which queries share keys, and must they be adjacent? Can free words hold a few resident keys? A schedule may take any tile sizes as arguments; `challenge` passes them on. There are no hints.
+#
 # ## Misconceptions
 #
-# - **"A mask of density $s$ moves $s$ times the words."** Of tiles as large as the block of queries, plus $2Nd$ (8.2). A tenth of all pairs, at random, moved 34,034,048 words of 34,078,720 (8.6).
-# - **"Same density, same words."** Only at one block size. At $B_r = 512$ the window of 190 tiles moved 1,163,264 words, 190 scattered tiles 1,818,624 (8.5).
-# - **"A cut tile costs a part of a whole one."** It is loaded whole and computed whole; what is hidden in it saves nothing (8.3).
+# - **"A mask of density $s$ moves the fraction $s$ of the words."** This holds for blocks as high as the query block, apart from the $2Nd$ words of $Q$ and $O$ (8.2). A tenth of all pairs, drawn at random, moved 34,034,048 of 34,078,720 words (8.6).
+# - **"Equal density means equal traffic."** Only at one block size. At $B_r = 512$ the window of 190 blocks moved 1,163,264 words, and 190 scattered blocks moved 1,818,624 (8.5).
+# - **"A partial block costs only a part of a full one."** It is loaded and computed completely; its masked pairs save nothing (8.3).
 #
 # ## Take-away
 #
-# - $W = 2Nd + 2d\sum_I |\mathrm{cols}(I)|$: queries once, and for each block of queries the union of the keys it sees. Everything else in this lesson follows from it.
-# - Structure beats density: words are saved by what queries in fast memory *share*. Windows, columns and buckets share much, random pairs next to nothing. An order that puts sharing tokens together is worth as much as a better mask.
-# - A window whose keys fit costs $4Nd$, the compulsory traffic, whatever its width: more room, and no more words.
+# - $W = 2Nd + 2d\sum_I |\mathrm{cols}(I)|$: the queries and outputs once, and for each query block the union of the keys that its queries attend to.
+# - Structure beats density, because only keys that the queries in fast memory *share* save traffic. Windows, columns and buckets share many, random pairs nearly none. Reordering the tokens can save as much as a better mask.
+# - A window whose keys fit in fast memory costs $4Nd$, the compulsory traffic, for every width. A wider window needs more capacity but no more words.
+#
+# **In the literature's words**: this schedule is block-sparse FlashAttention. The block-sparse mask of PyTorch's FlexAttention, BlockMask, lists full and partial blocks. The window is Longformer's sliding window, and a ring buffer is also called a circular buffer.
 #
 # ## References
 #
 # - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré: *FlashAttention*, 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135). Section 3.3 is block-sparse FlashAttention.
-# - M. Zaheer et al.: *Big Bird*, 2020, [arXiv 2007.14062](https://arxiv.org/abs/2007.14062). Global, window and random tiles.
+# - J. Dong, B. Feng, D. Guessous, Y. Liang, H. He: *Flex Attention*, 2024, [arXiv 2412.05496](https://arxiv.org/abs/2412.05496). Block masks with full and partial blocks.
+# - M. Zaheer et al.: *Big Bird*, 2020, [arXiv 2007.14062](https://arxiv.org/abs/2007.14062). Global, window and random blocks.
 # - R. Child, S. Gray, A. Radford, I. Sutskever: *Generating long sequences with sparse Transformers*, 2019, [arXiv 1904.10509](https://arxiv.org/abs/1904.10509). Strided and fixed patterns; every $s$-th column is of the second kind.
 # - I. Beltagy, M. Peters, A. Cohan: *Longformer*, 2020, [arXiv 2004.05150](https://arxiv.org/abs/2004.05150). Sliding windows.
 # - N. Kitaev, Ł. Kaiser, A. Levskaya: *Reformer*, 2020, [arXiv 2001.04451](https://arxiv.org/abs/2001.04451). Buckets, and sorting by them.
 #
-# **What comes next.** A second evening, 08b, has masks in the backward pass, and what can be proved about them. Lesson 09 puts all schedules and bounds on one map, and asks which of them a real chip wants.
+# **What comes next.** The optional [part b](08b_sparse_bounds.ipynb) uses masks in the backward pass and proves lower bounds for them. Lesson 09 compares all schedules and bounds over the size of fast memory.

@@ -1,17 +1,17 @@
 # %% [markdown]
-# # 08b What can be proved about a mask
+# # 08b Lower bounds for sparse attention
 #
-# A second evening with masks, in three parts. The backward pass passes the same tiles over. Then we ask what no schedule can avoid: a theorem that counts pairs, and what it cannot see. And we read a published bound whose words fit a mask well and which is about something else.
+# This optional part of lesson 08 treats the backward pass under a mask, a lower bound that counts pairs, and a published bound that is easily misread.
 #
 # **What you will learn**
 #
-# - the words of the backward pass under a mask;
-# - two lower bounds for sparse attention, where they meet the schedules, and where they cannot;
-# - how to tell that a bound has been misread, although its constant is unknown.
+# - to compute the traffic of the backward pass under a mask;
+# - to derive two lower bounds for a mask, and to know where schedules are close to them;
+# - to recognise that a bound has been misread, although its constant is unknown.
 #
-# **Prerequisites**: lesson 08, Theorem A of lesson 05, and for section 8.9 the schedules B3 and B4 of lesson 06. Signs and terms are on the [notation](notation.md) page.
+# **Prerequisites**: lesson 08, Theorem A (lesson 05) and two schedules of lesson 06; [symbols and terms](notation.md).
 #
-# **Minutes**: <!-- minutes without 8E -->. It is for those who like to have a bound of their own; nothing needs it.
+# **Minutes**: <!-- minutes without 8E -->. Later lessons do not depend on it.
 #
 # <!-- exercises -->
 
@@ -22,20 +22,20 @@ from iocourse import bounds, costs, exact, explore, masks, run, schedules
 from iocourse.course import attempt, check, hint, measured, predict
 
 # %%
-explore.block_mask(masks.random(2048, 64, 0.1), 64, 65536, title="Random tiles")
+explore.block_mask(masks.random(2048, 64, 0.1), 64, 65536, title="Random blocks")
 
 # %% [markdown]
-# 124 of 1,024 tiles, drawn at random, with $M = 65\,536$. Most pairs are hidden, and 0.646 of the words are moved all the same. The black bar is what is proved to be unavoidable, here each input and each output once: F3 moves 1.94 times as many words. The distance between the first bar and the last is what this evening is about: is the schedule bad, or the bound?
+# This block mask has 124 of 1,024 blocks, drawn at random, and $M = 65\,536$. Most pairs are masked, but 0.646 of the dense traffic remains. The black bar is the lower bound, here each input read once and each output written once. The schedule of lesson 08 moves 1.94 times as much. Is the schedule poor, or is the bound too low?
 #
 # ## 8.9 The backward pass
 #
-# A hidden pair has weight 0 and gives nothing to any gradient, so the backward schedules of lesson 06 pass the same tiles over. With rows $r_i$ and columns $c_j$ of the tiles that are seen,
+# A masked pair has weight 0 and contributes nothing to any gradient, so the backward schedules of lesson 06 skip the same blocks. Let every query attend to some key, let the resident blocks have the side $B$ of the mask, and let a visible block $(i, j)$ have $r_i$ rows and $c_j$ columns. Then the fused backward (B3, `fused_backward`) and the two-pass backward (B4, `split_backward`) move
 #
-# $$ W_{\text{B3}} = 5Nd + N + (4d+2)\!\!\sum_{(i,j)\ \text{seen}}\!\! r_i , \qquad W_{\text{B4}} = 8Nd + 2N + \!\!\sum_{(i,j)\ \text{seen}}\!\! \bigl(2d\,c_j + (2d+2)\,r_i\bigr) , \tag{8.6} $$
+# $$ W_{\text{B3}} = 5Nd + N + (4d+2)\!\!\sum_{(i,j)\ \text{visible}}\!\! r_i , \qquad W_{\text{B4}} = 8Nd + 2N + \!\!\sum_{(i,j)\ \text{visible}}\!\! \bigl(2d\,c_j + (2d+2)\,r_i\bigr) . \tag{8.6} $$
 #
-# where every query sees a key. B3 is `fused_backward`, B4 `split_backward`; here what stays is a block of the mask's side $B$. The sums are the density $s$ times what they are without a mask.
+# Each sum is proportional to the density $s$, the fraction of blocks that are visible.
 #
-# **Predict** (compute). Of the masks of section 8.2 the window has $s = 0.046$. Which part of the dense words does B4 move?
+# **Predict** (compute). The window of section 8.2 has $N = 4096$, $d = 64$, 64 blocks of 64 queries and $s = 0.046$. Which fraction of the dense traffic does the two-pass backward move?
 
 # %% tags=["predict"]
 predict("8.9", part=0.075)  #> predict("8.9", part=...)
@@ -55,18 +55,18 @@ for name, mask in given.items():
     fused = costs.fused_backward(N, d, Br=1, Bc=B, mask=mask).total
     split = costs.split_backward(N, d, Br1=B, Bc1=1, Br2=1, Bc2=B, mask=mask).total
     part[name] = split
-    print(f"{name:14} s = {mask.tiles.mean():.3f}: B3 {fused:10,}, B4 {split:10,} words, "
-          f"{split / part['dense']:.3f} of dense")
+    print(f"{name:14} s = {mask.tiles.mean():.3f}: fused {fused:10,}, two-pass {split:10,} "
+          f"words, {split / part['dense']:.3f} of dense")
 measured("8.9", part=part["window 1"] / part["dense"])
 
 # %% [markdown]
-# <details><summary>More than the density, again</summary>
+# <details><summary>Traffic and density in the backward pass</summary>
 #
-# 0.07518: $s$ and the $8Nd$ words that come anyway.
+# 0.07518, which is larger than $s$ because of the $8Nd$ words that every mask moves.
 #
 # </details>
 #
-# (At the same block size B3 moves fewer words than B4; B4's advantage of lesson 06, 14 against 16, comes from larger blocks in the same memory.) And the values, on a small input:
+# (With equal blocks the fused backward moves fewer words. The advantage of the two-pass backward in lesson 06, 14 compared with 16, comes from larger blocks in the same memory.) The next cell checks the values on a small input:
 
 # %%
 mask = masks.bigbird(256, 32, 1, 1, 1)
@@ -77,22 +77,22 @@ back = run(schedules.split_backward, M=4096, Q=Q, K=K, V=V, O=leaves["O"], dO=dO
            LSE=leaves["LSE"], mask=mask, Br1=32, Bc1=8, Br2=8, Bc2=32)
 want = exact.attention_backward(Q, K, V, dO, mask=mask.additive())
 errors = [abs(got - right).max() for got, right in zip(back.outputs, want, strict=True)]
-print("dQ, dK and dV right:", max(errors) < 1e-12)
+print("dQ, dK and dV correct:", max(errors) < 1e-12)
 
 # %% [markdown]
-# ## 8.10 What counting pairs can prove
+# ## 8.10 A bound from the number of pairs
 #
-# Is there a lower bound for a given mask? The proof of Theorem A in lesson 05 counts the products $p_{ij}v_{jc}$ that a stretch of the run can form, $N^2d$ in all. Under a mask only those of seen pairs are needed. Let $\mathrm{nnz}$ be their number; nothing else in the proof changes. This is Theorem D, bound `D`, a derivation of this course like Theorem A:
+# The proof of Theorem A in lesson 05 counts the products $p_{ij}v_{jc}$ that one segment of a run can form. There are $N^2d$ products. Under a mask only those of visible pairs are needed. Let $\mathrm{nnz}$ be the number of visible pairs; the rest of the proof does not change. This is Theorem D (`D` in code), a derivation of this course like Theorem A:
 #
 # $$ W \ge \frac{4\,\mathrm{nnz}\,d^2}{M + d^2} - (M + d^2) . \tag{8.7} $$
 #
-# Beside it stands the compulsory traffic, bound `compulsory_sparse`: $2d$ words for each query that sees a key and $2d$ for each key that is seen. `bounds.lower_bound(..., mask=mask)` takes the larger one.
+# A second bound is the compulsory traffic (`compulsory_sparse` in code): $2d$ words per query that attends to a key, and $2d$ words per key that some query attends to. `bounds.lower_bound(..., mask=mask)` returns the larger bound.
 #
-# Theorem D knows the number of pairs and not their places. Where queries share their keys as well as in dense attention, it is close to what is possible; where they do not, it cannot know.
+# Theorem D depends on the number of pairs, not on their places. It is close to the traffic of a schedule if queries share keys as in dense attention. Otherwise it can be far below every known schedule.
 #
-# Two masks for $N = M = 65\,536$ and $d = 64$: a window of 33 tiles in each row, and 33 tiles in each row at random. F3 works in blocks of 448 queries, seven rows of tiles.
+# Take two masks with $N = M = 65\,536$ and $d = 64$: a window of 33 blocks per row, and 33 random blocks per row. Buffer reuse has query blocks of 448 rows, which are seven rows of blocks of the mask.
 #
-# **Predict** (guess). How many times the window's words does the scattered mask move? And how many times the window's bound is its bound?
+# **Predict** (guess). What is the ratio of the scattered mask's traffic to the window's traffic? And what is the ratio of their lower bounds?
 
 # %% tags=["predict"]
 predict("8.10", words=4.7, bound=1)  #> predict("8.10", words=..., bound=...)
@@ -114,13 +114,13 @@ measured("8.10", words=moved["scattered"] / moved["window"],
          bound=least["scattered"] / least["window"])
 
 # %% [markdown]
-# <details><summary>What the bound cannot see</summary>
+# <details><summary>Traffic and bounds of the two masks</summary>
 #
-# Window and scattered mask have nearly the same number of pairs, so nearly the same bound; the words differ by a factor of more than four. F3 moves 1.239 times the bound under a causal mask, 1.699 times under the window, 8.003 times under the scattered one. We know no schedule that comes near 32 million words there, and (8.7) cannot exclude one.
+# The window and the scattered mask have nearly the same number of pairs, and so nearly the same bound. Their traffic differs by a factor of more than four. Buffer reuse moves 1.239 times the bound under a causal mask, 1.699 times under the window, and 8.003 times under the scattered mask. For the scattered mask we know no schedule near 32 million words, and (8.7) does not exclude one.
 #
 # </details>
 #
-# For a window the bound is right to leading order. The words are $4Nd + 8wNd^2/M$ by section 8.4, and with $\mathrm{nnz} \approx 2wN$ the bound is $8wNd^2/(M+d^2)$: where $w$ is much larger than $B_r$, the second term is what counts.
+# For a wide window the bound is correct to leading order. By section 8.4 the traffic is $4Nd + 8wNd^2/M$. With $\mathrm{nnz} \approx 2wN$ the bound is $8wNd^2/(M+d^2)$. If $w$ is much larger than $B_r$, the second term of the traffic dominates.
 
 # %%
 for w in (1024, 4096, 16384, 65536):
@@ -131,10 +131,10 @@ for w in (1024, 4096, 16384, 65536):
     print(f"w = {w:6,} = {w / Br:5.1f} Br: {sparse / least:.3f} times bound {which}")
 
 # %% [markdown]
-# The ratio goes towards $(1 + d^2/M)(1 + 3/(2d)) = 1.09$, the same remainders as in lesson 04. A narrow window, whose ring fits, moves $4Nd$ words and meets the compulsory bound. In between, where $w$ is about $B_r$, a factor of up to about two is open: the first challenge of section 8.8 stands there.
+# The ratio approaches $(1 + d^2/M)(1 + 3/(2d)) = 1.09$, the same factors as in lesson 04. A narrow window, whose ring buffer fits, moves $4Nd$ words and reaches the compulsory bound. In between, where $w$ is about $B_r$, a factor of up to about two is open. The first challenge of section 8.8 is in this range.
 # <!-- 1.09 = (1 + 64**2 / 2**16) * (1 + 3 / (2 * 64)) -->
 #
-# <!-- exercise 8E --> Write the bound yourself, from the pairs: the larger one of (8.7) and the compulsory words. A query that sees nothing has neither to be read nor to be written for this bound, and a key that nobody sees not to be read. For a large $M$ (8.7) is negative and says nothing. If you are stuck after four minutes, run `hint("8E")` in a cell of your own.
+# <!-- exercise 8E --> Compute the lower bound from the pairs: the larger of (8.7) and the compulsory traffic. For the compulsory traffic, count only the queries that attend to a key and the keys that some query attends to. For a large $M$ (8.7) is negative. If you are stuck after four minutes, run `hint("8E")` in a new cell.
 
 # %% [raw] name="about-8E"
 # title = "A bound from the pairs"
@@ -149,13 +149,13 @@ for w in (1024, 4096, 16384, 65536):
 
 # %% tags=["exercise"] name="ex-8E"
 def my_least(pairs, d, M):
-    """Words that no schedule of Theorem D's class can avoid under a mask.
+    """Return a lower bound on the traffic of every schedule of Theorem D's class.
 
-    pairs: boolean (N, N), True where query i sees key j. d: head dimension.
+    pairs: boolean (N, N), True where query i attends to key j. d: head dimension.
     M: words of fast memory, at least d².
-    Returns a number: the larger one of (8.7) and the compulsory words.
+    Returns a number: the larger of (8.7) and the compulsory traffic.
     """
-    ### BEGIN SOLUTION rows and columns that see or are seen, and the pairs, wherever they lie
+    ### BEGIN SOLUTION rows and columns with a visible pair, and the number of pairs
     queries, keys = pairs.any(axis=1).sum(), pairs.any(axis=0).sum()
     compulsory = 2 * d * (queries + keys)
     return max(compulsory, 4 * pairs.sum() * d**2 / (M + d**2) - (M + d**2))
@@ -168,7 +168,7 @@ check("8E", my_least)
 
 # %%
 def how_far(mask, d, M):
-    """Words of F3 with its best block, over the bound above."""
+    """Return the traffic of buffer reuse with its best blocks, and its ratio to your bound."""
     moved = schedules.get("block_sparse").count(mask.N, d, M, mask=mask).total
     return f"{moved:,} words, {moved / my_least(mask.pairs(), d, M):.2f} times the bound"
 
@@ -177,19 +177,19 @@ for w in (8, 32, 128, 512):
     print(f"w = {w:3}:", attempt(how_far, masks.Window(2048, w), 32, 8192))
 
 # %% [markdown]
-# Four windows of 2,048 tokens with $d = 32$ and $M = 8192$. Up to $w = 128$ the compulsory words decide, and the factor grows from 1.06 to 1.99, for they do not know the width. At $w = 512$ the pairs decide, and it falls again.
+# Up to $w = 128$ the compulsory traffic is the larger bound. It does not depend on $w$, so the ratio grows from 1.06 to 1.99. At $w = 512$ the number of pairs determines the bound, and the ratio is smaller again.
 #
-# ## 8.11 A sparse bound, read correctly
+# ## 8.11 Reading a published bound correctly
 #
-# The paper on fine-grained I/O complexity has a lower bound for sparse attention, bound `omega_sparse` of the list, of the form
+# The paper *On fine-grained I/O complexity of attention backward passes* has a lower bound for sparse attention (`omega_sparse` in code) of the form
 #
 # $$ W = \Omega\left(\min\left\{ \frac{Z_{\mathrm{in}}^2}{M},\; \frac{Z_{\mathrm{in}}\sqrt{Z_{QK}}}{\sqrt M} \right\}\right) . \tag{8.8} $$
 #
-# $Z_{\mathrm{in}}$ is the number of *nonzero words of $Q$ and $K$*, $Z_{QK}$ that of $QK^\top$. It is a bound for multiplying sparse matrices with sums and products alone, due to Pagh and Stöckel, applied to $QK^\top$, and it speaks of the worst case: among all inputs with these numbers there are some that need so many words. It is *asymptotic only*; the constant in front is not known.
+# $\Omega$ means "at least this, up to a constant factor"; the constant is not known. $Z_{\mathrm{in}}$ is the number of *nonzero words of $Q$ and $K$*, and $Z_{QK}$ is that of $QK^\top$. The bound is due to Pagh and Stöckel, for sparse matrix products with sums and products only, and the paper applies it to $QK^\top$. It is a worst-case statement: some inputs with these two numbers need this much traffic.
 #
-# It is tempting to read $Z_{QK}$ as the number of pairs in a mask. It is not that. A score of zero is not a hidden pair: it has the weight $e^0/\ell_i$ in the softmax, and a hidden pair has none. And with dense $Q$ and $K$, (8.8) would contradict what you have built. An $\Omega$ hides a constant, so no single number can contradict it, but growth can. Take a window with fixed $w$ and let $N$ grow:
+# It is tempting to read $Z_{QK}$ as the number of visible pairs of a mask. That is wrong. A score of zero has the weight $e^0/\ell_i$ in the softmax, and a masked pair has weight 0. With this reading and dense $Q$ and $K$, (8.8) would also contradict your ring buffer. A single number cannot contradict a bound with an unknown constant, but growth can. Take a window with fixed $w$ and let $N$ grow:
 #
-# **Predict** (guess). Put $Z_{\mathrm{in}} = 2Nd$ and $Z_{QK} = \mathrm{nnz}$ of the window into (8.8) and divide by the $4Nd$ words of the ring. By what factor does the quotient grow when $N$ becomes four times as large?
+# **Predict** (guess). Insert $Z_{\mathrm{in}} = 2Nd$ and $Z_{QK} = \mathrm{nnz}$ of the window into (8.8), and divide by the $4Nd$ words of the ring buffer. By what factor does the quotient grow if $N$ becomes four times as large?
 
 # %% tags=["predict"]
 predict("8.11", growth=2)  #> predict("8.11", growth=...)
@@ -206,32 +206,34 @@ for N in (2**12, 2**14, 2**16, 2**18):
 measured("8.11", growth=quotient[1] / quotient[0])
 
 # %% [markdown]
-# <details><summary>Why one reading must be wrong</summary>
+# <details><summary>Why the reading is wrong</summary>
 #
-# The quotient doubles each time, without end: whatever the constant, for large $N$ the misread bound is larger than what your ring moves. So as a statement about masks it is false.
+# The quotient doubles each time. For any constant, the misread bound exceeds the traffic of your ring buffer if $N$ is large enough. So it is false as a statement about masks.
 #
 # </details>
 #
-# What does (8.8) say, then? Ask which sparse inputs are the hard ones. Put all nonzero words of $Q$ and $K$ into a dense block of $N'$ tokens and $d'$ features, and let everything else be zero. Then $QK^\top$ has $N'^2$ nonzero scores, and up to a constant
+# To find the correct reading, consider the most expensive sparse inputs. Put all nonzero words of $Q$ and $K$ into a dense block of $N'$ tokens and $d'$ features, and set everything else to zero. Then $QK^\top$ has $N'^2$ nonzero scores, and up to a constant
 #
 # $$ N' = \sqrt{Z_{QK}}, \qquad d' = \frac{Z_{\mathrm{in}}}{\sqrt{Z_{QK}}} , \qquad \frac{N'^2d'^2}{M} = \frac{Z_{\mathrm{in}}^2}{M}, \qquad \frac{N'^2d'}{\sqrt M} = \frac{Z_{\mathrm{in}}\sqrt{Z_{QK}}}{\sqrt M} . \tag{8.9} $$
 #
-# These are the two terms of the dense bound for $N'$ and $d'$, with the same change of regime at $M = d'^2$. For example, $Z_{\mathrm{in}} = 2^{20}$ and $Z_{QK} = 2^{24}$ may be $4{,}096$ tokens with 256 features.
+# These are the two terms of the dense bound for $N'$ and $d'$, with the same crossover at $M = d'^2$. For example, $Z_{\mathrm{in}} = 2^{20}$ and $Z_{QK} = 2^{24}$ correspond to $4{,}096$ tokens with 256 features.
 #
-# So read (8.8) as *the dense bound of the densest block* that such an input can hide. It says that sparse $Q$ and $K$ do not help in the worst case, because the nonzero words may all sit together. It says nothing about a mask that you know beforehand. For that there are Theorem D and the compulsory traffic. Between them and the schedules of this lesson there is room, and a bound that sees the *places* of the pairs is something we do not have. (The reading as a densest block is this course's.)
+# So (8.8) is *the dense bound of the densest block* that such an input can contain. Sparse $Q$ and $K$ do not help in the worst case, because all nonzero words may be in one block. (This reading is the course's.) About a mask that is known in advance it states nothing. For masks we have Theorem D and the compulsory traffic. A gap remains between them and the schedules, and we know no bound that depends on the *places* of the pairs.
 # <!-- 4{,}096, 256 = math.sqrt(2**24), 2**20 / math.sqrt(2**24) -->
 #
 # ## Misconceptions
 #
-# - **"The sparse lower bound is about my mask."** The published one is about zeros in $Q$ and $K$ (8.11); Theorem D is about masks, and counts pairs without looking where they are (8.10).
-# - **"A score of zero is a hidden pair."** Its weight is $e^0/\ell_i$ (8.11).
-# - **"A bound far below the schedule says that the schedule is bad."** It says that nobody knows (8.10).
+# - **"The sparse lower bound is about my mask."** The published bound is about zeros in $Q$ and $K$ (8.11). Theorem D is about masks, and depends only on the number of pairs (8.10).
+# - **"A score of zero is a masked pair."** Its weight is $e^0/\ell_i$ (8.11).
+# - **"A bound far below the schedule shows that the schedule is bad."** It shows only that the question is open (8.10).
 #
 # ## Take-away
 #
-# - A backward pass under a mask moves the density's share of its sums, and $8Nd$ words that come anyway.
-# - Theorem D is Theorem A with the seen pairs in place of $N^2$: right to leading order for wide windows, blind for scattered tiles.
-# - An $\Omega$ cannot be refuted by a number, but by growth.
+# - Under a mask, the backward pass moves $5Nd$ or $8Nd$ words and in addition the density's share of the sums.
+# - Theorem D is Theorem A with the number of visible pairs in place of $N^2$. It is correct to leading order for wide windows, and far from all known schedules for scattered blocks.
+# - A single number cannot refute an $\Omega$, but growth can.
+#
+# **In the literature's words**: (8.7) is an I/O lower bound in the two-level memory model, and nnz is the usual name for the number of nonzeros. Pagh and Stöckel's bound is for sparse matrix multiplication in the external-memory model.
 #
 # ## References
 #
@@ -239,4 +241,4 @@ measured("8.11", growth=quotient[1] / quotient[0])
 # - X. Li et al.: *On fine-grained I/O complexity of attention backward passes*, 2024, [arXiv 2410.09397](https://arxiv.org/abs/2410.09397). The sparse bound of section 8.11.
 # - R. Pagh, M. Stöckel: *The input/output complexity of sparse matrix multiplication*, 2014, [arXiv 1403.3551](https://arxiv.org/abs/1403.3551).
 #
-# **What comes next.** Lesson 09 puts all schedules and bounds on one map, and asks which of them a real chip wants.
+# **What comes next.** Lesson 09 compares all schedules and bounds over the size of fast memory.

@@ -57,7 +57,7 @@ def _by_keyboard(painter):
     painter.until("Tile 3, 1: visible.")
     painter.tile(3, 1).press("Space")
     painter.tiles[3, 1] = False
-    painter.until("Tile 3, 1: hidden.")
+    painter.until("Tile 3, 1: empty.")
     assert not painter.tile(3, 1).is_checked()
     for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
         painter.page.keyboard.press(key)
@@ -69,7 +69,7 @@ def _by_mouse(painter):
     mouse = painter.page.mouse
     mouse.click(*painter.place(5, 2))
     painter.tiles[5, 2] = False
-    painter.until("Tile 5, 2: hidden.")
+    painter.until("Tile 5, 2: empty.")
     mouse.click(*painter.place(0, 0))
     painter.until("Row 0 must keep a tile, because queries 0 to 63 would attend to no key.")
     mouse.move(*painter.place(8, 1))
@@ -78,7 +78,7 @@ def _by_mouse(painter):
     mouse.move(*painter.place(12, 6), steps=3)
     mouse.up()
     painter.tiles[8, 1:7] = painter.tiles[8:13, 6] = False
-    painter.until("Tile 12, 6: hidden.")
+    painter.until("Tile 12, 6: empty.")
     painter.button("undo").press("Enter")
     painter.tiles[8, 1:7] = painter.tiles[8:13, 6] = True
     painter.until("Undone.")
@@ -97,7 +97,7 @@ def _by_finger(painter):
         touch("Move", *tile)
     touch("End")
     painter.tiles[9, 2:8] = painter.tiles[9:14, 7] = False
-    painter.until("Tile 13, 7: hidden.")
+    painter.until("Tile 13, 7: empty.")
     assert painter.root.locator(".grab").bounding_box() == painter.box
     touch("Start", 9, 2)
     touch("End")

@@ -58,7 +58,7 @@ def test_the_formulas_are_the_ones_shown():
     """Their values are tested in tests/test_masks.py, tests/test_costs.py and tests/bounds."""
     says("8.2", "n_b(n_b+1)/2", "n_b(2w+1) - w(w+1)", r"n_b\lceil n_b/s\rceil + n_b - \lceil n_b/s\rceil")
     says("8.2", "g(2n_b - g) + n'(2w+1) - w(w+1) + rn'", "n_b + p,n_b(n_b-1)")
-    says("8.2", r"W = 2Nd + 2d \sum_{(i,j)\ \text{seen}} c_j", r"W = 2Nd + 2dB \cdot")
+    says("8.2", r"W = 2Nd + 2d \sum_{(i,j)\ \text{visible}} c_j", r"W = 2Nd + 2dB \cdot")
     says("8.4", r"W = 4Nd , \qquad \text{footprint } 2d(2w+1) + 2d + 3")
     SECOND.says("8.9", "5Nd + N + (4d+2)", r"8Nd + 2N + ", r"2d,c_j + (2d+2),r_i")
 
@@ -68,6 +68,28 @@ def test_under_the_window_queries_and_outputs_are_a_quarter_of_everything():
 
 
 # ---------------------------------------------------------------------- 8.3, 8.4
+def by_ends(ends, d=D):
+    """Words of Q and O, and of the keys and values 0 … end of each query block."""
+    return 2 * d * (max(ends) + sum(ends))
+
+
+@pytest.mark.parametrize(("n", "Br"), [(1024, 342), (1024, 445), (1024, 512), (999, 100), (7, 9)])
+def test_the_short_block_first_under_a_causal_mask(n, Br):
+    k = -(-n // Br)
+    shown = 2 * n * D + 2 * D * (k * n - Br * k * (k - 1) // 2)
+    assert blocked(masks.Causal(n), Br).total == shown == by_ends(range(n, 0, -Br))
+    assert shown <= by_ends([*range(Br, n, Br), n])
+    says("8.3", r"W = 2Nd + 2d\left(kN - B_r,\frac{k(k-1)}{2}\right)", r"k = \left\lceil \frac{N}{B_r}")
+
+
+def test_the_best_block_is_the_largest_with_the_short_one_first_and_the_smallest_of_three_with_it_last():
+    n, most = 1024, (58_368 - D) // (2 * D + 3)
+    first = {Br: by_ends(range(n, 0, -Br)) for Br in range(1, most + 1)}
+    last = {Br: by_ends([*range(Br, n, Br), n]) for Br in range(1, most + 1)}
+    assert min(first, key=first.get) == most == 445 and first[most] == 353_408
+    assert min(last, key=last.get) == -(-n // 3) == 342 and last[342] == 393_472
+
+
 @pytest.mark.parametrize(("Br", "w"), [(64, 63), (64, 15), (64, 64), (32, 7), (128, 1)])
 def test_formula_8_2(Br, w):
     words = blocked(masks.Window(N, w), Br).total
@@ -118,8 +140,8 @@ def test_half_of_the_ring_of_the_challenge_does_not_fit():
     window = challenges.find("window")
     w = window.mask(window.N).w
     assert w == 256 and 2 <= costs.window(window.N, window.d, w=w).peak / window.M < 2.1
-    says("8.8", "$w = 256$ keys to either side", "441 are seen")
-    says("8.8", "would take twice the memory there is", "$N = 2048$, $d = 32$ and $M = 16,384$")
+    says("8.8", "$w = 256$ keys to either side", "441 are visible")
+    says("8.8", "would need twice the available memory", "$N = 2048$, $d = 32$ and $M = 16,384$")
     for asked in (window, challenges.find("sparsity")):
         assert (asked.N, asked.d, asked.M) == (2048, 32, 16_384) and asked.score(2048 * 32) == 1
         assert asked.lower_bound()[0] == 4 * 2048 * 32

@@ -139,7 +139,7 @@ def check_shown(painter):
     """Assert that figure, controls and text show the mask and its closed-form traffic."""
     row, column = painter.cursor
     half, seen = is_half(painter.mask, row, column), bool(painter.mask.tiles[row, column])
-    state = ("visible up to the query" if half else "visible") if seen else "hidden"
+    state = ("visible up to the query" if half else "visible") if seen else "empty"
     assert f"<b>Tile {row}, {column}: {state}." in painter.words
     assert painter.value("seen") == seen and painter.value("causal") == painter.mask.causal
     assert painter.controls["seen"].label == f"tile {row}, {column} is visible"
@@ -160,7 +160,7 @@ def test_a_click_and_the_keys_toggle_a_tile(painter):
     assert painter.page()["spoken"].startswith("Tile 5, 2: visible. ")
     painter.set("seen", False)
     assert not painter.mask.tiles[5, 2]
-    assert painter.page()["spoken"].startswith("Tile 5, 2: hidden. ")
+    assert painter.page()["spoken"].startswith("Tile 5, 2: empty. ")
     painter.set("seen", True)
     assert painter.mask.tiles[5, 2]
     check_shown(painter)

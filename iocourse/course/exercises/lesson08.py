@@ -242,7 +242,7 @@ def _order_case(buckets: NDArray[Any], B: int, *, causal: bool) -> Case:
 
 
 def words_in_order(pairs: Tiles, order: NDArray[Any], B: int) -> Ledger:
-    """Return the ledger of F3 with tokens in this order, for the B × B blocks with a visible pair."""
+    """Return the ledger of buffer reuse with tokens in this order, for B × B blocks with a visible pair."""
     mask = masks.covering_blocks(pairs[np.ix_(order, order)], B)
     return costs.block_sparse(mask.N, D_OF_ORDER, mask=mask, Br=B, Bc=1)
 

@@ -218,7 +218,7 @@ def facts(s: Sparse) -> list[str]:
 
 def _key(mask: BlockMask) -> Iterator[Element]:
     y, x = Y + SIDE - 18, RIGHT
-    for name, colour, edge in (("visible", SEEN, BLUE), ("hidden", HIDDEN, QUIET)):
+    for name, colour, edge in (("visible", SEEN, BLUE), ("empty", HIDDEN, QUIET)):
         yield Rect(x, y, 18, 18, colour, "", edge, 1)
         yield Text(x + 26, centred(y + 9, NORMAL), name, NORMAL)
         x += 50 + text_width(name, NORMAL)
@@ -255,9 +255,9 @@ def _runs(found: list[int]) -> str:
 
 
 def state_of(mask: BlockMask, row: int, column: int) -> str:
-    """Return "hidden", "visible" or "visible up to the query" for a tile."""
+    """Return "empty", "visible" or "visible up to the query" for a tile."""
     if not mask.tiles[row, column]:
-        return "hidden"
+        return "empty"
     return "visible up to the query" if is_half(mask, row, column) else "visible"
 
 
