@@ -24,7 +24,7 @@ from iocourse.course import attempt, check, hint, measured, predict
 # %% [markdown]
 # ## 5.1 The red–blue pebble game
 #
-# A computation is a graph. Each vertex is one word, computed from its *parents*; an input has no parents. Here is the scalar product of two vectors of two words, with its inputs at the bottom:
+# A computation is a graph. Each vertex is one word, computed from its *parents*; an input has no parents. Here is the scalar product of two vectors of two words, with its inputs at the bottom. The text below the board explains the pebbles:
 
 # %%
 graph = pebbling.dot(2)
@@ -152,7 +152,7 @@ measured("5.3", fewer=found[3, 3].cost < 4 * 3 - 1)
 # %% [markdown]
 # <details><summary>Is (5.1) the minimum?</summary>
 #
-# Yes. The search confirms that (5.1) is the minimum for $d$ from 2 to 6. For longer vectors we only know that your games reach it. For $d = 3$ four pebbles are enough for the compulsory 7 words, because no partial sum has to be stored. With three pebbles every partial sum is stored.
+# Yes. We ran the search for $d$ from 2 to 6 (the cell shows 2 and 3), and (5.1) was always the minimum. For longer vectors we only know that your games reach it. For $d = 3$ four pebbles are enough for the compulsory 7 words, because no partial sum has to be stored. With three pebbles every partial sum is stored.
 #
 # </details>
 #
@@ -179,7 +179,7 @@ measured("5.4", once=once.cost, again=pebbling.optimum(row, 3).cost)
 # %% [markdown]
 # <details><summary>With and without recomputation</summary>
 #
-# The minimum is 8 words with recomputation and 10 without. Both are exact, because for $n = 3$ the search considers every game.
+# The minimum is 8 words with recomputation and 10 without. Both are exact, because the search continues until it has found a minimum. With five pebbles the exponentials can be kept, and both minima are the compulsory 6 words.
 #
 # </details>
 #
@@ -276,13 +276,15 @@ for max_states in (20_000, 200_000):
         print(refusal)
 
 # %% [markdown]
-# The search stops at its limit both times. The first message names about 32,000 states, but these only decide whether 14 words are enough. With ten times the states, the search has excluded every cost below 17 words, and it is still not finished. The number of states multiplies when a graph grows a little: in section 5.3 four more vertices raised it from 7 to 42. A head of attention has millions of vertices, so we replace the search by an argument.
+# The search stops at its limit both times. The first message names about 32,000 states, but these only decide whether 14 words are enough. With ten times the states, the search has excluded every cost below 17 words, and it is still not finished. The number of states multiplies when a graph grows a little: in section 5.3 four more vertices raised it from 7 to 42. A head with $N = 8192$ and $d = 64$ has billions of vertices, so we replace the search by an argument.
 #
 # ## 5.6 Complete rows: the constant 4 in three lines
 #
 # The schedules of lesson 04 are the FlashAttention-1 order (F1), the FlashAttention-2 order (F2) and the FA-2 order with buffer reuse (F3). They move complete rows and store no scores. For all schedules of this kind, the constant 4 has a short proof.
 #
-# Two rows belong to a query $i$, $q_i$ and $o_i$, and two rows to a key $j$, $k_j$ and $v_j$. One row of the query and one row of the key form a *row pair*, so $i$ and $j$ have four row pairs. Both rows of a row pair must be in fast memory together: the score needs $q_i$ and $k_j$, and because the weight $p_{ij}$ is not stored, $v_j$ and $o_i$ are needed with them. We *charge* each row pair once, to the row that was loaded later. (A row of $O$ may also enter fast memory as zeros, without a load.) In the figure, an arrow points to the row that is charged:
+# Two rows belong to a query $i$, $q_i$ and $o_i$, and two rows to a key $j$, $k_j$ and $v_j$. One row of the query and one row of the key form a *row pair*, so $i$ and $j$ have four row pairs. In these three schedules, both rows of each row pair are in fast memory at the same moment at least once. For $q_i$ and $k_j$ the reason is the score, for $o_i$ and $v_j$ the product $p_{ij}v_j$. The other two row pairs follow because no weight is stored: $q_i$ and $o_i$ are both kept in fast memory while first $k_j$ and then $v_j$ is used.
+#
+# A row *enters* fast memory when it is loaded; a row of $O$ may also enter as zeros, without a load. We *charge* each row pair once, to the row whose entry brings the two rows together for the first time. In the figure every row enters once, so each arrow points to the row that enters later:
 
 # %%
 PAIR = bounds.row_schedules.FORWARD
@@ -292,20 +294,22 @@ explore.pair_residency(["load q", "load k", "o enters", "load v"], pair=PAIR, ar
 # %% [markdown]
 # In this order $k$ and $o$ are charged once and $v$ is charged twice. In any order the sum is 4.
 #
-# **The proof for rows that are present at the same moment.** In the three schedules, both rows of each row pair are in fast memory at the same moment at least once. Under this assumption:
+# **The proof for rows that are present at the same moment.** Assume, as in the three schedules, that both rows of each row pair are in fast memory at the same moment at least once.
 #
 # 1. There are $N^2$ choices of $i$ and $j$, each with four row pairs. This gives $4N^2$ charges.
-# 2. When the later row is loaded, the other row of the row pair is in fast memory. At most $M/d$ rows fit there, so one load is charged at most $M/d$ times.
-# 3. A load of a row costs $d$ words. (If a row of $O$ enters as zeros, we count its one store instead; section 5.9 of [05b](05b_lower_bound_proof.ipynb) explains why this is enough.) A run that moves $W$ words therefore has at most $W/d$ loads.
+# 2. An entry is charged at most once for each row of the other side that is in fast memory. At most $M/d$ rows fit there, both sides together, so one entry is charged at most $M/d$ times.
+# 3. An entry costs $d$ words, the load of the row. (If a row of $O$ enters as zeros, we count its store at the end instead. One store is enough even for several such entries; section 5.9 of [05b](05b_lower_bound_proof.ipynb) explains why.) A run that moves $W$ words therefore has at most $W/d$ entries.
 #
 # Together $4N^2 \le \frac Wd \cdot \frac Md$, which is $W \ge 4N^2d^2/M$.
 #
-# **The proof for the whole class.** A schedule might compute a score, free $q_i$ and $k_j$, and only then load $v_j$ and $o_i$. To include it, we state the class as follows:
+# **The proof for the whole class.** A schedule might compute a score, free $q_i$ and $k_j$, and only then load $v_j$ and $o_i$. To include it, we state the class as follows (scores and outputs are computed from products as in section 5.7):
 #
 # - rows of $Q$, $K$, $V$ and $O$ are loaded, started as zeros, merged, stored and freed as complete rows, and these are *distinct arrays*: no word of one serves as a word of another;
-# - the run can be divided into *steps*, in each of which at most $t$ words are loaded. Between steps, fast memory contains no score, weight or part of one, and none is ever stored.
+# - the run can be divided into *steps*, in each of which rows of at most $t$ words are loaded or started as zeros. Between steps, fast memory contains no score, weight or part of one, and none is ever stored. (The row statistics $m_i$ and $\ell_i$ may stay.)
 #
-# With buffer reuse, a step is one key and its value, so $t = 2d$. A row now counts as present if it is in fast memory at any time during a step. In some step the product $p_{ij}v_{j1}$ of the first column is added to a sum for $o_i$. The weight was computed in the same step, so all four rows are present in it. Lines 1 and 3 do not change. In line 2, a step has the $M$ words of its start and up to $t$ loaded words, which are at most $(M + t)/d$ rows. Hence
+# With buffer reuse, a step is one key and its value, so $t = 2d$. The rows of a block enter before that, in steps of one query with $2d$ words, in which nothing is computed.
+#
+# A row now counts as *present* in a step if it is in fast memory at the start of the step or enters during it. (For a row of $O$ this means at least one of its partial sums.) For each $i$ and $j$, consider one product only, that of the first column: in some step $p_{ij}v_{j1}$ is added to a sum that leads to $o_i$. The weight was computed in the same step, so all four rows are present in it. Line 1 therefore remains true. For each row pair, take the first step in which both rows are present. At least one of them enters in this step, because otherwise both would have been present in the step before. The row pair is charged to that entry. Line 3 does not change. In line 2, the rows present in a step are those of at most $M$ words at its start and of at most $t$ words that enter, so there are at most $(M + t)/d$ of them. Hence
 #
 # $$ 4N^2 \le \frac Wd \cdot \frac{M + t}{d} , \qquad \text{so} \qquad W \ge \frac{4N^2d^2}{M + t} . $$
 #
@@ -354,7 +358,7 @@ measured("5.6", to_queries=counted[2][0]["q"] + counted[2][0]["o"])
 #
 # </details>
 #
-# Could $i$ and $j$ have fewer charges if rows are evicted and loaded again at suitable moments? `bounds.min_pair_cost` tries all sequences of loads and evictions. (In lesson 06 there are seven rows, and the search is needed.) The next cell prints its result and compares two schedules with the bound: buffer reuse, and at $M = 1024$, a quarter of $d^2$, the split-d schedule of lesson 07, which cuts rows and stores scores.
+# If rows are evicted and loaded again, can $i$ and $j$ have fewer than four charges? No, because the first entry that brings a row pair together is always charged. With the seven rows of lesson 06 the answer is less obvious, and `bounds.min_pair_cost` searches for it. It tries all sequences of entries and evictions (`drop k`, `o leaves`) and charges every entry for each row of the other side in fast memory, also if the two were together before. The next cell prints the cheapest sequence for our four rows and compares two schedules with the bound: buffer reuse, and at $M = 1024$, a quarter of $d^2$, the split-d schedule of lesson 07, which cuts rows and stores scores.
 
 # %%
 walk = bounds.min_pair_cost(PAIR, bounds.row_schedules.ENTRIES)
@@ -373,10 +377,10 @@ for M, schedule in ((58368, schedules.flash_optimal), (1024, schedules.small_cac
 #
 # $$ W \ge \frac{4N^2d^2}{M + d^2} - (M + d^2) \quad (M \ge d^2), \qquad W \ge \frac{2N^2d}{\sqrt M} - 2M \quad (M \le d^2), \tag{5.3} $$
 #
-# the bounds `A_large` and `A_small`. The first was announced in lesson 04. Compared with `A_rows`, it has $d^2$ in place of $t$, and $M + d^2$ is subtracted; this is the price of the larger class. It holds for every schedule that
+# the bounds `A_large` and `A_small`. (The first also holds for $M < d^2$, but it is smaller than the second there.) The first was announced in lesson 04. Compared with `A_rows`, it has $d^2$ in place of $t$, and $M + d^2$ is subtracted; this is the price of the larger class. It holds for every schedule that
 #
 # - computes each score $s_{ij}$ from $d$ products $q_{ic}k_{jc}$, and the weight $p_{ij}$ from the score and from numbers of row $i$, such as $m_i$ and $\ell_i$;
-# - computes each output $o_{ic}$ from the products $p_{ij}v_{jc}$ of all keys $j$, up to a factor of the row;
+# - computes each output $o_{ic}$ as the sum of the products $p_{ij}v_{jc}$ over all keys $j$; the sum may be multiplied by a number of row $i$, such as $1/\ell_i$;
 # - has $Q$, $K$ and $V$ as distinct arrays: no word of one serves as a word of another.
 #
 # Part b of this lesson ([05b](05b_lower_bound_proof.ipynb)) counts the products and gives the complete proof. Nothing below depends on it.
@@ -392,10 +396,10 @@ explore.traffic_map(8192, 64, M=58368, M_range=(128, 2**22), bounds=("compulsory
 #
 # For Theorem A, only the first term of (5.3) matters then. For buffer reuse, take (4.3) with $B_c = 1$: a footprint of $M$ words allows $B_r \approx M/(2d + 3)$ queries per block, and the traffic is $W \approx 2N^2d/B_r$.
 #
-# **Predict** (compute). $d = 1024$ and $M = 1024\,d^2$. What are the two constants, to three decimals?
+# **Predict** (compute). $d = 1024$ and $M = 1024\,d^2$. What are the two constants, the first to two decimals (because $N/B_r$ is rounded up), the second to three?
 
 # %% tags=["predict"]
-predict("5.7", f3=4.006, theorem_a=3.996)  #> predict("5.7", f3=..., theorem_a=...)
+predict("5.7", f3=4.01, theorem_a=3.996)  #> predict("5.7", f3=..., theorem_a=...)
 
 # %%
 N, constant = 2**32, {}
@@ -410,7 +414,7 @@ measured("5.7", f3=constant[1024, 1024][0], theorem_a=constant[1024, 1024][1])
 # %% [markdown]
 # <details><summary>Do the two constants have the same limit?</summary>
 #
-# The constant of buffer reuse is $2(2d + 3)/d = 4(1 + 3/2d)$ and falls with $d$: 4.09, 4.02, 4.01. (The last digit also depends on rounding $N/B_r$ up.) The constant of Theorem A is $4M/(M + d^2)$ and rises with $M/d^2$: 3.76, 3.94, 3.996. So for $1 \ll d$ and $d^2 \ll M \ll Nd$ **4 is the exact constant**. Lesson 04 ended where every schedule of the class must end.
+# The constant of buffer reuse is $2(2d + 3)/d = 4(1 + 3/2d)$ and falls with $d$: 4.09, 4.02, 4.01. The constant of Theorem A is $4M/(M + d^2)$ and rises with $M/d^2$: 3.76, 3.94, 3.996. So for $1 \ll d$ and $d^2 \ll M \ll Nd$ **4 is the exact constant**: the constant of buffer reuse tends to it, and no schedule of the class has a smaller one.
 #
 # </details>
 #
@@ -422,7 +426,7 @@ measured("5.7", f3=constant[1024, 1024][0], theorem_a=constant[1024, 1024][1])
 # ## Take-away
 #
 # - The red–blue pebble game gives the exact minimum traffic of a computation with about 20 vertices.
-# - Complete rows, no score kept: each query and key have four row pairs, and a loaded row is charged for at most $(M + t)/d$ others. So $W \ge 4N^2d^2/(M + t)$.
+# - Complete rows, no score kept: each query and key have four row pairs, and a row that enters is charged for at most $(M + t)/d$ others. So $W \ge 4N^2d^2/(M + t)$.
 # - $W \ge 4N^2d^2/(M + d^2) - (M + d^2)$ for every exact schedule that computes scores and weights, with or without recomputation. Buffer reuse reaches the constant 4.
 # - State with each bound which schedules it covers, whether it allows recomputation, and where its constant comes from.
 #
@@ -431,6 +435,6 @@ measured("5.7", f3=constant[1024, 1024][0], theorem_a=constant[1024, 1024][1])
 # ## References
 #
 # - J.-W. Hong, H. T. Kung, *I/O complexity: the red-blue pebble game*, STOC 1981. The game.
-# - B. Saha, C. Ye, *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). The orders for large and for small fast memory. Section 5.11 (05b) compares constants.
+# - B. Saha, C. Ye, *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). How the traffic grows for large and for small fast memory. Section 5.11 (05b) compares constants.
 #
 # **What comes next.** [Part b](05b_lower_bound_proof.ipynb) proves Theorem A. Lesson 06, which does not need part b, treats the backward pass. There, computing all scores twice moves fewer words than computing them once.

@@ -68,7 +68,7 @@ explore.loomis_whitney({"a corner": [corner, corner, corner],
 # words loaded:          T          T          T               fewer than T
 # ```
 #
-# A segment has at most $R = M + T$ different words to work with. Suppose that $R$ words allow at most $F(R)$ multiply-adds. Then all $mnk$ of them need at least $\lfloor mnk/F(R) \rfloor$ full segments, and each full segment loads $T$ words:
+# A segment has at most $R = M + T$ different words to work with. Suppose that $R$ words allow at most $F(R)$ multiply-adds. The incomplete last segment computes fewer than $F(R)$ (step 5 of section 5.9 shows why), so all $mnk$ multiply-adds need at least $\lfloor mnk/F(R) \rfloor$ full segments. Each full segment loads $T$ words:
 #
 # $$ W \ge T \left\lfloor \frac{mnk}{F(M + T)} \right\rfloor . \tag{5.4} $$
 #
@@ -87,14 +87,14 @@ explore.loomis_whitney({"a corner": [corner, corner, corner],
 #
 # $$ W \ge 2M\left\lfloor \frac{mnk}{M^{3/2}} \right\rfloor \ge \frac{2mnk}{\sqrt M} - 2M . \tag{5.6} $$
 #
-# A word of $C$ may start as a zero, which is not loaded. As for complete rows, we count its one store instead.
+# A word of $C$ may start as a zero, which is not loaded. As for complete rows (section 5.6), we count its store instead.
 #
 # ### How many products do R words allow?
 #
 # Attention consists of two products, $S = QK^\top$ and $O = PV$, and the scores between them need not be stored. We count the $N^2d$ products $p_{ij}v_{jc}$. For one of them, a segment needs the word $v_{jc}$, the *accumulator* $o_{ic}$ (the sum to which the product is added) and $p_{ij}$. There are two ways to have $p_{ij}$:
 #
-# - The score, its exponential or a part of its sum is *at hand*: it was in fast memory at the start of the segment or was read. This takes one word.
-# - The weight is *computed from nothing* within the segment. This needs all $d$ words of $q_i$ and all $d$ words of $k_j$.
+# - The score, a partial sum of the score or its exponential is *at hand*: it was in fast memory at the start of the segment or was read. This takes one word.
+# - The weight is *computed from nothing* within the segment, which means from complete rows, without any word of the pair $(i, j)$. This needs all $d$ words of $q_i$ and all $d$ words of $k_j$.
 #
 # The second way makes attention different from a matrix product. A complete row is expensive, with $d$ words. But $x$ complete rows of $Q$ and $y$ of $K$ give $xy$ scores that take no words.
 #
@@ -134,7 +134,7 @@ check("5C", my_products)
 #
 # $$ F(R) = \begin{cases} \dfrac{(R + d^2)^2}{16d} & R \ge 3d^2, \\[1ex] \left(\dfrac R3\right)^{3/2} & R < 3d^2. \end{cases} \tag{5.7} $$
 #
-# In the second case complete rows are too expensive, and attention is like a matrix product with scores in place of $A$. We test (5.7) for two queries, two keys and $d = 1$, which have 8 words of $Q$, $K$, $V$ and $O$ and 4 scores, by trying every choice of words.
+# The second case is (5.5): complete rows are too expensive, and attention is like a matrix product with scores in place of $A$. We test (5.7) for two queries, two keys and $d = 1$, which have 8 words of $Q$, $K$, $V$ and $O$ and 4 scores, by trying every choice of words.
 #
 # **Predict** (guess). From all 12 words one can compute $N^2d = 4$ products. What is the smallest number of words that is enough for all four?
 
@@ -226,7 +226,7 @@ measured("5.8b", best_T=lengths[int(np.argmax(rate))])
 # %% [markdown]
 # <details><summary>The best length of a segment</summary>
 #
-# The best $T$ is $M + d^2 = 62{,}464$. A quarter of $M$ or four times $M$ proves between 0.6 and 0.7 of this bound. Trying every $T$ gives 17,602,158 words instead of 17,552,384, because the rounding costs almost nothing there. (The library takes $T = M + d^2$ here, which is 0.3 percent below your maximum.) With $T = M + d^2$ for $M \ge d^2$ and $T = 2M$ for smaller $M$, (5.8) becomes the two forms of section 5.7.
+# The best $T$ is $M + d^2 = 62{,}464$. A quarter of $M$ or four times $M$ proves between 0.6 and 0.7 of this bound. Trying every $T$ gives 17,602,158 words instead of 17,552,384, because the rounding costs almost nothing there. (The library takes $T = M + d^2$ here, which is 0.3 percent below your maximum.)
 #
 # </details>
 # <!-- N, d, M = 8192, 64, 58368 -->
@@ -236,7 +236,7 @@ measured("5.8b", best_T=lengths[int(np.argmax(rate))])
 #
 # ## 5.9 The proof, step by step
 #
-# **Step 1: useful products.** Take an output word $o_{ic}$ when it is finally stored, and follow the additions that produced it back to products $p_{ij}v_{jc}$. The intermediate results are the *partial sums* of $o_{ic}$; so is a product that is a word by itself. If one was used several times, we keep one use, so they form a tree. For each key $j$ we choose one product that leads into the tree. These $N^2d$ products are *useful*; the others are not counted. In this example with four keys, two products were computed again and their sum was discarded:
+# **Step 1: useful products.** Take an output word $o_{ic}$ when it is finally stored, and follow the additions that produced it back to products $p_{ij}v_{jc}$. The intermediate results are the *partial sums* of $o_{ic}$. A product that is computed before it is added is also a partial sum. If one was used several times, we keep one use, so they form a tree. For each key $j$ we choose one product that leads into the tree. These $N^2d$ products are *useful*; the others are not counted. In this example with four keys, two products were computed again and their sum was discarded:
 
 # %%
 added = {"output": ["left", "right"], "left": ["key 1", "key 2"], "right": ["key 3", "key 4"],
@@ -254,16 +254,16 @@ formed = [one for word in added for one in added[word] if one not in added]
 print(f"{len(formed)} products computed; useful: {', '.join(products_in('output'))}")
 
 # %% [markdown]
-# Four of the six products are useful, one for each key. A partial sum is *alive* from its computation until it is added to the next one. If it is rescaled, or if a product is added to it directly, it remains the same partial sum.
+# A partial sum is *alive* from its computation until it is added to the next one. If it is rescaled, or if a product is added to it directly, it remains the same partial sum.
 #
-# **Step 2: one accumulator is enough.** A schedule may keep several partial sums of one output and merge them later. We may count as if there were only one, at a cost of one word per output. The accumulator of $o_{ic}$ is *present* while at least one living partial sum of it is in fast memory, and it *enters* when the first one appears there. Their number changes when one begins with its first product, one is read, two are merged, or one is dropped and read again later. Here is a possible history; try others:
+# **Step 2: one accumulator is enough.** A schedule may keep several partial sums of one output and merge them later. We may count as if there were only one, at a cost of one word per output. The accumulator of $o_{ic}$ is *present* while at least one living partial sum of it is in fast memory, and it *enters* when the first one appears there. Their number changes when one begins with its first product, one is read, two are merged, or one is dropped and read again later. The figure shows a possible history, with a square for each read and a circle for each entry; try others:
 
 # %%
 explore.partial_sums(["begin", "begin", "drop", "drop", "begin",
                       "read", "merge", "read", "merge"])
 
 # %% [markdown]
-# Squares count reads and circles count entries. After the second drop, no partial sum of this output is in fast memory, and a new one begins. This is a second entry for which nothing was read. Are such entries free?
+# After the second drop, no partial sum of this output is in fast memory, and a new one begins. This is a second entry for which nothing was read. Are such entries free?
 #
 # **Predict** (guess). An accumulator enters four times, and at the end one partial sum is left. What is the smallest possible number of reads?
 
@@ -310,7 +310,7 @@ measured("5.9", reads=fewest[4])
 #
 # $$ W \ge (E - Nd) + Nd = E . \tag{5.10} $$
 #
-# Divide the run into segments of $T$ of these events; the last one may have fewer. A segment works with at most $R = M + T$ different words: those in fast memory at its start, where a present accumulator takes at least one word, and those that enter or are read. Scores and weights that are computed within the segment are not among them.
+# From now on, a segment ends after $T$ of these events, no longer after $T$ loads; the last one may have fewer. A segment works with at most $R = M + T$ different words: those in fast memory at its start, where a present accumulator takes at least one word, and those that enter or are read. Scores and weights that are computed within the segment are not among them.
 #
 # <!-- exercise 5E --> (Optional; if you skip it, continue below its check.) A run lists the words that enter fast memory and those that are freed. Return the words that each full segment works with. If you are stuck after five minutes, run `hint("5E")` in a new cell.
 
@@ -399,13 +399,13 @@ for T in (4, 11, 22):
 #
 # $$ \sum_c a_c b_c \le \min(x\, n_v,\; y\, n_o) \le \sqrt{xy\, n_v n_o} . \tag{5.12} $$
 #
-# Both cases together give at most $\sqrt{n_v n_o}\,\bigl(\sqrt{xy} + \sqrt{n_s}\bigr)$ products. Write $n_v + n_o = 2z$. By AM–GM, $\sqrt{n_v n_o} \le z$ and $\sqrt{xy} \le (x + y)/2$. With (5.11) for $x + y$, the number is at most
+# (The smaller of two numbers is at most the square root of their product.) Both cases together give at most $\sqrt{n_v n_o}\,\bigl(\sqrt{xy} + \sqrt{n_s}\bigr)$ products. Write $n_v + n_o = 2z$. By AM–GM, $\sqrt{n_v n_o} \le z$ and $\sqrt{xy} \le (x + y)/2$. With (5.11) for $x + y$, the number is at most
 #
 # $$ z \left( \frac{R - 2z}{2d} + \sqrt{n_s} - \frac{n_s}{2d} \right) \le z \cdot \frac{R - 2z + d^2}{2d} \le \frac{(R + d^2)^2}{16d} . \tag{5.13} $$
 #
-# The first inequality takes the $n_s$ for which $\sqrt{n_s} - n_s/2d$ is largest, which is $d^2$. The second takes the best $z$, which is $(R + d^2)/4$. This is $F(R)$ for $R \ge 3d^2$.
+# The first inequality takes the $n_s$ for which $\sqrt{n_s} - n_s/2d$ is largest, which is $d^2$. The second takes the best $z$, which is $(R + d^2)/4$. Both together need $2z + n_s \le R$, which is $R \ge 3d^2$. In this case the right side is $F(R)$.
 #
-# If $R < 3d^2$, then $n_s = d^2$ is possible only for $z \le (R - d^2)/2$. Up to this point the middle of (5.13) grows with $z$, because $(R - d^2)/2 < (R + d^2)/4$. For larger $z$ the best $n_s$ is the rest, $R - 2z$. This gives $z\sqrt{R - 2z}$, which is largest at $z = R/3$; the maximum is $(R/3)^{3/2}$.
+# If $R < 3d^2$, then $n_s = d^2$ is possible only for $z \le (R - d^2)/2$. Up to this point the middle of (5.13) grows with $z$, because $(R - d^2)/2 < (R + d^2)/4$. For larger $z$ the best $n_s$ is the rest, $R - 2z$. This gives $z\sqrt{R - 2z}$, which is largest at $z = R/3$, and $R/3 > (R - d^2)/2$; the maximum is $(R/3)^{3/2}$.
 #
 # The next cell tries every $z$ and $n_s$ in the left side of (5.13) for $d = 4$:
 
@@ -420,7 +420,7 @@ for R in (30, 60, 240):
 # %% [markdown]
 # **Step 5: the number of segments.** Let $h$ be the number of full segments. The last segment, with fewer than $T$ events, computes strictly fewer than $F(M + T)$ products, because $F$ grows with $R$. So $N^2d < (h + 1)\,F(M + T)$, which means $h \ge \lfloor N^2d/F(M + T) \rfloor$. Therefore $E \ge T\lfloor N^2d/F(M + T)\rfloor$, and (5.10) completes the proof. $\square$
 #
-# The next cell evaluates this for the run above:
+# For the run above:
 
 # %%
 N, d = 8, 2
@@ -436,11 +436,9 @@ for T in (4, 11, 22):
 #
 # The two forms of section 5.7 follow: with $T = M + d^2$ we have $R + d^2 = 2(M + d^2)$, so $F = (M + d^2)^2/4d$ and $TN^2d/F = 4N^2d^2/(M + d^2)$; rounding down costs at most $T$. With $T = 2M$ and $M \le d^2$ we have $F = M^{3/2}$.
 #
-# Our machine has four registers in addition to the $M$ words. They are fast memory too, so for a run on the machine the bound is taken at $M + 4$.
-#
 # ## 5.10 Bounds with and without recomputation
 #
-# Now count the products $q_{ic}k_{jc}$ as well, $2N^2d$ products in all. A score that is being summed is then an accumulator too; when it enters, its pair is one of the $n_s$. No store makes up for its initial zero, so (5.10) becomes $W \ge E - N^2$. Take $T = 2M$.
+# Now count the products $q_{ic}k_{jc}$ as well, $2N^2d$ products in all. A score that is being summed is then an accumulator too; when it enters, its pair is one of the $n_s$. A score need not be stored, so no store can be counted for its initial zero, and (5.10) becomes $W \ge E - N^2$. Take $T = 2M$.
 #
 # **Theorem B: no product $q_{ic}k_{jc}$ is computed twice** (bound `B_line`). Then a score or weight returns to fast memory only by a read, so every product has its pair among the $n_s$. With $n_q$ and $n_k$ words of $Q$ and $K$ there are at most $\sqrt{n_s n_q n_k} + \sqrt{n_s n_v n_o} \le \sqrt{n_s}\,(R - n_s)/2 \le (R/3)^{3/2}$ products:
 #
@@ -450,9 +448,10 @@ for T in (4, 11, 22):
 #
 # $$ W \ge \frac{4N^2d}{\sqrt M\left(1 + \frac{9\sqrt M}{16d}\right)} - 2M - N^2 . \tag{5.15} $$
 #
-# Theorem B′ is larger than Theorem A below about $d^2$. For schedules that compute no score twice, such as buffer reuse, `recompute=False` admits Theorem B.
+# These are closed forms. The library also has bounds `B` and `B'` with the best $T$, and `B'` uses the exact maximum of the number of products. At $M = d^2$ and for large $N$, `B'` gives 2.12 $N^2$ words and (5.15) only 1.56 $N^2$. `B'` is larger than Theorem A up to about $M = d^2$. For schedules that compute no score twice, such as buffer reuse, `recompute=False` admits Theorem B.
 #
 # **Predict** (guess). $M = 16\,384 = 4d^2$. What is the ratio of the traffic of buffer reuse to the lower bound, first for all schedules, then for those that compute no score twice?
+# <!-- 1.56, 2.12 = round(bounds.theorem_B_prime_line(2**22, 4096, 4096**2) / 2**44, 2), round(bounds.theorem_B_prime(2**22, 4096, 4096**2) / 2**44, 2) -->
 
 # %% tags=["predict"]
 predict("5.10", all_schedules=1.33, no_recomputing=1.06)  #> predict("5.10", all_schedules=..., no_recomputing=...)
@@ -484,14 +483,14 @@ measured("5.10", all_schedules=f3_over_bound(16384)[0],
 #
 # ## 5.11 Published bounds
 #
-# Saha and Ye proved in 2024 that the order $N^2d^2/M$ cannot be improved for $M \ge d^2$, nor the order $N^2d/\sqrt M$ for $M \le d^2$. They state no constants. If we keep the constants of their argument for $M \ge d^2$, we obtain the bound `saha_ye`:
+# Saha and Ye proved in 2024 that the traffic is at least proportional to $N^2d^2/M$ for $M \ge d^2$ and to $N^2d/\sqrt M$ for $M \le d^2$. They state no constants. If we keep the constants of their argument for $M \ge d^2$, we obtain the bound `saha_ye`:
 #
 # $$ W \ge \frac{N^2d^2}{4(M + d^2)} - M . \tag{5.16} $$
 #
-# **Predict** (compute). By what factor is Theorem A larger, for $N = 8192$, $d = 64$ and $M = 58\,368$?
+# **Predict** (compute). By what factor is Theorem A larger, for $N = 8192$, $d = 64$ and $M = 58\,368$? Give an integer.
 
 # %% tags=["predict"]
-predict("5.11", factor=16)  #> predict("5.11", factor=...)
+predict("5.11", factor=17)  #> predict("5.11", factor=...)
 
 # %%
 N, d, M, F3 = 8192, 64, 58368, schedules.flash_optimal
@@ -506,11 +505,11 @@ explore.bars(words, title="Forward pass, N = 8192, d = 64, M = 58,368")
 # %% [markdown]
 # <details><summary>The factor, and where it comes from</summary>
 #
-# The factor is 16.9; the ratio of the first terms is 16. Their argument aims at the order. It counts the scores that a segment can compute, without $V$ and $O$.
+# The factor is 16.85; the ratio of the first terms is 16. Their argument aims at the growth, not at the constant. It counts the scores that a segment can compute, without $V$ and $O$.
 #
 # </details>
 #
-# The library records the origin and the status of every bound of the course:
+# The library records the origin and the status of every bound of the course. (`A` is (5.8), and `A_large` and `A_small` are its two forms (5.3).)
 # <!-- 16 = 4 / (1 / 4) -->
 
 # %%
@@ -518,13 +517,15 @@ for name in ("compulsory", "A_rows", "A", "B", "B'", "saha_ye", "matmul", "theta
     print(f"{name:16} {bounds.BOUNDS[name].status}")
 
 # %% [markdown]
-# *Proved here* means that the proof is in this course. We found the constants of A, B and B′ in none of the papers we read; the methods are those of the papers below. *Published argument, constants ours* means that a paper proves the order and we kept the constants of its argument. *Asymptotic only* means that the constant is unknown, so the library refuses to evaluate the bound. `bounds.BOUNDS["A"].holds_for` states the schedules for which a bound holds.
+# *Proved here* means that the proof is in this course. We found the constants of A, B and B′ in none of the papers we read; the methods are those of the papers below. *Asymptotic only* means that the constant is unknown, so the library refuses to evaluate the bound. `bounds.BOUNDS["A"].holds_for` states the schedules for which a bound holds.
 #
 # ## 5.12 The theorem compared with the search
 #
 # For the smallest graphs we know the exact minimum. The red–blue pebble game needs one more move for this comparison, because on our machine `o.add_matmul(s, v)` adds a product to a tile *in place*. The move is `slide a to c`: `c` is computed and takes over the red pebble of its parent `a`. Product and sum are then one vertex, $c \leftarrow c + ab$ (`fma=True`, a fused multiply-add).
 #
-# **Predict** (guess). Attention with two queries, two keys and $d = 1$ has 6 inputs and 2 outputs. Which of 4, 5, 6 and 7 is the smallest number of red pebbles with which 8 words are enough?
+# Attention with two queries, two keys and $d = 1$ has 18 vertices: 6 inputs, four exponentials $e_{ij}$, each computed from $q_i$ and $k_j$, and for each query $\ell_i = e_{i1} + e_{i2}$, the partial sums $e_{i1}v_1$ and $e_{i1}v_1 + e_{i2}v_2$, and the output.
+#
+# **Predict** (guess). 6 inputs and 2 outputs are compulsory. Which of 4, 5, 6 and 7 is the smallest number of red pebbles with which 8 words are enough?
 
 # %% tags=["predict"]
 predict("5.12", pebbles=7)  #> predict("5.12", pebbles=...)
@@ -541,9 +542,10 @@ measured("5.12", pebbles=min(M for M, words in cheapest.items() if words == leas
 # %% [markdown]
 # <details><summary>Minimum traffic for 4 to 7 pebbles, and Theorem A</summary>
 #
-# Four pebbles need 11 words. With 7 pebbles the compulsory 8 words are enough, although there are more inputs and outputs than pebbles. Theorem A gives only 3 words at $M = 4$, so at this size only the search is useful. For millions of tokens only the theorem is available, and it is within a few percent of buffer reuse.
+# Four pebbles need 11 words. With 7 pebbles the compulsory 8 words are enough, although there are more inputs and outputs than pebbles. Theorem A gives only 3 words at $M = 4$, so at this size only the search is useful. For millions of tokens only the theorem is available. At $N = 2^{22}$, $d = 64$ and $M = 64d^2$, buffer reuse moves only 4 percent more words than it proves.
 #
 # </details>
+# <!-- 4 = round(10**2 * (f3(2**22, 2**18) / bounds.theorem_A(2**22, 2**6, 2**18 + 4) - 1)) -->
 #
 # ## 5.13 An open challenge
 #
@@ -559,9 +561,9 @@ for N, d in ((8192, 64), (2**22, 4096)):
     print(f"N = {N:,}, d = {d:,}: {', '.join(parts)}")
 
 # %% [markdown]
-# For large $d$ the schedule tends to 4 $N^2$ words and B′ to 2.12 $N^2$; we know of nothing in between. Can you move fewer words, or prove that more are needed? The rules are those of the machine: three distinct arrays in slow memory, $M = d^2$ words of fast memory, exact attention, and a ledger that counts every word. Two ideas are worth a try: a schedule that stores some scores and recomputes the others, and a better count of the products in step 4.
+# For large $d$ the schedule tends to 4 $N^2$ words and B′ to 2.12 $N^2$. We know neither a schedule with fewer words nor a larger bound that allows recomputation. Can you move fewer words, or prove that more are needed? The rules are those of the machine: three distinct arrays in slow memory, $M = d^2$ words of fast memory, exact attention, and a ledger that counts every word. Two ideas are worth a try: a schedule that stores some scores and recomputes the others, and a better count of the products in step 4.
 #
-# `challenge` tests a schedule like a check, on random numbers and ragged shapes. Then it counts the words at $N = 65{,}536$ and $d = 64$ and compares them with the best schedule of the library and with the theorem. There is no budget and there are no hints. Start with your schedule of exercise 4C to see the number to beat:
+# `challenge` tests a schedule like a check, on random numbers and ragged shapes. Then it compares its words at $N = 65{,}536$ and $d = 64$ with the library's best schedule and with the theorem. There is no budget and there are no hints. Start with your schedule of exercise 4C to see the number to beat:
 
 # %%
 def my_flash_optimal(m, Q, K, V, *, Br, Bc):
@@ -587,13 +589,13 @@ def my_flash_optimal(m, Q, K, V, *, Br, Bc):
 challenge("forward", my_flash_optimal, Br=30, Bc=1)
 
 # %% [markdown]
-# The smallest known traffic is 4.1192 $N^2$, by the same schedule of lesson 07. Your minimum is saved with your progress.
+# The smallest traffic known to us at these sizes is 4.1192 $N^2$, by the same schedule of lesson 07. Your minimum is saved with your progress.
 #
 # ## Misconceptions
 #
 # - **"The bounds add up: $4Nd$ plus Theorem A."** Both count the same reads (section 5.10).
 # - **"The proof needs one accumulator per output."** A schedule may keep many. By (5.9), this saves at most one word per output.
-# - **"A segment is a step of the algorithm."** It is a part of any run, and it ends after a given number of loads.
+# - **"A segment is a step of the algorithm."** It is a part of any run, and it ends after a given number of loads or entries, wherever the algorithm is then.
 #
 # ## Take-away
 #
@@ -609,7 +611,7 @@ challenge("forward", my_flash_optimal, Br=30, Bc=1)
 # - L. H. Loomis, H. Whitney: *An inequality related to the isoperimetric inequality*, Bulletin of the AMS 55, 1949.
 # - D. Irony, S. Toledo, A. Tiskin: *Communication lower bounds for distributed-memory matrix multiplication*, 2004. Segments with Loomis-Whitney.
 # - T. Smith, B. Lowery, J. Langou, R. van de Geijn, 2017, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017). $2mnk/\sqrt M - 2M$ for the matrix product.
-# - B. Saha, C. Ye: *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). The orders for both regimes, and fast matrix multiplication.
+# - B. Saha, C. Ye: *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). The growth of the traffic in both regimes, and fast matrix multiplication.
 #
 # **What comes next.** Lesson 06. Part b of it (06b) applies these five steps to the backward pass in sections 6.10 to 6.12.
 #

@@ -31,8 +31,8 @@ CHARGING = "derived in this course: pairs of rows in fast memory are charged to 
 WHOLE = "Rows of {arrays}, distinct arrays, are read, started, merged, stored and freed as a whole"
 STEPS = (
     ". The run can be cut into steps: between steps no score, weight or part of one is in fast memory, none "
-    "is ever moved, and in a step at most t words of rows are loaded. Any order, several partial sums of a "
-    "row, any recomputation."
+    "is ever moved, and in a step rows of at most t words are loaded or started. Any order, several partial "
+    "sums of a row, any recomputation."
 )
 FORWARD_ROWS = WHOLE.format(arrays="Q, K, V and O") + STEPS
 BACKWARD_ROWS = WHOLE.format(arrays="Q, K, V, dO, dQ, dK and dV") + STEPS
@@ -58,7 +58,7 @@ ANY_SCORES = (
 def theorem_A_rows(N: int, d: int, M: int, t: int | None = None) -> int:
     """Return a lower bound for a forward pass with complete rows, rounded down.
 
-    t: words of rows loaded per step, by default 2d.
+    t: words of rows loaded or started per step, by default 2d.
     """
     N, d, M = check_sizes(N=N, d=d, M=M)
     return 4 * (N * d) ** 2 // (M + _step(d, t))
@@ -78,7 +78,7 @@ def theorem_A_rows(N: int, d: int, M: int, t: int | None = None) -> int:
 def theorem_E(N: int, d: int, M: int, t: int | None = None) -> int:
     """Return a lower bound for a backward pass with complete rows, rounded down.
 
-    t: words of rows loaded per step, by default 2d.
+    t: words of rows loaded or started per step, by default 2d.
     """
     N, d, M = check_sizes(N=N, d=d, M=M)
     return 14 * (N * d) ** 2 // (M + _step(d, t)) - 3 * N * d

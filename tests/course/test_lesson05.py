@@ -103,6 +103,31 @@ def test_the_formula_for_complete_rows_and_the_two_ratios():
     assert "rows" not in bounds.lower_bound("forward", 8192, 64, 58368)[1]
 
 
+def test_in_the_first_step_with_both_rows_one_of_them_enters_and_no_entry_is_charged_too_often():
+    """Line 2 of the proof for the whole class in section 5.6, on random runs with rows of one word."""
+    rng, M, rows = np.random.default_rng(56), 6, [*product("qokv", range(3))]
+    for _ in range(200):
+        t, there, charged, together = int(rng.integers(1, 5)), set(), {}, set()
+        for step in range(40):
+            present, entered = set(there), set()
+            for _ in range(t):
+                if len(there) == M or (there and rng.random() < 0.3):
+                    there.remove(sorted(there)[rng.integers(len(there))])
+                row = rows[rng.integers(len(rows))]
+                entered |= {row} - there
+                there.add(row)
+            present |= entered
+            assert len(present) <= M + t
+            sides = [[row for row in sorted(present) if row[0] in side] for side in ("qo", "kv")]
+            for pair in {*product(*sides)} - together:
+                late = next(row for row in pair if row in entered)
+                charged[late, step] = charged.get((late, step), 0) + 1
+                together.add(pair)
+        assert sum(charged.values()) == len(together) and max(charged.values()) <= M + t
+    says("5.6", "rows of at most $t$ words are loaded or started as zeros")
+    assert "rows of at most t words are loaded or started" in bounds.BOUNDS["A_rows"].holds_for
+
+
 # ---------------------------------------------------------------------- segments
 def test_prediction_5_8a_is_the_maximum_over_all_choices():
     (most,) = PROOF.define(

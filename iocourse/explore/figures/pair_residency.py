@@ -201,7 +201,7 @@ def _with_arrows(heading: str, steps: Sequence[Step], pair: QueryKeyPair, paid: 
             drawn.append(Poly(((x - 6, bottom + 41), (x + 18, bottom + 41)), stroke.colour, 2, stroke.dash))
             label = f"charged to the {side}: {charges}"
             drawn.append(Text(x + 24, centred(bottom + 41, NORMAL), label, NORMAL))
-    said = "Each arrow points to the row that was loaded later. That row is charged."
+    said = "Each arrow points to the row that enters later. That row is charged."
     drawn.append(Text(MARGIN, bottom + 74, said, SMALL))
     alt, numbers = _arrows_in_words(heading, steps, pair)
     return titled(heading, (right + BOX[0] + MARGIN, bottom + 92), alt, numbers, drawn)
@@ -253,7 +253,7 @@ def _arrows_in_words(heading: str, steps: Sequence[Step], pair: QueryKeyPair) ->
         seen.append(step.row)
     left, right = (", ".join(_in_order(rows)) for rows in (pair.queries, pair.keys))
     alt = f"{heading}. Rows of the query ({left}) are boxes on the left, rows of the key ({right}) on the "
-    alt += "right. An arrow joins any two of them and points to the row that is loaded later and charged. "
+    alt += "right. An arrow joins any two of them and points to the row that enters later and is charged. "
     alt += "; ".join(
         f"{row} {order}: charged {charge}, arrows from {others}" for row, order, charge, others in lines[1:]
     )
