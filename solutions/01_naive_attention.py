@@ -74,7 +74,7 @@ curve(
 )
 
 # %% [markdown]
-# On logarithmic axes both lines are straight, and the line of $S$ and $P$ is twice as steep. The two lines cross at $N = 2d = 128$, half of the 256 for $S$ alone. Beyond this length $S$ and $P$ have more words than the other arrays, and the difference grows quickly. An array that is written to slow memory completely is *materialised*. Lessons 03 and 04 show that $S$ and $P$ need not be materialised. This lesson materialises them, because that is the simplest way to compute attention.
+# On logarithmic axes both lines are straight, and the line of $S$ and $P$ is twice as steep. The two lines cross at $N = 2d = 128$, half as far as for $S$ alone. Beyond this length $S$ and $P$ have more words than the other arrays, and the difference grows quickly. An array that is written to slow memory completely is *materialised*. Lessons 03 and 04 show that $S$ and $P$ need not be materialised. This lesson materialises them, because that is the simplest way to compute attention.
 #
 # ## 1.1 A softmax that does not overflow
 #
