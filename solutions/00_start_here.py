@@ -104,7 +104,7 @@ hint("0A", count=False)  # do not record this call as a hint that you used
 # %% [markdown]
 # Later cells call your function through `attempt(my_compulsory, …)`. If it is not written yet, they print a message and continue.
 #
-# Before each measurement there is a **prediction**. `predict` records your number, and `measured` prints it next to the measured one. A prediction is *right* if the measured value, rounded to the digits you wrote, equals your number, and the error is at most 5 %. A count that is off by 1 is not right, but it is a good estimate. Predictions are not graded. They show where your expectation was wrong.
+# Before each measurement there is a **prediction**. `predict` records your number, and `measured` prints it next to the measured one. A prediction is *right* if the measured value, rounded to the digits you wrote, equals your number, and the error is at most 5 %. A count that is off by 1 is not right, but a good estimate. Predictions are not graded. They show where your expectation was wrong.
 #
 # **Predict** (guess). A model that generates text computes one new query at a time. Let this query use 4,096 keys, with $d = 64$. What is its compulsory traffic, as a percentage of the compulsory traffic of 4,096 queries with the same keys? Replace the dots with a number.
 
