@@ -15,10 +15,10 @@ from iocourse.schedules import flash2
 two_memories()
 
 # %% [markdown]
-# Each square is one number. Naive attention writes the scores $S$ and the weights $P$, $N \times N$ numbers each, to slow memory and reads them back. FlashAttention computes and uses them piece by piece in fast memory. The result $O$ is the same.
+# Each square is one number. Attention compares each of $N$ queries with each of $N$ keys, which gives $N \times N$ scores $S$. Softmax turns each row of $S$ into weights $P$, and a row of the output $O$ is the sum of the values with these weights. Naive attention writes $S$ and $P$ to slow memory and reads them back. FlashAttention computes and uses them piece by piece in fast memory. $O$ is the same.
 
 # %% [markdown] tags=["student-only"]
-# Run the cell to step through the figure. If you see *model not found*, run it again.
+# Run the cell above the figure to step through it. If you see *model not found*, run it again.
 
 # %% [markdown]
 # **What you will learn**
@@ -91,7 +91,7 @@ check("0A", my_compulsory)
 # Not solved yet. Same inputs again: seed=7. Stuck? hint("0A")
 # ```
 #
-# The text after the colon describes the result of your function. Pass the seed to repeat a check with the same sizes: `check("0A", my_compulsory, seed=7)`.
+# The text after the colon describes the result of your function. To repeat a check with the same sizes: `check("0A", my_compulsory, seed=7)`.
 #
 # If you are stuck after five minutes, use `hint`. It has three levels and costs nothing. This is the first level; `hint("0A", 2)` shows the second.
 # <!-- given = course.exercise.find("0A").cases(np.random.default_rng(7))[0].inputs -->
@@ -99,12 +99,12 @@ check("0A", my_compulsory)
 # <!-- 78320 = (given["Nq"] + 2 * given["Nk"]) * given["d"] -->
 
 # %% tags=["hint"]
-hint("0A", count=False)
+hint("0A", count=False)  # do not record this call as a hint that you used
 
 # %% [markdown]
 # Later cells call your function through `attempt(my_compulsory, …)`. If it is not written yet, they print a message and continue.
 #
-# Before each measurement there is a **prediction**. `predict` records your number, and `measured` prints it next to the measured one. A prediction is *right* if the measured value, rounded to the digits you wrote, equals your number; a number of one digit may be 5 % off. Predictions are not graded. They show where your expectation was wrong.
+# Before each measurement there is a **prediction**. `predict` records your number, and `measured` prints it next to the measured one. A prediction is *right* if the measured value, rounded to the digits you wrote, equals your number, and the error is at most 5 %. A count that is off by 1 is not right, but a good estimate. Predictions are not graded. They show where your expectation was wrong.
 #
 # **Predict** (guess). A model that generates text computes one new query at a time. Let this query use 4,096 keys, with $d = 64$. What is its compulsory traffic, as a percentage of the compulsory traffic of 4,096 queries with the same keys? Replace the dots with a number.
 
@@ -124,12 +124,12 @@ attempt(one_query_and_all, my_compulsory)
 # %% [markdown]
 # <details><summary>Result and explanation</summary>
 #
-# A single query needs 524,416 words, and all queries together need 1,048,576, only about twice as many. One query already needs all keys and values.
+# A single query needs 524,416 words, because it needs all keys and values. All queries together need 1,048,576, only about twice as many.
 #
 # </details>
 
 # %% [markdown]
-# Your **progress** is stored in one small file on this machine, and nothing is sent anywhere. The command `iocourse progress` prints its path; use `--export FILE` and `--import FILE` to move it to another machine.
+# Your **progress** is stored in one small file on this machine, and nothing is sent anywhere. `iocourse progress` prints its path; `--export FILE` and `--import FILE` move it to another machine.
 
 # %%
 print(progress.table(progress.load()))
@@ -147,7 +147,7 @@ doctor.inspect_environment()
 #
 # A count can be checked. "FlashAttention uses memory efficiently" cannot; "for these $N$, $d$ and $M$ it moves this number of words" can.
 #
-# These claims appear in talks and posts. In all three, $d$ and the size $M$ of fast memory are fixed. HBM is the slow memory of a GPU, and an access is a word moved.
+# These claims appear in talks and posts. In all three, $d$ and the size $M$ of fast memory are fixed. HBM is a GPU's slow memory, and an access is a word moved.
 #
 # | Name | Claim | Meaning |
 # | --- | --- | --- |
@@ -176,8 +176,8 @@ def x_loaded_again(m, A, x, *, b):
 
     m is the machine; A (rows, cols) and x (cols,) are in slow memory.
     """
-    y = m.new("y", (A.shape[0],))
-    for i in m.blocks(A.shape[0], b):
+    y = m.new("y", (A.shape[0],))  # a new array in slow memory
+    for i in m.blocks(A.shape[0], b):  # i: b rows; slice(None): all of x
         # a (b, cols), v (cols,), part (b,)
         with m.load(A, i) as a, m.load(x, slice(None)) as v, a @ v as part:
             m.store(part, y, i)
@@ -204,7 +204,7 @@ done.ledger
 #
 # $$ W = \mathrm{rows}\cdot\mathrm{cols} \;+\; \left\lceil \frac{\mathrm{rows}}{b} \right\rceil \mathrm{cols} \;+\; \mathrm{rows} \tag{0.2} $$
 #
-# words. Only the middle term is larger than in (0.1).
+# words. Only the middle term exceeds (0.1).
 #
 # </details>
 
@@ -212,6 +212,7 @@ done.ledger
 # The table is a **ledger**. It lists the words read and written per array, and the peak, which is the largest number of words in fast memory at one time. The compulsory traffic can be written as a ledger, too. Subtracting the two shows the difference per array. (The output calls the second ledger the *closed form*, because later lessons compute it from a formula.)
 
 # %%
+# peak is the peak of the run, so only the words are compared
 least = Ledger(reads={"A": 5_000, "x": 50}, writes={"y": 100}, peak=560)
 done.ledger - least
 
@@ -235,7 +236,7 @@ print("same result:", np.array_equal(better.O, done.O))
 print(f"{better.ledger.total:,} words moved, the compulsory traffic:", better.ledger == least)
 
 # %% [markdown]
-# Both schedules compute the same $y$, and the second one moves exactly the compulsory traffic. Most of this course takes this step with attention, where not everything that is needed again can be kept, because fast memory is small. With 500 words of it, the same run fails:
+# Both schedules compute the same $y$, and the second one moves exactly the compulsory traffic. Most of this course does the same for attention. But fast memory is often too small to keep everything that is needed again. With 500 words, even this run fails:
 
 # %%
 try:
@@ -244,12 +245,12 @@ except FastMemoryFull as error:
     print(error)
 
 # %% [markdown]
-# The last example is the FlashAttention of the first figure, which uses the FlashAttention-2 order (`flash2` in code). Here it loads two keys at a time. The next figure shows the contents of its 208 words of fast memory after each move:
+# The last example is the FlashAttention of the first figure, which uses the FlashAttention-2 order (`flash2` in code). Here it loads two keys at a time. The next figure shows the contents of its 208 words of fast memory after each step (a load, a store, a new or a freed tile; labelled "moves" on the axis):
 
 # %%
 Q, K, V = rng.standard_normal((3, 32, 4))
 small = run(flash2, M=208, Q=Q, K=K, V=V, Br=16, Bc=2)
-memory_timeline(small.ledger, 208, title="flash2: fast memory, move by move")
+memory_timeline(small.ledger, 208, title="flash2: fast memory, step by step")
 
 # %% [markdown]
 # A block of $Q$, its output and its row statistics (lesson 03) are kept in fast memory while all rows of $K$ and $V$ are loaded. (An output is called *accumulator* while it is being summed.) Then the second block of $Q$ is loaded, and all rows of $K$ and $V$ are loaded again. With a single block for everything, this is not necessary:
@@ -261,16 +262,16 @@ attempt(lambda least: print(f"your function gives {least(64, 64, 16):,} words"),
 whole.ledger
 
 # %% [markdown]
-# This run moves 4,096 words, the compulsory traffic, but it needs 8,320 words of fast memory for 64 rows. With less, how many words must be read again? Lessons 02 to 04 answer this.
+# This run moves 4,096 words, the compulsory traffic, but it needs 8,320 words of fast memory: 4,096 for the four arrays, 4,096 for the scores and 128 for row statistics. With less, how many words must be read again? Lessons 02 to 04 answer this.
 
 # %% [markdown]
 # ## 0.4 Arithmetic intensity
 #
-# The data sheet of the NVIDIA A100 (40 GB) gives two speeds. The first is $312\cdot10^{12}$ operations per second with 16-bit numbers; a multiply-add is two operations. The second is the *bandwidth* of its main memory, $1555\cdot10^9$ bytes per second; such a number has two bytes. Their ratio, converted to multiply-adds and words, is the number of multiply-adds that the chip can do while it moves one word. The number of multiply-adds that an algorithm does per word moved is its *arithmetic intensity*:
+# The data sheet of the NVIDIA A100 (40 GB) gives two speeds. The first is $312\cdot10^{12}$ operations per second with 16-bit numbers; a multiply-add is two operations. The second is the *bandwidth* of its slow memory, $1555\cdot10^9$ bytes per second; such a number has two bytes. Their ratio, converted to multiply-adds and words, is the number of multiply-adds that the chip can do while it moves one word. The number of multiply-adds that an algorithm does per word moved is its *arithmetic intensity*:
 #
 # $$ I = \frac{\text{multiply-adds}}{W} \tag{0.3} $$
 #
-# If $I$ is below the ratio of the chip, memory limits the speed, and the algorithm is *memory-bound*. If $I$ is above it, arithmetic limits the speed, and the algorithm is *compute-bound*. (Papers count FLOPs per byte. With two bytes per word, that gives the same $I$.)
+# If $I$ is below the ratio of the chip, memory limits the speed, and the algorithm is *memory-bound*. If $I$ is above it, arithmetic limits the speed, and the algorithm is *compute-bound*. (Papers count FLOPs, floating-point operations, per byte. With two bytes per word, that gives the same $I$.)
 #
 # Attention needs $2 N_q N_k d$ multiply-adds: $d$ for each score, and $d$ to multiply each value by its weight.
 #
@@ -304,12 +305,12 @@ attempt(intensities, my_compulsory)
 #
 # The chip can do 200.6 multiply-adds per word. A single query has an intensity of 1.0: it is memory-bound, and no schedule can change that. With 4,096 queries the intensity is 2,048.0, ten times the ratio of the chip, so attention can be compute-bound.
 #
-# In the last line $S$ and $P$ are each written to slow memory once and read back once, which adds $4 N^2$ words. The intensity is 31.5, so the same attention is memory-bound. The last two lines differ in the traffic only.
+# In the last line $S$ and $P$ are each written to slow memory once and read back once, which adds $4 N^2$ words. The intensity is 31.5, so the same attention is memory-bound.
 #
 # </details>
 
 # %% [markdown]
-# A real chip has more than two memories. The model omits the others on purpose, so that its answers are exact.
+# A real chip has more than two memories. With two, every word can be counted exactly.
 
 # %% [markdown]
 # ## Misconceptions
@@ -320,7 +321,7 @@ attempt(intensities, my_compulsory)
 #
 # ## Take-away
 #
-# Count words. The compulsory traffic must be moved, and a ledger records what was moved. The difference shows how much a better schedule could save.
+# Count words. The compulsory traffic must be moved, and a ledger records what was moved. The difference is the most that a better schedule could save.
 #
 # **In the literature's words**: the two-level memory model goes back to Hong and Kung (1981), and the FlashAttention paper calls $W$ HBM accesses. Comparing arithmetic intensity with the ratio of a chip is the roofline model of Williams and others. Unavoidable loads of a cache are called compulsory misses.
 #
@@ -330,4 +331,4 @@ attempt(intensities, my_compulsory)
 # - NVIDIA, *A100 Tensor Core GPU*, data sheet, and its [white paper](https://images.nvidia.com/aem-dam/en-zz/Solutions/data-center/nvidia-ampere-architecture-whitepaper.pdf).
 # - Samuel Williams, Andrew Waterman, David Patterson, *Roofline: an insightful visual performance model for multicore architectures*, Communications of the ACM 52 (4), 2009.
 #
-# **Next**: [01 Naive attention](01_naive_attention.ipynb) writes out everything that FlashAttention avoids. Then follow [a machine with two memories](02_two_level_memory.ipynb), [online softmax](03_online_softmax.ipynb) and [FlashAttention's forward pass](04_flash_forward.ipynb), which answers the three claims. Your copies of the lessons are in the folder `work/`; the line under each title links to the solution.
+# **Next**: [01 Naive attention](01_naive_attention.ipynb) writes out everything that FlashAttention avoids. Lesson [04](04_flash_forward.ipynb) answers the three claims. The solutions are in the folder `solutions/` of the course; `iocourse lab` copies the lessons to `work/`.

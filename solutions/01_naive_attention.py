@@ -74,13 +74,13 @@ curve(
 )
 
 # %% [markdown]
-# On logarithmic axes both lines are straight, and the line of $S$ and $P$ is twice as steep. The two lines cross at $N = 2d = 128$. Beyond this length $S$ and $P$ have more words than the other arrays, and the difference grows quickly. An array that is written to memory completely is *materialised*. Lessons 03 and 04 show that $S$ and $P$ need not be materialised. This lesson materialises them, because that is the simplest way to compute attention.
+# On logarithmic axes both lines are straight, and the line of $S$ and $P$ is twice as steep. The two lines cross at $N = 2d = 128$, half as far as for $S$ alone. Beyond this length $S$ and $P$ have more words than the other arrays, and the difference grows quickly. An array that is written to slow memory completely is *materialised*. Lessons 03 and 04 show that $S$ and $P$ need not be materialised. This lesson materialises them, because that is the simplest way to compute attention.
 #
 # ## 1.1 A softmax that does not overflow
 #
 # Why is there a division by $\sqrt d$ in (1.1)? Without it the scores would grow with $d$, because a sum of $d$ independent products, each of size about 1, has size about $\sqrt d$.
 #
-# The heads of this course are real. They belong to the sentence encoder all-MiniLM-L6-v2, with $d = 32$, and their input is a text of $N = 471$ tokens, written for this course. `real_head(layer, head)` returns one of them. We take three that behave very differently. The next cell prints the range of their scores, which are also called logits, and of the largest score per row.
+# The heads of this course are real. They belong to the sentence encoder all-MiniLM-L6-v2, with $d = 32$, and their input is a text of $N = 471$ tokens, written for this course. `real_head(layer, head)` returns one of them. We take three that behave very differently. We call them sharp (large scores), broad (small scores) and ahead (most weight on the next token). The next cell prints the range of the scores, which are also called logits, and of the largest score per row.
 # <!-- 128 = 2 * 64 -->
 
 # %%
@@ -110,7 +110,7 @@ bars(
 )
 
 # %% [markdown]
-# The scores of the broad head are between −3.88 and 4.55. Those of the sharp head run from −63.81 to 83.07, so its bar is eighteen times as long. This input was not constructed: a trained head computes these scores for an ordinary page of text. The page is longer than the texts used to tune the model, at most 128 tokens, and this is part of the reason; the first 128 tokens alone reach 41.08.
+# The scores of the broad head are between −3.88 and 4.55. Those of the sharp head run from −63.81 to 83.07, so its bar is eighteen times as long. This input was not constructed: a trained head computes these scores for an ordinary page of text. But the model was tuned on sequences of at most 128 tokens, and this text has 471. This explains a part of the large scores: with the first 128 tokens alone, the largest is 41.08.
 #
 # Softmax turns each row of scores into weights. The exponential makes them positive, and the division makes them sum to 1:
 #
@@ -120,7 +120,7 @@ bars(
 #
 # (If this is new: these are [IEEE formats](https://en.wikipedia.org/wiki/IEEE_754). A larger result becomes infinity, a finite number divided by infinity is 0, and infinity divided by infinity is NaN, *not a number*. A positive result that is too small becomes 0; this is called *underflow*.)
 #
-# **Predict** (guess). We compute this formula in float16 without any change. In how many of the 471 rows are the weights wrong, for each of the three heads? The printed scores are enough for an estimate. Write your numbers in place of `...`, then run the cells.
+# **Predict** (guess). We compute this formula in float16 without any change. In how many of the 471 rows are the weights wrong (NaN, or all 0), for each of the three heads? The printed scores are enough for an estimate. Write your numbers in place of `...`, then run the cells.
 # <!-- head = real_head(0, 2) -->
 # <!-- 41.08 = exact.scores(head.Q[:128], head.K[:128]).max() -->
 # <!-- 65,504, 11.09 = np.finfo(np.float16).max, math.log(np.finfo(np.float16).max) -->
@@ -153,7 +153,7 @@ for name, head in {"sharp": sharp, "ahead": ahead, "broad": broad}.items():
 # %% [markdown]
 # <details><summary>The number of wrong rows, and the two ways in which they fail</summary>
 #
-# All 471 rows of the sharp head are wrong, and no row of the broad one. Head (1, 8) is in between, with 249 rows. This is a few more than the rows whose largest score is above 11.09, because rows fail in two ways. In 228 rows an exponential is infinite, and infinity divided by infinity is NaN, which is easy to notice. In 21 more rows every exponential is finite, but their *sum* is infinite, so each weight is a number divided by infinity, which is 0. Such a row looks correct, but all its weights are 0.
+# All 471 rows of the sharp head are wrong, and no row of the broad one. Head (1, 8) is in between, with 249 rows. This is a few more than the rows whose largest score is above 11.09, because rows fail in two ways. In 228 rows an exponential is infinite, and infinity divided by infinity is NaN, which is easy to notice. In 21 more rows every exponential is finite, but their *sum* is infinite, so each weight is a number divided by infinity, which is 0. Such a row contains no NaN, so the error is easy to miss.
 #
 # </details>
 #
@@ -166,13 +166,13 @@ for factor in (1.0, 1.1, np.sqrt(32)):
     print(f"scores × {factor:.2f}: largest {S.max():.2f}, broken rows in float32: {broken}")
 
 # %% [markdown]
-# Unchanged, no row breaks: 83.07 is 5.65 below the limit of 88.72. With scores a tenth larger, 2 rows break, and without the scale 470 of 471. A wider format moves the limit, but it does not remove the problem.
+# Unchanged, no row breaks: 83.07 is 5.65 below the limit of 88.72. With scores a tenth larger, 2 rows break, and without the division by $\sqrt d$ 470 of 471. A wider format moves the limit, but it does not remove the problem.
 #
 # One subtraction removes it. If we multiply numerator and denominator by the same $e^{-m_i}$, the weights do not change. We choose $m_i$ as the largest score of the row, so that the largest exponent is 0:
 #
 # $$ P_{ij} = \frac{e^{s_{ij} - m_i}}{\sum_k e^{s_{ik} - m_i}}, \qquad m_i = \max_k s_{ik} \tag{1.2} $$
 #
-# Every exponential is now between 0 and 1, and one of them is 1, so the sum is between 1 and $N$. It cannot overflow if the format can represent $N$, and it cannot be 0. The exponential of a score far below the maximum still underflows to 0, which is the correct weight to all digits of the format. The same holds for a score of $-\infty$, which section 1.2 uses for the mask.
+# Every exponential is now between 0 and 1, and one of them is 1, so the sum is between 1 and $N$. It cannot overflow if the format can represent $N$, and it cannot be 0. The exponential of a score far below the maximum still underflows to 0, because 0 is then the nearest number of the format. A score of $-\infty$ also gives the weight 0, which section 1.2 uses for the mask.
 #
 # <!-- exercise 1A --> Write (1.2) for a matrix of scores, separately for each row. Do not modify `S`: create new arrays instead of updating it in place. If you are stuck after five minutes, run `hint("1A")` in a new cell.
 # <!-- 5.65 = math.log(np.finfo(np.float32).max) - head.stats["logit_max"] -->
@@ -228,13 +228,14 @@ attempt(broken_in_half_precision, my_softmax)
 #
 # This completes the forward pass. A query *attends to* the keys that it may use. If query $i$ attends to key $j$, then $(i, j)$ is a *visible pair*. Up to now all pairs are visible.
 #
-# A model that generates text must not use later tokens. In training, too, it must predict the tokens after $i$ from the tokens up to $i$. A **causal mask** therefore hides key $j$ from query $i$ where $j > i$; such a pair is a *masked pair*:
+# A model that generates text has no later tokens. In training, too, it must predict the tokens after $i$ from the tokens up to $i$ only. A **causal mask** therefore hides key $j$ from query $i$ where $j > i$; such a pair is a *masked pair*:
 #
 # $$ s_{ij} = -\infty \quad \text{where } j > i \tag{1.4} $$
 #
-# A token attends to itself, so the pairs on the diagonal are visible, and no row is empty. The mask must be applied *before* softmax. It is tempting to set the weights to 0 afterwards instead.
+# A token attends to itself, so the pairs on the diagonal are visible, and every row has at least one visible pair. The mask must be applied *before* softmax. It is tempting to set the weights to 0 afterwards instead.
 #
-# **Predict** (guess). Head (1, 8) gives most of its weight to the next token. We set its weights above the diagonal to 0 *after* softmax. What is then the sum of a row, averaged over the rows?
+# **Predict** (guess). In head (1, 8) the weight of the next token is 0.64 on average, and other tokens, earlier and later, share the rest. We set its weights above the diagonal to 0 *after* softmax. What is then the sum of a row, averaged over the rows?
+# <!-- 0.64 = np.diag(exact.softmax(exact.scores(real_head(1, 8).Q, real_head(1, 8).K)), 1).mean() -->
 
 # %% tags=["predict"]
 predict("1.2b", row_sum=0.4)  #> predict("1.2b", row_sum=...)
@@ -310,11 +311,11 @@ attempt(causal_map, my_attention)
 #
 # (If this is new: $\partial p_j / \partial s_k$ is the rate at which $p_j$ changes if $s_k$ alone changes. There is one such number for each pair of indices $j$, $k$. The chain rule with indices is $\partial \mathcal L / \partial s_k = \sum_j (\partial \mathcal L / \partial p_j)(\partial p_j / \partial s_k)$.)
 #
-# Two of the three steps of the forward pass are matrix products. We start with the third one, softmax. If $dP$ is known, what is $dS$? One row is enough, because the rows do not depend on each other. A larger score $s_k$ increases $p_k$ and decreases all other weights of the row, because they share one sum:
+# Two of the three steps of the forward pass are matrix products. We start with the other one, softmax. If $dP$ is known, what is $dS$? One row is enough, because the rows do not depend on each other. A larger score $s_k$ increases $p_k$ and decreases all other weights of the row, because they share one sum:
 #
 # $$ \frac{\partial p_j}{\partial s_k} = p_j(\delta_{jk} - p_k), \qquad \delta_{jk} = 1 \text{ if } j = k, \text{ otherwise } 0 \tag{1.5} $$
 #
-# (Differentiate $e^{s_j} / \sum_l e^{s_l}$ by the quotient rule; the maximum cancels.) The chain rule sums the effects of $s_k$ on every $p_j$:
+# (Differentiate $e^{s_j} / \sum_l e^{s_l}$ by the quotient rule. Subtracting the maximum does not change it.) The chain rule sums the effects of $s_k$ on every $p_j$:
 #
 # $$ ds_k = \sum_j dp_j \, p_j (\delta_{jk} - p_k) = p_k \Big( dp_k - \sum_j p_j \, dp_j \Big) $$
 #
@@ -341,7 +342,7 @@ measured("1.3", row_sum=abs(round(float(ds.sum()), 12)))
 # %% [markdown]
 # <details><summary>The sum, and two reasons for it</summary>
 #
-# The sum is zero for any $dP$. The weights sum to 1 for all scores, so an increase of some weights decreases the others by the same amount. There is a second reason: adding a number to all scores of a row changes no weight, as we used in (1.2), so the loss does not change in this direction.
+# The sum is zero for any $dP$. The weights sum to 1 for all scores, so an increase of some weights decreases the others by the same amount. There is a second reason. Adding $t$ to all scores of a row changes no weight, as we used in (1.2), and so it does not change the loss. The derivative of the loss with respect to $t$ is $\sum_k ds_k$, so this sum is 0.
 #
 # </details>
 #
@@ -396,13 +397,13 @@ attempt(agrees_with_the_matrix, my_softmax_backward)
 #
 # $$ dQ = \frac{dS \, K}{\sqrt d}, \qquad dK = \frac{dS^\top Q}{\sqrt d} \tag{1.8} $$
 #
-# To remember which one is transposed, look at the index of the sum: $dQ$ is a sum over the keys, $dK$ and $dV$ are sums over the queries.
+# To remember which one is transposed, look at the index of the sum: $dQ$ is a sum over the keys, $dK$ and $dV$ are sums over the queries. A sum over the queries means that the left matrix is transposed.
 #
 # One more step looks like a detail, but FlashAttention's backward pass depends on it. $D_i$ is a sum over a row of $P$ and a row of $dP$. Insert (1.7), and exchange the two sums:
 #
 # $$ D_i = \sum_j P_{ij} \sum_c dO_{ic} V_{jc} = \sum_c dO_{ic} \sum_j P_{ij} V_{jc} = \sum_c dO_{ic} \, O_{ic} \tag{1.9} $$
 #
-# **Predict** (compute). To compute $D$ by (1.6), all words of $P$ and $dP$ are read. To compute it by (1.9), all words of $dO$ and $O$ are read. What is the ratio of the two numbers of words for our head, with $N = 471$ and $d = 32$?
+# **Predict** (compute). To compute $D$ by (1.6), all words of $P$ and $dP$ are read. To compute it by (1.9), all words of $dO$ and $O$ are read. What is the ratio of the first number of words to the second for our head, with $N = 471$ and $d = 32$?
 
 # %% tags=["predict"]
 predict("1.4a", factor=15)  #> predict("1.4a", factor=...)
@@ -520,7 +521,7 @@ measured("1.4b", passes=2 * (sharp.Q.size + sharp.K.size + sharp.V.size))
 #
 # $$ \frac{\text{words of } S}{\text{words of } Q, K, V, O} = \frac{N^2}{4Nd} = \frac{N}{4d} \tag{1.11} $$
 #
-# The backward pass needs three such matrices, $P$, $dP$ and $dS$, or $3N^2$ words, compared with $8Nd$ words for $Q, K, V, O$ and their four gradients. At $N = 4096$ and $d = 64$ the ratio is $3N/8d = 24$.
+# The backward pass needs three such matrices, $P$, $dP$ and $dS$, or $3N^2$ words, compared with $8Nd$ words for $Q, K, V, O$ and their four gradients. At $N = 4096$ and $d = 64$ the ratio is $3N/(8d) = 24$.
 #
 # All of this is for one head. Heads do not depend on each other, so a layer is a loop over heads, or the same formulas with one more axis in front. `real_heads()` lists the eight heads of this course:
 # <!-- 24 = 3 * 4096 / (8 * 64) -->
@@ -541,13 +542,13 @@ def all_heads(attention):
 attempt(all_heads, my_attention)
 
 # %% [markdown]
-# For eight heads all counts are eight times as large: 1,774,728 words of $S$, and 482,304 words of $Q$, $K$, $V$ and $O$. The ratio of 3.68 is that of one head, because $N/4d$ does not depend on the number of heads.
+# For eight heads all counts are eight times as large: 1,774,728 words of $S$, and 482,304 words of $Q$, $K$, $V$ and $O$. Their ratio is 3.68, as for one head, because $N/(4d)$ does not depend on the number of heads.
 #
 # What is the memory traffic? Suppose that $S$ and $P$ are too large for fast memory and are materialised in slow memory. Then $S$ is written and read back for softmax, and $P$ is written and read back for $PV$. $Q, K, V$ are read, and $O$ is written. The traffic is
 #
 # $$ W = 4N^2 + 4Nd \tag{1.12} $$
 #
-# The library's closed form for this schedule (`naive` in code) gives the same number. Here its tiles are so large that no other word is read twice. It uses 266,304 words of fast memory, for all of $Q$ or of $O$ and one row or column of scores at a time. (Lesson 02 explains the four tile sizes.)
+# The library's closed form for this schedule (`naive` in code) gives the same number. Here $N = 4096$ and $d = 64$, and the tiles are so large that every word is read only once. It uses 266,304 words of fast memory: all of $Q$ (or of $O$), one row of $K$ (or of $V$) and one column of $S$ (or of $P$). (Lesson 02 explains the four tile sizes.)
 # <!-- 3.68 = 471 / (4 * 32) -->
 
 # %%
@@ -559,12 +560,12 @@ print(f"as (1.12): {4 * N_long**2 + 4 * N_long * d:,}; without S and P: {4 * N_l
 # %% [markdown]
 # The total is 68,157,440 words. Only 1,048,576 of them are inputs and output, the compulsory traffic. For each of these, 64 more words are moved because of $S$ and $P$, which are neither inputs nor results.
 #
-# $S$ and $O$ take $N^2 d$ multiply-adds each. The arithmetic intensity is $2N^2d / W = 31.5$, about $d/2$; this is the last line of section 0.4 in lesson 00. An A100 can do about two hundred multiply-adds per word, so naive attention is memory-bound: the chip would wait for memory most of the time.
+# $S$ and $O$ take $N^2 d$ multiply-adds each. The arithmetic intensity is $2N^2d / W = 31.5$, about $d/2$; it is the last line of the table that section 0.4 in lesson 00 printed. An A100 can do about two hundred multiply-adds per word, so naive attention is memory-bound: the chip would wait for memory most of the time.
 #
 # ## Misconceptions
 #
 # - *"In float32, subtracting the maximum is not necessary."* The sharp head's largest score is 83.07, and the limit of float32 is 88.72. Scores a tenth larger broke 2 rows, and a missing $\sqrt d$ broke 470.
-# - *"An overflow always gives NaN."* In head (1, 8), 21 rows became rows of zeros without any NaN.
+# - *"An overflow always gives NaN."* In head (1, 8) in float16, 21 rows became rows of zeros without any NaN.
 # - *"A mask can be applied to the weights instead of the scores."* In head (1, 8) this left rows that sum to 0.1545 on average.
 # - *"The backward pass needs $P$ and $dP$ to compute $D$."* $dO$ and $O$ are enough: 30,144 words instead of 443,682.
 #
@@ -572,7 +573,7 @@ print(f"as (1.12): {4 * N_long**2 + 4 * N_long * d:,}; without S and P: {4 * N_l
 #
 # - The inputs and the output have $Nd$ words each, the matrices between them $N^2$. Beyond $N = 4d$, $S$ alone is larger than all inputs and the output together.
 # - Forward pass: $S = QK^\top/\sqrt d$, mask, softmax with the maximum subtracted, $O = PV$. Backward pass: $dV$, $dP$, $dS = P \circ (dP - D)$, $dQ$, $dK$.
-# - Softmax needs only three numbers per complete row: its maximum and its sum in the forward pass, and $D_i$ in the backward pass. These are $N$ words each, while $S$ and $P$ have $N^2$.
+# - In addition to its entries, softmax needs only three numbers per row: the maximum and the sum in the forward pass, and $D_i$ in the backward pass. These are $N$ words each, while $S$ and $P$ have $N^2$.
 #
 # **In the literature's words**: formulas (1.1) to (1.3) are *scaled dot-product attention* (Vaswani and others). The FlashAttention paper calls this schedule standard attention; it materialises $S$ and $P$ in HBM.
 #

@@ -25,6 +25,7 @@ from iocourse.course import attempt, check, hint, measured, predict
 from iocourse.machine import probabilities
 
 # %%
+# Left: section 7.2; right: section 7.4
 explore.blocked_product(24, 18, Br=6, Bc=8, Bd=6)
 
 # %% [markdown]
@@ -58,14 +59,15 @@ measured("7.1", f3_squares=squares("flash_optimal", N, d, 1024))
 # %% [markdown]
 # <details><summary>Traffic with seven resident rows</summary>
 #
-# The traffic is $18.34\,N^2$. Only seven rows of $Q$ and $O$ fit, so a loaded word of $K$ or $V$ is used for seven products. With $M = 1024$ or less, standard attention moves fewer words, because it keeps rows of one array at a time. With 256 words or less, buffer reuse keeps only one row of $Q$, and with fewer than $3d + 3 = 195$ words it does not run.
+# The traffic is $18.34\,N^2$. Only seven rows of $Q$ and $O$ fit, so a loaded word of $K$ or $V$ is used for seven products. With $M = 1024$ or less, standard attention moves fewer words, because it never keeps $Q$ and $O$ at the same time, so more rows fit. With fewer than 326 words, buffer reuse keeps only one row of $Q$ and of $O$, and with fewer than $3d + 3 = 195$ it does not run.
 #
 # </details>
+# <!-- 326 = 2 * (2 * 64 + 3) + 64 -->
 #
 # A loaded word of $K$ is used once per resident query, so for $B_r$ products. That is about $M/2d$ products, and only $d/8$ for $M = d^2/4$. In lesson 02 a loaded word was used for more products. A square tile of the result with side $b$ gave $b$ products per word, and $b \approx \sqrt M$: 31 at $M = 1024$. That schedule never kept a complete row.
 # <!-- 31 = bounds.square_side(1024) -->
 #
-# Are there memories as small as $d^2$, 4096 words for $d = 64$? The fast memory of a GPU is larger, but the next level is not: the 32 vector registers of a processor core with AVX-512, 16 float32 numbers each, hold 512 words.
+# Are there memories as small as $d^2$, 4096 words for $d = 64$? The fast memory of a GPU is larger. But the vector registers of a CPU core hold at most 512 words: 32 registers of 16 float32 numbers each (AVX-512).
 #
 # ## 7.2 A tile of scores from columns
 #
@@ -73,7 +75,7 @@ measured("7.1", f3_squares=squares("flash_optimal", N, d, 1024))
 #
 # $$ W_S = Nd\left\lceil \frac{N}{B_c} \right\rceil + Nd\left\lceil \frac{N}{B_r} \right\rceil + N^2, \qquad \text{footprint } B_rB_c + B_r + B_c , \tag{7.1} $$
 #
-# which is (2.4). With square tiles this is about $2N^2d/\sqrt M + N^2$. Note that $d$ does not appear in the footprint, so the tile fits for any length of a row.
+# which is (2.4). With square tiles this is about $2N^2d/\sqrt M + N^2$. $d$ does not appear in the footprint, so the tile fits for any length of a row.
 #
 # **Predict** (compute). $N$, $d$ and $M = 1024$ are as before, and a tile of $30 \times 32$ fits. What is $W_S$ in units of $N^2$ words?
 
@@ -94,7 +96,7 @@ measured("7.2", squares=by_columns.total / N**2)
 #
 # </details>
 #
-# <!-- exercise 7A --> Compute one tile of $S$: the scores of the queries in block `i` and the keys in block `j`, divided by $\sqrt d$. Your function returns the tile, so the tile must still be in fast memory at the end, and nothing else may be. In addition to the tile, one column of $B_r$ words and one of $B_c$ words fit. The check calls your function for every tile of $S$ and stores the result. If you are stuck after five minutes, run `hint("7A")` in a new cell.
+# <!-- exercise 7A --> Compute one tile of $S$: the scores of the queries in block `i` and the keys in block `j`, divided by $\sqrt d$. Your function returns the tile, so the tile must still be in fast memory at the end, and nothing else may be. The tools are those of exercise 2B: `m.zeros(i, j)`, `m.load(Q, i, c)` and `add_matmul`. In addition to the tile, one column of $B_r$ words and one of $B_c$ words fit. The check calls your function for every tile of $S$ and stores the result. If you are stuck after five minutes, run `hint("7A")` in a new cell.
 
 
 # %% [raw] name="about-7A"
@@ -146,26 +148,27 @@ mine = attempt(run, tile_of_scores, M=80, Q=Q, K=K)
 print(mine.ledger)
 
 # %% [markdown]
-# This run used 80 words of fast memory, while a row has 256 words. Not even one row of $Q$ would have fitted.
+# This run used 80 words of fast memory, less than one row of 256 words.
 #
 # ## 7.3 The published algorithm
 #
 # Saha and Ye give an algorithm for $M < d^2$, SquareTilingAttention. We call it square tiling (F4, `square_tiling` in code). It consists of two matrix products, one after the other, and all blocks are squares of side $B = \lfloor\sqrt{M/4}\rfloor$:
 #
-# - For each block of $A = e^{S}$, multiply blocks of $Q$ and $K$, take the exponential, store the block, and add its row sums to $D_i$.
-# - For each block of $O$, multiply blocks of $A$ and $V$, divide by $D_i$, and store the block.
+# - For each block of $A = e^{S}$, multiply blocks of $Q$ and $K$, take the exponential, store the block, and add its row sums to $\ell_i$ (the paper's $D_i$).
+# - For each block of $O$, multiply blocks of $A$ and $V$, divide by $\ell_i$, and store the block.
 #
 # Each of the two products streams two arrays for each resident tile of side $B$:
 #
-# $$ W_4 = 2Nd\left\lceil \frac NB \right\rceil + N^2 + 2N + N^2\left\lceil \frac dB \right\rceil + Nd\left\lceil \frac NB \right\rceil + Nd \;\approx\; \frac{8N^2d}{\sqrt M} + N^2 . \tag{7.2} $$
+# $$ W_4 = \underbrace{2Nd\left\lceil \frac NB \right\rceil}_{Q,\,K} + \underbrace{N^2 + N^2\left\lceil \frac dB \right\rceil}_{A} + \underbrace{2N}_{\ell} + \underbrace{Nd\left\lceil \frac NB \right\rceil}_{V} + \underbrace{Nd}_{O} \;\approx\; \frac{8N^2d}{\sqrt M} + N^2 . \tag{7.2} $$
 #
-# Three full blocks and a vector take $3B^2 + B$ words, so $B = \sqrt M/2$ always fits. The paper studies the order of growth and does not need more. (With the largest square that fits, the constant is $4\sqrt3 = 6.93$ instead of 8.) Note that no maximum is subtracted: $A$ is the plain exponential.
+# Three full blocks and a vector take $3B^2 + B$ words, so $B = \sqrt M/2$ always fits. The paper studies the order of growth and does not need more. (With the largest square that fits, the constant is $4\sqrt3 = 6.93$ instead of 8.) No maximum is subtracted: $A$ is the plain exponential, which overflows in float64 at $s = 709.8$.
 #
 # **Predict** (guess). The scores of 32 queries and 32 keys reach $\pm 3000$, with a standard deviation of 900. In how many of the 32 rows is the output of square tiling usable, that is, not NaN?
 # <!-- Q, K = np.random.default_rng(7).standard_normal((3, 32, 8))[:2] -->
 # <!-- S = exact.scores(1000 * Q, K) -->
 # <!-- 3000, 900 = round(abs(S).max(), -3), round(S.std(), -2) -->
 # <!-- 6.93 = 4 * math.sqrt(3) -->
+# <!-- 709.8 = math.log(np.finfo(np.float64).max) -->
 
 # %% tags=["predict"]
 predict("7.3", usable=16)  #> predict("7.3", usable=...)
@@ -188,27 +191,27 @@ measured("7.3", usable=usable)
 # %% [markdown]
 # <details><summary>Rows that overflow</summary>
 #
-# Only one row of 32 is usable, although the traffic is exactly (7.2). In float64, $e^s$ overflows at $s = 709.8$, in float32 at 88.7; the sharp head of lesson 04 had a logit of 83.1. If the largest score of a row exceeds the limit, its sum is infinite, and infinity divided by infinity is NaN. (A row would also be lost if all its scores were below $-745$, because then $D_i = 0$.)
+# Only one row of 32 is usable, although the traffic is exactly (7.2). (The printed constant is 8.03, because it contains the stored $N^2$ words.) If the largest score of a row exceeds 709.8, its sum is infinite, and infinity divided by infinity is NaN. (A row would also be lost if all its scores were below $-745$, because then $\ell_i = 0$.) In float32 the limit is 88.7; the sharp head of lesson 01 nearly reaches it with 83.07.
 #
 # </details>
 #
-# The paper proves statements about traffic, and they are correct. But an implementation has to subtract a maximum. Does that cost traffic?
-# <!-- 709.8, 88.7 = (math.log(np.finfo(kind).max) for kind in (np.float64, np.float32)) -->
+# The paper's statements about traffic are correct, but an implementation has to subtract a maximum. Does that cost traffic?
+# <!-- 88.7 = math.log(np.finfo(np.float32).max) -->
 # <!-- 745 = math.log(2) - math.log(np.finfo(np.float64).smallest_subnormal) -->
-# <!-- 83.1 = real_head(0, 2).stats["logit_max"] -->
+# <!-- 83.07 = real_head(0, 2).stats["logit_max"] -->
 #
-# ## 7.4 Split-d: safe softmax and thin slices
+# ## 7.4 Split-d: a safe softmax from columns
 #
 # The maximum of a row is known only when all its scores have been computed, and square tiling has stored the exponentials by then. So store the *raw* scores, and take the exponential when they are read back. For each query block $i$:
 #
 # 1. For each key block $j$, compute the tile of scores, store it, and update the row statistics with it. (The update overwrites the tile, which is no longer needed.) The statistics $m_i$ and $\ell_i$ stay in fast memory and cause no traffic.
 # 2. Now $L_i = m_i + \log \ell_i$ is known, one word per row. For each block of $B_d$ columns of $O$, keep a tile of $O$ with $B_r \times B_d$ words, and stream the keys one by one: a column of $S$, and a row of $V$ cut to $B_d$ words. This is the right half of the first figure. Each column becomes $p = e^{s - L}$ when it is loaded.
 #
-# We call this schedule split-d with materialised scores, or split-d for short (F5, `small_cache` in code). It is safe, and it also saves traffic. As in lesson 02, slices of depth 1 leave nearly all of fast memory to the resident tile, whose side grows from $\sqrt M/2$ to almost $\sqrt M$. And because one query block is finished before the next one begins, the scores need only $B_r \times N$ words of slow memory instead of $N \times N$. The traffic is
+# We call this schedule split-d with materialised scores, or split-d for short (F5, `small_cache` in code). It is safe, and it also saves traffic. As in lesson 02, steps of depth 1 leave nearly all of fast memory to the resident tile, whose side grows from $\sqrt M/2$ to almost $\sqrt M$. And because one query block is finished before the next one begins, the scores need only $B_r \times N$ words of slow memory instead of $N \times N$. The traffic is
 #
 # $$ W_5 = \underbrace{Nd\left\lceil \frac N{B_c} \right\rceil}_{Q} + \underbrace{2Nd\left\lceil \frac N{B_r} \right\rceil}_{K,\,V} + \underbrace{N^2 + N^2\left\lceil \frac d{B_d} \right\rceil}_{S} + \underbrace{Nd}_{O}, \qquad \text{footprint } \max\bigl(B_rB_c + B_c + 3B_r,\; B_rB_d + B_d + 2B_r\bigr) . \tag{7.3} $$
 #
-# With all sides near $\sqrt M$, each of the four streams $Q$, $K$, $V$ and $S$ takes $N^2d/\sqrt M$ words, so $W_5 \approx 4N^2d/\sqrt M + N^2$.
+# Here $3B_r$ words are the statistics and a column of $Q$, and $2B_r$ are $L_i$ and a column of $S$. With all sides near $\sqrt M$, each of the four streams $Q$, $K$, $V$ and $S$ takes $N^2d/\sqrt M$ words, so $W_5 \approx 4N^2d/\sqrt M + N^2$.
 #
 # **Predict** (compute). $N = 4096$, $d = 64$, $M = 1024$, and $B_r = B_c = B_d = 30$. How often is each score *read*? And what is the ratio of the $18.34\,N^2$ words of buffer reuse to $W_5$?
 
@@ -232,7 +235,7 @@ measured("7.4", score_reads=reads,
 # </details>
 # <!-- 9.53 = schedules.small_cache.cost(4096, 64, Br=29, Bc=31, Bd=32).total / 4096**2 -->
 #
-# <!-- exercise 7B --> Write the split-d schedule with your `my_scores_tile`. Store the raw scores in a slow array `S` of $B_r$ rows and $N$ columns that is created once; block `i` uses its rows `(0, i.size)`. The tools are: `m.row_stats(i)` creates row statistics, `stats.update(s)` updates them with a tile of scores and overwrites the tile, `L = stats.lse()` turns them into $L_i$ in place (call it once), and `probabilities(s, L)` turns scores $s$ into $e^{s-L}$ in place, row by row. `m.zeros(i, c)` also accepts a block of columns `c`. Your function may move at most the words of (7.3) and use the footprint of (7.3) plus four words per row. If you are stuck after twelve minutes, run `hint("7B")` in a new cell.
+# <!-- exercise 7B --> Write the split-d schedule with your `my_scores_tile`. Store the raw scores in a slow array `S` of $B_r$ rows and $N$ columns that is created once; block `i` uses its rows `(0, i.size)`. The tools are: `m.row_stats(i)` creates row statistics, `stats.update(s)` updates them with a tile of scores and overwrites the tile, `L = stats.lse()` turns them into $L_i$ in place (call it once), and `probabilities(s, L)` turns scores $s$ into $e^{s-L}$ in place, row by row. `m.zeros(i, c)` also accepts a block of columns `c`. Your function may move at most the words of (7.3) and use its footprint plus $4B_r$ words. If you are stuck after twelve minutes, run `hint("7B")` in a new cell.
 
 
 # %% [raw] name="about-7B"
@@ -304,11 +307,11 @@ print(f"in five words: {least.ledger.total:,} words; equal to exact attention: {
 # | 5 | &emsp;&emsp; after the last column: store $S_{ij}$, then update $m$, $\ell$ | $N^2$ |
 # | 6 | &emsp; $L_i = m + \log \ell$ | |
 # | 7 | &emsp; **for** each block $c$ of $B_d$ columns: $O_{ic} = 0$ | |
-# | 8 | &emsp;&emsp; **for** each key $j$: load $S_{ij}$ | $T_d N^2$ |
+# | 8 | &emsp;&emsp; **for** each single key $j$: load $S_{ij}$ | $T_d N^2$ |
 # | 9 | &emsp;&emsp;&emsp; load $V_{jc}$ and add $e^{S_{ij} - L_i} V_{jc}$ to $O_{ic}$ | $T_r Nd$ |
 # | 10 | &emsp;&emsp; store $O_{ic}$ | $Nd$ |
 #
-# FlashAttention avoids storing the scores, and split-d stores them. Is that necessary in a small cache? No: section 7.12 in lesson 07b has a fused version that stores no scores. It moves slightly more words.
+# Split-d stores the scores. This is not necessary: section 7.12 in lesson 07b has a fused version, (7.4), that stores none.
 #
 # ## 7.5 Complete rows of one array at a time
 #
@@ -323,7 +326,7 @@ print(f"in five words: {least.ledger.total:,} words; equal to exact attention: {
 #
 # Nearly twice as many rows fit as with buffer reuse, whose footprint is $B_r(2d + 3) + d$. So $K$ and $V$ are streamed half as often, and in exchange each score takes two words of traffic.
 #
-# <!-- exercise 7C --> Write the stored-scores schedule. It differs from your split-d schedule in one point: a column of scores is computed from complete rows. `S` again has $B_r$ rows and is created once. Your function may move at most the words of (7.5) and use the footprint of (7.5) plus four words per row, so rows of $Q$ and of $O$ do not fit at the same time. If you are stuck after eight minutes, run `hint("7C")` in a new cell.
+# <!-- exercise 7C --> Write the stored-scores schedule. Unlike your split-d schedule, it computes a column of scores from complete rows, and $O$ in complete rows. `S` again has $B_r$ rows and is created once. Your function may move at most the words of (7.5) and use its footprint plus $4B_r$ words, so rows of $Q$ and of $O$ do not fit at the same time. If you are stuck after eight minutes, run `hint("7C")` in a new cell.
 
 
 # %% [raw] name="about-7C"
@@ -376,7 +379,7 @@ print(f"yours, M = 2896 = {2896 / 64**2:.3f} d²: {mine.ledger.total / 512**2:.3
       f"buffer reuse {squares('flash_optimal', 512, 64, 2896):.3f} N²")
 
 # %% [markdown]
-# For this input, stored scores move fewer words than buffer reuse. As an algorithm:
+# As an algorithm:
 #
 # <!-- algorithm scores_stored -->
 #
@@ -384,10 +387,10 @@ print(f"yours, M = 2896 = {2896 / 64**2:.3f} d²: {mine.ledger.total / 512**2:.3
 # | --- | :--- | ---: |
 # | 1 | **for** each query block $i$ | |
 # | 2 | &emsp; load $Q_i$ | $Nd$ |
-# | 3 | &emsp; **for** each key $j$: load $K_j$ | $T_r Nd$ |
+# | 3 | &emsp; **for** each single key $j$: load $K_j$ | $T_r Nd$ |
 # | 4 | &emsp;&emsp; $S_{ij} = Q_i K_j^\top/\sqrt d$; store $S_{ij}$, then update $m$, $\ell$ with it | $N^2$ |
 # | 5 | &emsp; free $Q_i$; $L_i = m + \log \ell$; $O_i = 0$ | |
-# | 6 | &emsp; **for** each key $j$: load $S_{ij}$ | $N^2$ |
+# | 6 | &emsp; **for** each single key $j$: load $S_{ij}$ | $N^2$ |
 # | 7 | &emsp;&emsp; load $V_j$ | $T_r Nd$ |
 # | 8 | &emsp;&emsp; add $e^{S_{ij} - L_i} V_j$ to $O_i$ | |
 # | 9 | &emsp; store $O_i$ | $Nd$ |
@@ -438,7 +441,7 @@ print(f"N = 2²², d = 4096: buffer reuse moves fewer words from M = {ahead:.3f}
 #
 # The papers have the same border, $M = d^2$, from the order of growth alone: there $N^2d^2/M$ and $N^2d/\sqrt M$ are equal. With the smallest constants that we know, it is also the border between real schedules.
 #
-# **Between $d^2/4$ and $d^2/2$** a fourth schedule is the best: stored scores, tiled (`scores_stored_tiled`). It stores all scores as above, and then computes $O$ in tiles of $B_o$ rows and $B_d$ columns. With two slices, $B_d = d/2$, twice as many rows fit; each score is read twice, and the traffic is $\frac32x^2 + 3$. Section 7.11 in lesson 07b has its closed form (7.6) and its code. The map so far:
+# **Between $d^2/4$ and $d^2/2$** a fourth schedule is the best: stored scores, tiled (`scores_stored_tiled`). It stores all scores as above, and then computes $O$ in tiles of $B_o$ rows and $B_d$ columns. With two slices of $B_d = d/2$ columns, a tile of $O$ has twice as many rows. Then streaming $K$ takes $x^2$ and $V$ only $x^2/2$, and each score is written once and read twice, which gives $\frac32x^2 + 3$. Section 7.11 in lesson 07b has its closed form (7.6) and its code. The map so far:
 #
 # | $M$ | $x$ | schedule | words, in $N^2$ |
 # | --- | --- | --- | --- |
@@ -447,7 +450,7 @@ print(f"N = 2²², d = 4096: buffer reuse moves fewer words from M = {ahead:.3f}
 # | $d^2/4$ to $d^2/2$ | $\sqrt2$ to $2$ | stored scores, tiled, two slices | $\frac32x^2 + 3$ |
 # | below $d^2/4$ | above $2$ | split-d | $4x + 1$ |
 #
-# At each border the two neighbours move the same number of words: $4$, $6$ and $9\,N^2$. (Split-d with $k$ slices of $O$ moves $2x^2/k + 2k + 1$, which touches $4x + 1$ at $x = k$.) Is there a fifth schedule? All of these are made of passes over the data. Each pass processes all pairs once, with some arrays resident, others streamed, and scores read or stored. The library searches all sequences of passes (module `sweeps`; lesson 09 shows how):
+# At each border the two neighbours move the same number of words: $4$, $6$ and $9\,N^2$. Is there a fifth schedule? All of these are made of passes over the data. Each pass processes all pairs once, with some arrays resident, others streamed, and scores read or stored. The library searches all sequences of passes (module `sweeps`; lesson 09 shows how):
 
 # %%
 for piece in sweeps.lower_envelope("forward", 0.5, 4):
@@ -457,7 +460,7 @@ for piece in sweeps.lower_envelope("forward", 0.5, 4):
 # %% [markdown]
 # The search finds the same four schedules with the same borders. They are the best schedules made of passes. This is not a lower bound, because a schedule of another kind could be better; section 7.7 gives a limit.
 #
-# <!-- exercise 7D --> Now with integers. Return the name of a schedule and its tiles: the pair with the least traffic among all tiles of `flash_optimal` ($B_r$, $B_c$), `scores_stored` ($B_r$), `scores_stored_tiled` ($B_r$, $B_o$, $B_d$) and `small_cache` ($B_r$, $B_c$, $B_d$) whose footprint is at most $M$. Their closed forms are `costs.flash_optimal` and so on, with the traffic in `.total` and the footprint in `.peak`; sizes above $N$ or $d$ count as $N$ or $d$. The footprints are in (4.3), (7.5) and (7.3), and that of `scores_stored_tiled` is $\max\bigl(B_r(d + 3) + d,\; B_oB_d + 2B_o + B_d\bigr)$. $M$ is at least 5, so some tile of `small_cache` always fits. Two of the four need a loop; think about the other sizes before you write one. If you are stuck after eight minutes, run `hint("7D")` in a new cell.
+# <!-- exercise 7D --> Now with integers. Return the name of a schedule and its tiles: the pair with the least traffic among all tiles of `flash_optimal` ($B_r$, $B_c$), `scores_stored` ($B_r$), `scores_stored_tiled` ($B_r$, $B_o$, $B_d$) and `small_cache` ($B_r$, $B_c$, $B_d$) whose footprint is at most $M$. Their closed forms are `costs.flash_optimal` and so on, with the traffic in `.total` and the footprint in `.peak`; sizes above $N$ or $d$ count as $N$ or $d$. The footprints are $B_r(2d + 2 + B_c) + B_cd$, (7.5), $\max\bigl(B_r(d + 3) + d,\; B_oB_d + 2B_o + B_d\bigr)$ and (7.3), in this order. $M$ is at least 5, so some tile of `small_cache` always fits. For the last two schedules, loop over one size; the largest other sizes that fit follow from it. If you are stuck after eight minutes, run `hint("7D")` in a new cell.
 
 
 # %% [raw] name="about-7D"
@@ -512,9 +515,9 @@ for line in attempt(lambda: list(plans(my_plan, 2**13, 64, memories))):
     print(line)
 
 # %% [markdown]
-# With growing memory, the best plans are split-d, stored scores tiled, stored scores, and buffer reuse. Between $d^2/2$ and $d^2$, stored scores and the tiled version with one slice alternate. For this small $d$, buffer reuse takes over a little later, near $1.05\,d^2$.
+# With growing memory, the best plans are split-d, stored scores tiled, stored scores, and buffer reuse. Between $d^2/2$ and $d^2$, stored scores and the tiled version with one slice alternate because of rounding. For this small $d$, buffer reuse takes over a little later, near $1.05\,d^2$.
 #
-# The same for $d = 256$, as a figure:
+# The same for $d = 256$, as a figure with the names in code:
 
 # %%
 N, d = 2**16, 256
@@ -534,15 +537,15 @@ explore.curve(
 )
 
 # %% [markdown]
-# From left to right, the lowest line is split-d, then stored scores tiled, then stored scores, then buffer reuse. From $d^2/2$ on, the lines of the two stored-scores schedules coincide, and all lines except split-d are close together near $d^2$.
+# From left to right, the lowest lines have the same order. From $d^2/2$ on, the lines of the two stored-scores schedules coincide, and all lines except split-d are close together near $d^2$.
 #
 # ## 7.7 The lower bound for small caches
 #
-# The best schedule for $M \ll d^2$ moves $4N^2d/\sqrt M$ words. Theorem A of lesson 05 gives half of that: for $M \le d^2$ it states $W \ge 2N^2d/\sqrt M - 2M$. It counts only the products $p_{ij}v_{jc}$, as if scores cost nothing. For large $M$ this is nearly true, because rows of $Q$ and $K$ that are in fast memory give scores without further traffic. For $M \ll d^2$ hardly one row fits, so the products $q_{ic}k_{jc}$ must be counted too. The result is Theorem B′, (5.15) of section 5.10:
+# The best schedule for $M \ll d^2$ moves $4N^2d/\sqrt M$ words. Theorem A of lesson 05 gives half of that: for $M \le d^2$ it states $W \ge 2N^2d/\sqrt M - 2M$. It counts only the products $p_{ij}v_{jc}$, as if scores cost nothing. For large $M$ this is nearly true, because rows of $Q$ and $K$ that are in fast memory give scores without further traffic. For $M \ll d^2$ very few rows fit, so the products $q_{ic}k_{jc}$ must be counted too. The result is Theorem B′, (5.15) of section 5.10:
 #
 # $$ W \ge \frac{4N^2d}{\sqrt M\left(1 + \frac{9\sqrt M}{16d}\right)} - 2M - N^2 . \tag{7.7} $$
 #
-# Theorem B′ holds for the class of Theorem A: scores from $d$ products, outputs from products $p_{ij}v_{jc}$, any order and any tiles, and scores may be recomputed at will. If a pair $(i,j)$ has a score or a partial sum in fast memory, its products are limited as in two matrix products. For every other pair, $p_{ij}$ must be computed from $Q$ and $K$ alone, and this takes complete rows of both. For $M \ll d^2$ there are very few such pairs, which is why recomputation does not help here. Section 7.10 in lesson 07b has the proof. Like Theorem A, it is a derivation of this course. (7.7) is the bound `B'_line`; `bounds.lower_bound` also uses the sharper `B'`.
+# Theorem B′ holds for the class of Theorem A: scores from $d$ products, outputs from products $p_{ij}v_{jc}$, any order and any tiles, and scores may be recomputed at will. If a pair $(i,j)$ has a score or a partial sum in fast memory, the number of its products is bounded as for two separate matrix products. For every other pair, $p_{ij}$ must be computed from $Q$ and $K$ alone, and this takes complete rows of both. For $M \ll d^2$ there are very few such pairs, which is why recomputation does not help here. Section 7.10 in lesson 07b has the proof. Like Theorem A, it is a derivation of this course. (7.7) is `B'_line` in code, a closed form of the slightly sharper bound `B'`.
 #
 # **Predict** (guess). $N = 2^{20}$, $d = 4096$, $M = 16\,384$. What is the ratio of split-d's traffic to the lower bound?
 
@@ -554,7 +557,7 @@ N, d = 2**20, 4096
 for M in (4096, 16384, 65536, d**2 // 4, d**2 // 2, d**2):
     least, which = bounds.lower_bound("forward", N, d, M)
     unit = N**2 * d / sqrt(M)
-    A = bounds.theorem_A(N, d, M + 4) / unit
+    A = bounds.theorem_A(N, d, M + 4) / unit  # the machine has four registers
     words, s = min((v * N**2, name) for name in four if (v := squares(name, N, d, M)))
     print(f"M = {M:10,}: A {A:.2f}, best bound {which} {least / unit:.2f}, "
           f"{s} {words / unit:.2f}, ratio {words / least:.2f}")
@@ -565,13 +568,13 @@ measured("7.7", f5_over_bound=ratio)
 # %% [markdown]
 # <details><summary>How much could still be saved</summary>
 #
-# The ratio is 1.038, so no schedule of this class can save more than 3.7 percent at this $M$. Both sides tend to 4, so 4 is the exact constant for $M \ll d^2$, as it is for $M \gg d^2$. In between, up to a factor of 1.89 is open, most at $M = d^2$: there buffer reuse and stored scores both move $4N^2$ words, and we know neither a better schedule nor a better bound.
+# The ratio is 1.038, so no schedule of this class can save more than 3.7 percent at this $M$. In units of $N^2d/\sqrt M$, traffic and bound both tend to 4 for $M \ll d^2$, so the constant 4 is exact there. (For $M \gg d^2$ it is exact in units of $N^2d^2/M$.) In between, up to a factor of 1.89 is open, most at $M = d^2$: there buffer reuse and stored scores both move $4N^2$ words, and we know neither a better schedule nor a better bound.
 #
 # </details>
 #
-# Where does the constant 4 come from? $QK^\top$ and $PV$ are two matrix products, and each of them alone takes $2N^2d/\sqrt M$ words (section 2.6). Far below $d^2$, fusing them saves nothing of the order of $N^2d/\sqrt M$. Far above $d^2$, fusing them saves nearly all of it.
+# Where does the constant 4 come from? $QK^\top$ and $PV$ are two matrix products, and each of them alone takes $2N^2d/\sqrt M$ words (section 2.6). Far below $d^2$, fusing them saves none of the leading term. Far above $d^2$, it saves nearly all of it.
 #
-# The published result gives the order of growth, with matching algorithms and lower bounds (bound `theta_attention`, status *asymptotic only*). If all constants of its argument are kept, it gives $2N^2d/\sqrt M - 2M - N^2$ for $M \le d^2$ (`saha_ye_small`), which is one of the two products. With the compulsory traffic, which matters beyond $M = Nd$, it reads
+# The published result gives the order of growth, with matching algorithms and lower bounds (bound `theta_attention`, status *asymptotic only*). If all constants of its argument are kept, it gives $2N^2d/\sqrt M - 2M - N^2$ for $M \le d^2$ (`saha_ye_small`), the bound of one of the two products. With the compulsory traffic, which matters beyond $M = Nd$, it reads
 #
 # $$ W = \Theta\left( Nd + \min\left\{ \frac{N^2d^2}{M},\; \frac{N^2d}{\sqrt M} \right\} \right) . \tag{7.8} $$
 #
@@ -599,14 +602,14 @@ explore.traffic_vs_memory(2**16, 1024, shown, (2**8, 2**22))
 # ## Misconceptions
 #
 # - **"FlashAttention always moves the fewest words."** At $d = 64$ and $M = 1024$, its best order moved $18.34\,N^2$ words, standard attention $12.75\,N^2$, and split-d $9.53\,N^2$ (7.1, 7.4).
-# - **"Below $M = d^2$, columns are better than rows."** At $M = d^2$ it becomes better to store the scores. Complete rows of one array at a time are best down to $d^2/2$, and for computing the scores down to $d^2/4$ (7.6).
+# - **"Below $M = d^2$, columns are better than rows."** Below $M = d^2$ it is better to store the scores. Complete rows of one array at a time are best down to $d^2/2$, and for computing the scores down to $d^2/4$ (7.6).
 # - **"Numerical safety costs traffic."** Split-d subtracts the maximum and moved fewer words than square tiling, which does not subtract it and lost 31 rows of 32 (7.3, 7.4).
 # - **"Recomputing scores would save traffic here too."** Theorem B′ permits recomputation. At $d = 4096$ and $M = 16\,384$, split-d does not recompute and is within 3.8 percent of the bound (7.7).
 #
 # ## Take-away
 #
 # - When $M \ll d^2$, split $d$ too: keep a tile of scores, or of output, and stream columns. Every loaded word is then used for about $\sqrt M$ products.
-# - With raw scores in slow memory and row statistics in fast memory, a safe softmax takes $4N^2d/\sqrt M + N^2$ words, with five words of fast memory or more.
+# - With raw scores in slow memory and row statistics in fast memory, a safe softmax takes about $4N^2d/\sqrt M + N^2$ words if $\sqrt M$ is not small. It runs in as few as five words, with more than twice this traffic.
 # - The best schedules made of passes are buffer reuse above $M = d^2$, stored scores down to $d^2/2$, stored scores tiled down to $d^2/4$, and split-d below. The first border is the one of the papers.
 # - $4$ is the exact leading constant for $M \ll d^2$ (Theorem B′) and for $M \gg d^2$ (Theorem A). In between, up to a factor of 1.89 is open.
 #
@@ -618,5 +621,5 @@ explore.traffic_vs_memory(2**16, 1024, shown, (2**8, 2**22))
 # - T. Smith, B. Lowery, J. Langou, R. van de Geijn, 2017, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017). The matrix product, with constants; `saha_ye_small` rests on it.
 # - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré: *FlashAttention*, 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135).
 #
-# **What comes next.** [Part b, 07b](07b_input_gradient.ipynb), has the gradient with respect to the input, the proof of Theorem B′, the tiled and the fused schedule, and a schedule to repair. Lesson 08 leaves out pairs with masks, and counts how much traffic a schedule saves when most scores are not needed.
+# **What comes next.** [Part b, 07b](07b_input_gradient.ipynb), has the gradient with respect to the input, the proof of Theorem B′, the tiled and the fused schedule, and a schedule to repair. Lesson 08 leaves out pairs with masks.
 # <!-- 3.8 = 10**2 * (over - 1) -->

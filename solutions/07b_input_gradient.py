@@ -24,6 +24,7 @@ from iocourse.course import attempt, check, hint, measured, predict
 from iocourse.machine import probabilities
 
 # %%
+# Explained in section 7.9
 explore.resident_and_streamed("rows", rows=("Q", "dO", "dQ"), columns=("K", "V"),
                               sums=("dQ",), title="dQ")
 
@@ -112,7 +113,7 @@ print(f"by nudging:   {(up - down) / 2e-5:.6f}")
 print(f"paper's p A2 equals dQ: {np.allclose(p @ A2, backward(A1 @ X, A2, h, f @ h - E)[0])}")
 
 # %% [markdown]
-# The first six digits agree. So the problem is ordinary attention with
+# All printed digits agree. So the problem is ordinary attention with
 #
 # $$ Q = A_1X, \quad K = A_2, \quad V = A_3Y, \quad dO = O - E, \qquad\text{and}\quad \frac{dL}{dX} = A_1^\top dQ . \tag{7.10} $$
 #
@@ -120,7 +121,7 @@ print(f"paper's p A2 equals dQ: {np.allclose(p @ A2, backward(A1 @ X, A2, h, f @
 #
 # ## 7.9 Schedules for the input gradient
 #
-# Blocked products compute $Q = A_1X$ and $V = A_3Y$ at the beginning and $A_1^\top dQ$ at the end. In between, a forward pass computes $dO = O - E$, and another pass over the data computes $dQ$. The figure at the beginning of this lesson shows the second one: rows of three arrays are resident, and keys and values are streamed, which takes $6n^2d^2/M$ words. With complete rows and $x = d/\sqrt M$, both together move $4x^2 + 6x^2$ in units of $n^2$ words. This is the schedule `gradient`. It stores no $n \times n$ matrix.
+# Blocked products compute $Q = A_1X$ and $V = A_3Y$ at the beginning and $A_1^\top dQ$ at the end. In between, a forward pass computes $dO = O - E$, $L_i$ and $D_i$, and another pass over the data computes $dQ$. The figure at the beginning of this lesson shows the second one: rows of three arrays are resident, and keys and values are streamed, which takes $6n^2d^2/M$ words. With complete rows and $x = d/\sqrt M$, both together move $4x^2 + 6x^2$ in units of $n^2$ words. This is the schedule `gradient`. It stores no $n \times n$ matrix.
 #
 # **Predict** (guess). $n = 2^{22}$, $d = 256$, $M = d^2$, so `gradient` moves about $10\,n^2$ words. Storing a matrix and reading it back takes $2n^2$. If a schedule may store any matrices, what percentage does the best one save?
 
@@ -138,15 +139,15 @@ predict("7.9", percent_less=0)  #> predict("7.9", percent_less=...)
 # | $d^2/4$ to $d^2/2$ | the same, in two slices | the same | $3x^2 + 7$ |
 # | below $d^2/4$ | `gradient_small_cache` | the same, all in tiles | $8x + 3$ |
 #
-# Each pass takes the number of resident arrays times the number of streamed arrays, in units of $x^2$. `gradient_dp_materialised` has three passes. It computes $O$ with two resident arrays, $4x^2$. It computes $dP$ with only $dO$ resident and $V$ streamed, $x^2$, and stores it. It computes $dQ$ from $dP$ with $Q$ and $dQ$ resident and $K$ streamed, $2x^2$. The sum is $7x^2$, plus $2$ for writing and reading $dP$. `gradient_scores_materialised` never keeps two arrays at a time: it computes scores, output, $dS$ and $dQ$ in four passes of $x^2$ each, and a complete $n \times n$ matrix is written or read five times.
+# Each pass takes the number of resident arrays times the number of streamed arrays, in units of $x^2$. `gradient_dp_materialised` has three passes. It computes $O$ with two resident arrays, $4x^2$. It computes $dP$ with only $dO$ resident and $V$ streamed, $x^2$, and stores it. It computes $dQ$ from $dP$ with $Q$ and $dQ$ resident and $K$ streamed, $2x^2$. The sum is $7x^2$, plus $2$ for writing and reading $dP$. `gradient_scores_materialised` never keeps two arrays at a time: it computes scores, output, $dS$ and $dQ$ in four passes of $x^2$ each, and a complete $n \times n$ matrix is written or read five times. In two slices, the passes for $O$ and $dQ$ take $x^2/2$ each and read their matrix twice, which gives $3x^2 + 7$. In `gradient_small_cache` each of the four passes is a matrix product in tiles and takes $2x$. In addition, $S$ is written, read again and overwritten by $dS$, which gives $8x + 3$.
 #
-# As in section 7.6, these are the best schedules made of passes. For the second row of the table, we had first stored $S$ by hand, with $6x^2 + 3$. The search stores $dP$ instead, and its result is never larger.
+# As in section 7.6, these are the best schedules made of passes. Storing $S$ instead of $dP$ takes $6x^2 + 3$, which is not less than the table at any $M$.
 #
 # In a small cache the products with a $d \times d$ matrix count as well, $2nd^2/\sqrt M$ for each of the three:
 #
 # $$ W \approx \frac{8n^2d}{\sqrt M} + \frac{6nd^2}{\sqrt M} + 3n^2 . \tag{7.11} $$
 #
-# In a very large cache, a product can be bracketed in another way: $s_{ij} = a_{1i}\,(X a_{2j}^\top)$. If $X$, $Y$ and the partial sums of $dL/dX$, $3d^2$ words, are resident, then $Q$, $V$ and $dQ$ are not needed, and the second pass takes $4$ instead of $6$. This is `gradient_reassociated` with $8\,n^2d^2/M$ words.
+# In a very large cache, a product can be bracketed in another way: $s_{ij} = a_{1i}\,(X a_{2j}^\top)$. If $X$, $Y$ and the partial sums of $dL/dX$, $3d^2$ words, are resident, then $Q$, $V$ and $dQ$ are not needed. In the second pass, rows of $A_1$ and $dO$ are resident and $A_2$ and $A_3$ are streamed, which takes $4$ instead of $6$. This is `gradient_reassociated` with $8\,n^2d^2/M$ words.
 
 # %%
 n, d = 2**22, 256
@@ -156,18 +157,19 @@ for share in (2**-6, 1 / 8, 3 / 8, 3 / 4, 1, 1.25, 4, 64):
     print(f"M = {share:7.4f} d²: {s.name:24} {cost.total / n**2:7.3f} n², ratio {ratio:.2f}")
 plain = schedules.gradient.cost(n, d, **schedules.gradient.tiles(n, d, d**2)).total
 least = schedules.best(n, d, d**2, "gradient").cost.total
+print(f"at M = d²: gradient {plain / n**2:.2f} n², the best {least / n**2:.2f} n²")
 measured("7.9", percent_less=100 * (1 - least / plain))
 
 # %% [markdown]
 # <details><summary>How much is saved at $M = d^2$</summary>
 #
-# 10.9 percent: with $x = 1$ the second and the third row of the table both give $9\,n^2$. Storing more matrices means streaming fewer arrays, and here the two effects balance.
+# 10.9 percent: `gradient` moves $10.16\,n^2$ words and the best schedule $9.05\,n^2$. Without the smaller terms it would be 10 percent, because at $x = 1$ the second and the third row of the table both give $9\,n^2$. The third row has $3$ more for stored matrices and $3x^2$ less for streamed arrays.
 #
 # </details>
 #
-# `gradient_reassociated` overtakes `gradient` where $3d^2$ words are a small part of $M$.
+# `gradient_reassociated` moves fewer words than `gradient` where $3d^2$ words are a small part of $M$.
 #
-# The ratio in the last column refers to the best lower bound with a constant that the course has, and this bound counts only the forward part. How much of the gap is real is open. The constant 6 for the pass that computes $dQ$ is *not* a lower bound, as `gradient_reassociated` shows.
+# The ratio in the last column refers to the best lower bound with a constant that the course has, and this bound counts only the forward part. It is open whether better schedules or better bounds exist. The constant 6 for the pass that computes $dQ$ is *not* a lower bound, as `gradient_reassociated` shows.
 #
 # The paper's theorem (bound `theta_gradient`, *asymptotic only*) is
 #
@@ -183,13 +185,13 @@ measured("7.9", percent_less=100 * (1 - least / plain))
 #
 # **Step 2: accumulators.** The outputs $o_{ic}$ are accumulators, as before. The chosen sum of a pair is also an accumulator, from its first product until it is completed; after that the score is an ordinary word. A chosen sum may have several partial sums. (5.9) holds for every accumulator, so the number of its entries is at most the number of its reads plus one.
 #
-# **Step 3: segments.** Let $E$ be the number of reads of words that are not accumulators, plus the number of entries of accumulators. The *plus one* in (5.9) now occurs for $Nd$ outputs and $N^2$ scores, so the run reads at least $E - Nd - N^2$ words. Storing the outputs adds $Nd$ words of traffic. A score need not be stored at all, so nothing is added for the $N^2$, and
+# **Step 3: segments.** Let $E$ (here a number, not the matrix of section 7.8) be the number of reads of words that are not accumulators, plus the number of entries of accumulators. The *plus one* in (5.9) now occurs for $Nd$ outputs and $N^2$ scores, so the run reads at least $E - Nd - N^2$ words. Storing the outputs adds $Nd$ words of traffic. A score need not be stored at all, so nothing is added for the $N^2$, and
 #
 # $$ W \ge E - N^2 . \tag{7.13} $$
 #
-# Cut the run into segments of $T$ events. A segment uses at most $R = M + T$ different words.
+# Cut the run into segments of $T$ events, that is, of $T$ such reads and entries. A segment uses at most $R = M + T$ different words.
 #
-# **Step 4: at most $F_b(R)$ products in a segment.** Among the $R$ words let $n_q, n_k, n_v$ be the words of $Q$, $K$ and $V$, and $n_o$ the accumulators of the output. Let $n_s$ be the number of pairs whose chosen sum entered, or of which some word was present at the start or was read: a word of a sum (chosen or not), of the score, or of the weight. Then $n_q + n_k + n_v + n_o + n_s \le R$. There are three kinds of products to count:
+# **Step 4: at most $F_b(R)$ products in a segment.** Among the $R$ words let $n_q, n_k, n_v$ be the words of $Q$, $K$ and $V$, and $n_o$ the accumulators of the output. The words of a pair are its partial sums (chosen or not), its score and its weight. Let $n_s$ be the number of pairs whose chosen sum entered in this segment, or of which a word was in fast memory at the start or was read. Then $n_q + n_k + n_v + n_o + n_s \le R$. There are three kinds of products to count:
 #
 # - *Chosen products $q_{ic}k_{jc}$.* Each needs its chosen sum, so its pair is one of the $n_s$. By Loomis and Whitney there are at most $\sqrt{n_s n_q n_k}$.
 # - *Products $p_{ij}v_{jc}$ of these $n_s$ pairs.* Again by Loomis and Whitney, there are at most $\sqrt{n_s n_v n_o}$.
@@ -203,7 +205,7 @@ measured("7.9", percent_less=100 * (1 - least / plain))
 #
 # As in lesson 05b, let us test step 4 by trying everything. Two queries, two keys and $d = 1$ have 8 words of $Q$, $K$, $V$, $O$ and 4 pairs, so there are 4096 choices of words and pairs. (`s` marks the pairs among the $n_s$.)
 #
-# **Predict** (guess). Each pair has one product of either kind, so there are 8 products. The 8 words alone are enough to compute every score. What is the smallest number of words and pairs together for which step 4 counts all 8 products?
+# **Predict** (guess). Each pair has one product $q_{ic}k_{jc}$ and one product $p_{ij}v_{jc}$, so there are 8 products. What is the smallest number of words and pairs together for which step 4 counts all of them?
 # <!-- 4096 = 2**12 -->
 
 # %% tags=["predict"]
@@ -223,7 +225,7 @@ for bits in np.ndindex(*[2] * 12):
     s = np.reshape(bits[8:], (2, 2))
     most[sum(bits)] = max(most[sum(bits)], both_kinds(q, k, v, o, s))
 for R in (3, 6, 9, 12):
-    print(f"{R:2} words: at most {most[R]} products, "
+    print(f"{R:2} words and pairs: at most {most[R]} products, "
           f"F_b(R) = {bounds.all_products_per_segment(R, d=1):.2f}")
 measured("7.10", fewest=min(R for R in most if most[R] == 8))
 
@@ -248,7 +250,7 @@ for times in (1, 2, 3, 4):
     print(f"T = {times} M: W ≥ {words * M**0.5 / (N**2 * d):.3f} N²d/√M")
 
 # %% [markdown]
-# Of these, $T = 2M$ is the best. By the first term of (7.14) the bound grows like $T/(M + T)^{3/2}$, which is largest at $T = 2M$.
+# Of these, $T = 2M$ is the best. By the first term of (7.14) the bound is about proportional to $T/(M + T)^{3/2}$, which is largest at $T = 2M$.
 #
 # ## 7.11 A schedule to repair
 #
@@ -258,7 +260,7 @@ for times in (1, 2, 3, 4):
 #
 # $$ W_{7d} = 2Nd + 2N + Nd\left(\left\lceil \frac N{B_r} \right\rceil + \left\lceil \frac N{B_o} \right\rceil\right) + N^2\left(1 + \left\lceil \frac d{B_d} \right\rceil\right), \qquad \text{footprint } \max\bigl(B_r(d + 3) + d,\; B_oB_d + 2B_o + B_d\bigr) . \tag{7.6} $$
 #
-# With one slice this is the schedule of exercise 7C, except that all $N^2$ scores are in slow memory at the same time. With two slices it moves $\frac32x^2 + 3$ in units of $N^2$ words.
+# With one slice this is the schedule of exercise 7C, except that all $N^2$ scores are in slow memory at the same time. With two slices it moves $\frac32x^2 + 3$ in units of $N^2$ words. (Split-d also reads each score $k$ times if $B_d = B_c = d/k$. Then $B_r = kM/d$ rows fit, and it moves $2x^2/k + 2k + 1$. This is smallest for $k = x$, where it is $4x + 1$.)
 #
 # Here is an implementation with two faults.
 
@@ -296,7 +298,7 @@ print(found.ledger)
 # %% [markdown]
 # Make a diagnosis before you search the code: compare the ledger with (7.6). There $Q$ and the log-sum-exps are read once, $K$ $\lceil N/B_r \rceil$ times, $V$ $\lceil N/B_o \rceil$ times and $S$ $\lceil d/B_d \rceil$ times; $S$, the log-sum-exps and $O$ are written once. The footprint is the larger of $B_r(d + 3) + d$ and $B_oB_d + 2B_o + B_d$.
 #
-# **Predict** (compute). One array is read too often. Which one, and how many words too many? And by how many words does the peak exceed the footprint?
+# **Predict** (compute). Find the array that is read too often. How many words too many are read? And by how many words does the peak exceed the footprint?
 
 # %% tags=["predict"]
 predict("7.11", words_too_many=4560, peak_too_high=192)  #> predict("7.11", words_too_many=..., peak_too_high=...)
@@ -312,7 +314,7 @@ explore.memory_timeline(found.ledger, closed_form.peak,
 # %% [markdown]
 # <details><summary>What the ledger and the timeline show</summary>
 #
-# The array is `LSE`, a vector of 48 words, of which 4,608 words are read. The peak is 512 words instead of 320. The ledger does not show the cause of the second fault, but the timeline shows which tile it is.
+# The array is `LSE`. It has 48 words, and 4,608 words of it are read. The peak is 512 words instead of 320. The ledger does not show the cause of the second fault, but the timeline shows which tile it is.
 #
 # </details>
 #
@@ -385,24 +387,24 @@ print(f"yours minus (7.6): {mine.ledger - closed_form}")
 # | | **Stored scores, tiled.** Resident: first $Q_i$, $m$, $\ell$; then $O_{ic}$, $L_i$. Streamed: $K_j$, then $S_i$, $V_j$. | words |
 # | --- | :--- | ---: |
 # | 1 | **for** each block $i$ of $B_r$ queries: load $Q_i$ | $Nd$ |
-# | 2 | &emsp; **for** each key $j$: load $K_j$ | $T_r Nd$ |
+# | 2 | &emsp; **for** each single key $j$: load $K_j$ | $T_r Nd$ |
 # | 3 | &emsp;&emsp; $S_{ij} = Q_i K_j^\top/\sqrt d$; store $S_{ij}$, then update $m$, $\ell$ with it | $N^2$ |
 # | 4 | &emsp; $L_i = m + \log \ell$; store $L_i$ | $N$ |
 # | 5 | **for** each block $i$ of $B_o$ queries: load $L_i$ | $N$ |
 # | 6 | &emsp; **for** each block $c$ of $B_d$ columns: $O_{ic} = 0$ | |
-# | 7 | &emsp;&emsp; **for** each key $j$: load $S_{ij}$ | $T_d N^2$ |
+# | 7 | &emsp;&emsp; **for** each single key $j$: load $S_{ij}$ | $T_d N^2$ |
 # | 8 | &emsp;&emsp;&emsp; load $V_{jc}$ and add $e^{S_{ij} - L_i} V_{jc}$ to $O_{ic}$ | $T_o Nd$ |
 # | 9 | &emsp;&emsp; store $O_{ic}$ | $Nd$ |
 #
 # ## 7.12 A small cache without stored scores
 #
-# FlashAttention avoids storing the scores, but square tiling and split-d store them. Is that the price of a small cache? No: fused split-d (F6, `small_cache_fused` in code), a schedule of this course, stores none.
+# FlashAttention avoids storing the scores, but square tiling and split-d store them. Is this necessary in a small cache? No: fused split-d (F6, `small_cache_fused` in code), a schedule of this course, stores none.
 #
 # Compute a tile of scores from columns, as in section 7.2, and use it at once. The tile needs $B_r$ rows of $O$, and perhaps not even one row fits. So $O$ is streamed by columns too: for each column $c$, load $O_{ic}$ and $V_{jc}$, rescale, add $P_{ij}V_{jc}$, and store $O_{ic}$ again. The row statistics are resident. This is the FlashAttention-2 order with $d$ split. For one tile of scores, and for each of the $d$ columns, $Q$ and $K$ are loaded, then $O$ is loaded, $V$ is loaded, and $O$ is stored:
 #
 # $$ W_6 = Nd\left(3\left\lceil \frac N{B_c} \right\rceil - 1 + 2\left\lceil \frac N{B_r} \right\rceil\right), \qquad \text{footprint } B_rB_c + 4B_r + B_c . \tag{7.4} $$
 #
-# This has no term $N^2$. (The $-1$ is there because no output is loaded for the first key block.)
+# Here $4B_r$ words are the statistics, the factors of the rescaling and a column of $O$. There is no term $N^2$. (The $-1$ is there because no output is loaded for the first key block.)
 #
 # **Predict** (guess). $N = 4096$, $d = 64$, $M = 1024$, each schedule with its best tiles. Does fused split-d move fewer words than split-d?
 
@@ -423,9 +425,9 @@ measured("7.5", fewer_words=fused < split)
 explore.traffic_vs_memory(2**16, 1024, list(words), (2**8, 2**20))
 
 # %% [markdown]
-# <details><summary>Two ways to spend traffic</summary>
+# <details><summary>Stored scores or stored partial outputs</summary>
 #
-# No, the ratio is 1.105. Split-d writes its scores, $N^2$ words, and this makes every further product cheaper, because a stored score is used for $B_d$ products per read. Fused split-d writes no scores, but its partial outputs are written and read back.
+# No, the ratio is 1.105. Split-d writes each score once, and every read of a score serves $B_d$ products. Fused split-d writes no scores, but it reads and writes its partial outputs for every key block, which takes more words.
 #
 # </details>
 #
@@ -456,7 +458,7 @@ explore.traffic_vs_memory(2**16, 1024, list(words), (2**8, 2**20))
 # ## Take-away
 #
 # - $dL/dX$ is attention with $Q = A_1X$, $K = A_2$, $V = A_3Y$, $dO = O - E$. Its best schedule depends on $M$, with borders like those of lesson 07.
-# - Theorem B′: a recomputed score needs complete rows, and for $M \ll d^2$ hardly one of them fits.
+# - Theorem B′: a recomputed score needs complete rows, and for $M \ll d^2$ very few of them fit.
 # - A ledger shows which array is moved and how often, a timeline shows which tile is in fast memory and when. Read both before the code.
 # - A fused schedule is possible in a small cache, with $4.90\,N^2d/\sqrt M$ words.
 #

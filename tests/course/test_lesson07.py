@@ -60,7 +60,9 @@ def test_formulas_7_1_to_7_6(N, d, Br, Bc, Bd):
 def test_formulas_7_1_to_7_6_are_the_ones_shown():
     keys = r"Nd\left\lceil \frac{N}{B_c} \right\rceil + Nd\left\lceil \frac{N}{B_r} \right\rceil + N^2"
     says("7.2", keys, "footprint } B_rB_c + B_r + B_c ,")
-    says("7.3", r"2Nd\left\lceil \frac NB \right\rceil + N^2 + 2N + N^2\left\lceil \frac dB \right\rceil")
+    says("7.3", r"\underbrace{2Nd\left\lceil \frac NB \right\rceil}_{Q,,K}", r"\underbrace{2N}_{\ell}")
+    says("7.3", r"\underbrace{N^2 + N^2\left\lceil \frac dB \right\rceil}_{A}", r"\underbrace{Nd}_{O}")
+    says("7.3", r"\underbrace{Nd\left\lceil \frac NB \right\rceil}_{V}")
     says("7.4", r"2Nd\left\lceil \frac N{B_r} \right\rceil}_{K,,V}", "B_rB_c + B_c + 3B_r")
     says("7.4", r"N^2 + N^2\left\lceil \frac d{B_d} \right\rceil}_{S}", "B_rB_d + B_d + 2B_r")
     says_second(
@@ -133,7 +135,7 @@ def test_F5_touches_its_line_where_it_reads_a_score_x_times():
         reads = [2 * x * x / k + 2 * k + 1 for k in range(1, 40)]
         assert min(reads) >= 4 * x + 1 - 1e-9
         assert (min(reads) < 4 * x + 1 + 1e-9) == (round(x, 6) == round(x) > 0)
-    says("7.6", "$2x^2/k + 2k + 1$")
+    says_second("7.11", "$2x^2/k + 2k + 1$", "smallest for $k = x$, where it is $4x + 1$")
 
 
 def test_F7_and_F7d_with_one_slice_take_turns_between_half_of_d_squared_and_d_squared():
