@@ -32,7 +32,7 @@ from iocourse.explore import attention_map, bars, curve
 #
 # $$ S = \frac{QK^\top}{\sqrt d} \tag{1.1} $$
 #
-# An entry $s_{ij}$ of $S$ is called a *score*. Softmax turns each row of scores into weights $P$, and the output is $O = PV$. So $Q$, $K$, $V$ and $O$ have $Nd$ words each, but $S$ and $P$ have $N^2$ words each. The bars below show $N = 128$, $d = 64$.
+# An entry $s_{ij}$ of $S$ is called a *score* (or logit). Softmax turns each row of scores into weights $P$, and the output is $O = PV$. So $Q$, $K$, $V$ and $O$ have $Nd$ words each, but $S$ and $P$ have $N^2$ words each. The bars below show $N = 128$, $d = 64$.
 #
 # **Predict** (guess). Now let $N = 4096$, with $d = 64$. What is the ratio of the words of $S$ to the words of $Q, K, V, O$ together? And from which $N$ on is $S$ at least as large as these four arrays?
 
@@ -560,7 +560,7 @@ print(f"as (1.12): {4 * N_long**2 + 4 * N_long * d:,}; without S and P: {4 * N_l
 # %% [markdown]
 # The total is 68,157,440 words. Only 1,048,576 of them are inputs and output, the compulsory traffic. For each of these, 64 more words are moved because of $S$ and $P$, which are neither inputs nor results.
 #
-# $S$ and $O$ take $N^2 d$ multiply-adds each. The arithmetic intensity is $2N^2d / W = 31.5$, about $d/2$; it is the last line of the table that section 0.4 in lesson 00 printed. An A100 can do about two hundred multiply-adds per word, so naive attention is memory-bound: the chip would wait for memory most of the time.
+# $S$ and $O$ take $N^2 d$ multiply-adds each. The arithmetic intensity is $2N^2d / W = 31.5$, about $d/2$; it is the last line of the table that section 0.4 in lesson 00 printed. An A100 can do about two hundred multiply-adds per word, so naive attention is memory-bound. Its time depends on the bandwidth of slow memory, and the chip would wait for memory most of the time. Lesson 04 avoids this traffic by kernel fusion, so that attention can become compute-bound.
 #
 # ## Misconceptions
 #

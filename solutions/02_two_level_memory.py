@@ -28,7 +28,7 @@ from iocourse.explore import bars, curve, memory_timeline
 # %% [markdown]
 # ## 2.1 Load, compute, store
 #
-# **Slow memory** has no limit. It holds inputs at the start and results at the end. **Fast memory** has a *capacity* of $M$ words (a word is one number). Arithmetic is possible only there. A **load** copies words into fast memory, where they form a *tile*. A **store** copies a tile to slow memory. The machine counts
+# **Slow memory** has no limit. It holds inputs at the start and results at the end. **Fast memory** has a *capacity* of $M$ words (a *word* is one number). Arithmetic is possible only there. A **load** copies words into fast memory, where they form a *tile*. A **store** copies a tile to slow memory. The machine counts
 #
 # $$ W = \text{words loaded} + \text{words stored}. \tag{2.1} $$
 #
@@ -61,7 +61,7 @@ memory_timeline(m.ledger, 8, title="Fast memory while A is doubled row by row")
 #
 # The program makes three calls:
 #
-# - `m.blocks(n, b)` yields the blocks of $b$ rows that cover $n$ rows; the last block is smaller if $b$ does not divide $n$;
+# - `m.blocks(n, b)` yields the *blocks* of $b$ rows that cover $n$ rows; the last block is smaller if $b$ does not divide $n$;
 # - `m.load(A, i)` makes a tile of the rows in block `i`, and the end of its `with` block frees the words of the tile;
 # - `m.store(a, Y, i)` copies the tile `a` to the rows in block `i` of `Y`.
 #
@@ -757,7 +757,7 @@ attempt(on_both_machines, my_matmul)
 # Both machines count the same reads, writes and peak for your exercise 2B. (Remove other calls, such as `m.show`, or add them to the page; `help(Machine.show)` describes a call.) The library's machine has in addition:
 #
 # - errors for everything that the page does not check, each with a message like that of section 2.2;
-# - dry runs, which use shapes only, so that large sizes take little time;
+# - *dry runs*, which use shapes only, so that large sizes take little time;
 # - `slow`, `show`, `take` and `used`; a trace and totals per phase, for the figures;
 # - ledgers that can be subtracted from each other and from closed forms;
 # - masks, and other calls of later lessons.

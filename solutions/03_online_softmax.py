@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 03 Online softmax
 #
-# Standard softmax needs a complete row of scores for the first weight, so standard attention stores all $N^2$ scores. Online softmax loads the scores in pieces and updates the maximum, the sum and the output with each piece. The result is exact.
+# Standard softmax needs a complete row of scores for the first weight, so standard attention stores all $N^2$ scores. *Online softmax* loads the scores in pieces and updates the maximum, the sum and the output with each piece. The result is exact.
 #
 # **What you will learn**
 #

@@ -217,7 +217,7 @@ mended.ledger - allowed
 # - Compute the footprint before you choose block sizes; scores and row statistics are part of it.
 # - A closed form is a test. Subtract it from the ledger: the difference names the array, and the timeline names the moment.
 #
-# **In the literature's words**: the left side of (4.10) is the working set of one iteration; FlashAttention's Algorithm 1 chooses $B_c = \lceil M/4d \rceil$ and $B_r = \min(\lceil M/4d \rceil, d)$. Compilers call the first repair *loop-invariant code motion* (hoisting); the second shortens the *live range* of two buffers.
+# **In the literature's words**: kernel fusion alone does not give the minimum traffic, because the schedule of this lesson was fused and still moved superfluous words. The left side of (4.10) is the working set of one iteration; FlashAttention's Algorithm 1 chooses $B_c = \lceil M/4d \rceil$ and $B_r = \min(\lceil M/4d \rceil, d)$. Compilers call the first repair *loop-invariant code motion* (hoisting); the second shortens the *live range* of two buffers.
 #
 # ## References
 #

@@ -430,7 +430,7 @@ measured("5.7", f3=constant[1024, 1024][0], theorem_a=constant[1024, 1024][1])
 # - $W \ge 4N^2d^2/(M + d^2) - (M + d^2)$ for every exact schedule that computes scores and weights, with or without recomputation. Buffer reuse reaches the constant 4.
 # - State with each bound which schedules it covers, whether it allows recomputation, and where its constant comes from.
 #
-# **In the literature's words**: the minimum traffic is the I/O complexity of a computation, which Hong and Kung (1981) defined by the red–blue pebble game. FlashAttention's backward pass uses recomputation to avoid storing $P$.
+# **In the literature's words**: the minimum traffic is the I/O complexity of a computation, which Hong and Kung (1981) defined by the red–blue pebble game. FlashAttention's backward pass uses recomputation to avoid storing $P$; for the activations of complete layers this is called activation checkpointing.
 #
 # ## References
 #

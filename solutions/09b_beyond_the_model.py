@@ -211,7 +211,7 @@ measured("9.12", times=words[64] / words[1])
 # - With one array for keys and values, the traffic and its lower bound are halved.
 # - The tile with the fewest words need not be one that a chip can multiply quickly. The closed form gives the cost of another tile.
 #
-# **In the literature's words**: one array for keys and values is called tied or shared keys and values; several levels of memory are a memory hierarchy; and loading the next block during the arithmetic is double buffering, or software pipelining.
+# **In the literature's words**: one array for keys and values is called tied or shared keys and values; several levels of memory are a memory hierarchy; and loading the next block during the arithmetic is double buffering, or software pipelining. Each level of a hierarchy has its own bandwidth.
 #
 # ## References
 #

@@ -41,6 +41,10 @@ def test_a_term_that_is_defined_once_and_used_is_accepted(tmp_path):
     assert [row.terms for row in glossary.rows_of(PAGE)] == [("tile",), ("cu_seqlens",)]
 
 
+def test_a_definition_may_be_in_bold(tmp_path):
+    assert glossary.problems(checkout(tmp_path, two=TWO.replace("*tile*", "**tile**"))) == []
+
+
 @pytest.mark.parametrize(
     ("texts", "fault"),
     [

@@ -1,10 +1,10 @@
 """Check the glossary of the notation page against the lessons: every term is defined where the page states.
 
 A row of the table holds a term of the course, the terms of the literature, the lesson that defines it,
-and its meaning; commas separate variants. In the lessons of `STRICT` a definition is the term in italics,
-and exactly one of these lessons has it, the named one. That lesson also has one of the literature's
-terms, and the lessons of `STRICT` together use the term at least three times. For other lessons, the term
-occurs in the named lesson.
+and its meaning; commas separate variants. In the lessons of `STRICT` a definition is the term in italics
+(once) or, without italics, in bold; italics of the term are in no other of these lessons. That lesson
+also has one of the literature's terms, and the lessons of `STRICT` together use the term at least three
+times. For other lessons, the term occurs in the named lesson.
 """
 
 from __future__ import annotations
@@ -94,8 +94,9 @@ def _faults(row: Row, texts: Mapping[str, str]) -> Iterator[str]:
             if not _used(term, texts[row.lesson]):
                 yield f"{term!r} does not occur in lesson {row.lesson}; name the lesson that defines it"
             continue
-        defined = [name for name, text in strict.items() for _ in _italic(term).findall(text)]
-        if defined != [row.lesson]:
+        defined = [name for name, text in strict.items() for _ in _marked(term, "*").findall(text)]
+        bold = not defined and _marked(term, "**").search(strict[row.lesson])
+        if defined != [row.lesson] and not bold:
             where = ", ".join(defined) or "no lesson"
             yield f"*{term}* must be in italics once, where lesson {row.lesson} defines it; found in {where}"
         if (uses := sum(map(len, (_used(term, text) for text in strict.values())))) < LEAST:
@@ -105,8 +106,9 @@ def _faults(row: Row, texts: Mapping[str, str]) -> Iterator[str]:
         yield f"lesson {row.lesson} names none of {', '.join(known)}; add one to the line '{WORDS}'"
 
 
-def _italic(term: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<!\*)\*{_pattern(term)}\*(?!\*)", re.IGNORECASE)
+def _marked(term: str, stars: str) -> re.Pattern[str]:
+    mark = re.escape(stars)
+    return re.compile(rf"(?<!\*){mark}{_pattern(term)}{mark}(?!\*)", re.IGNORECASE)
 
 
 def _used(term: str, text: str) -> list[str]:
