@@ -52,7 +52,8 @@ def warnings(made, monkeypatch):
             "[0](00_start_here.ipynb)", "[0](00_start_here.ipynb)",
         ),
         (
-            "README.md", "index.md", "[9](lessons/09_memory_regimes.ipynb)", "[9](lessons/09_memory_regimes.ipynb)",
+            "README.md", "index.md",
+            "[9](lessons/09_memory_regimes.ipynb)", "[9](lessons/09_memory_regimes.ipynb)",
         ),
         ("docs/teaching.md", "teaching.md", "[e](exercises.md)", "[e](exercises.md)"),
         ("docs/teaching.md", "teaching.md", "[c](../CHANGELOG.md)", "[c](changelog.md)"),
