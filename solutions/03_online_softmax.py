@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 03 Online softmax
 #
-# Standard softmax needs a complete row of scores for the first weight, so standard attention stores all $N^2$ scores. *Online softmax* loads the scores in pieces and updates the maximum, the sum and the output with each piece. The result is exact.
+# Standard softmax needs a complete row of scores before it has the first weight. Standard attention computes all $N^2$ scores first and stores them. *Online softmax* loads the scores in pieces and updates the maximum, the sum and the output with each piece. The result is exact.
 #
 # **What you will learn**
 #
@@ -29,7 +29,7 @@ from iocourse.explore import merge_tree, running_max_rescaling
 # %% [markdown]
 # ## The idea in one picture
 #
-# This lesson is an exchange of currency. A sum is counted in a *unit*, the largest number so far. If a larger number arrives, the sum is converted to the new unit.
+# Online softmax is like changing money into another currency. A sum is stored as a count and a *unit*, the largest number so far. If a larger number arrives, the count is converted to the new unit. In this lesson, the numbers are $e^s$ of the scores $s$ of a row.
 
 # %%
 running_max_rescaling([[1, 1], [4, 2], [1]])
@@ -43,7 +43,7 @@ running_max_rescaling([[1, 1], [4, 2], [1]])
 #
 # $$ p_j = \frac{e^{\,s_j-m}}{\sum_k e^{\,s_k-m}}, \qquad m = \max_k s_k \tag{3.1} $$
 #
-# Computed as written, (3.1) needs three loops over the row: for $m$, the sum and the weights. If the row does not fit in fast memory, each loop loads it again. The next cell does this for $N = 128$ rows of 128 scores, 16 at a time, with $M = 80$.
+# Computed as written, (3.1) needs three loops over the row: for $m$, the sum and the weights. If the row does not fit in fast memory, each loop loads it again. After your prediction, the code does this for $N = 128$ rows of 128 scores, one row at a time, in pieces of 16 scores, with $M = 80$.
 #
 # **Predict** (compute). $S$ has $128 \cdot 128 = 16{,}384$ words, and so has $P$. How many words are moved?
 
@@ -90,13 +90,13 @@ measured("3.1", words=three.ledger.total)
 #
 # ## 3.2 A running maximum and a running sum
 #
-# We want $m$ and $\ell = \sum_j e^{s_j - m}$ of a row from one loop that loads each piece once.
+# We want $m$ and $\ell = \sum_j e^{s_j - m}$ of a row from one loop that loads each piece once. Such an algorithm is called online: it processes its input as it arrives, without knowing the rest.
 #
-# After some pieces, $m$ is the largest score so far, the *running maximum*, and $\ell$ is the sum of all $e^s$ so far, in units of $e^m$. If the next piece contains a larger score, the running maximum becomes $m'$ and the unit grows to $e^{m'}$. The old sum must then be multiplied by $e^{m-m'}$. This multiplication is called *rescaling*.
+# After some pieces, $m$ is the largest score so far, the *running maximum*, and $\ell$ is the count: the sum of all $e^s$ so far, in units of $e^m$. If the next piece contains a larger score, the running maximum becomes $m'$ and the unit grows to $e^{m'}$. The old sum must then be multiplied by $e^{m-m'}$. This multiplication is called *rescaling*.
 #
 # $$ m' = \max\bigl(m, \max_j s_j\bigr), \qquad \ell' = e^{\,m-m'}\,\ell + \sum_j e^{\,s_j-m'} \tag{3.2} $$
 #
-# Before the first piece, $m = -\infty$ and $\ell = 0$. In the figure at the top, the numbers are $e^s$. When 4 arrives, two old units are worth half a new one. The blue bar keeps its length, and only the ruler changes.
+# Before the first piece, $m = -\infty$ and $\ell = 0$. In the figure at the top, when 4 arrives, two old units are worth half a new one. The blue bar keeps its length, and only the ruler changes.
 #
 # The two numbers $m$ and $\ell$ are called the *row statistics*. For finite scores, $\ell$ is between 1 and the number of scores: the largest score adds 1, and scores far below it add almost 0.
 #
@@ -123,7 +123,7 @@ measured("3.2", factor=round(float(factor), 9), l=round(float(l), 9))
 # %% [markdown]
 # <details><summary>The factor and the sum</summary>
 #
-# The unit grows from 2 to 8, so the factor is 0.25. The old sum 1.5 becomes 0.375, and the second piece adds $1 + \tfrac12 + \tfrac12$. The sixth score is not a new maximum, so its factor is 1 and it adds $\tfrac18$. The result is 2.5 units of 8, which is 20, the sum of all $e^s$.
+# The unit grows from 2 to 8, so the factor is 0.25. The old sum 1.5 becomes 0.375, the second piece adds $1 + \tfrac12 + \tfrac12$, and $\ell$ is 2.375. The sixth score is not a new maximum, so its factor is 1 and it adds $\tfrac18$. The result is 2.5 units of 8, which is 20, the sum of all $e^s$.
 #
 # </details>
 #
@@ -166,7 +166,7 @@ check("3A", my_running)
 # %% [markdown]
 # ## 3.3 How often does the maximum change?
 #
-# The factor $e^{m-m'}$ differs from 1 only if a piece contains a new maximum. Suppose that the scores of a row are all different and in random order. Then piece $k$, with $b_k$ scores, contains the largest score so far with probability $b_k/(b_1 + \dots + b_k)$. The expected number of pieces with a new maximum, including the first piece, is
+# The factor $e^{m-m'}$ differs from 1 only if a piece contains a new maximum. Suppose that the scores of a row are all different and in random order. Then piece $k$, with $b_k$ scores, contains the largest score so far with probability $b_k/(b_1 + \dots + b_k)$, because each of these $b_1 + \dots + b_k$ scores is equally likely to be the largest. The expected number of pieces with a new maximum, including the first piece, is
 #
 # $$ \sum_k \frac{b_k}{b_1 + \dots + b_k}, \qquad\text{for single scores}\quad H_n = 1 + \frac12 + \frac13 + \dots + \frac1n \approx \log n + 0.577 \tag{3.3} $$
 #
@@ -174,13 +174,14 @@ check("3A", my_running)
 #
 # If this is new: an *expected* number is the average over many random orders ([expected value](https://en.wikipedia.org/wiki/Expected_value)).
 #
-# The scores of a real attention head are not in random order. Three heads of a sentence encoder, on a text of 471 tokens, have between 1.00 and 9.21 new maxima per row. The smallest value belongs to a head whose largest score is always at the first token. The largest value belongs to a head that attends mostly to the previous token; its neighbouring scores are similar, so the scores rise in several steps before the maximum. In all three heads, few of the 471 scores cause a rescaling.
+# The scores of a real attention head are not in random order. In three heads of the model of section 3.5, on a text of 471 tokens, the mean number of new maxima per row is between 1.00 and 9.21, and no single row has more than 16. The smallest mean belongs to head 5 of layer 4, whose largest score is always at the first token. The largest mean belongs to head 2 of layer 0, which attends mostly to the previous token; its neighbouring scores are similar, so the scores rise in several steps before the maximum.
 # <!-- 0.577, 6.73 = np.euler_gamma, sum(1 / k for k in range(1, 471 + 1)) -->
 # <!-- 471 = len(real_head(0, 2).tokens) -->
 # <!-- heads = [real_head(0, 2), real_head(0, 11), real_head(4, 5)] -->
 # <!-- tops = [np.maximum.accumulate(exact.scores(head.Q.astype(float), head.K.astype(float)), axis=1) for head in heads] -->
-# <!-- counts = [1 + (np.diff(top, axis=1) > 0).sum(axis=1).mean() for top in tops] -->
-# <!-- 1.00, 9.21 = min(counts), max(counts) -->
+# <!-- counts = [1 + (np.diff(top, axis=1) > 0).sum(axis=1) for top in tops] -->
+# <!-- 1.00, 9.21 = counts[2].mean(), counts[0].mean() -->
+# <!-- 16 = max(count.max() for count in counts) -->
 #
 # ## 3.4 The output in the same loop
 #
@@ -247,7 +248,7 @@ measured("3.5", **good)
 #
 # </details>
 #
-# Fully masked rows are rare, but fully masked *pieces* are not. Under a causal mask, every piece to the right of the diagonal is fully masked. A loop from left to right never loads such a piece first. With a sliding window, which masks the oldest keys, or with pieces in another order, the first piece can be fully masked. Then $m' = -\infty$, and the `nan` remains in $\ell$ and $o$ for the rest of the row. The remedy is to subtract a finite number as long as all scores so far are masked:
+# Fully masked rows are rare, but fully masked *pieces* are not. Under a causal mask, every piece to the right of the diagonal is fully masked. After a visible score such a piece is harmless, because $m$ is finite and the piece adds 0. But the first piece can also be fully masked: with a sliding window, which masks the oldest keys, or with pieces in another order. Then $m' = -\infty$, and the `nan` remains in $\ell$ and $o$ for the rest of the row. The remedy is to subtract a finite number as long as all scores so far are masked:
 #
 # $$ \hat m = \begin{cases} m' & \text{if } m' > -\infty \\ 0 & \text{otherwise} \end{cases} \qquad \text{factor } e^{\,m-\hat m}, \quad \text{weights } e^{\,s_j-\hat m} \tag{3.5} $$
 #
@@ -391,7 +392,7 @@ def my_merge(a, b):
     a, b: triples (m, l, o) of a number, a number and an array (d,), o not divided by l.
     (-inf, 0.0, zeros) is the empty part. Returns the triple of both; a and b are not modified.
     """
-    ### BEGIN SOLUTION one unit for both; the shift of (3.5) where both are empty
+    ### BEGIN SOLUTION one unit for both; the remedy of (3.5) where both are empty
     m = max(a[0], b[0])
     shift = m if m > -np.inf else 0.0
     factor_a, factor_b = np.exp(a[0] - shift), np.exp(b[0] - shift)
@@ -432,13 +433,37 @@ def three_ways(merge):
 attempt(three_ways, my_merge)
 
 # %% [markdown]
-# The three outputs agree up to rounding. Lesson 14b uses this merge to divide the keys of a single query among many programs (split-KV): each program processes a part of the keys, and one merge at the end combines the results.
+# The three outputs agree up to rounding. Lesson 14b uses this merge to divide the keys of a single query among many workers that run at the same time (split-KV). Each processes a part of the keys, and a merge at the end combines the results.
 #
 # ## 3.7 Accuracy
 #
-# Does rescaling lose digits? On the two heads of section 3.5 we compared one loop with the three loops of (3.1), by the root mean square error of the output. In float32 both are correct to 7 digits. In float16, on the second head, one loop is correct to 3 digits and three loops to 4.
-#
-# The reason is the sum. The second head has many weights of similar size, and one loop adds them piece by piece to a sum of only 11 binary digits. In the extreme case, a sum of ones in float16, added one at a time, never exceeds 2,048, because the next float16 number is 2,050 and $2{,}048 + 1$ is rounded back. Kernels therefore keep $m$, $\ell$ and $o$ in float32, even if $Q$, $K$ and $V$ are float16.
+# Does rescaling lose digits? On the two heads of section 3.5 we compared one loop with the three loops of (3.1), by the root mean square error of the output. In float32 both are correct to 7 digits. The next cell computes the second head in float16, in pieces of 1, 32 and 471 scores (the complete row). In the column "not rescaled", the maximum of the row is known before the loop, as after the first of three loops. In the last column, only the scores and values are rounded to float16; the sums are float32.
+
+# %%
+scores_2, V_2 = scores["everywhere"], heads["everywhere"].V.astype(float)
+unknown, known = np.full((471, 1), -np.inf), scores_2.max(axis=1, keepdims=True)
+
+
+def error(b, start, dtype):
+    """Root mean square error, in pieces of b scores; start: m before the first piece."""
+    S_2, V = scores_2.astype(np.float16).astype(dtype), V_2.astype(np.float16).astype(dtype)
+    m, l, o = start.astype(dtype), dtype(0), dtype(0)
+    for j in range(0, len(V), b):
+        s, v = S_2[:, j : j + b], V[j : j + b]
+        m_new = np.maximum(m, s.max(axis=1, keepdims=True))
+        factor, p = np.exp(m - m_new), np.exp(s - m_new)
+        l, o = factor * l + p.sum(axis=1, keepdims=True), factor * o + p @ v
+        m = m_new
+    return np.sqrt(np.mean((o / l - exact.softmax(scores_2) @ V_2) ** 2))
+
+
+print("pieces of   rescaled   not rescaled   float32 sums")
+for b in (1, 32, 471):
+    half = error(b, unknown, np.float16), error(b, known, np.float16)
+    print(f"{b:9} {half[0]:10.0e} {half[1]:14.0e} {error(b, unknown, np.float32):14.0e}")
+
+# %% [markdown]
+# Rescaling does not matter: the first two columns are equal. The way of adding matters. A float16 number has only 11 binary digits, and this head has many weights of similar size. With smaller pieces, more results are added to the sums one after the other, and each addition is rounded. In the extreme case, a sum of ones in float16, added one at a time, never exceeds 2,048, because the next float16 number is 2,050 and $2{,}048 + 1$ is rounded back. Kernels therefore keep $m$, $\ell$ and $o$ in float32, even if $Q$, $K$ and $V$ are float16. Then only the rounding of the inputs is left, as in the last column.
 # <!-- 2,048 = np.cumsum(np.ones(2**12, np.float16))[-1] -->
 # <!-- 2,050 = np.nextafter(np.float16(2048), np.float16(np.inf)) -->
 #
@@ -464,12 +489,12 @@ predict("3.8", two_loops=49152, lse=16512)  #> predict("3.8", two_loops=..., lse
 # | --- | --- | --- |
 # | `stats = m.row_stats(i)` | creates maxima of $-\infty$ and sums of 0 for the rows of block `i` | 2 per row |
 # | `stats.update(s)` | updates both with a tile of scores (rows, columns); `s` becomes $e^{s-m'}$ | none |
-# | `stats.update(s, o)` | also rescales `o`; you then add $sv$ to it | none |
+# | `stats.update(s, o)` | also rescales `o`; you then add `s @ v` to it | none |
 # | `stats.m`, `stats.l` | tiles of the maxima and of the sums, one word per row each | counted above |
 # | `stats.normalise(o)` | divides each row of a tile by its sum | none |
 # | `stats.lse()` | returns a tile with $L$ of (3.8), one word per row; it replaces the maxima, so call it last | none |
 #
-# These operations process one row at a time and need only the four free words that the machine provides as registers. The block `with m.row_stats(i) as stats:` frees its words at the end, as for a tile. The two loops are:
+# These operations need at most four single words at a time in addition. The machine provides these for free, as registers (section 2.2). The block `with m.row_stats(i) as stats:` frees its words at the end, as for a tile. The two loops are:
 
 
 # %%
@@ -503,7 +528,7 @@ measured("3.8", two_loops=two.ledger.total)
 #
 # If the result is only one word per row, the second read is not necessary either.
 #
-# <!-- exercise 3D --> Write a schedule that returns the log-sum-exp of every row of `S`. `S` has the shape $(N, n)$ and is in slow memory. Load it in tiles of `Br` rows and `Bc` columns, each score once. A row may be larger than fast memory. The closed form is $W = Nn + N$ and the footprint $B_r B_c + 2 B_r$. Your function may use another $B_r B_c + 4 B_r$ words for temporaries. Use `row_stats`, or your own tiles for maxima and sums; in the second case save space with updates in place, such as `np.exp(s, out=s)`. If you are stuck after six minutes, run `hint("3D")` in a new cell.
+# <!-- exercise 3D --> Write a schedule that returns the log-sum-exp of every row of `S`. `S` has the shape $(N, n)$ and is in slow memory. Load it in tiles of `Br` rows and `Bc` columns, each score once. A row may be larger than fast memory. The closed form is $W = Nn + N$ and the footprint $B_r B_c + 2 B_r$. Your function may use another $B_r B_c + 4 B_r$ words for temporaries. `m.new("L", (N,))` creates the result; `m.store(tile, L, i)` stores one word for each row of block `i`. Use `row_stats`, or your own tiles for maxima and sums; in the second case save space with updates in place, such as `np.exp(s, out=s)`. If you are stuck after six minutes, run `hint("3D")` in a new cell.
 
 # %% [raw] name="about-3D"
 # title = "Log-sum-exp of every row on the machine"
@@ -562,12 +587,12 @@ attempt(with_one_loop, my_lse)
 #
 # - **"Online softmax is an approximation."** In float64 it equals exact attention up to 1e-12 on two real heads (section 3.5). In float32 it is correct to as many digits as three loops (section 3.7).
 # - **"Online softmax gives the weights in one loop."** It gives sums over the row: $\ell$, $L$, $o$. The weights need a second read of the scores, 49,152 words instead of 16,512 (section 3.8).
-# - **"Every score causes a rescaling."** In three real heads, 1.00 to 9.21 of the 471 scores per row were a new maximum (section 3.3).
+# - **"Every score causes a rescaling."** In three real heads, on average 1.00 to 9.21 of the 471 scores of a row were a new maximum (section 3.3).
 # - **"Two partial outputs can be averaged."** Each must be weighted with its $e^{m}\ell$: the correct output was 6, the average 7 (section 3.6).
 #
 # ## Take-away
 #
-# A sum of exponentials is a number and a unit. The unit is $e^m$ for the running maximum $m$. When $m$ grows to $m'$, rescale $\ell$ and $o$ together by $e^{m-m'}$. Then each piece is loaded only once, and parts can be merged in any order.
+# A sum of exponentials is stored as a count $\ell$ and a unit. The unit is $e^m$ for the running maximum $m$. When $m$ grows to $m'$, rescale $\ell$ and $o$ together by $e^{m-m'}$. Then each piece is loaded only once, and parts can be merged in any order.
 #
 # | Result | Loops over the scores | Words moved | Measured, $N = 128$ |
 # | --- | --- | --- | --- |

@@ -7,7 +7,7 @@
 #
 # - whether the traffic of a schedule depends on the values of its input;
 # - from which $M$ on the block sizes of the FlashAttention paper fit;
-# - to find superfluous loads and a memory leak with a ledger, a closed form and a timeline.
+# - to find superfluous loads and tiles that are held too long, with a ledger, a closed form and a timeline.
 #
 # **Prerequisites**: lesson 04. Symbols and terms are on the [notation](notation.md) page.
 #
@@ -38,7 +38,8 @@ P = exact.softmax(exact.scores(sharp.Q[:32].astype(float), sharp.K[:32].astype(f
 explore.attention_map(P, sharp.tokens[:32], title="Head (0, 2), first 32 tokens")
 
 # %% [markdown]
-# The dark line below the diagonal shows that each token attends to the previous one. The scores of the sharp head are between −63.8 and 83.1, those of the flat head between −3.9 and 4.6. The number $e^{83.1}$ is about $10^{36}$, within a factor of a few hundred of the largest float32; the running maximum of lesson 03 protects such a head from overflow.
+# The dark line below the diagonal shows that each token attends to the previous one. The scores of the sharp head are between −63.8 and 83.1, those of the flat head between −3.9 and 4.6. The number $e^{83.1}$ is about $10^{36}$. The largest float32 is a few hundred times as large, so $e^s$ overflows from a score of 88.8 on. With the running maximum of lesson 03, no score can cause an overflow.
+# <!-- 88.8 = math.ceil(10 * math.log(np.finfo(np.float32).max)) / 10 -->
 #
 # **Predict** (guess). Buffer reuse (F3) processes both heads with $M = 4096$. How many more words does the sharp head move than the flat head?
 
@@ -64,16 +65,16 @@ print(f"standard attention {naive:,} words; lower bound ({which}) {least:,} word
 #
 # </details>
 #
-# The output equals exact attention. With the same $M$, standard attention moves 1,038,084 words, nearly four times the traffic of buffer reuse. Buffer reuse moves 1.56 times the lower bound. This ratio is larger than in section 4.7 because the rounding of $N/B_r$, the $2Nd$ and the $d^2$ have more weight for $N = 471$ and $M = 4d^2$.
+# The output equals exact attention. With the same $M$, standard attention moves 1,038,084 words, nearly four times the traffic of buffer reuse. Buffer reuse moves 1.56 times the lower bound (4.7), $4N^2d^2/(M+d^2) - (M+d^2)$, called A in the output. This ratio is larger than in section 4.7, for two reasons. $M$ is only $4d^2$ here, so the $d^2$ in the denominator lowers the bound by a fifth. The $2Nd$ words of $Q$ and $O$ are an eighth of the words of $K$ and $V$, which are read $\lceil 471/60 \rceil = 8$ times.
 # <!-- 1.56 = schedules.flash_optimal.count(471, 32, 4096).total / bounds.lower_bound("forward", 471, 32, 4096)[0] -->
 #
 # ## 4.10 Block sizes that do not fit
 #
-# The FlashAttention paper assigns at most a quarter of $M$ to each of $Q_i$, $K_j$, $V_j$ and $O_i$. These four tiles can fill fast memory, but the tile of scores and the row statistics need space as well. The paper argues up to constant factors, and in this sense its sizes are correct. Counted to the word, they fit exactly if
+# The FlashAttention paper assigns at most a quarter of $M$ to each of $Q_i$, $K_j$, $V_j$ and $O_i$: its Algorithm 1 has $B_c = \lceil M/4d \rceil$ and $B_r = \min(\lceil M/4d \rceil, d)$. These four tiles can fill fast memory, but the tile of scores and the row statistics need space as well. The paper states only orders of growth, and for these its sizes are correct. Counted to the word, they fit exactly if
 #
 # $$ 2B_c d + B_r(2d + 2 + B_c) \le M . \tag{4.10} $$
 #
-# **Predict** (compute). For $d = 8$ and $M = 512$ the published sizes are $B_r = 8$ and $B_c = 16$. How many words does the FlashAttention-1 order (F1) need with these sizes?
+# **Predict** (compute). For $d = 8$ and $M = 512$ the published sizes are therefore $B_r = 8$ and $B_c = 16$. How many words does the FlashAttention-1 order (F1) need with these sizes?
 
 # %% tags=["predict"]
 predict("4.10", footprint=512)  #> predict("4.10", footprint=...)
@@ -101,15 +102,17 @@ explore.footprint_bar(parts, 512, title="Published block sizes, d = 8, M = 512")
 #
 # </details>
 #
-# For $B_r = d$ and $B_c = M/4d$, the left side of (4.10) is $M/2 + 2d^2 + 2d + M/4$. The published sizes therefore fit from $M = 8d^2 + 8d$ on, which is 576 words for $d = 8$ and 33,280 words for $d = 64$. (If $4d$ does not divide $M$, the paper rounds $B_c$ up, and (4.10) decides.)
+# For $M \ge 4d^2$, the published sizes are $B_r = d$ and $B_c = M/4d$, and the left side of (4.10) is $M/2 + 2d^2 + 2d + M/4$. The published sizes therefore fit from $M = 8d^2 + 8d$ on, which is 576 words for $d = 8$ and 33,280 words for $d = 64$. (If $4d$ does not divide $M$, the paper rounds $B_c$ up, and (4.10) decides.)
 # <!-- 576, 33,280 = 8 * 8**2 + 8 * 8, 8 * 64**2 + 8 * 64 -->
 #
 # ## 4.11 A schedule to repair
 #
-# A colleague wrote this version of buffer reuse on a Friday afternoon. The values are correct, and every test of values passes, but something leaks. The cell also prints what its closed form (4.3) allows.
+# A colleague wrote this version of buffer reuse. The values are correct, and every test of values passes, but it moves too many words and holds too many. The cell also prints the words and the footprint of its closed form (4.3):
+#
+# $$ W = 2Nd + 2Nd\left\lceil \frac{N}{B_r} \right\rceil, \qquad \text{footprint } B_r(2d + 2 + B_c) + B_c d . $$
 
 # %%
-def leaking(m, Q, K, V, *, Br, Bc):
+def wasteful(m, Q, K, V, *, Br, Bc):
     """softmax(QKᵀ/√d) V, query blocks in the outer loop. Correct, with too many words."""
     N, d = Q.shape
     O = m.new("O", (N, d))
@@ -128,35 +131,38 @@ def leaking(m, Q, K, V, *, Br, Bc):
 
 
 allowed = costs.flash_optimal(48, 8, Br=16, Bc=16)
-leaked = run(leaking, M=2000, Q=Q, K=K, V=V, Br=16, Bc=16)
-print("equal to exact attention:", np.allclose(leaked.O, exact.attention(Q, K, V)))
-print(f"(4.3) allows {allowed.total:,} words and a footprint of {allowed.peak:,}")
+wasted = run(wasteful, M=2000, Q=Q, K=K, V=V, Br=16, Bc=16)
+print("equal to exact attention:", np.allclose(wasted.O, exact.attention(Q, K, V)))
+print(f"(4.3): {allowed.total:,} words and a footprint of {allowed.peak:,}")
 
 # %% [markdown]
+# A name keeps its tile until another tile is assigned to it. In an assignment, the right side is computed first.
+#
 # **Predict** (compute). $N = 48$, $d = 8$, $B_r = B_c = 16$. Read the code. How many superfluous words does it read of $Q$, of $K$ and of $V$? By how many words does its peak exceed the footprint of (4.3)? Write 0 if there is no excess.
 
 # %% tags=["predict"]
 predict("4.11", Q=768, K=0, V=0, peak=128)  #> predict("4.11", Q=..., K=..., V=..., peak=...)
 
 # %%
-over = {x: leaked.ledger.reads[x] - allowed.reads[x] for x in "QKV"}
-measured("4.11", **over, peak=leaked.ledger.peak - allowed.peak)
-leaked.ledger - allowed
+over = {x: wasted.ledger.reads[x] - allowed.reads[x] for x in "QKV"}
+measured("4.11", **over, peak=wasted.ledger.peak - allowed.peak)
+wasted.ledger - allowed
 
 # %%
-title = "Leaking schedule: words in fast memory. M is the footprint of (4.3)"
-explore.memory_timeline(leaked.ledger, allowed.peak, title=title)
+title = "Words in fast memory; the line M is the footprint of (4.3), not the M of this run"
+explore.memory_timeline(wasted.ledger, allowed.peak, title=title)
 
 # %% [markdown]
-# <details><summary>The diagnosis</summary>
+# <details><summary>The diagnosis (with both faults of exercise 4E)</summary>
 #
 # *Words.* The query block is loaded in the inner loop, once for each of the three key blocks, so 768 words too many are read.
 #
-# *Fast memory.* The peak is 384 words too high, more than the 128 words of one block of $V$. The scores and the values are not in a `with` block. A name such as `s` keeps its tile until the next iteration assigns another tile to it. When an iteration computes its scores, the scores of the previous iteration (256 words) and its values are still in fast memory. In the figure, the band of the scores is twice as thick at the peaks, and the band of $V$ never ends.
+# *Fast memory.* The scores and the values are not in a `with` block. When an iteration computes its scores, the scores and values of the previous iteration are still in fast memory. These 256 and 128 words are the 384 words in excess. (The answer 128 counts only the values.) At the peak, fast memory holds $O_i$ (`accumulator` in the figure, 128 words), the statistics (32), $Q_i$ and $K_j$ (128 each), two tiles of scores and the old $V_j$, together 1,056 words. Later in the iteration two blocks of $V$ are in fast memory, but $Q_i$, $K_j$ and the old scores are freed, so it holds 672 words.
 #
 # </details>
 #
-# <!-- exercise 4E --> The next cell contains this schedule below a line `raise NotImplementedError`. It has two independent faults. Repair them with as few changes as you can. The check requires correct values, the words of (4.3) for each array, and its exact footprint. (Your answer to 4C would also pass; the task is to find the lines.) If you are stuck after five minutes, run `hint("4E")` in a new cell.
+# <!-- 256, 128 = 16 * 16, 16 * 8 -->
+# <!-- exercise 4E --> The next cell contains this schedule below a line `raise NotImplementedError`. It has two independent faults. A few changes are enough. The check requires correct values, the words of (4.3) for each array, and its exact footprint. (Your answer to 4C would also pass; the task is to find the lines.) If you are stuck after five minutes, run `hint("4E")` in a new cell.
 
 # %% [raw] name="about-4E"
 # title = "A schedule to repair"
@@ -203,7 +209,7 @@ mended = attempt(run, my_repaired, M=2000, Q=Q, K=K, V=V, Br=16, Bc=16)
 mended.ledger - allowed
 
 # %% [markdown]
-# The difference of a repaired schedule is empty. A test of values cannot distinguish the two versions, and the leak costs no time while fast memory has free words. When $M$ is full, it forces a smaller query block and more reads of $K$ and $V$.
+# The difference of a repaired schedule is empty. A test of values cannot distinguish the two versions, and tiles that are held too long cost no time while fast memory has free words. When $M$ is full, they force a smaller query block and more reads of $K$ and $V$.
 #
 # ## Misconceptions
 #
@@ -215,9 +221,9 @@ mended.ledger - allowed
 #
 # - The traffic depends on shapes, loop order and tile size. It does not depend on values.
 # - Compute the footprint before you choose block sizes; scores and row statistics are part of it.
-# - A closed form is a test. Subtract it from the ledger: the difference names the array, and the timeline names the moment.
+# - A closed form is a test. Subtract it from the ledger: the difference shows which array is wrong, and the timeline shows when.
 #
-# **In the literature's words**: kernel fusion alone does not give the minimum traffic, because the schedule of this lesson was fused and still moved superfluous words. The left side of (4.10) is the working set of one iteration; FlashAttention's Algorithm 1 chooses $B_c = \lceil M/4d \rceil$ and $B_r = \min(\lceil M/4d \rceil, d)$. Compilers call the first repair *loop-invariant code motion* (hoisting); the second shortens the *live range* of two buffers.
+# **In the literature's words**: kernel fusion alone does not give the minimum traffic, because the schedule of this lesson was fused and still moved superfluous words. The left side of (4.10) is the working set of one iteration; FlashAttention's Algorithm 1 has the published sizes. Compilers call the first repair *loop-invariant code motion* (hoisting); the second shortens the *live range* of two buffers.
 #
 # ## References
 #

@@ -88,7 +88,14 @@ def test_new_maxima_of_real_heads():
     S = {head: scores_of(*head) for head in ((0, 2), (0, 11), (4, 5))}
     counts = {head: new_maxima(s, 1).mean() for head, s in S.items()}
     assert max(counts, key=counts.get) == (0, 2) and min(counts, key=counts.get) == (4, 5)
-    LESSON.says("3.3", f"between {counts[4, 5]:.2f} and {counts[0, 2]:.2f} new maxima per row")
+    between = f"is between {counts[4, 5]:.2f} and {counts[0, 2]:.2f}"
+    most = max(new_maxima(s, 1).max() for s in S.values())
+    LESSON.says(
+        "3.3", f"the mean number of new maxima per row {between}", f"no single row has more than {most}"
+    )
+    LESSON.says(
+        "3.3", "smallest mean belongs to head 5 of layer 4", "largest mean belongs to head 2 of layer 0"
+    )
     assert (S[4, 5].argmax(axis=1) == 0).all()  # "always at the first token"
     assert (S[0, 2].argmax(axis=1) == np.arange(471) - 1).mean() > 0.75  # "mostly to the previous token"
     assert np.corrcoef(S[0, 2][:, :-1].ravel(), S[0, 2][:, 1:].ravel())[0, 1] > 0.5  # "similar"
@@ -101,22 +108,36 @@ def test_the_numbers_worked_by_hand():
     assert (6 * 10 + 12 * 4) / 18 == 6 and (10 + 4) / 2 == 7
 
 
-def test_digits_that_are_right():
+def test_digits_in_float32():
     """The quoted digits do not depend on the order of summation."""
-    found = {}
-    for name, place in (("first", (0, 2)), ("second", (0, 11))):
+    found = []
+    for place in ((0, 2), (0, 11)):
         S, V = scores_of(*place), real_head(*place).V.astype(float)
         want = exact.softmax(S) @ V
-        for dtype in (np.float32, np.float16):
-            got = [_three_loops(S, V, dtype), _one_loop(S, V, dtype)]
-            found[name, dtype] = [-np.log10(np.sqrt(np.mean((o - want) ** 2))) for o in got]
-    digits = {key: tuple(int(x) for x in value) for key, value in found.items()}
-    assert digits["first", np.float32] == digits["second", np.float32] == (7, 7)
-    assert (digits["first", np.float16], digits["second", np.float16]) == ((3, 3), (4, 3))
-    assert min(x % 1 for value in found.values() for x in value) > 0.04
-    LESSON.says(
-        "3.7", "In float32 both are correct to 7 digits", "is correct to 3 digits and three loops to 4"
-    )
+        got = [_three_loops(S, V, np.float32), _one_loop(S, V, np.float32)]
+        found += [-np.log10(np.sqrt(np.mean((o - want) ** 2))) for o in got]
+    assert {int(x) for x in found} == {7} and min(x % 1 for x in found) > 0.04
+    LESSON.says("3.7", "In float32 both are correct to 7 digits")
+
+
+def test_in_float16_the_way_of_adding_matters_and_rescaling_does_not():
+    """The cell of section 3.7, with its errors computed and not only printed."""
+    found = {"np": np, "exact": exact, "scores": {"everywhere": scores_of(0, 11)}}
+    found["heads"] = {"everywhere": real_head(0, 11)}
+    exec(LESSON.code("def error("), found)
+    errors = {
+        b: [found["error"](b, found[start], np.float16) for start in ("unknown", "known")]
+        for b in (1, 32, 471)
+    }
+    assert all(one == pytest.approx(other, rel=0.03) for one, other in errors.values())
+    assert errors[1][0] > 3 * errors[32][0] > 5 * errors[471][0]
+    S, V = (x.astype(np.float16).astype(float) for x in (scores_of(0, 11), real_head(0, 11).V))
+    rounded_inputs = found["error"](471, found["unknown"], float)
+    want = exact.softmax(scores_of(0, 11)) @ real_head(0, 11).V.astype(float)
+    assert rounded_inputs == pytest.approx(np.sqrt(np.mean((exact.softmax(S) @ V - want) ** 2)))
+    for b in (1, 32, 471):
+        assert found["error"](b, found["unknown"], np.float32) == pytest.approx(rounded_inputs, rel=0.01)
+    LESSON.says("3.7", "the first two columns are equal", "only the rounding of the inputs is left")
 
 
 def _three_loops(S, V, dtype):

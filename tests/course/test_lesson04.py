@@ -227,8 +227,8 @@ def test_what_is_handed_out_is_worth_nothing_and_each_repair_something(edits, sh
     assert sum(name.startswith("is correct and") for name in failed) == 2 - share
 
 
-def test_both_copies_of_the_leaking_schedule_are_one():
-    shown = SECOND.code("def leaking(").split("def leaking")[1].split("return O")[0]
+def test_both_copies_of_the_schedule_to_repair_are_one():
+    shown = SECOND.code("def wasteful(").split("def wasteful")[1].split("return O")[0]
     to_repair = exercise_source("4E", solved=False).split("def my_repaired")[1].split("return O")[0]
     assert shown.split("O = m.new")[1] == to_repair.split("O = m.new")[1]
 
