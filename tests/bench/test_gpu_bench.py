@@ -163,7 +163,7 @@ def test_backward_is_judged_by_the_way_that_is_the_default_on_sm_90():
 MORE_THAN_REACHED = {
     ("forward", "SDPA flash", 64),
     ("forward", "SDPA flash", 128),
-    ("backward", "SDPA flash", 128),
+    ("forward", "SDPA cuDNN", 64),
     ("forward", "SDPA cuDNN", 128),
 }
 
@@ -172,7 +172,7 @@ MORE_THAN_REACHED = {
 def test_a_goal_that_was_reached_is_no_more_than_what_the_record_says(goal):
     """And no less than a hundredth below: rows of the run that the goals were renewed from."""
     record = load_record("attention")
-    if record["date"] != "2026-11-26":
+    if record["date"] != "2026-11-27":
         pytest.skip("the goals were renewed from another record")
     found = contest.judged(record["rows"], goal, LAYOUT.same_work)["reached"]
     key = goal.where["pass"], goal.rival, goal.where["d"]
