@@ -46,7 +46,9 @@ def test_the_sentences_around_the_table_are_those_of_the_records():
         f"{device['name']}, driver {device['driver']}, torch {versions['torch']}, "
         f"Triton {versions['triton']}, {record['date']}" in KERNELS
     )
-    assert record["shapes"] == {"asked": 20, "done": 7} and "7 of 20 shapes were timed for this table" in KERNELS
+    assert (
+        record["shapes"] == {"asked": 20, "done": 7} and "7 of 20 shapes were timed for this table" in KERNELS
+    )
     assert f"commit {record['commit'][:7]}, before the tiles of today's `tune.json` were used" in KERNELS
     older = load_record("attention-lengths")
     assert older["shapes"]["done"] == 17 and f"17 shapes with N up to {16384:,}" in KERNELS
@@ -93,7 +95,7 @@ def test_the_sentences_on_decode_masks_packs_and_large_heads_are_those_of_the_re
         for row in load_record("small-cache")["rows"]
         if (row["contender"], row["d"], row["N"], row["pass"]) == ("default", 512, 4096, "backward")
     }
-    assert "{:.2f} (full) and {:.2f} (causal) times".format(large[False], large[True]) in KERNELS
+    assert f"{large[False]:.2f} (full) and {large[True]:.2f} (causal) times" in KERNELS
 
 
 def test_the_sentence_on_counters_is_that_of_the_record():

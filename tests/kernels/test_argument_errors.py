@@ -18,8 +18,8 @@ from iocourse.kernels.host.api import (
     check_tensors,
 )
 from iocourse.kernels.host.tile_table import (
-    TABLE,
     OPTIONS,
+    TABLE,
     SlicedTile,
     SlicedTiles,
     Tile,
