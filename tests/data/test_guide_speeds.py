@@ -111,10 +111,10 @@ def test_the_sentence_on_counters_is_that_of_the_record():
     asked, moved = first["question"], first["bytes"]
     assert (asked["what"], asked["N"], asked["d"], asked["heads"]) == ("forward", 4096, 64, 16)
     assert f"SMs read {reads[0][0]:,} bytes" in KERNELS
-    assert f"L2 for {moved['l2']['read']:,} of these bytes" in KERNELS
+    assert f"Only {moved['l2']['read']:,} of these bytes are read from L2" in KERNELS
     assert f"ratio of {moved['l2']['read'] / reads[0][1]:.2f} at L2" in KERNELS
-    # Merged where requests of the SMs reach L2: the coalescer answers as many bytes as they read, and asks
-    # L2 for as few as L2 counts.
+    # Merged where requests of the SMs reach L2: the coalescer returns as many bytes as they read, and
+    # reads as few from L2 as L2 counts.
     counters = first["counters"]
     assert abs(counters["lrc__xbar2gpc_sectors_op_read.sum"] / reads[0][0] - 1) < 1e-3
     assert abs(counters["lrc__lts2lrc_sectors_op_read.sum"] / moved["l2"]["read"] - 1) < 1e-3
