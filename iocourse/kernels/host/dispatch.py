@@ -340,8 +340,8 @@ def why_fused(one: Backward) -> str:
 
 # Conditions under which the backward pass materialises nothing, each with its reason. In all other cases it
 # materialises P and dS, because that was measured to be faster (NVIDIA H200, bfloat16): than slices of d and
-# than whole rows, 2.2 times or more at d = 512, 1.8 at d = 320, and 1.7 in full and 1.5 in causal attention at
-# d = 256. The work and the bytes of all three grow in proportion to d.
+# than whole rows, 2.2 times or more at d = 512, 1.8 at d = 320, and 1.7 in full and 1.5 in causal attention
+# at d = 256. The work and the bytes of all three grow in proportion to d.
 SLICES: Conditions = (
     (lambda one: one.arch is None, "interpreted: the lessons count the words of slices"),
     (lambda one: one.arch != 90, "not timed on this chip"),
