@@ -196,7 +196,7 @@ measured("11.12", percent=100 * loop["wgmma"] / loop["instructions"])
 # %% [markdown]
 # <details><summary>What a thread does with its round</summary>
 #
-# Three. With one wgmma 128 threads multiply $64 \times 16$ by $16 \times 64$ numbers, so the two products of a tile take 16 of them. Then there is the softmax of 64 scores a thread: for every one at least a maximum, a fused multiply-add, a power of two and a sum, and for the accumulator a rescaling. It is *nearly all* of the round.
+# Three. With one wgmma 128 threads multiply $64 \times 16$ by $16 \times 64$ numbers, so the two products of a tile take 8 of them. Then there is the softmax of 32 scores a thread: for every one at least a maximum, a fused multiply-add, a power of two and a sum, and for the accumulator a rescaling. It is *nearly all* of the round.
 #
 # </details>
 #
@@ -204,7 +204,7 @@ measured("11.12", percent=100 * loop["wgmma"] / loop["instructions"])
 #
 # The float32 kernel is compiled here and now. Where Triton is missing, the next cell and each later one that needs it say in a line what to install.
 #
-# <!-- 64, 16 = 128 * 64 // 128, 2 * (128 // 64) * (64 // 16) * (64 // 64) -->
+# <!-- 32, 8 = 64 * 64 // 128, 2 * (64 // 64) * (64 // 16) * (64 // 64) -->
 
 # %% tags=["given"]
 import os

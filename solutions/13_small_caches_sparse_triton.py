@@ -642,19 +642,19 @@ print(f"{slope:,} bytes a tile, {line[-1][1] - slope * line[-1][0]:,} bytes with
 #
 # ## 13.8 Measured
 #
-# Bytes say what a kernel asks for, a clock says how long it takes. On a GPU, `python -m tools.bench gpu` in a checkout times whole rows, F6 and F5 (*fused split-d* and *materialised*) next to PyTorch's attention at large $d$, and masks next to FlexAttention; it also asks whether time follows the line of section 13.7. A quick run of both, at few shapes, is kept with the package:
+# Bytes say what a kernel asks for, a clock says how long it takes. On a GPU, `python -m tools.bench gpu` in a checkout times whole rows, F6 and F5 (*fused split-d* and *materialised*) next to PyTorch's attention at large $d$, and masks next to FlexAttention; it also asks whether time follows the line of section 13.7. Two runs at few shapes are kept with the package. The line was fitted in the older one:
 
 # %% tags=["nbval-ignore-output"]
 from iocourse.data import records
 
-for name in ("small-cache", "sparse"):
+for name in ("small-cache", "sparse-lines"):
     print(f"{name}: {records.format_record(load_record(name))}", end="\n\n")
 
 
 # %% [markdown]
-# Read them with care. Forward the time follows a line in the share of tiles, off by at most 2.3 percent, where $d = 128$ and $N = 8192$. With the backward pass, the shortest times are mostly the time that Python takes to queue the launches, so the smallest masks look slower than they are. At $d = 512$ the library's choice is the faster of whole rows and slices in the full backward pass and not in the causal one, and writing the scores out took at most half of the time of either. Since this record the library writes them out in such a backward pass, a few heads at a time.
-# <!-- 2.3 = 100 * load_record("sparse")["lines"][0]["deviation"] -->
-# <!-- 8192 = load_record("sparse")["lines"][0]["N"] -->
+# Read them with care. Forward the time follows a line in the share of tiles, off by at most 2.3 percent, where $d = 128$ and $N = 8192$. With the backward pass, the shortest times are mostly the time that Python takes to queue the launches, so the smallest masks look slower than they are. At $d = 512$ writing the scores out takes less than half of the time of whole rows or slices in the backward pass, so the library does that there, a few heads at a time.
+# <!-- 2.3 = 100 * load_record("sparse-lines")["lines"][0]["deviation"] -->
+# <!-- 8192 = load_record("sparse-lines")["lines"][0]["N"] -->
 #
 # ## Misconceptions
 #

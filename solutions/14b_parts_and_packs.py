@@ -457,7 +457,7 @@ from iocourse.cli import main
 done = main(["profile", "forward", "--N", "8192", "--d", "64", "--heads", "1", "--closed-form"])
 
 # %% [markdown]
-# The closed form has 135,266,304 bytes read, the 129 MB above, and the compulsory column 3,145,728, its 3 MB. The prediction is that the counter between programs and L2 will show the first, and the counter between L2 and DRAM something near the second. If the second comes out as large as the first, the programs were scattered, or the cache is not what we took it for; and then the chip has said something that no ledger could.
+# The closed form has 269,484,032 bytes read, twice the 129 MB above because these tiles have 64 queries and not 128, and the compulsory column 3,145,728, its 3 MB. The prediction is that the counter between programs and L2 will show the first, and the counter between L2 and DRAM something near the second. If the second comes out as large as the first, the programs were scattered, or the cache is not what we took it for; and then the chip has said something that no ledger could.
 #
 # ## Misconceptions
 #

@@ -28,7 +28,7 @@ from ..console import number, paragraphs, table
 NAMES = (
     "answers",
     "attention",
-    "attention-n4096",
+    "attention-lengths",
     "attention-tutorial",
     "decode",
     "depth",
@@ -40,6 +40,7 @@ NAMES = (
     "roofs",
     "small-cache",
     "sparse",
+    "sparse-lines",
     "tune",
     "varlen",
 )
@@ -76,7 +77,9 @@ def record_source(record: dict[str, Any] | None) -> str:
     if record is None:
         return NONE_YET
     versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
-    timed = f"commit {record['commit'][:7]}" if "kernels_code" in record and "commit" in record else ""
+    timed = ""
+    if "kernels_code" in record and "commit" in record:
+        timed = f"commit {record['commit'][:7]}{'+' if record['commit'].endswith('+') else ''}"
     changed = CHANGED if record.get("kernels_code", kernels_code()) != kernels_code() else ""
     parts = (_device(record.get("device")), versions, record["date"], timed, changed)
     return ", ".join(part for part in parts if part)
@@ -177,15 +180,19 @@ def kernels_code() -> str:
 
 
 def _code_of(text: str) -> str:
-    """Return the code of a module without comments, docstrings, imports, white space and line breaks."""
+    """Return the code of a module without comments, docstrings, imports, white space and line breaks.
+
+    It is cut from the text, because Python 3.12 splits f-strings into other tokens than 3.11.
+    """
     nodes = [*ast.walk(ast.parse(text))]
     prose = {place for node in nodes for place in _docstring_lines(node)}
     for node in nodes:
         if isinstance(node, ast.Import | ast.ImportFrom):
             prose |= {*range(node.lineno, (node.end_lineno or node.lineno) + 1)}
-    skipped = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-    return "".join(one.string for one in tokens if one.type not in skipped and one.start[0] not in prose)
+    comments = {one.start[0]: one.start[1] for one in tokens if one.type == tokenize.COMMENT}
+    lines = (line[: comments.get(at)] for at, line in enumerate(text.splitlines(), 1) if at not in prose)
+    return "".join("".join(lines).split())
 
 
 def _docstring_lines(node: ast.AST) -> Iterator[int]:

@@ -2,8 +2,9 @@
 
 One query cannot fill a GPU. The keys are therefore split into parts, and each program reads one part for all
 the query heads that share it, so each word of K and V is read once. The partial results (O, LSE) are merged
-as in lesson 03: by a second launch, or in the same launch by the last program of a head to finish. Both merge
-with the same function, in the same order.
+as in lesson 03: by a second launch, or in the same launch by the last program of a head to finish. Both call
+the same function, but Triton compiles it for each kernel with another assignment of parts to threads, which
+add them up in another order. Each result is the same in every run; the two may differ by a rounding.
 """
 
 from typing import NamedTuple
@@ -55,7 +56,7 @@ def last_merges_kernel(
     visible to it. (3) The returned value reaches the other threads through shared memory after another
     barrier, so their loads are later still. Programs do not wait for each other, so they may run in any
     order, even one by one. The result does not depend on which program is last: it reads all parts from
-    memory, its own included, in a fixed order.
+    memory, its own included, in an order that the compiled kernel fixes.
     """
     tile, start, pair = store_part(Q, K, V, O_parts, LSE_parts, shape, scale, length, n_k, TILE, SEEN)
     tl.debug_barrier()

@@ -41,6 +41,8 @@ def test_goals_are_those_agreed_and_the_worst_length_is_judged():
     shares = {goal.what: goal for goal in GOALS if goal.figure == "share"}
     assert {(goal.goal, goal.floor, goal.over) for goal in shares.values()} == {
         (0.88, 0.80, "least"),
+        (0.97, 0.80, "least"),
+        (0.91, 0.80, "least"),
         (0.80, 0.65, "least"),
     }
     where = {"H": 32, "H_kv": 32, "B": 1, "contender": "split-KV"}
@@ -56,12 +58,12 @@ def test_goals_are_those_agreed_and_the_worst_length_is_judged():
 @pytest.mark.parametrize(
     ("H_kv", "us", "verdict"),
     [
-        (8, 41.9, "goal met"),
-        (8, 47.2, "goal missed, floor met"),
-        (8, 48.1, "floor missed"),
-        (1, 18.1, "goal met"),
-        (1, 25.1, "goal missed, floor met"),
-        (1, 26.1, "floor missed"),
+        (8, 41.5, "goal met"),
+        (8, 46.8, "goal missed, floor met"),
+        (8, 47.1, "floor missed"),
+        (1, 18.0, "goal met"),
+        (1, 24.5, "goal missed, floor met"),
+        (1, 25.1, "floor missed"),
     ],
 )
 def test_few_bytes_are_judged_in_microseconds_and_in_no_quick_run(H_kv, us, verdict):
@@ -75,7 +77,7 @@ def test_few_bytes_are_judged_in_microseconds_and_in_no_quick_run(H_kv, us, verd
 def test_no_goal_for_few_bytes_is_below_what_the_record_says_a_copy_takes():
     """The arithmetic where the goals are stated, from the record they were renewed from."""
     record = load_record("decode")
-    if record["date"] != "2026-11-26":
+    if record["date"] != "2026-11-27":
         pytest.skip("the goals were renewed from another record")
     copy = record["copy"]["gbytes_per_s"]
     copied_us = {
@@ -84,7 +86,11 @@ def test_no_goal_for_few_bytes_is_below_what_the_record_says_a_copy_takes():
     }
     assert {H_kv: round(us, 1) for H_kv, us in copied_us.items()} == {32: 125.5, 8: 31.4, 1: 3.9}
     assert round(copied_us[1] / 0.8, 1) == 4.9 and round(copied_us[8] / 0.8, 1) == 39.2
-    took = {row["H_kv"]: row["us"] for row in record["rows"] if row["contender"] == "SDPA cuDNN"}
+    took = {
+        row["H_kv"]: row["us"]
+        for row in record["rows"]
+        if (row["contender"], row["N"], row["B"]) == ("SDPA cuDNN", 32768, 1)
+    }
     few = [goal for goal in GOALS if goal.figure == "us"]
     for one in few:
         bytes_of = one.where["H_kv"] * one.where["B"]

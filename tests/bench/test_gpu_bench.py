@@ -142,11 +142,11 @@ def test_goals_are_those_agreed():
     by = {(goal.where["pass"], goal.where["d"], goal.rival): (goal.goal, goal.floor) for goal in GOALS}
     flash, cudnn, both = "SDPA flash", "SDPA cuDNN", "forward+backward"
     assert [by["forward", d, flash] for d in (64, 128)] == [(1.40, 1.33), (1.35, 1.15)]
-    assert [by["backward", d, flash] for d in (64, 128)] == [(1.28, 1.15), (1.30, 1.15)]
-    assert [by[both, d, flash] for d in (64, 128)] == [(1.30, 1.20), (1.21, 1.05)]
+    assert [by["backward", d, flash] for d in (64, 128)] == [(1.34, 1.28), (1.55, 1.30)]
+    assert [by[both, d, flash] for d in (64, 128)] == [(1.33, 1.30), (1.49, 1.21)]
     assert [by["forward", d, "tutorial"] for d in (64, 128)] == [(1.0, None)] * 2
     assert [by["forward", d, cudnn][0] for d in (64, 128)] == [0.85, 0.72]
-    assert [by["backward", d, cudnn][0] for d in (64, 128)] == [0.77, 0.65]
+    assert [by["backward", d, cudnn][0] for d in (64, 128)] == [0.81, 0.81]
     assert len(by) == len(GOALS) == 12
 
 
@@ -156,14 +156,14 @@ def test_backward_is_judged_by_the_way_that_is_the_default_on_sm_90():
     assert not why_fused(Backward(90, 64, 2, "full", "band", 1, FEW_ROWS))
     what = "backward, d = 64, bfloat16, two-pass, against SDPA flash"
     rows = [made_up(name, ms, d=64, pass_="backward") for name, ms in (("fused", 9.0), ("two-pass", 1.0))]
-    found, ratio = verdict([*rows[0], *rows[1], *made_up("SDPA flash", 1.29, d=64, pass_="backward")], what)
-    assert found == "goal met" and math.isclose(ratio, 1.29)
+    found, ratio = verdict([*rows[0], *rows[1], *made_up("SDPA flash", 1.35, d=64, pass_="backward")], what)
+    assert found == "goal met" and math.isclose(ratio, 1.35)
 
 
 MORE_THAN_REACHED = {
     ("forward", "SDPA flash", 64),
     ("forward", "SDPA flash", 128),
-    ("backward", "SDPA flash", 128),
+    ("forward", "SDPA cuDNN", 64),
     ("forward", "SDPA cuDNN", 128),
 }
 
@@ -172,7 +172,7 @@ MORE_THAN_REACHED = {
 def test_a_goal_that_was_reached_is_no_more_than_what_the_record_says(goal):
     """And no less than a hundredth below: rows of the run that the goals were renewed from."""
     record = load_record("attention")
-    if record["date"] != "2026-11-26":
+    if record["date"] != "2026-11-27":
         pytest.skip("the goals were renewed from another record")
     found = contest.judged(record["rows"], goal, LAYOUT.same_work)["reached"]
     key = goal.where["pass"], goal.rival, goal.where["d"]

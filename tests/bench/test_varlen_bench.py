@@ -74,8 +74,11 @@ def test_speed_is_judged_against_the_padding_saved(ratio, verdict):
     one = found["backward, d = 64: speedup against padded SDPA flash / padding saved"]
     assert one["verdict"] == verdict and math.isclose(one["reached"], ratio / 2)
     assert sum(goal["verdict"].startswith("not judged: 0 of 3") for goal in found.values()) == 5 + 2
-    of_saved = {(goal.goal, goal.floor, goal.over) for goal in GOALS if goal.figure == "of_saved"}
-    assert of_saved == {(0.9, 0.75, "mean")}
+    of_saved = [
+        (goal.where["d"], goal.goal, goal.floor, goal.over) for goal in GOALS if goal.figure == "of_saved"
+    ]
+    assert [one[1:] for one in of_saved if one[0] == 64] == [(0.9, 0.75, "mean")] * 3
+    assert [one[1:] for one in of_saved if one[0] == 128] == [(x, 0.9, "mean") for x in (1.15, 0.98, 1.01)]
 
 
 def test_the_packed_backward_pass_is_judged_against_pytorchs_packed_kernel():
@@ -83,7 +86,10 @@ def test_the_packed_backward_pass_is_judged_against_pytorchs_packed_kernel():
     packed = [row | {"contender": "varlen_attn", "ms": 0.96} for row in rows if row["contender"] == "fused"]
     judged = compared({"rows": [*rows, *packed]}, STEP.layout, GOALS, STEP.more)["goals"]
     found = {goal["what"]: goal for goal in judged if "varlen_attn" in goal["what"]}
-    assert {(goal["goal"], goal["floor"], goal["of"]) for goal in found.values()} == {(0.95, None, 3)}
+    assert [(goal["goal"], goal["floor"], goal["of"]) for goal in found.values()] == [
+        (0.95, None, 3),
+        (0.96, None, 3),
+    ]
     assert list(found) == [f"backward, d = {d}, against varlen_attn" for d in (64, 128)]
     one = found["backward, d = 64, against varlen_attn"]
     assert one["verdict"] == "goal met" and math.isclose(one["reached"], 0.96)

@@ -46,19 +46,75 @@ def test_the_sentences_around_the_table_are_those_of_the_records():
         f"{device['name']}, driver {device['driver']}, torch {versions['torch']}, "
         f"Triton {versions['triton']}, {record['date']}" in KERNELS
     )
-    assert record["shapes"] == {"asked": 20, "done": 17} and "before the last three shapes" in KERNELS
-    assert f"commit {record['commit'][:7]}, before the tiles of `tune.json` were used" in KERNELS
-    shares = [row["share"] for row in load_record("decode")["rows"] if row["contender"] == "split-KV"]
+    assert (
+        record["shapes"] == {"asked": 20, "done": 7} and "7 of 20 shapes were timed for this table" in KERNELS
+    )
+    assert f"commit {record['commit'][:7]}, before the tiles of today's `tune.json` were used" in KERNELS
+    older = load_record("attention-lengths")
+    assert older["shapes"]["done"] == 17 and f"17 shapes with N up to {16384:,}" in KERNELS
+    assert {row["N"] for row in record["rows"]} == {1024, 4096}
+    assert max(row["N"] for row in older["rows"]) == 16384 and f"({older['date']})" in KERNELS
+
+
+def test_the_sentences_on_decode_masks_packs_and_large_heads_are_those_of_the_records():
+    decode = {
+        (row["contender"], row["H_kv"]): row
+        for row in load_record("decode")["rows"]
+        if (row["N"], row["B"]) == (32768, 1)
+    }
+    shares = [decode["split-KV", heads]["share"] for heads in (32, 8, 1)]
     assert "at {:.2f}, {:.2f} and {:.2f} of the speed of a copy".format(*shares) in KERNELS
+    few, many = (
+        [decode[who, heads]["us"] for who in ("last program merges", "split-KV")] for heads in (1, 32)
+    )
+    said = "{:.1f} µs instead of {:.1f} with one head of keys, and {:.1f} instead of {:.1f} with 32"
+    assert said.format(*few, *many) in KERNELS
     sparse = [row for row in load_record("sparse")["rows"] if row["contender"] == "fused"]
-    for pass_, said in (("forward", "({} to {})"), ("forward+backward", "both passes together {} to {}")):
+    for pass_, said in (
+        ("forward", "{} to {} times as fast as compiled FlexAttention"),
+        ("forward+backward", "both passes together {} to {} times"),
+    ):
         found = [f"{row['ratio']:.2f}" for row in sparse if row["pass"] == pass_]
         assert said.format(min(found), max(found)) in KERNELS
-    packed = {(row["contender"], row["pass"]): row["ms"] for row in load_record("varlen")["rows"]}
+    packed = {
+        (row["contender"], row["pass"], row["lengths"], row["d"]): row["ms"]
+        for row in load_record("varlen")["rows"]
+    }
     for pass_, said in (
-        ("forward", "{:.2f} times as fast as PyTorch's own"),
-        ("backward", "and {:.2f} times backward"),
+        ("forward", "{:.2f} to {:.2f} times as fast as PyTorch's own packed kernel"),
+        ("backward", "and {:.2f} to {:.2f} times backward"),
     ):
-        assert said.format(packed["varlen_attn", pass_] / packed["fused", pass_]) in KERNELS
-    quick = ("decode", "sparse", "small-cache", "varlen")
-    assert all(load_record(name)["quick"] for name in quick) and "(`--quick`)" in KERNELS
+        found = [
+            packed["varlen_attn", *at] / ms
+            for (who, *at), ms in packed.items()
+            if who == "fused" and at[0] == pass_
+        ]
+        assert said.format(min(found), max(found)) in KERNELS
+    large = {
+        row["causal"]: row["ratio"]
+        for row in load_record("small-cache")["rows"]
+        if (row["contender"], row["d"], row["N"], row["pass"]) == ("default", 512, 4096, "backward")
+    }
+    assert f"{large[False]:.2f} (full) and {large[True]:.2f} (causal) times" in KERNELS
+
+
+def test_the_sentence_on_counters_is_that_of_the_record():
+    """The SMs read the closed form to the byte in three of five launches, and L2 is read less."""
+    runs = load_record("profile")["runs"]
+    reads = [
+        (run["counters"]["l1tex__m_xbar2l1tex_read_bytes.sum"], run["bytes"]["closed_form"]["read"])
+        for run in runs
+    ]
+    assert [read == formula for read, formula in reads] == [True, True, True, False, False]
+    assert all(formula <= read < 1.002 * formula for read, formula in reads)
+    first = runs[0]
+    asked, moved = first["question"], first["bytes"]
+    assert (asked["what"], asked["N"], asked["d"], asked["heads"]) == ("forward", 4096, 64, 16)
+    assert f"SMs read {reads[0][0]:,} bytes" in KERNELS
+    assert f"Only {moved['l2']['read']:,} of these bytes are read from L2" in KERNELS
+    assert f"ratio of {moved['l2']['read'] / reads[0][1]:.2f} at L2" in KERNELS
+    # Merged where requests of the SMs reach L2: the coalescer returns as many bytes as they read, and
+    # reads as few from L2 as L2 counts.
+    counters = first["counters"]
+    assert abs(counters["lrc__xbar2gpc_sectors_op_read.sum"] / reads[0][0] - 1) < 1e-3
+    assert abs(counters["lrc__lts2lrc_sectors_op_read.sum"] / moved["l2"]["read"] - 1) < 1e-3

@@ -65,7 +65,8 @@ def place(monkeypatch):
     candidates = tiles.candidates
     monkeypatch.setattr(tiles, "candidates", lambda *asked: candidates(*asked)[:2])
     monkeypatch.setattr(tiles, "warm", lambda *_: None)  # in separate processes
-    lesson = {"lesson": "10_x", "cells": 3, "ran": 2, "failed": {"cell 1": "NameError: x"}, "seconds": 1.0}
+    lesson = {"lesson": "10_x", "cells": 3, "ran": 2, "uncounted": [], "failed": {"cell 1": "NameError: x"}}
+    lesson |= {"seconds": 1.0}
     monkeypatch.setattr(compiled_lessons, "row_of", lambda file, root: lesson)
     monkeypatch.setattr(compiled_lessons, "files", lambda root: [root])
     return here
@@ -397,12 +398,41 @@ def test_a_launch_copies_its_tensors_and_brings_back_what_was_written():
     )
 
 
+def test_a_check_sees_neither_copies_to_the_device_nor_empty_counts(monkeypatch):
+    """The check of a correct kernel fails only in what needs counts. A kernel that is also wrong is an error,
+    and so is a copy by torch in a student's own function.
+    """
+    from triton.runtime.interpreter import InterpretedFunction
+
+    from iocourse import traffic
+    from iocourse.course import checking
+    from iocourse.course.exercise import find
+    from tests.mutation.references import build, exercise_source
+
+    source = exercise_source("12A", solved=True)
+    assert source.count("do * o") == source.count("    return D") == 1
+
+    def complaint(old="", new=""):
+        verdicts = checking.judge(find("12A"), build("12A", source.replace(old, new)), 0)
+        return " ".join(compiled_lessons.errors_first(checking.failed_properties, verdicts).values())
+
+    assert complaint() == ""
+    run = InterpretedFunction.run
+    monkeypatch.setattr(InterpretedFunction, "run", compiled_lessons.on_device(run, "cpu"))
+    monkeypatch.setattr(traffic, "count", lambda **_: contextlib.nullcontext(compiled_lessons.Uncounted()))
+    assert compiled_lessons.UNCOUNTED in complaint()
+    wrong = complaint("do * o", "do + o")
+    assert wrong and compiled_lessons.UNCOUNTED not in wrong
+    assert "torch copies here (clone)" in complaint("    return D", "    return D.clone()")
+
+
 def test_a_lesson_runs_to_its_end_and_its_row_says_what_raised(tmp_path, monkeypatch):
     monkeypatch.setattr(compiled_lessons, "START", "start = 1")
     sources = [
         'import os\nos.environ["TRITON_INTERPRET"] = "1"\nassert start',
         "1 / 0",
         "os.environ['TRITON_INTERPRET']",
+        "from tools.bench.compiled_lessons import Uncounted\nUncounted().read",
     ]
     cells = [
         {
@@ -422,10 +452,12 @@ def test_a_lesson_runs_to_its_end_and_its_row_says_what_raised(tmp_path, monkeyp
     (tmp_path / "solutions" / "09_b.ipynb").write_text("")
     assert compiled_lessons.files(tmp_path) == [lesson]
     row = compiled_lessons.row_of(lesson, tmp_path)
-    assert (row["lesson"], row["cells"], row["ran"]) == ("10_a", 4, 3) and row["seconds"] > 0
+    assert (row["lesson"], row["cells"], row["ran"]) == ("10_a", 5, 3) and row["seconds"] > 0
+    assert len(row["uncounted"]) == 1 and "c3" in row["uncounted"][0]
     assert list(row["failed"].values()) == ["ZeroDivisionError: division by zero"]
     assert "c1" in next(iter(row["failed"]))
-    assert compiled_lessons.text_of(row).startswith("10_a: 3 of 4 cells ran\n  cell 2 (id c1)")
+    assert compiled_lessons.text_of(row).startswith("10_a: 3 of 5 cells ran\n  cell 2 (id c1)")
+    assert compiled_lessons.text_of(row).endswith(f": {compiled_lessons.UNCOUNTED}")
     changed = compiled_lessons.for_the_gpu(json.loads(lesson.read_text()))
     assert 'os.environ["TRITON_INTERPRET"] = "0"' in changed["cells"][1]["source"]
     assert "outputs" in json.loads(lesson.read_text())["cells"][0], "the file stays as it is"
@@ -447,7 +479,7 @@ def test_every_lesson_on_kernels_says_what_is_replaced():
     assert len(compiled_lessons.files(ROOT)) == 8
 
 
-def test_what_is_counted_is_empty_and_launches_are_wrapped():
+def test_a_count_raises_and_launches_are_wrapped():
     code = """
 import os
 os.environ["TRITON_INTERPRET"] = "0"
@@ -458,11 +490,15 @@ from iocourse import kernels, traffic
 from iocourse.kernels.host import api
 with traffic.count(Q=1) as ledger:
     pass
-print(kernels.INTERPRETED, ledger.total, JITFunction.run.__name__, api._check_device("cpu"))
+try:
+    print(ledger.total)
+except traffic.CannotCount as error:
+    print(error)
+print(kernels.INTERPRETED, JITFunction.run.__name__, api._check_device("cpu"))
 """
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True)
-    assert done.stdout == "False 0 launched None\n"
+    assert done.stdout == f"{compiled_lessons.UNCOUNTED}\nFalse launched None\n"
 
 
 def test_the_minutes_are_some(place, capsys):

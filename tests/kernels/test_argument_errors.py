@@ -18,8 +18,8 @@ from iocourse.kernels.host.api import (
     check_tensors,
 )
 from iocourse.kernels.host.tile_table import (
+    OPTIONS,
     TABLE,
-    UNTIMED,
     SlicedTile,
     SlicedTiles,
     Tile,
@@ -201,7 +201,7 @@ def test_tile_that_is_no_whole_number(part, tile):
 def test_a_kernel_of_no_name():
     with pytest.raises(ValueError) as caught, using(forward=(32, 32), backwards=(32, 32)):
         pass
-    every = ", ".join((*Tiles._fields, *SlicedTiles._fields, *UNTIMED, "matrix_bytes"))
+    every = ", ".join((*Tiles._fields, *SlicedTiles._fields, *OPTIONS, "matrix_bytes"))
     assert str(caught.value) == f"backwards is not an option of using; use one of: {every}"
     assert every.startswith("forward, fused, queries, keys, sliced_forward, ")
 

@@ -60,3 +60,32 @@ def test_what_is_no_shard(text):
     assert on_gpu.shard("8/8") == (8, 8)
     with pytest.raises(argparse.ArgumentTypeError, match="a shard must be 1/8 to 8/8, for example, got"):
         on_gpu.shard(text)
+
+
+@pytest.mark.parametrize(
+    ("late", "rounds", "expected"),
+    [
+        (0.0, 1, ""),
+        (2.0**-6, 1, "1 of 2,000 results differ, 32 heads to 8 in 33 parts"),
+        (0.0, 3, "differs from a second launch by more than a rounding, 32 heads to 8"),
+    ],
+)
+def test_a_last_program_may_round_otherwise_but_always_alike(monkeypatch, late, rounds, expected):
+    """O of a made-up decode step is 1. The steps in one launch differ by some roundings of bfloat16; `late`
+    is added to the last of 1,000.
+    """
+    import on_gpu
+
+    from iocourse.kernels.host.tile_table import chosen
+
+    steps = 0
+
+    def decode(q, k, v, parts):
+        nonlocal steps
+        steps += chosen("last_merges")
+        o = torch.ones(4, dtype=torch.bfloat16) + rounds * 2.0**-7 * chosen("last_merges")
+        return o + late * (steps == 1002), torch.zeros(4)
+
+    monkeypatch.setattr(on_gpu, "numbers", lambda *shape, dtype: torch.zeros(1, dtype=dtype))
+    monkeypatch.setattr(on_gpu, "decode", decode)
+    assert on_gpu.last_merges_again() == expected

@@ -1,7 +1,8 @@
 """Run the lessons on kernels with compiled kernels on a GPU, without counting traffic.
 
 Lessons use Triton's interpreter and count its traffic. Here a launch copies its tensors from the CPU to the
-GPU and back, and every ledger is empty. The run continues after a cell that raises an exception.
+GPU and back, and no word is counted: a cell or a check that uses a count raises `CannotCount`, which the row
+lists apart from errors. The run continues after a cell that raises an exception.
 """
 
 from __future__ import annotations
@@ -11,15 +12,18 @@ import json
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from iocourse.files import read_json
 from iocourse.ledger import Ledger
+from iocourse.traffic import CannotCount
 from tools.bench import Row
 from tools.build.notebook_execution import ExecutionFailed, cell_label, execute, lesson_environment
 
 LESSONS = "1[0-4]*.ipynb"
+UNCOUNTED = "needs the interpreter, because no words are counted in compiled kernels"
 START = "from tools.bench.compiled_lessons import compile_kernels\ncompile_kernels()"
 INTERPRETED = {  # replacements of a lesson's lines about the interpreter
     'os.environ["TRITON_INTERPRET"] = "1"': 'os.environ["TRITON_INTERPRET"] = "0"',
@@ -45,18 +49,23 @@ def row_of(file: Path, root: Path) -> Row:
             (cell_label(one, at), said)
             for at, one in cells for said in one["outputs"] if said["output_type"] == "error"
         ]  # fmt: skip
-        failed = {label: f"{said['ename']}: {said['evalue']}" for label, said in errors}
-        row |= {"cells": len(cells), "ran": len(cells) - len(failed), "failed": failed}
+        whys = {label: f"{said['ename']}: {said['evalue']}" for label, said in errors}
+        uncounted = [label for label, why in whys.items() if UNCOUNTED in why]
+        failed = {label: why for label, why in whys.items() if label not in uncounted}
+        row |= {
+            "cells": len(cells), "ran": len(cells) - len(whys), "uncounted": uncounted, "failed": failed,
+        }  # fmt: skip
     except ExecutionFailed as error:
         row |= {"refused": " ".join(str(error).split())}
     return row | {"seconds": round(time.monotonic() - started, 1)}
 
 
 def text_of(row: Row) -> str:
-    """Format a lesson's row: one line, and one more for each cell that raised an exception."""
+    """Format a lesson's row: one line, and one more for each cell that failed or needs counts."""
     if "refused" in row:
         return f"{row['lesson']}: {row['refused']}"
-    errors = (f"\n  {label}: {why.splitlines()[0]}" for label, why in row["failed"].items())
+    errors = [f"\n  {label}: {why.splitlines()[0]}" for label, why in row["failed"].items()]
+    errors += [f"\n  {label}: {UNCOUNTED}" for label in row["uncounted"]]
     return f"{row['lesson']}: {row['ran']} of {row['cells']} cells ran{''.join(errors)}"
 
 
@@ -77,26 +86,47 @@ def for_the_gpu(notebook: Row) -> Row:
     return notebook
 
 
+class Uncounted(Ledger):
+    """The ledger of compiled kernels: every use of a count raises CannotCount."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in COUNTS:
+            raise CannotCount(UNCOUNTED)
+        return super().__getattribute__(name)
+
+
+COUNTS = {one.name for one in dataclasses.fields(Ledger)}
+
+
 def compile_kernels() -> None:
     """Patch the process of a lesson: launches accept tensors on the CPU, and traffic is not counted."""
     from triton.runtime.jit import JITFunction
 
     from iocourse import traffic
+    from iocourse.course import checking
     from iocourse.kernels.host import api
 
     JITFunction.run = on_device(JITFunction.run)
     for module, name, new in (
         (api, "_check_device", lambda device: None),
-        (traffic, "count", lambda *_, **__: nullcontext(Ledger())),
+        (traffic, "count", lambda *_, **__: nullcontext(Uncounted())),
+        (checking, "failed_properties", partial(errors_first, checking.failed_properties)),
     ):
         setattr(module, name, new)
 
 
+def errors_first(failed: Callable[[Any], dict[str, str]], verdicts: Any) -> dict[str, str]:
+    """Return the failed properties of a check without those that need counts, unless only these failed."""
+    found = failed(verdicts)
+    return {name: why for name, why in found.items() if UNCOUNTED not in why} or found
+
+
 def on_device(run: Callable[..., Any], device: str = "cuda") -> Callable[..., Any]:
     """Wrap a launch so that its tensors are copied to the device, and back after the kernel. Views
-    still share memory.
+    still share memory. The checks of exercises, which refuse copies by torch, do not see these copies.
     """
     import torch
+    from torch.utils._python_dispatch import _disable_current_modes
 
     def launched(*arguments: Any, **options: Any) -> Any:
         copies: dict[int, tuple[Any, Any]] = {}
@@ -114,9 +144,12 @@ def on_device(run: Callable[..., Any], device: str = "cuda") -> Callable[..., An
                 return type(x)(*map(there, x)) if hasattr(x, "_fields") else tuple(map(there, x))
             return dataclasses.replace(x, base=there(x.base)) if hasattr(x, "block_shape") else x
 
-        result = run(*map(there, arguments), **{name: there(x) for name, x in options.items()})
-        for memory, copy in copies.values():
-            memory.copy_(copy)
+        with _disable_current_modes():
+            arguments, options = tuple(map(there, arguments)), {name: there(x) for name, x in options.items()}
+        result = run(*arguments, **options)
+        with _disable_current_modes():
+            for memory, copy in copies.values():
+                memory.copy_(copy)
         return result
 
     return launched

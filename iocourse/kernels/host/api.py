@@ -143,7 +143,7 @@ def attention(
         tile_d: use of slices of d. 'never': tiles of complete rows (d at most 512). 'fused': slices, without
             materialised scores. 'materialised': slices, with N × N scores stored. None: slices if complete
             rows do not fit the chip or move more bytes, by the recorded resources and the closed forms;
-            beyond d = 256, on sm_90 in 16 bits, the backward pass of full and causal attention materialises
+            from d = 256 on, on sm_90 in 16 bits, the backward pass of full and causal attention materialises
             the weights and their gradients, for as many heads at once as fit in 1 GiB (`dispatch.SLICES`).
 
     Under torch.autocast, q, k and v are cast as by PyTorch's SDPA. Gradients can be taken once,

@@ -48,7 +48,8 @@ PROGRAMS_A_PROCESSOR = 2
 MOST_PARTS = 264  # two per SM of an H200
 AT_ONCE = 64  # parts merged at once, one row of O each; also the default limit if a second launch merges
 # Default limit of the rows of O that a last program merges. One SM reads them, at most 64 bytes per clock:
-# half a megabyte (d = 128) in 5 µs, about the time of the launch that is saved. Not timed.
+# half a megabyte (d = 128) in 5 µs, about the time of the launch that is saved. Too high for 32 query
+# heads that share one head of keys: on an H200 such a step took 38 to 56 µs more than with a second launch.
 MERGED_BY_ONE = 1024
 
 Pass = Callable[..., tuple[Tensor, ...]]
@@ -170,7 +171,7 @@ def descriptors_fit(table: Table, seen: VisiblePairs, *arrays: Tensor | None) ->
     first = arrays[0]
     assert first is not None
     wanted = table.arch is not None and table.arch >= 90 and first.element_size() == 2
-    wanted = wanted and (seen.packed is None or "packed_descriptors" in table.untimed)
+    wanted = wanted and (seen.packed is None or "packed_descriptors" in table.options)
     return wanted and all(x is None or _aligned(x) for x in arrays)
 
 
@@ -233,7 +234,7 @@ def whole_forward(
     o = with_tail(torch.empty_like(q), seen)
     lse = with_tail(scratch(*q.shape[:3], like=q), seen, -math.inf)
     fast = descriptors_fit(table, seen, k, v)
-    rows_too = "row_descriptors" in table.untimed and descriptors_fit(table, seen, q, o)
+    rows_too = "row_descriptors" in table.options and descriptors_fit(table, seen, q, o)
     packed = view.seen.PACKED
     queries, out = streamed(rows_too, packed, view.tile.BM, table.width, q, o)
     start(

@@ -70,14 +70,14 @@ class Table(NamedTuple):
     """The tiles for one device, head size and number of bytes.
 
     arch: an architecture such as 90; None for the interpreter. width: columns per row (see `padded`). whole:
-    tiles of complete rows, None if none fit. untimed: the options of UNTIMED that `using` turned on.
+    tiles of complete rows, None if none fit. options: those of OPTIONS that `using` turned on.
     """
 
     arch: int | None
     width: int
     whole: Tiles | None
     sliced: SlicedTiles
-    untimed: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
 
 
 def _row(*tiles: tuple[int, int, int, int]) -> Tiles:
@@ -201,8 +201,8 @@ SLICED: dict[tuple[int, int], SlicedTiles] = {
 
 # Names of tiles that `using` accepts.
 CHOOSABLE = (*Tiles._fields, *SlicedTiles._fields)
-# Options that were never timed on a GPU. Their results and traffic are tested; all are off by default.
-UNTIMED = ("packed_descriptors", "row_descriptors", "last_merges")
+# Options that `using` turns on. All are off by default, because on an H200 none was faster at every shape.
+OPTIONS = ("packed_descriptors", "row_descriptors", "last_merges")
 MATRIX_BYTES = 2**30  # of P and dS: the size that was timed, 16 heads of N = 4,096 in 16 bits
 # Set by `using` for the whole process, because autograd runs backward passes in its own threads.
 _chosen: dict[str, Any] = {}
@@ -290,8 +290,8 @@ def table_for(
     arch = architecture(device)
     known = arch is None or (arch, max(64, padded(d)), itemsize) in TABLE
     whole = tiles_for(arch, d, itemsize, listed=listed, causal=causal) if known else None
-    untimed = tuple(way for way in UNTIMED if _chosen.get(way)) if _chosen else ()
-    return Table(arch, padded(d), whole, sliced_tiles_for(arch, itemsize), untimed)
+    options = tuple(way for way in OPTIONS if _chosen.get(way)) if _chosen else ()
+    return Table(arch, padded(d), whole, sliced_tiles_for(arch, itemsize), options)
 
 
 def row_products_tile(d: int) -> Tile:
@@ -321,7 +321,7 @@ def using(**tiles: Tile | SlicedTile | tuple[int, ...] | int) -> Iterator[None]:
         tiles: (BM, BN), (BM, BN, warps) or (BM, BN, warps, stages) for forward, fused, queries or keys;
             (BM, BN, BD), with warps and stages or without, for sliced_forward, sliced_queries, sliced_keys
             (the fused small-cache schedule), scores, averages, weights, query_gradients or key_gradients
-            (the materialised one). True for an option that no GPU has timed, off by default:
+            (the materialised one). True for an option that is off by default:
             packed_descriptors (load packed sequences through descriptors), row_descriptors (load Q and store
             O of the forward pass through descriptors too), last_merges (in a decode step the last program of
             a head merges its partial results). matrix_bytes: maximum size of P and dS that the materialised
@@ -342,7 +342,7 @@ def using(**tiles: Tile | SlicedTile | tuple[int, ...] | int) -> Iterator[None]:
 
 
 def chosen(way: str) -> bool:
-    """Return True if `using` turned on this option of UNTIMED."""
+    """Return True if `using` turned on this option of OPTIONS."""
     return bool(_chosen.get(way, False))
 
 
@@ -354,14 +354,14 @@ def matrix_bytes() -> int:
 def _checked(name: str, tile: Any) -> Tile | SlicedTile | int:
     if name == "matrix_bytes":
         return positive_int(name, tile)
-    if name in UNTIMED:
+    if name in OPTIONS:
         if not isinstance(tile, bool):
             raise ValueError(f"{name} must be True or False, got {tile!r}")
         return tile
     if name not in CHOOSABLE:
         raise ValueError(
             f"{name} is not an option of using; use one of: "
-            f"{', '.join((*CHOOSABLE, *UNTIMED, 'matrix_bytes'))}"
+            f"{', '.join((*CHOOSABLE, *OPTIONS, 'matrix_bytes'))}"
         )
     kind = SlicedTile if name in SlicedTiles._fields else Tile
     sizes = kind._fields[:-2]
