@@ -209,6 +209,22 @@ def test_a_renamed_copy_is_found_by_what_is_in_it(course, updated, opened, recor
     assert path.exists() and "a new copy" not in opened()
 
 
+def test_a_copy_of_a_lesson_that_has_another_name_now_keeps_its_answers(course, updated, opened):
+    path, old = course.work / f"{FOUR}.ipynb", course.work / "04b_an_older_name.ipynb"
+    notebook = read(path)
+    notebook["metadata"]["iocourse"]["lesson"] = old.stem
+    for cell in notebook["cells"]:
+        if not cell["id"].startswith(("ex-", "check-")):
+            cell["id"] = f"old-{cell['id']}"[:60]
+    write(old, notebook)
+    path.unlink()
+    edit(old, "ex-4E", "my answer")
+    release(course, path.name)
+    line = updated("04b")[0]
+    assert line.startswith(f"{old.name}, a copy of {FOUR}, has the new text with your cells: 4E")
+    assert cell_of(read(old), "ex-4E")["source"] == ["my answer"] and not path.exists()
+
+
 def test_each_copy_of_a_doubled_lesson_is_updated_or_the_one_that_is_named(course, updated):
     path, double = course.work / f"{FOUR}.ipynb", course.work / f"{FOUR}-Copy1.ipynb"
     shutil.copy(path, double)

@@ -123,11 +123,13 @@ def recorded_fingerprints(notebook: Json) -> list[str] | None:
 def lesson_of(notebook: Json, lessons: dict[str, Json]) -> str:
     """Return the lesson that a notebook is a copy of; "" if there is none.
 
-    Without a record it is the lesson that contains more than half of the notebook's cells.
+    A later version may rename the recorded lesson, but keeps its number. Without a record it is the lesson
+    that contains more than half of the notebook's cells.
     """
-    said = _record(notebook).get("lesson")
-    if said in lessons:
-        return str(said)
+    said = str(_record(notebook).get("lesson"))
+    same = [name for name in lessons if name == said or name.split("_")[0] == said.split("_")[0]]
+    if len(same) == 1:
+        return same[0]
     mine = set(map(cell_key, notebook["cells"])) - {"setup"}  # every lesson has this cell
     shared = {name: len(mine & set(map(cell_key, lesson["cells"]))) for name, lesson in lessons.items()}
     best = max(shared, key=lambda name: shared[name], default="")
