@@ -14,7 +14,7 @@ PAGE = """# Notation
 
 | Term | In the literature | Lesson | Meaning |
 | --- | --- | --- | --- |
-| tile | block; Lam 1991 | 02 | an array in fast memory |
+| tile | block (Lam 1991) | 02 | an array in fast memory |
 | `cu_seqlens` | | 14b | cumulative lengths |
 
 ## Papers

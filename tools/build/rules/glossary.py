@@ -30,7 +30,7 @@ class Row:
 
     line: int
     terms: tuple[str, ...]
-    literature: tuple[str, ...]  # without sources, which name a year or a section
+    literature: tuple[str, ...]  # without sources, which are in brackets
     lesson: str
 
 
@@ -64,11 +64,11 @@ def rows_of(page: str) -> Iterator[Row]:
             return
         if line.startswith("| ") and line != _HEADER and not line.startswith("| ---"):
             term, literature, lesson, *_ = (cell.strip() for cell in line.strip("|").split("|"))
-            others = re.split(r"[,;] ", literature) if literature else []
+            others = [one for one in re.sub(r" ?\([^)]*\)", "", literature).split(", ") if one]
             yield Row(
                 n,
                 tuple(term.replace("`", "").split(", ")),
-                tuple(one for one in others if not re.search(r"\d{4}|§", one)),
+                tuple(others),
                 lesson,
             )
 
