@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 08 Sparse attention
 #
-# So far every query attended to every key, and the best schedules moved $4N^2d^2/M$ words. Many models let a query attend only to some of the keys. How much traffic does that save? The places of the masked pairs matter more than their number. A window can cost as little as reading and writing everything once; one visible pair in a thousand can cost as much as no mask.
+# So far every query attended to every key, and the best schedules moved $4N^2d^2/M$ words. Many models let a query attend only to some of the keys. How much traffic does that save? The places of the masked pairs matter more than their number. A window can cost as little as reading and writing everything once. But if one pair in a thousand is visible, at random, nearly every tile must be computed.
 #
 # **What you will learn**
 #
@@ -33,7 +33,7 @@ explore.mask_tiles(masks.Window(256, 48), 32,
 #
 # ## 8.1 Most weights are near zero
 #
-# We use the two heads of section 4.9 (lesson 04b), on a text of 471 tokens. The sharp head attends mostly to the previous token, the flat head to all tokens. We add up the $471 \times 471$ weights in tiles of $16 \times 16$, which gives 30 rows of 30 tiles. Each row of $P$ sums to 1, so the total weight is 471.
+# We use two heads of a real model, on a text of 471 tokens. The sharp head attends mostly to the previous token, the flat head to all tokens. We add up the $471 \times 471$ weights in tiles of $16 \times 16$, which gives 30 rows of 30 tiles. Each row of $P$ sums to 1, so the total weight is 471.
 #
 # **Predict** (guess). How many of the 900 tiles, heaviest first, hold 99 percent of the weight?
 # <!-- 900, 99 = math.ceil(471 / 16) ** 2, 0.99 * 10**2 -->
@@ -63,11 +63,11 @@ explore.attention_map(in_tiles["sharp"], title="Sharp head: weight in each tile 
 # %% [markdown]
 # <details><summary>Number of tiles for 99 percent of the weight</summary>
 #
-# 89 tiles for the sharp head and 870 for the flat head. For the sharp head, nine tenths of the scores could be left out, and nearly all the weight would remain. This motivates sparse attention.
+# 89 tiles for the sharp head and 870 for the flat head. For the sharp head, nine tenths of the scores could be left out, and nearly all the weight would remain.
 #
 # </details>
 #
-# This idea has two limits (the masks in the next cell are those of section 8.2):
+# This idea has two limits. The next cell keeps first the heaviest tiles, then all tiles at most one tile from the diagonal:
 
 # %%
 def without_the_light_tiles(head, weights, count):
@@ -90,7 +90,7 @@ print(f"sharp head, {near.tiles.sum()} tiles near the diagonal hold "
 #
 # ## 8.2 Counting blocks and words
 #
-# We want the exact traffic of attention under a mask. A *block mask* (`BlockMask` in code) has one entry per block of $B_r$ queries and $B_c$ keys: True for a visible block (full or partial), False for an empty block. With $N = 4096$ and square blocks of side $B = 64$ there are $n_b = 64$ blocks per side, 4096 in total. The library builds five kinds:
+# A *block mask* (`BlockMask` in code) has one entry per block of $B_r$ queries and $B_c$ keys: True for a visible block (full or partial), False for an empty block. With $N = 4096$ and square blocks of side $B = 64$ there are $n_b = 64$ blocks per side, 4096 in total. The library builds five kinds:
 #
 # | mask | visible blocks | their number |
 # | --- | --- | --- |
@@ -106,7 +106,7 @@ print(f"sharp head, {near.tiles.sum()} tiles near the diagonal hold "
 explore.block_mask(masks.bigbird(1024, 64, 1, 1, 2), 64, title="BigBird, g = 1, w = 1, r = 2")
 
 # %% [markdown]
-# The first row and the first column of blocks are global, the band along the diagonal is the window, and the other blocks were drawn at random. We count the words in the bars next; lesson 08b derives the lower bound.
+# The first row and the first column of blocks are global, the band along the diagonal is the window, and the other blocks were drawn at random. We count the words in the bars next. Lesson 08b derives the lower bound, which is called Theorem D.
 #
 # In buffer reuse (F3) of lesson 04, a query block and its outputs are resident, and keys and values are streamed. Under a mask, only the keys that some query of the block attends to are loaded. Each query is loaded once, each output is stored once, and each visible block adds the keys and values of its columns. Let $c_j$ be the number of keys in key block $j$:
 #
@@ -114,7 +114,7 @@ explore.block_mask(masks.bigbird(1024, 64, 1, 1, 2), 64, title="BigBird, g = 1, 
 #
 # The footprint is still that of (4.3), because a query block has the same size as without a mask. With $B_r = 64$ and $B_c = 1$ it is 8,448 words.
 #
-# **Predict** (guess). Which fraction of the traffic without a mask remains under `causal`, and under `sliding_window` with $w = 1$?
+# **Predict** (compute). Which fraction of the traffic without a mask remains under `causal`, and under `sliding_window` with $w = 1$?
 
 # %% tags=["predict"]
 predict("8.2", causal=0.5, window=0.047)  #> predict("8.2", causal=..., window=...)
@@ -141,7 +141,7 @@ measured("8.2", causal=part["causal"], window=part["window 1"])
 # %% [markdown]
 # <details><summary>Traffic and density</summary>
 #
-# Both fractions are a little larger than the density: 0.5154 compared with 0.508, and 0.06106 compared with 0.046. The reason is the $2Nd = 524{,}288$ words of queries and outputs, which every mask moves. Under the window they are a quarter of the total. The causal mask has a little more than half of the blocks, because the 64 partial blocks on the diagonal count completely. The random mask drew 484 blocks, and the expected number is 467.
+# Both fractions are larger than the density, the window's by about a third: 0.5154 compared with 0.508, and 0.06106 compared with 0.046. The reason is the $2Nd = 524{,}288$ words of queries and outputs, which every mask moves. Under the window they are a quarter of the total. The causal mask has a little more than half of the blocks, because the 64 partial blocks on the diagonal count completely. The random mask drew 484 blocks, and the expected number is 467.
 #
 # </details>
 #
@@ -187,7 +187,7 @@ for name in ("causal", "bigbird 1,1,2"):
 # %% [markdown]
 # Your counts agree with the table.
 #
-# In the next cell you can paint masks. Choose a preset and drag over the blocks, or click on one; *undo* reverts a stroke. (With the keyboard: Tab moves between the controls; in the box that names a block, the arrow keys select another block, and Space shows or hides it.) Words, density and a lower bound are updated if a kernel is running. Try to find two masks with equally many blocks and different traffic. None exist, because at this block size (8.1) depends only on the number of blocks. This changes in section 8.5.
+# In the next cell you can paint masks. Choose a preset and drag over the blocks, or click on one; *undo* reverts a stroke. (With the keyboard: Tab moves between the controls; in the box that names a block, the arrow keys select another block, and Space shows or hides it.) Words, density and a lower bound are updated if a kernel is running. Paint two masks with equally many blocks. Their traffic is equal, because at this block size (8.1) depends only on the number of blocks. This changes in section 8.5.
 
 # %%
 explore.mask_painter()
@@ -229,7 +229,7 @@ print(masks.BlockMask(16, tiles, 4, allow_empty=True))
 # %% [markdown]
 # With `allow_empty=True` the row of $O$ is zero, which is the sum over no keys. `stats.normalise(o)` does this: a row with $\ell_i = 0$ becomes zeros.
 #
-# <!-- exercise 8B --> Write buffer reuse under a mask. A block `i` of `m.blocks` has the attributes `i.start`, its first row, and `i.stop`, the row after its last. `m.blocks` also accepts a range such as `(8, 24)` in place of $N$. `m.hide` accepts blocks only. $B_r$ and $B_c$ need not be those of the mask, because `mask.columns` returns the keys that some query of the block needs. (A dry run counts one block for all equal ones. Under a mask they are not equal, so pass `alike=mask.alike` in the loop over query blocks. The check first runs on numbers, and then counts a larger dry run.) Your function may move the words of this schedule, with a ragged block at the end. The available fast memory is the footprint of (4.3) for the largest key block that occurs, one more tile of scores and four words per row. If you are stuck after seven minutes, run `hint("8B")` in a new cell.
+# <!-- exercise 8B --> Write buffer reuse under a mask, with the calls of exercise 4C. A block `i` of `m.blocks` has the attributes `i.start`, its first row, and `i.stop`, the row after its last. `m.blocks` also accepts a range such as `(8, 24)` in place of $N$. `m.hide` accepts blocks only. $B_r$ and $B_c$ need not be those of the mask, because `mask.columns` returns the keys that some query of the block needs. (The check first runs on numbers, and then counts a larger dry run. A dry run computes one of several equal query blocks and multiplies its words. Under a mask they may differ, so pass `alike=mask.alike` in the loop over query blocks; it tells `m.blocks` whether they are equal.) Your function may move at most $2Nd$ words, and $2d$ words for each key that `mask.columns` returns for a query block. If $B_r$ does not divide $N$, the last query block is shorter. The available fast memory is the sum of the footprint of (4.3), where $B_c$ is the largest key block that occurs, one more tile of scores, and four words per query. If you are stuck after seven minutes, run `hint("8B")` in a new cell.
 
 # %% [raw] name="about-8B"
 # title = "Skipping empty blocks"
@@ -285,13 +285,13 @@ for mask in (masks.causal(256, 32), masks.sliding_window(256, 32, 1),
           f"values correct: {right}")
 
 # %% [markdown]
-# Your schedule moves the words that you counted in exercise 8A, and its values equal exact attention under the mask. Nothing is approximated.
+# Your schedule moves the words that you counted in exercise 8A, and its values equal exact attention under the mask.
 #
-# If $B_r$ does not divide $N$, `m.blocks(N, Br)` makes the last query block the short one. Under a causal mask this is the expensive end, because the last block needs all $N$ keys, however few queries it has. With the short block first, the traffic is
+# If $B_r$ does not divide $N$, `m.blocks(N, Br)` makes the last query block the short one. Under a causal mask this is the expensive end, because the last block needs all $N$ keys, however few queries it has. With the short block first, the $k$ blocks end at $N$, $N - B_r$, $N - 2B_r$ and so on, and the traffic is
 #
 # $$ W = 2Nd + 2d\left(kN - B_r\,\frac{k(k-1)}{2}\right) , \qquad k = \left\lceil \frac{N}{B_r} \right\rceil . $$
 #
-# Take $N = 1024$, $d = 64$ and $M = 58{,}368$, where at most 445 queries fit. Each block needs the keys up to its end:
+# Take $N = 1024$, $d = 64$ and $M = 58{,}368$ (`n`, `d` and `fast` in the code), where at most 445 queries fit. Each block needs the keys up to its end:
 
 
 # %%
@@ -313,7 +313,7 @@ for Br in (342, (fast - d) // (2 * d + 3)):  # the second is the largest that fi
 #
 # $$ W = 4Nd + 4dw\,(T_r - 1) , \qquad w \le B_r,\ B_r \text{ divides } N . \tag{8.2} $$
 #
-# Can we do better? From query $i$ to query $i + 1$, the window loses one key and gains one. All other keys are needed again. So keep the keys and values of the window resident, and stream the *queries*, one at a time. The resident keys and values form a *ring buffer*: each new key replaces the oldest one, and each is loaded once.
+# From query $i$ to query $i + 1$, the window loses one key and gains one. All other keys are needed again. So keep the keys and values of the window resident, and stream the *queries*, one at a time. The resident keys and values form a *ring buffer*: each new key replaces the oldest one, and each is loaded once.
 #
 # $$ W = 4Nd , \qquad \text{footprint } 2d(2w+1) + 2d + 3 . \tag{8.3} $$
 #
@@ -366,7 +366,7 @@ print(done.O[:, 0], done.ledger)
 # %% [markdown]
 # Each row of $A$ was read once. The peak of 16 words is three rows of $A$ and one of $Y$. At the end of a run the machine frees the tiles that are still in the ring buffer.
 #
-# <!-- exercise 8C --> Write the window with $4Nd$ words. It extends to both sides, so keys *after* a query must be loaded before it. Near the ends the window is shorter, and $w$ may be 0 or larger than $N$. Free each key and value after its last use, because a variable may still refer to it. The available fast memory is the footprint of (8.3), with $\min(2w+1, N)$ keys, plus one row of $d$ words, one score per key in the window and four words. If you are stuck after nine minutes, run `hint("8C")` in a new cell.
+# <!-- exercise 8C --> Write the window with $4Nd$ words. It extends to both sides, so keys *after* a query must be loaded before it. Near the ends the window is shorter, and $w$ may be 0 or larger than $N$. Call `free()` on each key and value after its last use; otherwise its words remain in use as long as a variable refers to it. `m.row_stats(1)` returns the statistics of one query. The available fast memory is the footprint of (8.3), with $\min(2w+1, N)$ keys, plus one row of $d$ words, one score per key in the window and four words. If you are stuck after nine minutes, run `hint("8C")` in a new cell.
 
 # %% [raw] name="about-8C"
 # title = "A sliding window"
@@ -434,7 +434,7 @@ print(f"blocks of {Br}: {rows.total:,} words, {rows.total / (4 * N * d):.2f} tim
       f"1 + w/Br = {1 + w / Br:.2f}")
 
 # %% [markdown]
-# The traffic is again about $1 + w/B_r$ times $4Nd$. With $B_r \approx M/2d$ this is $4Nd + 8wNd^2/M$, which is linear in $N$.
+# The traffic is again about $1 + w/B_r$ times $4Nd$, although $w > B_r$. It is slightly smaller, because blocks near either end need fewer keys. With $B_r \approx M/2d$ this is $4Nd + 8wNd^2/M$, which is linear in $N$.
 #
 # ## 8.5 Equal density, different traffic
 #
@@ -476,9 +476,9 @@ explore.curve({}, {name: list(zip(heights, row, strict=True)) for name, row in s
 # %% [markdown]
 # <details><summary>Which mask gains from larger query blocks</summary>
 #
-# All three start at 2,080,768 words. Eight rows of blocks need $8 + 2$ columns of blocks under the window, and also $8 + 2$ under `columns`. The traffic of these two falls equally, towards $4Nd$. Eight rows of the scattered mask have about as many blocks, 24, but in 20 different columns. At $B_r = 512$ it moves 1,818,624 words, compared with 1,163,264.
+# All three start at 2,080,768 words. Under each mask, eight rows have about 24 visible blocks. Under the window these blocks are in $8 + 2$ columns of blocks, and under `columns` also in $8 + 2$. The traffic of these two falls equally, towards $4Nd$. Under the scattered mask they are in about 20 different columns. At $B_r = 512$ this mask moves 1,818,624 words, compared with 1,163,264.
 #
-# So the density alone does not determine the traffic. More fast memory helps if *neighbouring queries need the same keys*. **Structure beats density.**
+# So the density alone does not determine the traffic. More fast memory helps if *neighbouring queries need the same keys*.
 #
 # </details>
 # <!-- 24, 20 = 190 / 8, (1818624 - 2 * 4096 * 64) / (2 * 64 * 64) / 8 -->
@@ -514,7 +514,7 @@ for rho in (0.01, 0.001, 0.0001):
 #
 # $$ 1 - (1 - \rho)^{B^2} , \tag{8.5} $$
 #
-# so skipping empty blocks saves traffic only if $\rho$ is about $1/B^2 = 0.00024$ or less. Smaller blocks are empty more often. Buffer reuse can load single keys, $B_c = 1$, and so load exactly the union of (8.4) for each query block. A block of $B_r$ queries needs a given key with probability $1 - (1-\rho)^{B_r}$:
+# so if complete blocks are loaded, skipping the empty ones saves traffic only if $\rho$ is about $1/B^2 = 0.00024$ or less. But buffer reuse can load single keys, $B_c = 1$, and so load exactly the union of (8.4) for each query block. A block of $B_r$ queries needs a given key with probability $1 - (1-\rho)^{B_r}$:
 # <!-- 98, 0.00024 = 10**2 * (1 - (1 - 0.001) ** 64**2), 1 / 64**2 -->
 
 # %%
@@ -524,13 +524,14 @@ for Br in (64, 8, 1):
     words_of_pairs = costs.block_sparse(N, d, mask=exactly, Br=Br, Bc=1).total
     print(f"Br = {Br:2}: {words_of_pairs:9,} words")
 print(f"2Nd + 2d for each of {pairs.sum():,} pairs: {2 * N * d + 2 * d * int(pairs.sum()):,}")
+tenth = masks.BlockMask(N, draw < 0.1, 1)
+words_of_tenth = costs.block_sparse(N, d, mask=tenth, Br=64, Bc=1).total
+print(f"density 0.1, Br = 64: {words_of_tenth:,} words")
 
 # %% [markdown]
-# This is far less than 33.5 million words. But with $B_r = 1$ each pair loads its own key and value, $2d$ words, and blocks of 64 queries save less than three percent of that. Queries that share no keys gain nothing from being in fast memory at the same time. Dense attention needs only $2d/B_r$ words per pair, because $B_r$ queries share each key. So masking random pairs is useful only if $\rho$ is well below $1/B_r$. Then the keys and values cost about $2d\rho N^2$ words, for any $B_r$.
+# For $\rho = 0.001$ this is far less than with complete blocks, which move 33.5 million words. With $B_r = 1$ each pair loads its own key and value, $2d$ words. With $B_r = 64$ the traffic is less than three percent smaller, because queries that share no keys gain nothing from being in fast memory at the same time. Dense attention needs only $2d/B_r$ words per pair, because $B_r$ queries share each key. So with single keys, random masking is useful only if $\rho$ is well below $1/B_r$. (With complete blocks the limit was $1/B^2$.) Then the keys and values cost about $2d\rho N^2$ words, for any $B_r$.
 #
-# The same density in complete blocks is different. `random 0.1` of section 8.2, with 484 of 4096 blocks, moved 4,489,216 words. A tenth of all pairs, drawn at random, moves 34,034,048 with $B_r = 64$, because nearly always at least one of 64 queries needs the key.
-# <!-- tenth = masks.BlockMask(4096, np.random.default_rng(8).random((4096, 4096), dtype=np.float32) < 0.1, 1) -->
-# <!-- 34{,}034{,}048 = costs.block_sparse(4096, 64, mask=tenth, Br=64, Bc=1).total -->
+# A similar density in complete blocks costs much less. `random 0.1` of section 8.2, with density 0.118, moved 4,489,216 words. A tenth of all pairs, drawn at random, moves 34,034,048, because nearly always at least one of 64 queries needs the key.
 #
 # ## 8.7 Reordering the tokens
 #
@@ -573,7 +574,7 @@ def my_order(pairs):
     pairs: boolean (N, N), True where query i attends to key j (same bucket, perhaps j <= i).
     Returns an array of the N positions: the first token, the next, ...
     """
-    ### BEGIN SOLUTION the first token of a bucket identifies it
+    ### BEGIN SOLUTION find the bucket of each token from its row, then sort
     first = pairs.argmax(axis=1)  # the first visible key is the first token of the bucket
     return np.argsort(first, kind="stable")
     ### END SOLUTION
@@ -611,10 +612,10 @@ measured("8.7", tiles_hit=found[0])
 #
 # ## 8.8 Two open challenges
 #
-# Each exercise so far had a budget and a schedule within this budget. The following two problems have none, because the best answer is not known. `challenge` tests a schedule on random numbers and ragged shapes, as a check does, counts its words at one fixed size, and records your best result. In both problems $N = 2048$, $d = 32$ and $M = 16\,384$, and the score is in units of $Nd$.
+# Each exercise so far had a budget and a schedule within this budget. The following two problems have no budget, because the best schedule is not known. `challenge` tests a schedule on random numbers and ragged shapes, as a check does, counts its words at one fixed size, and records your best result. In both problems $N = 2048$, $d = 32$ and $M = 16\,384$, and the score is in units of $Nd$.
 #
 # - `"window"`: $w = 256$ keys to either side. The ring buffer of (8.3) would need twice the available memory.
-# - `"sparsity"`: of $64 \times 64$ blocks 441 are visible, about one in ten, drawn at random.
+# - `"sparsity"`: of 4,096 blocks (64 rows of 64 blocks, each of $32 \times 32$ pairs) 441 are visible, about one in ten, drawn at random.
 #
 # Your schedule of exercise 8B is a valid entry:
 
@@ -623,18 +624,18 @@ challenge("window", my_block_sparse, Br=64, Bc=1)
 challenge("sparsity", my_block_sparse, Br=32, Bc=1)
 
 # %% [markdown]
-# The lower bound is the compulsory $4Nd$, each input once and each output once; lesson 08b derives such bounds. The traffic between this bound and the best known result is open. Larger blocks are the first step. After that you need ideas. Must the rows of a query block be evicted together? Which queries share keys, and must they be adjacent? Can free words hold a few resident keys? A schedule may take any tile sizes as arguments; `challenge` passes them on. There are no hints.
+# The lower bound is the compulsory $4Nd$, each input once and each output once; lesson 08b derives such bounds. The traffic between this bound and the best known result is open. Larger blocks are the first step. Must the rows of a query block be evicted together? Which queries share keys, and must they be adjacent? Can free words hold a few resident keys? A schedule may take any tile sizes as arguments; `challenge` passes them on. The line *best known* names its idea; there are no other hints.
 #
 # ## Misconceptions
 #
 # - **"A mask of density $s$ moves the fraction $s$ of the words."** This holds for blocks as high as the query block, apart from the $2Nd$ words of $Q$ and $O$ (8.2). A tenth of all pairs, drawn at random, moved 34,034,048 of 34,078,720 words (8.6).
-# - **"Equal density means equal traffic."** Only at one block size. At $B_r = 512$ the window of 190 blocks moved 1,163,264 words, and 190 scattered blocks moved 1,818,624 (8.5).
+# - **"Equal density means equal traffic."** Only if $B_r$ is the side of the mask's blocks. At $B_r = 512$ the window of 190 blocks moved 1,163,264 words, and 190 scattered blocks moved 1,818,624 (8.5).
 # - **"A partial block costs only a part of a full one."** It is loaded and computed completely; its masked pairs save nothing (8.3).
 #
 # ## Take-away
 #
 # - $W = 2Nd + 2d\sum_I |\mathrm{cols}(I)|$: the queries and outputs once, and for each query block the union of the keys that its queries attend to.
-# - Structure beats density, because only keys that the queries in fast memory *share* save traffic. Windows, columns and buckets share many, random pairs nearly none. Reordering the tokens can save as much as a better mask.
+# - Masks of equal density can differ in traffic, because only keys that the queries in fast memory *share* save traffic. Windows, columns and buckets share many, random pairs nearly none. Reordering the tokens can save as much as a better mask.
 # - A window whose keys fit in fast memory costs $4Nd$, the compulsory traffic, for every width. A wider window needs more capacity but no more words.
 #
 # **In the literature's words**: this schedule is block-sparse FlashAttention. The block-sparse mask of PyTorch's FlexAttention, BlockMask, lists full and partial blocks. The window is Longformer's sliding window, and a ring buffer is also called a circular buffer.
@@ -644,7 +645,7 @@ challenge("sparsity", my_block_sparse, Br=32, Bc=1)
 # - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré: *FlashAttention*, 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135). Section 3.3 is block-sparse FlashAttention.
 # - J. Dong, B. Feng, D. Guessous, Y. Liang, H. He: *Flex Attention*, 2024, [arXiv 2412.05496](https://arxiv.org/abs/2412.05496). Block masks with full and partial blocks.
 # - M. Zaheer et al.: *Big Bird*, 2020, [arXiv 2007.14062](https://arxiv.org/abs/2007.14062). Global, window and random blocks.
-# - R. Child, S. Gray, A. Radford, I. Sutskever: *Generating long sequences with sparse Transformers*, 2019, [arXiv 1904.10509](https://arxiv.org/abs/1904.10509). Strided and fixed patterns; every $s$-th column is of the second kind.
+# - R. Child, S. Gray, A. Radford, I. Sutskever: *Generating long sequences with sparse Transformers*, 2019, [arXiv 1904.10509](https://arxiv.org/abs/1904.10509). Strided and fixed patterns; `strided` of section 8.2 is their fixed pattern.
 # - I. Beltagy, M. Peters, A. Cohan: *Longformer*, 2020, [arXiv 2004.05150](https://arxiv.org/abs/2004.05150). Sliding windows.
 # - N. Kitaev, Ł. Kaiser, A. Levskaya: *Reformer*, 2020, [arXiv 2001.04451](https://arxiv.org/abs/2001.04451). Buckets, and sorting by them.
 #

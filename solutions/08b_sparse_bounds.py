@@ -7,7 +7,7 @@
 #
 # - to compute the traffic of the backward pass under a mask;
 # - to derive two lower bounds for a mask, and to know where schedules are close to them;
-# - to recognise that a bound has been misread, although its constant is unknown.
+# - to recognise a misread bound, even if its constant is unknown.
 #
 # **Prerequisites**: lesson 08, Theorem A (lesson 05) and two schedules of lesson 06; [symbols and terms](notation.md).
 #
@@ -25,7 +25,7 @@ from iocourse.course import attempt, check, hint, measured, predict
 explore.block_mask(masks.random(2048, 64, 0.1), 64, 65536, title="Random blocks")
 
 # %% [markdown]
-# This block mask has 124 of 1,024 blocks, drawn at random, and $M = 65\,536$. Most pairs are masked, but 0.646 of the dense traffic remains. The black bar is the lower bound, here each input read once and each output written once. The schedule of lesson 08 moves 1.94 times as much. Is the schedule poor, or is the bound too low?
+# This block mask has 124 of 1,024 blocks, drawn at random, with $N = 2048$, $d = 64$ and $M = 65\,536$. Most pairs are masked, but 0.646 of the dense traffic remains. The black bar is the lower bound, here each input read once and each output written once. The schedule of lesson 08 moves 1.94 times as much. Is the schedule poor, or is the bound too low? (Section 8.10 answers.)
 #
 # ## 8.9 The backward pass
 #
@@ -33,7 +33,7 @@ explore.block_mask(masks.random(2048, 64, 0.1), 64, 65536, title="Random blocks"
 #
 # $$ W_{\text{B3}} = 5Nd + N + (4d+2)\!\!\sum_{(i,j)\ \text{visible}}\!\! r_i , \qquad W_{\text{B4}} = 8Nd + 2N + \!\!\sum_{(i,j)\ \text{visible}}\!\! \bigl(2d\,c_j + (2d+2)\,r_i\bigr) . \tag{8.6} $$
 #
-# Each sum is proportional to the density $s$, the fraction of blocks that are visible.
+# These are (6.8) and (6.10), with a sum over the visible blocks in place of the factors $\lceil N/B \rceil$. With equal blocks, each sum is proportional to the density $s$, the fraction of visible blocks.
 #
 # **Predict** (compute). The window of section 8.2 has $N = 4096$, $d = 64$, 64 blocks of 64 queries and $s = 0.046$. Which fraction of the dense traffic does the two-pass backward move?
 
@@ -82,7 +82,7 @@ print("dQ, dK and dV correct:", max(errors) < 1e-12)
 # %% [markdown]
 # ## 8.10 A bound from the number of pairs
 #
-# The proof of Theorem A in lesson 05 counts the products $p_{ij}v_{jc}$ that one segment of a run can form. There are $N^2d$ products. Under a mask only those of visible pairs are needed. Let $\mathrm{nnz}$ be the number of visible pairs; the rest of the proof does not change. This is Theorem D (`D` in code), a derivation of this course like Theorem A:
+# The proof of Theorem A in lesson 05 counts the products $p_{ij}v_{jc}$ that one segment of a run can form. There are $N^2d$ products. Under a mask only those of visible pairs are needed. Let $\mathrm{nnz}$ be the number of visible pairs. The limit on the products per segment holds for any set of pairs, so the rest of the proof does not change. This is Theorem D (`D` in code), a derivation of this course. It holds if $M \ge d^2$, for every schedule of Theorem A's class (section 5.7 lists its three conditions):
 #
 # $$ W \ge \frac{4\,\mathrm{nnz}\,d^2}{M + d^2} - (M + d^2) . \tag{8.7} $$
 #
@@ -90,7 +90,7 @@ print("dQ, dK and dV correct:", max(errors) < 1e-12)
 #
 # Theorem D depends on the number of pairs, not on their places. It is close to the traffic of a schedule if queries share keys as in dense attention. Otherwise it can be far below every known schedule.
 #
-# Take two masks with $N = M = 65\,536$ and $d = 64$: a window of 33 blocks per row, and 33 random blocks per row. Buffer reuse has query blocks of 448 rows, which are seven rows of blocks of the mask.
+# Take two masks of $64 \times 64$ blocks, with $N = M = 65\,536$ and $d = 64$: a window of 33 blocks per row, and 33 random blocks per row. Buffer reuse has query blocks of 448 rows, which are seven rows of blocks of the mask.
 #
 # **Predict** (guess). What is the ratio of the scattered mask's traffic to the window's traffic? And what is the ratio of their lower bounds?
 
@@ -116,11 +116,13 @@ measured("8.10", words=moved["scattered"] / moved["window"],
 # %% [markdown]
 # <details><summary>Traffic and bounds of the two masks</summary>
 #
-# The window and the scattered mask have nearly the same number of pairs, and so nearly the same bound. Their traffic differs by a factor of more than four. Buffer reuse moves 1.239 times the bound under a causal mask, 1.699 times under the window, and 8.003 times under the scattered mask. For the scattered mask we know no schedule near 32 million words, and (8.7) does not exclude one.
+# The window and the scattered mask have nearly the same number of pairs, and so nearly the same bound. Their traffic differs by a factor of more than four. Buffer reuse moves 1.699 times the bound under the window and 8.003 times under the scattered mask. (Under a causal mask of the same size, printed for comparison, it moves 1.239 times.) For the scattered mask we know no schedule near 32 million words, and (8.7) does not exclude one.
 #
 # </details>
 #
-# For a wide window the bound is correct to leading order. By section 8.4 the traffic is $4Nd + 8wNd^2/M$. With $\mathrm{nnz} \approx 2wN$ the bound is $8wNd^2/(M+d^2)$. If $w$ is much larger than $B_r$, the second term of the traffic dominates.
+# In the first figure, the compulsory traffic is the larger of the two bounds. Part of the gap is due to the schedule: the best known schedule of the challenge "sparsity" (section 8.8) moves about a fifth fewer words under this mask. The rest of the gap is open.
+#
+# For a wide window, buffer reuse reaches the bound to leading order. By section 8.4 the traffic is $4Nd + 8wNd^2/M$. With $\mathrm{nnz} \approx 2wN$ the bound is $8wNd^2/(M+d^2)$. If $w$ is much larger than $B_r$, the second term of the traffic dominates.
 
 # %%
 for w in (1024, 4096, 16384, 65536):
@@ -187,9 +189,9 @@ for w in (8, 32, 128, 512):
 #
 # $\Omega$ means "at least this, up to a constant factor"; the constant is not known. $Z_{\mathrm{in}}$ is the number of *nonzero words of $Q$ and $K$*, and $Z_{QK}$ is that of $QK^\top$. The bound is due to Pagh and Stöckel, for sparse matrix products with sums and products only, and the paper applies it to $QK^\top$. It is a worst-case statement: some inputs with these two numbers need this much traffic.
 #
-# It is tempting to read $Z_{QK}$ as the number of visible pairs of a mask. That is wrong. A score of zero has the weight $e^0/\ell_i$ in the softmax, and a masked pair has weight 0. With this reading and dense $Q$ and $K$, (8.8) would also contradict your ring buffer. A single number cannot contradict a bound with an unknown constant, but growth can. Take a window with fixed $w$ and let $N$ grow:
+# It is tempting to read $Z_{QK}$ as the number of visible pairs of a mask. That is wrong. A score of zero has the weight $e^{0 - L_i}$ in the softmax, where $L_i$ is the log-sum-exp of the row. This is not 0, but a masked pair has weight 0. If $Z_{QK}$ were the number of visible pairs, (8.8) with dense $Q$ and $K$ would also contradict your ring buffer. A single number cannot contradict a bound with an unknown constant, but growth can. Fix $d$, the width $w$ of a window, and $M$ as the footprint of its ring buffer, and let $N$ grow:
 #
-# **Predict** (guess). Insert $Z_{\mathrm{in}} = 2Nd$ and $Z_{QK} = \mathrm{nnz}$ of the window into (8.8), and divide by the $4Nd$ words of the ring buffer. By what factor does the quotient grow if $N$ becomes four times as large?
+# **Predict** (guess). Insert $Z_{\mathrm{in}} = 2Nd$ and $Z_{QK} = \mathrm{nnz}$ of the window into (8.8), and divide by the $4Nd$ words of the ring buffer. For large $N$ the second term of (8.8) is the smaller one. By what factor does the quotient grow if $N$ becomes four times as large?
 
 # %% tags=["predict"]
 predict("8.11", growth=2)  #> predict("8.11", growth=...)
@@ -212,7 +214,7 @@ measured("8.11", growth=quotient[1] / quotient[0])
 #
 # </details>
 #
-# To find the correct reading, consider the most expensive sparse inputs. Put all nonzero words of $Q$ and $K$ into a dense block of $N'$ tokens and $d'$ features, and set everything else to zero. Then $QK^\top$ has $N'^2$ nonzero scores, and up to a constant
+# To find the correct reading, look for sparse inputs that need as many words as (8.8). Put all nonzero words of $Q$ and $K$ into a dense block of $N'$ tokens and $d'$ features, and set everything else to zero. Then $QK^\top$ has $N'^2$ nonzero scores, and up to a constant
 #
 # $$ N' = \sqrt{Z_{QK}}, \qquad d' = \frac{Z_{\mathrm{in}}}{\sqrt{Z_{QK}}} , \qquad \frac{N'^2d'^2}{M} = \frac{Z_{\mathrm{in}}^2}{M}, \qquad \frac{N'^2d'}{\sqrt M} = \frac{Z_{\mathrm{in}}\sqrt{Z_{QK}}}{\sqrt M} . \tag{8.9} $$
 #
@@ -224,13 +226,13 @@ measured("8.11", growth=quotient[1] / quotient[0])
 # ## Misconceptions
 #
 # - **"The sparse lower bound is about my mask."** The published bound is about zeros in $Q$ and $K$ (8.11). Theorem D is about masks, and depends only on the number of pairs (8.10).
-# - **"A score of zero is a masked pair."** Its weight is $e^0/\ell_i$ (8.11).
+# - **"A score of zero is a masked pair."** Its weight is $e^{-L_i}$, not 0 (8.11).
 # - **"A bound far below the schedule shows that the schedule is bad."** It shows only that the question is open (8.10).
 #
 # ## Take-away
 #
-# - Under a mask, the backward pass moves $5Nd$ or $8Nd$ words and in addition the density's share of the sums.
-# - Theorem D is Theorem A with the number of visible pairs in place of $N^2$. It is correct to leading order for wide windows, and far from all known schedules for scattered blocks.
+# - Under a block mask, the fused backward moves $5Nd + N$ words and the two-pass backward $8Nd + 2N$ words for every mask. In addition, each moves the fraction $s$ of its remaining traffic without a mask.
+# - Theorem D is Theorem A with the number of visible pairs in place of $N^2$. Buffer reuse reaches it to leading order for wide windows. For scattered blocks, all known schedules move far more words.
 # - A single number cannot refute an $\Omega$, but growth can.
 #
 # **In the literature's words**: (8.7) is an I/O lower bound in the two-level memory model, and nnz is the usual name for the number of nonzeros. Pagh and Stöckel's bound is for sparse matrix multiplication in the external-memory model.

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from lesson_source import Lesson
 
-from iocourse import bounds, costs, exact, masks
+from iocourse import bounds, costs, exact, masks, run, schedules
 from iocourse.course import challenges
+from iocourse.course.challenges.rolling_rows import rolling_rows
 from iocourse.course.checking import Held, failed_properties, judge
 from iocourse.course.exercise import find
 from iocourse.course.exercises.lesson08 import PAIRS_DECIDE, UNASKED, bucket_pairs, words_in_order
@@ -174,6 +175,18 @@ def test_window_and_scattered_mask_have_one_bound_and_other_words():
     least = [bounds.lower_bound("forward", n, D, M, mask=mask) for mask in both]
     assert {which for _, which in least} == {"D"} and max(window.peak, scattered.peak) <= M
     assert 4 < scattered.total / window.total < 5 and least[1][0] == pytest.approx(least[0][0], rel=0.01)
+
+
+def test_the_best_known_schedule_moves_a_fifth_fewer_words_than_buffer_reuse_in_the_first_figure():
+    n, M = 2048, 65_536
+    mask = masks.random(n, B, 0.1)
+    least, which = bounds.lower_bound("forward", n, D, M, mask=mask)
+    assert mask.tiles.sum() == 124 and which == "compulsory_sparse"
+    reuse = schedules.get("block_sparse").count(n, D, M, mask=mask).total
+    QKV = dict(zip("QKV", np.zeros((3, n, D)), strict=True))
+    known = run(rolling_rows, M=M, mask=mask, B=B, rows=6, kept=120, **QKV).ledger.total
+    assert least < known and known / reuse == pytest.approx(0.8, abs=0.02)
+    SECOND.says("8.10", "about a fifth fewer words under this mask")
 
 
 def test_a_wide_window_comes_near_theorem_D():
