@@ -24,7 +24,7 @@ from iocourse.course import attempt, check, hint, measured, predict
 # %% [markdown]
 # ## 5.1 The red–blue pebble game
 #
-# A computation is a graph. Each vertex is one word, computed from its *parents*; an input has no parents. Here is the scalar product of two vectors of two words, with its inputs at the bottom. The text below the board explains the pebbles:
+# A computation is a graph. Each vertex is one word, computed from its *parents*; an input has no parents. Here is the scalar product (dot product) of two vectors of two words, with its inputs at the bottom. The text below the board explains the pebbles:
 
 # %%
 graph = pebbling.dot(2)
@@ -75,7 +75,7 @@ explore.pebbles(graph, 8, moves, M=4)
 #
 # ## 5.2 A scalar product with three pebbles
 #
-# To compute a product you need three red pebbles, two for the factors and one for the product. With $M = 3$ the partial sum must therefore be in slow memory during this time. Each time this costs two words, one store and one load.
+# To compute a product you need three red pebbles, two for the factors and one for the product. With $M = 3$ the sum of the earlier products (at first, this is `p1`) must therefore be in slow memory during this time. Each time this costs two words, one store and one load.
 #
 # For longer vectors, `pebbling.dot(d)` has inputs `a1`, …, `ad` and `b1`, …, `bd` and products `p1`, …, `pd`. The sums are computed from left to right: `s_2` from `p1` and `p2`, then `s_3` from `s_2` and `p3`, and so on. The last sum is called `s`; for $d = 2$ it is the only one.
 #
@@ -183,7 +183,7 @@ measured("5.4", once=once.cost, again=pebbling.optimum(row, 3).cost)
 #
 # </details>
 #
-# The next cell prints a game with minimum traffic in which each vertex is computed once, without its deletes:
+# The next cell prints a game with minimum traffic in which each vertex is computed once (the deletes are omitted):
 
 # %%
 print("; ".join(str(move) for move in once.moves if move.kind != "delete"))
@@ -266,7 +266,7 @@ explore.pebble_player(pebbling.softmax_row(3))
 # %% [markdown]
 # ## 5.5 The limits of the search
 #
-# Three queries, three keys and $d = 1$ give a graph of 42 vertices:
+# Three queries, three keys and $d = 1$ give a graph of 42 vertices: 9 inputs, 9 exponentials, 6 sums of exponentials, 9 products, 6 sums of products and 3 outputs.
 
 # %%
 for max_states in (20_000, 200_000):
@@ -276,15 +276,15 @@ for max_states in (20_000, 200_000):
         print(refusal)
 
 # %% [markdown]
-# The search stops at its limit both times. The first message names about 32,000 states, but these only decide whether 14 words are enough. With ten times the states, the search has excluded every cost below 17 words, and it is still not finished. The number of states multiplies when a graph grows a little: in section 5.3 four more vertices raised it from 7 to 42. A head with $N = 8192$ and $d = 64$ has billions of vertices, so we replace the search by an argument.
+# The search stops at its limit both times. The first message names about 32,000 states, but these only decide whether 14 words are enough. With ten times the states, the search has excluded every cost below 17 words, and it is still not finished. The number of states multiplies when a graph grows a little: in section 5.3, with $M = 3$, four more vertices raised it from 7 to 42. A head with $N = 8192$ and $d = 64$ has billions of vertices, so we replace the search by an argument.
 #
 # ## 5.6 Complete rows: the constant 4 in three lines
 #
 # The schedules of lesson 04 are the FlashAttention-1 order (F1), the FlashAttention-2 order (F2) and the FA-2 order with buffer reuse (F3). They move complete rows and store no scores. For all schedules of this kind, the constant 4 has a short proof.
 #
-# Two rows belong to a query $i$, $q_i$ and $o_i$, and two rows to a key $j$, $k_j$ and $v_j$. One row of the query and one row of the key form a *row pair*, so $i$ and $j$ have four row pairs. In these three schedules, both rows of each row pair are in fast memory at the same moment at least once. For $q_i$ and $k_j$ the reason is the score, for $o_i$ and $v_j$ the product $p_{ij}v_j$. The other two row pairs follow because no weight is stored: $q_i$ and $o_i$ are both kept in fast memory while first $k_j$ and then $v_j$ is used.
+# Two rows belong to a query $i$, $q_i$ and $o_i$ (the query side), and two rows to a key $j$, $k_j$ and $v_j$ (the key side). One row of the query side and one of the key side form a *row pair*, so $i$ and $j$ have four row pairs. In these three schedules, both rows of each row pair are in fast memory at the same moment at least once. For $q_i$ and $k_j$ the reason is the score, for $o_i$ and $v_j$ the product $p_{ij}v_j$. The other two row pairs are in fast memory together because these three schedules keep $q_i$ and $o_i$ there while they use first $k_j$ and then $v_j$.
 #
-# A row *enters* fast memory when it is loaded; a row of $O$ may also enter as zeros, without a load. We *charge* each row pair once, to the row whose entry brings the two rows together for the first time. In the figure every row enters once, so each arrow points to the row that enters later:
+# A row *enters* fast memory when it is loaded; a row of $O$ may also enter as zeros, without a load. (A schedule may have several partial sums of $o_i$. Only those that lead to the stored output count. The row $o_i$ is in fast memory while at least one of them is there, and it enters when the first one appears there.) We *charge* each row pair once, to the row whose entry brings the two rows together for the first time. In the figure every row enters once, so each arrow points to the row that enters later:
 
 # %%
 PAIR = bounds.row_schedules.FORWARD
@@ -297,19 +297,19 @@ explore.pair_residency(["load q", "load k", "o enters", "load v"], pair=PAIR, ar
 # **The proof for rows that are present at the same moment.** Assume, as in the three schedules, that both rows of each row pair are in fast memory at the same moment at least once.
 #
 # 1. There are $N^2$ choices of $i$ and $j$, each with four row pairs. This gives $4N^2$ charges.
-# 2. An entry is charged at most once for each row of the other side that is in fast memory. At most $M/d$ rows fit there, both sides together, so one entry is charged at most $M/d$ times.
-# 3. An entry costs $d$ words, the load of the row. (If a row of $O$ enters as zeros, we count its store at the end instead. One store is enough even for several such entries; section 5.9 of [05b](05b_lower_bound_proof.ipynb) explains why.) A run that moves $W$ words therefore has at most $W/d$ entries.
+# 2. An entry is charged at most once for each row of the other side that is in fast memory at that moment. At most $M/d$ rows fit there, both sides together, so one entry is charged at most $M/d$ times.
+# 3. An entry costs $d$ words, the load of the row. Only a row of $O$ can enter without a load, as zeros. For one such entry we count the store of $o_i$ at the end. If $o_i$ enters as zeros again, an earlier partial sum is in slow memory. It must be loaded later to be merged, and we count this load for the second entry. In general, $n$ entries of $o_i$ need at least $n - 1$ loads and one store (proof: (5.9) in [05b](05b_lower_bound_proof.ipynb)). A run that moves $W$ words therefore has at most $W/d$ entries.
 #
 # Together $4N^2 \le \frac Wd \cdot \frac Md$, which is $W \ge 4N^2d^2/M$.
 #
 # **The proof for the whole class.** A schedule might compute a score, free $q_i$ and $k_j$, and only then load $v_j$ and $o_i$. To include it, we state the class as follows (scores and outputs are computed from products as in section 5.7):
 #
 # - rows of $Q$, $K$, $V$ and $O$ are loaded, started as zeros, merged, stored and freed as complete rows, and these are *distinct arrays*: no word of one serves as a word of another;
-# - the run can be divided into *steps*, in each of which rows of at most $t$ words are loaded or started as zeros. Between steps, fast memory contains no score, weight or part of one, and none is ever stored. (The row statistics $m_i$ and $\ell_i$ may stay.)
+# - the run can be divided into *steps*, in each of which rows with at most $t$ words in total are loaded or started as zeros. Between steps, fast memory contains no score, weight or part of one, and none is ever stored. (The row statistics $m_i$ and $\ell_i$ may stay.)
 #
 # With buffer reuse, a step is one key and its value, so $t = 2d$. The rows of a block enter before that, in steps of one query with $2d$ words, in which nothing is computed.
 #
-# A row now counts as *present* in a step if it is in fast memory at the start of the step or enters during it. (For a row of $O$ this means at least one of its partial sums.) For each $i$ and $j$, consider one product only, that of the first column: in some step $p_{ij}v_{j1}$ is added to a sum that leads to $o_i$. The weight was computed in the same step, so all four rows are present in it. Line 1 therefore remains true. For each row pair, take the first step in which both rows are present. At least one of them enters in this step, because otherwise both would have been present in the step before. The row pair is charged to that entry. Line 3 does not change. In line 2, the rows present in a step are those of at most $M$ words at its start and of at most $t$ words that enter, so there are at most $(M + t)/d$ of them. Hence
+# A row now counts as *present* in a step if it is in fast memory at the start of the step or enters during it. The products $p_{ij}v_{jc}$ of different columns $c$ may be computed in different steps, but one column is enough. Take a product $p_{ij}v_{j1}$ that leads to the stored output, and the step in which it is computed. It is added to a partial sum of $o_i$ or begins one, so $v_j$ and $o_i$ are present. No score, weight or part of one is left from earlier steps, so the weight was computed from $q_i$ and $k_j$ in the same step. All four rows are present in it, and line 1 remains true. For each row pair, take the first step in which both rows are present. At least one of them enters in this step, because otherwise both would have been present in the step before. The row pair is charged once, to that entry. Line 3 does not change. In line 2, the rows present in a step are those of at most $M$ words at its start and of at most $t$ words that enter, so there are at most $(M + t)/d$ of them. Hence
 #
 # $$ 4N^2 \le \frac Wd \cdot \frac{M + t}{d} , \qquad \text{so} \qquad W \ge \frac{4N^2d^2}{M + t} . $$
 #
@@ -354,11 +354,13 @@ measured("5.6", to_queries=counted[2][0]["q"] + counted[2][0]["o"])
 # %% [markdown]
 # <details><summary>Which rows are charged</summary>
 #
-# None. No key is in fast memory when the rows of a block are loaded. All charges are made to the keys and values that are streamed later, four for each of the $4^2$ choices of $i$ and $j$. The larger the block, the more row pairs are charged to one load, and the fewer loads are needed. This is why buffer reuse fills fast memory with the query block.
+# None. No key is in fast memory when the rows of a block are loaded. All charges are made to the keys and values that are streamed later, four for each of the $4^2$ choices of $i$ and $j$. (The code charges an entry for every row of the other side that is present. In this run the rows of each row pair are brought together only once, so every charge is made at the first time.) The larger the block, the more row pairs are charged to one load, and the fewer loads are needed. This is why buffer reuse fills fast memory with the query block.
 #
 # </details>
 #
-# If rows are evicted and loaded again, can $i$ and $j$ have fewer than four charges? No, because the first entry that brings a row pair together is always charged. With the seven rows of lesson 06 the answer is less obvious, and `bounds.min_pair_cost` searches for it. It tries all sequences of entries and evictions (`drop k`, `o leaves`) and charges every entry for each row of the other side in fast memory, also if the two were together before. The next cell prints the cheapest sequence for our four rows and compares two schedules with the bound: buffer reuse, and at $M = 1024$, a quarter of $d^2$, the split-d schedule of lesson 07, which cuts rows and stores scores.
+# If rows are evicted and loaded again, can $i$ and $j$ have fewer than four charges? No, because the first entry that brings a row pair together is always charged. `bounds.min_pair_cost` finds the same minimum by search, which is needed for the backward pass in lesson 06b. It tries all sequences of entries and evictions (`drop k`, `o leaves`) in which all four rows are present together at least once. As in the code above, every entry is charged, also if the two rows were together before.
+#
+# The next cell prints the cheapest sequence. It also compares two schedules with the bound: buffer reuse, and at $M = 1024$, a quarter of $d^2$, the split-d schedule of lesson 07. The bound is taken at $M + 4$, because up to four single words do not count towards $M$ on our machine.
 
 # %%
 walk = bounds.min_pair_cost(PAIR, bounds.row_schedules.ENTRIES)
@@ -369,11 +371,11 @@ for M, schedule in ((58368, schedules.flash_optimal), (1024, schedules.small_cac
     print(f"M = {M:6,}: {schedule.name} moves {words:,} words, {ratio:.2f} × A_rows")
 
 # %% [markdown]
-# Buffer reuse moves 1.12 times the bound. For the split-d schedule the ratio is 0.67. This does not contradict the bound, because the schedule stores scores and does not need all four row pairs. A bound for such schedules needs a second tool.
+# Buffer reuse moves 1.12 times the bound. For the split-d schedule the ratio is 0.67. This does not contradict the bound, because the schedule cuts rows and stores scores, so it is outside the class. A bound for such schedules needs a second tool.
 #
 # ## 5.7 Theorem A: a lower bound for every exact schedule
 #
-# The second tool is a different question. How many products $p_{ij}v_{jc}$ can be computed from a given number of words? If we divide $N^2d$ by this number, we know how often fast memory must be refilled. The result is **Theorem A**. Its two forms to remember are
+# The second tool is a different question. How many products $p_{ij}v_{jc}$ can be computed from a given number of words? If we divide $N^2d$ by this number, we know how often fast memory must be refilled. The result is **Theorem A**, formula (5.8) in 05b. Two simpler forms, slightly smaller, are
 #
 # $$ W \ge \frac{4N^2d^2}{M + d^2} - (M + d^2) \quad (M \ge d^2), \qquad W \ge \frac{2N^2d}{\sqrt M} - 2M \quad (M \le d^2), \tag{5.3} $$
 #
@@ -385,7 +387,7 @@ for M, schedule in ((58368, schedules.flash_optimal), (1024, schedules.small_cac
 #
 # Part b of this lesson ([05b](05b_lower_bound_proof.ipynb)) counts the products and gives the complete proof. Nothing below depends on it.
 #
-# The map shows three schedules and two bounds. No schedule of the class can reach the grey area, which is below the compulsory traffic $4Nd$ or below Theorem A, taken at $M + 4$ because the machine has four registers. The coloured bands name the best known kind of schedule for large $N$: row blocks (buffer reuse) from $d^2$ on, and the compulsory traffic from $Nd$ on. The bands below $d^2$ belong to lesson 07. The strip at the bottom shows which of the three schedules moves the fewest words at this $N$.
+# The map shows three schedules and two bounds. No schedule of the class can reach the grey area, which is below the compulsory traffic $4Nd$ or below Theorem A, again taken at $M + 4$. The coloured bands name the best known kind of schedule for large $N$: row blocks (buffer reuse) from $d^2$ on, and the compulsory traffic from $Nd$ on. The bands below $d^2$ belong to lesson 07. The strip at the bottom shows which of the three schedules moves the fewest words at this $N$.
 
 # %%
 explore.traffic_map(8192, 64, M=58368, M_range=(128, 2**22), bounds=("compulsory", "A"),
@@ -414,7 +416,7 @@ measured("5.7", f3=constant[1024, 1024][0], theorem_a=constant[1024, 1024][1])
 # %% [markdown]
 # <details><summary>Do the two constants have the same limit?</summary>
 #
-# The constant of buffer reuse is $2(2d + 3)/d = 4(1 + 3/2d)$ and falls with $d$: 4.09, 4.02, 4.01. The constant of Theorem A is $4M/(M + d^2)$ and rises with $M/d^2$: 3.76, 3.94, 3.996. So for $1 \ll d$ and $d^2 \ll M \ll Nd$ **4 is the exact constant**: the constant of buffer reuse tends to it, and no schedule of the class has a smaller one.
+# For buffer reuse, $WM/(N^2d^2)$ is $2(2d + 3)/d = 4(1 + 3/2d)$ and falls with $d$: 4.09, 4.02, 4.01. For Theorem A it is $4M/(M + d^2)$ and rises with $M/d^2$: 3.76, 3.94, 3.996. So for $1 \ll d$ and $d^2 \ll M \ll Nd$ **4 is the exact constant**: buffer reuse tends to it, and in this limit no schedule of the class has a smaller one.
 #
 # </details>
 #

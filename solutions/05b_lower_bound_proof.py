@@ -72,7 +72,7 @@ explore.loomis_whitney({"a corner": [corner, corner, corner],
 #
 # $$ W \ge T \left\lfloor \frac{mnk}{F(M + T)} \right\rfloor . \tag{5.4} $$
 #
-# The order of the operations does not appear, so (5.4) holds for every schedule. Every $T$ gives a valid bound, and we take the best one. It remains to find $F$.
+# (A word of $C$ may start as a zero. This counts as one of the $T$ loads; as in section 5.6, we count its store for it.) The order of the operations does not appear, so (5.4) holds for every schedule. Every $T$ gives a valid bound, and we take the best one. It remains to find $F$.
 
 # %% [markdown]
 # Loomis and Whitney proved in 1949 that a set of points whose projections on the three walls have $n_A$, $n_B$ and $n_C$ points has at most $\sqrt{n_A n_B n_C}$ points. The corner reaches this maximum, $\sqrt{4 \cdot 4 \cdot 4} = 8$. Here $n_A$, $n_B$ and $n_C$ are the words of the three arrays, so
@@ -83,11 +83,9 @@ explore.loomis_whitney({"a corner": [corner, corner, corner],
 #
 # **If this is new**: the first inequality is named after [Loomis and Whitney](https://en.wikipedia.org/wiki/Loomis%E2%80%93Whitney_inequality). The second is the inequality of the arithmetic and geometric means ([AM–GM](https://en.wikipedia.org/wiki/AM%E2%80%93GM_inequality)); for two numbers it is $\sqrt{xy} \le (x + y)/2$.
 #
-# The ratio $T/F_\times(M + T)$ is largest for $T = 2M$. Then $R = 3M$ and $F_\times(R) = M^{3/2}$. Rounding down costs at most one segment, so (5.4) with $F_\times$ for $F$ becomes the bound of lesson 02:
+# The ratio $T/F_\times(M + T)$ is largest for $T = 2M$ (set its derivative to 0). Then $R = 3M$ and $F_\times(R) = M^{3/2}$. Rounding down costs at most one segment, so (5.4) with $F_\times$ for $F$ becomes the bound of lesson 02:
 #
 # $$ W \ge 2M\left\lfloor \frac{mnk}{M^{3/2}} \right\rfloor \ge \frac{2mnk}{\sqrt M} - 2M . \tag{5.6} $$
-#
-# A word of $C$ may start as a zero, which is not loaded. As for complete rows (section 5.6), we count its store instead.
 #
 # ### How many products do R words allow?
 #
@@ -130,7 +128,7 @@ def my_products(q, k, v, o, s):
 check("5C", my_products)
 
 # %% [markdown]
-# Step 4 of section 5.9 derives the maximum for $R$ words:
+# Step 4 of section 5.9 derives the maximum for $R$ words; until then we take it as given:
 #
 # $$ F(R) = \begin{cases} \dfrac{(R + d^2)^2}{16d} & R \ge 3d^2, \\[1ex] \left(\dfrac R3\right)^{3/2} & R < 3d^2. \end{cases} \tag{5.7} $$
 #
@@ -236,7 +234,7 @@ measured("5.8b", best_T=lengths[int(np.argmax(rate))])
 #
 # ## 5.9 The proof, step by step
 #
-# **Step 1: useful products.** Take an output word $o_{ic}$ when it is finally stored, and follow the additions that produced it back to products $p_{ij}v_{jc}$. The intermediate results are the *partial sums* of $o_{ic}$. A product that is computed before it is added is also a partial sum. If one was used several times, we keep one use, so they form a tree. For each key $j$ we choose one product that leads into the tree. These $N^2d$ products are *useful*; the others are not counted. In this example with four keys, two products were computed again and their sum was discarded:
+# **Step 1: useful products.** Take an output word $o_{ic}$ when it is finally stored, and follow the additions that produced it back to products $p_{ij}v_{jc}$. The intermediate results are the *partial sums* of $o_{ic}$. A product that is computed separately and added later is also a partial sum. If a partial sum was used several times, we follow only one use, so the partial sums form a tree. For each key $j$ we choose one product that leads into the tree. These $N^2d$ products are *useful*; the others are not counted. In this example with four keys, two products were computed again and their sum was discarded:
 
 # %%
 added = {"output": ["left", "right"], "left": ["key 1", "key 2"], "right": ["key 3", "key 4"],
@@ -256,7 +254,7 @@ print(f"{len(formed)} products computed; useful: {', '.join(products_in('output'
 # %% [markdown]
 # A partial sum is *alive* from its computation until it is added to the next one. If it is rescaled, or if a product is added to it directly, it remains the same partial sum.
 #
-# **Step 2: one accumulator is enough.** A schedule may keep several partial sums of one output and merge them later. We may count as if there were only one, at a cost of one word per output. The accumulator of $o_{ic}$ is *present* while at least one living partial sum of it is in fast memory, and it *enters* when the first one appears there. Their number changes when one begins with its first product, one is read, two are merged, or one is dropped and read again later. The figure shows a possible history, with a square for each read and a circle for each entry; try others:
+# **Step 2: one accumulator is enough.** A schedule may keep several partial sums of one output and merge them later. We count them as one accumulator. How many of its entries need no read? The accumulator of $o_{ic}$ is *present* while at least one living partial sum of it is in fast memory, and it *enters* when the first one appears there. Their number changes when one begins with its first product, one is read, two are merged, or one is dropped and read again later. The figure shows a possible history, with a square for each read and a circle for each entry; try others:
 
 # %%
 explore.partial_sums(["begin", "begin", "drop", "drop", "begin",
@@ -300,11 +298,11 @@ measured("5.9", reads=fewest[4])
 #
 # </details>
 #
-# This holds for every history. For each output and the reads of its partial sums,
+# For each output and the reads of its partial sums, every history satisfies
 #
 # $$ \text{entries} \le \text{reads} + 1 . \tag{5.9} $$
 #
-# The proof is in the appendix (section 5.14); you can continue without it.
+# The appendix (section 5.14) has the proof.
 #
 # **Step 3: segments.** Let $E$ be the number of entries of accumulators and of reads of all other words (those that are not living partial sums of an output). By (5.9), added up over the $Nd$ outputs, the run reads at least $E - Nd$ words. It also stores at least $Nd$ words, the outputs. So
 #
@@ -403,11 +401,11 @@ for T in (4, 11, 22):
 #
 # $$ z \left( \frac{R - 2z}{2d} + \sqrt{n_s} - \frac{n_s}{2d} \right) \le z \cdot \frac{R - 2z + d^2}{2d} \le \frac{(R + d^2)^2}{16d} . \tag{5.13} $$
 #
-# The first inequality takes the $n_s$ for which $\sqrt{n_s} - n_s/2d$ is largest, which is $d^2$. The second takes the best $z$, which is $(R + d^2)/4$. Both together need $2z + n_s \le R$, which is $R \ge 3d^2$. In this case the right side is $F(R)$.
+# The first inequality takes the $n_s$ for which $\sqrt{n_s} - n_s/2d$ is largest, which is $d^2$. The second takes the best $z$, which is $(R + d^2)/4$. So (5.13) holds for every $R$, and for $R \ge 3d^2$ the right side is $F(R)$.
 #
-# If $R < 3d^2$, then $n_s = d^2$ is possible only for $z \le (R - d^2)/2$. Up to this point the middle of (5.13) grows with $z$, because $(R - d^2)/2 < (R + d^2)/4$. For larger $z$ the best $n_s$ is the rest, $R - 2z$. This gives $z\sqrt{R - 2z}$, which is largest at $z = R/3$, and $R/3 > (R - d^2)/2$; the maximum is $(R/3)^{3/2}$.
+# If $R < 3d^2$, a smaller maximum follows from $2z + n_s \le R$, because $n_s = d^2$ is possible only for $z \le (R - d^2)/2$. Up to this point the middle of (5.13) grows with $z$, because $(R - d^2)/2 < (R + d^2)/4$. For larger $z$ the best $n_s$ is the rest, $R - 2z < d^2$, and then $x + y = 0$. This gives $z\sqrt{R - 2z}$, which is largest at $z = R/3$, and $R/3 > (R - d^2)/2$; the maximum is $(R/3)^{3/2}$.
 #
-# The next cell tries every $z$ and $n_s$ in the left side of (5.13) for $d = 4$:
+# The next cell tries every $z$ and $n_s$ in the left side of (5.13):
 
 # %%
 d = 4
@@ -440,7 +438,7 @@ for T in (4, 11, 22):
 #
 # Now count the products $q_{ic}k_{jc}$ as well, $2N^2d$ products in all. A score that is being summed is then an accumulator too; when it enters, its pair is one of the $n_s$. A score need not be stored, so no store can be counted for its initial zero, and (5.10) becomes $W \ge E - N^2$. Take $T = 2M$.
 #
-# **Theorem B: no product $q_{ic}k_{jc}$ is computed twice** (bound `B_line`). Then a score or weight returns to fast memory only by a read, so every product has its pair among the $n_s$. With $n_q$ and $n_k$ words of $Q$ and $K$ there are at most $\sqrt{n_s n_q n_k} + \sqrt{n_s n_v n_o} \le \sqrt{n_s}\,(R - n_s)/2 \le (R/3)^{3/2}$ products:
+# **Theorem B: no product $q_{ic}k_{jc}$ is computed twice** (bound `B_line`). Then a score or weight returns to fast memory only by a read, so every product has its pair among the $n_s$. With $n_q$ and $n_k$ words of $Q$ and $K$ there are at most $\sqrt{n_s n_q n_k} + \sqrt{n_s n_v n_o} \le \sqrt{n_s}\,(R - n_s)/2 \le (R/3)^{3/2}$ products (AM–GM for both roots, then the best $n_s$, which is $R/3$):
 #
 # $$ W \ge \frac{4N^2d}{\sqrt M} - 2M - N^2 . \tag{5.14} $$
 #
@@ -475,7 +473,7 @@ measured("5.10", all_schedules=f3_over_bound(16384)[0],
 # %% [markdown]
 # <details><summary>How much could be saved at most</summary>
 #
-# The ratios are 1.33 and 1.06. At $M = 4d^2$ a schedule that computes no score twice can save at most 6 percent of the words of buffer reuse. At 58,368 words, buffer reuse moves 1.19 times the bound. The ratio grows to 1.58 at 262,144 words, where Theorem A and the compulsory traffic are of similar size. The two may not be added, because both count the same reads.
+# The ratios are 1.33 and 1.06. At $M = 4d^2$ a schedule that computes no score twice can save at most 6 percent of the words of buffer reuse. At 58,368 words, buffer reuse moves 1.19 times the bound. The ratio grows to 1.58 at 262,144 words, where Theorem A and the compulsory traffic are of similar size.
 #
 # </details>
 # <!-- f3 = lambda N, M: schedules.flash_optimal.cost(N, d, **schedules.flash_optimal.tiles(N, d, M)).total -->
@@ -487,7 +485,7 @@ measured("5.10", all_schedules=f3_over_bound(16384)[0],
 #
 # $$ W \ge \frac{N^2d^2}{4(M + d^2)} - M . \tag{5.16} $$
 #
-# **Predict** (compute). By what factor is Theorem A larger, for $N = 8192$, $d = 64$ and $M = 58\,368$? Give an integer.
+# **Predict** (compute). By what factor is Theorem A larger, for $N = 8192$, $d = 64$ and $M = 58\,368$? Use all terms of (5.3) and (5.16), and round to an integer.
 
 # %% tags=["predict"]
 predict("5.11", factor=17)  #> predict("5.11", factor=...)
@@ -521,7 +519,7 @@ for name in ("compulsory", "A_rows", "A", "B", "B'", "saha_ye", "matmul", "theta
 #
 # ## 5.12 The theorem compared with the search
 #
-# For the smallest graphs we know the exact minimum. The red–blue pebble game needs one more move for this comparison, because on our machine `o.add_matmul(s, v)` adds a product to a tile *in place*. The move is `slide a to c`: `c` is computed and takes over the red pebble of its parent `a`. Product and sum are then one vertex, $c \leftarrow c + ab$ (`fma=True`, a fused multiply-add).
+# For the smallest graphs we know the exact minimum. For this comparison the pebble game needs one more move, because on our machine `o.add_matmul(s, v)` adds a product to a tile *in place*. The move is `slide a to c`: `c` is computed and takes over the red pebble of its parent `a`. Product and sum are then one vertex, $c \leftarrow c + ab$ (`fma=True`, a fused multiply-add).
 #
 # Attention with two queries, two keys and $d = 1$ has 18 vertices: 6 inputs, four exponentials $e_{ij}$, each computed from $q_i$ and $k_j$, and for each query $\ell_i = e_{i1} + e_{i2}$, the partial sums $e_{i1}v_1$ and $e_{i1}v_1 + e_{i2}v_2$, and the output.
 #
@@ -542,7 +540,7 @@ measured("5.12", pebbles=min(M for M, words in cheapest.items() if words == leas
 # %% [markdown]
 # <details><summary>Minimum traffic for 4 to 7 pebbles, and Theorem A</summary>
 #
-# Four pebbles need 11 words. With 7 pebbles the compulsory 8 words are enough, although there are more inputs and outputs than pebbles. Theorem A gives only 3 words at $M = 4$, so at this size only the search is useful. For millions of tokens only the theorem is available. At $N = 2^{22}$, $d = 64$ and $M = 64d^2$, buffer reuse moves only 4 percent more words than it proves.
+# Four pebbles need 11 words. With 7 pebbles the compulsory 8 words are enough, although there are more inputs and outputs than pebbles. Theorem A gives only 3 words at $M = 4$, so at this size only the search is useful. For millions of tokens only the theorem is available. At $N = 2^{22}$, $d = 64$ and $M = 64d^2$, buffer reuse moves only 4 percent more words than Theorem A proves.
 #
 # </details>
 # <!-- 4 = round(10**2 * (f3(2**22, 2**18) / bounds.theorem_A(2**22, 2**6, 2**18 + 4) - 1)) -->
@@ -561,9 +559,9 @@ for N, d in ((8192, 64), (2**22, 4096)):
     print(f"N = {N:,}, d = {d:,}: {', '.join(parts)}")
 
 # %% [markdown]
-# For large $d$ the schedule tends to 4 $N^2$ words and B′ to 2.12 $N^2$. We know neither a schedule with fewer words nor a larger bound that allows recomputation. Can you move fewer words, or prove that more are needed? The rules are those of the machine: three distinct arrays in slow memory, $M = d^2$ words of fast memory, exact attention, and a ledger that counts every word. Two ideas are worth a try: a schedule that stores some scores and recomputes the others, and a better count of the products in step 4.
+# For large $d$ the schedule tends to 4 $N^2$ words and B′ to 2.12 $N^2$. We know neither a schedule with fewer words nor a larger bound that allows recomputation. Can you move fewer words, or prove that more are needed? The rules of the machine apply: three distinct arrays, $M = d^2$ words of fast memory, exact attention. Two ideas are worth a try: a schedule that stores some scores and recomputes the others, and a better count of the products in step 4.
 #
-# `challenge` tests a schedule like a check, on random numbers and ragged shapes. Then it compares its words at $N = 65{,}536$ and $d = 64$ with the library's best schedule and with the theorem. There is no budget and there are no hints. Start with your schedule of exercise 4C to see the number to beat:
+# `challenge` tests a schedule like a check, on random numbers and ragged shapes. Then it compares its words at $N = 65{,}536$ and $d = 64$ with the library's best schedule and with the theorem. Start with your schedule of exercise 4C to see the number to beat:
 
 # %%
 def my_flash_optimal(m, Q, K, V, *, Br, Bc):
@@ -593,7 +591,7 @@ challenge("forward", my_flash_optimal, Br=30, Bc=1)
 #
 # ## Misconceptions
 #
-# - **"The bounds add up: $4Nd$ plus Theorem A."** Both count the same reads (section 5.10).
+# - **"The bounds add up: $4Nd$ plus Theorem A."** Both count the same reads.
 # - **"The proof needs one accumulator per output."** A schedule may keep many. By (5.9), this saves at most one word per output.
 # - **"A segment is a step of the algorithm."** It is a part of any run, and it ends after a given number of loads or entries, wherever the algorithm is then.
 #
@@ -613,7 +611,7 @@ challenge("forward", my_flash_optimal, Br=30, Bc=1)
 # - T. Smith, B. Lowery, J. Langou, R. van de Geijn, 2017, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017). $2mnk/\sqrt M - 2M$ for the matrix product.
 # - B. Saha, C. Ye: *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). The growth of the traffic in both regimes, and fast matrix multiplication.
 #
-# **What comes next.** Lesson 06. Part b of it (06b) applies these five steps to the backward pass in sections 6.10 to 6.12.
+# **What comes next.** Lesson 06. Its part b (06b) applies these five steps to the backward pass (sections 6.10 to 6.12).
 #
 # ## 5.14 Appendix: proof of (5.9)
 #

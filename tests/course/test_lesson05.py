@@ -124,7 +124,7 @@ def test_in_the_first_step_with_both_rows_one_of_them_enters_and_no_entry_is_cha
                 charged[late, step] = charged.get((late, step), 0) + 1
                 together.add(pair)
         assert sum(charged.values()) == len(together) and max(charged.values()) <= M + t
-    says("5.6", "rows of at most $t$ words are loaded or started as zeros")
+    says("5.6", "rows with at most $t$ words in total are loaded or started as zeros")
     assert "rows of at most t words are loaded or started" in bounds.BOUNDS["A_rows"].holds_for
 
 
