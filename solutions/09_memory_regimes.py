@@ -29,7 +29,7 @@ explore.traffic_map(8192, 64, M=58368)
 # %% [markdown]
 # ## 9.1 One figure
 #
-# The figure shows the memory traffic of the forward pass against $M$. Each line is a schedule. The grey area is below the lower bounds: the compulsory traffic, Theorem A (section 5.7) and Theorem B' (section 7.7). The strip at the bottom has the marker of the best schedule for each $M$. It also has two variants of them: `scores_stored_tiled` (section 7.6) and `resident_keys` (section 9.4).
+# The figure shows the memory traffic of the forward pass against $M$. Each line is a schedule. The grey area is below the lower bounds: the compulsory traffic, Theorem A (section 5.7) and Theorem B' (section 7.7). The strip at the bottom has the marker of the best schedule for each $M$. The table leaves out two variants in the strip: `scores_stored_tiled` (section 7.6) and `resident_keys` (section 9.4).
 #
 # The shaded areas are *memory regimes*: ranges of $M$ in which one schedule is the best.
 #
@@ -38,7 +38,7 @@ explore.traffic_map(8192, 64, M=58368)
 # | blocked products | up to $d^2/4$ | split-d (F5): $d$ is split too, scores are stored | $4N^2d/\sqrt M + N^2$ |
 # | $N \times N$ stored | $d^2/4$ to $d^2$ | stored scores (F7): rows of one array at a time, scores are stored | section 9.2 |
 # | row blocks | $d^2$ to about $Nd$ | buffer reuse (F3): rows of $Q$ and $O$ are resident | $4N^2d^2/M$ |
-# | compulsory | from there on | one pass over the data | $4Nd$ from about $2Nd$ on |
+# | compulsory | from there on | one pass over the data | $4Nd$; exactly from $M \approx 2Nd$ on |
 #
 # Two ratios decide: $M/d^2$ is the number of $d \times d$ squares that fit, and $M/Nd$ the number of complete arrays. At $M = Nd$, the two formulas $4N^2d^2/M$ and $4Nd$ are equal.
 #
@@ -169,7 +169,7 @@ measured("9.2", backward=found.cost)
 #
 # ## 9.3 An envelope of eight schedules
 #
-# Formula (9.1) leaves out the words that are moved once in any case, and it allows less than one pass. Eight closed forms do not (terms of $N$ words for statistics are left out). With $k$ resident arrays, $R_k$ rows of each are resident:
+# Formula (9.1) leaves out the words that are moved once in any case, and it allows less than one pass. Eight closed forms correct both (terms of $N$ words for statistics are left out). With $k$ resident arrays, $R_k$ rows of each are resident:
 #
 # | | words | resident |
 # | --- | --- | --- |
@@ -408,7 +408,7 @@ measured("9.5", nd_words=counted(N, d, M, "backward")[1] / (N * d))
 # %% [markdown]
 # <details><summary>Traffic with a billion words of fast memory</summary>
 #
-# The traffic is 9.023 units (0.023 for statistics), because the fused backward reads $O$, which is not an input of the bound, and reads $dO$ twice. Both serve only to compute $D_i = \sum_c do_{ic}\,o_{ic}$ in advance. This is necessary if the keys are loaded block by block, because $D_i$ is a sum over all keys of row $i$. If all of $K$ and $V$ are resident, a query block can compute its $D_i$ itself.
+# The traffic is 9.023 units (0.023 for statistics), because the fused backward reads $O$, which is not an input of the bound, and reads $dO$ twice. Both serve only to compute $D_i = \sum_c do_{ic}\,o_{ic}$ in advance. This is needed if keys are loaded block by block, because by (6.3) $D_i$ is a sum over all keys. If all of $K$ and $V$ are resident, a query block can compute its $D_i$ itself.
 #
 # </details>
 #
@@ -489,14 +489,14 @@ explore.traffic_explorer()
 # %% [markdown]
 # ## 9.7 Ratios to the lower bounds
 #
-# How close are the best schedules to the proved bounds? For backward schedules that compute $P$ themselves, Theorem C' (section 9.8) holds too, so the ratios are smaller than in the figure:
+# How close are the best schedules to the proved bounds? For backward schedules that compute $P$ themselves, Theorem C' (section 9.8) holds too, so some ratios are smaller than in the figure:
 
 # %%
 backward = schedules.optimality_gaps("backward", 8192, 64, [4**k for k in range(2, 12)])
 print(schedules.optimality_gap_table(backward, 64))
 
 # %% [markdown]
-# The ratio is about 2 or more from $d^2/4$ to $4d^2$, where matrices are stored or nearly so. It is largest at $2Nd$ (the line $256\,d^2$), 2.44, where C and the compulsory bound are about equal. Your schedule of section 9.5 is not in the table; its ratio in the last line would be 1.00.
+# The ratio is about 2 or more from $d^2/4$ to $4d^2$, in and near the regime with stored matrices. It is largest at $2Nd$ (the line $256\,d^2$), 2.44, where the fused backward still has three blocks. Your schedule of section 9.5 is not in the table; its ratio in the last line would be 1.00.
 #
 # ## 9.8 Open questions
 #
@@ -604,7 +604,7 @@ print(f"yours {yours.ledger.total:,} words, {yours.ledger.total / least:.3f} × 
 #
 # ## Take-away
 #
-# - There are four memory regimes: square tiles below $d^2/4$, stored matrices up to $d^2$ (backward $2.5\,d^2$), row blocks above up to about $Nd$, and compulsory traffic after that (forward from about $2Nd$ on).
+# - Four memory regimes: square tiles below $d^2/4$, stored matrices up to $d^2$ (backward $2.5\,d^2$), row blocks up to about $Nd$, and then compulsory traffic (forward exactly from about $2Nd$ on).
 # - A pass over the data moves $r\,t\,x^2 + n$. The best sequence of passes is not a lower bound.
 # - Let the resident arrays fill $M$, drop the rounding, and count at least one pass. Eight closed forms then select the schedule, and give its words within a factor of 1.5.
 # - Schedules are closest to the lower bounds where $M$ is far from $d^2$ and $Nd$, and farthest from them near these two. Each gap poses a question: is there a better schedule or a better proof?

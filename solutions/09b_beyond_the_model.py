@@ -122,7 +122,7 @@ print(f"M = {M / d**2:.2f} d²: largest error below 1e-12: {error < 1e-12}; stor
 #
 # <!-- algorithm score_gradients_stored -->
 #
-# | | **Stored dS, first pass.** Resident: $K_j$, $V_j$, $dK_j$, $dV_j$. Streamed: $Q_i$, $dO_i$. **Second pass.** Resident: $dQ_i$. Streamed: $K_j$, $dS_{ij}$. | words |
+# | | **Stored dS, first pass.** Resident: $K_j$, $V_j$, $dK_j$, $dV_j$. Streamed: $Q_i$, $dO_i$. **Second pass.** Resident: $dQ_i$. Streamed: $K_j$. | words |
 # | --- | :--- | ---: |
 # | 1 | **for** each key block $j$: load $K_j$, $V_j$ | $2Nd$ |
 # | 2 | &emsp; **for** each query $i$: load $Q_i$, $dO_i$, $L_i$ | $T_c(2Nd + N)$ |

@@ -282,7 +282,8 @@ def test_the_backward_ratios_of_9_7_are_about_2_between_a_quarter_and_4_d_square
     assert (min(wide), max(wide)) == (d * d // 4, 4 * d * d)
     assert all(found[M].ratio > 1.98 for M in sizes if min(wide) <= M <= max(wide))
     assert found[2 * N * d].ratio == max(gap.ratio for gap in found.values()) and 2 * N * d == 256 * d * d
-    assert found[2 * N * d].bound_id == "compulsory_backward" and found[N * d].bound_id == "C"
+    fused = schedules.fused_backward
+    assert found[2 * N * d].schedule == fused.name and ceil(N / fused.tiles(N, d, 2 * N * d)["Bc"]) == 3
 
 
 def test_the_forward_traffic_of_9_1_is_compulsory_from_a_little_over_2nd():
