@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 09 Memory regimes
 #
-# You know a dozen schedules and half a dozen lower bounds. Here you compare them for every $M$, and choose schedules for three real chips.
+# Here you compare the schedules and lower bounds so far for every $M$, and choose schedules for three real chips.
 #
 # **What you will learn**
 #
@@ -29,7 +29,7 @@ explore.traffic_map(8192, 64, M=58368)
 # %% [markdown]
 # ## 9.1 One figure
 #
-# The figure shows the memory traffic of the forward pass against $M$. Each line is a schedule. The grey area is below the lower bounds: the compulsory traffic, Theorem A (section 5.7) and Theorem B' (section 7.7). The strip at the bottom has the marker of the best schedule for each $M$. The table leaves out two variants in the strip: `scores_stored_tiled` (section 7.6) and `resident_keys` (section 9.4).
+# The figure shows the memory traffic of the forward pass against $M$. Each line is a schedule. The grey area is below the lower bounds: the compulsory traffic, Theorem A (section 5.7) and Theorem B' (section 7.7). The strip at the bottom has the marker of the best schedule for each $M$. Two variants in the strip are not in the table: `scores_stored_tiled` (section 7.6) and `resident_keys` (section 9.4).
 #
 # The shaded areas are *memory regimes*: ranges of $M$ in which one schedule is the best.
 #
@@ -38,11 +38,11 @@ explore.traffic_map(8192, 64, M=58368)
 # | blocked products | up to $d^2/4$ | split-d (F5): $d$ is split too, scores are stored | $4N^2d/\sqrt M + N^2$ |
 # | $N \times N$ stored | $d^2/4$ to $d^2$ | stored scores (F7): rows of one array at a time, scores are stored | section 9.2 |
 # | row blocks | $d^2$ to about $Nd$ | buffer reuse (F3): rows of $Q$ and $O$ are resident | $4N^2d^2/M$ |
-# | compulsory | from there on | one pass over the data | $4Nd$; exactly from $M \approx 2Nd$ on |
+# | compulsory | from there on | one pass | $4Nd$; exactly from $M \approx 2Nd$ on |
 #
-# Two ratios decide: $M/d^2$ is the number of $d \times d$ squares that fit, and $M/Nd$ the number of complete arrays. At $M = Nd$, the two formulas $4N^2d^2/M$ and $4Nd$ are equal.
+# Two ratios decide: $M/d^2$ is the number of $d \times d$ squares that fit, and $M/Nd$ the number of complete arrays.
 #
-# **Predict** (guess). At which $M/d^2$ is the ratio of the best schedule's traffic to the lower bound largest, and how large is it? Consider only $M \ge 16$; with fewer words, tiles are very small. (Read it from the figure. The marks are a factor of 10 apart vertically, and 8 horizontally.)
+# **Predict** (guess). At which $M/d^2$ is the ratio of the best schedule's traffic to the lower bound largest, and how large is it? Consider only $M \ge 16$. (Read it from the figure. The marks are a factor of 10 apart vertically, and 8 horizontally.)
 
 # %% tags=["predict"]
 predict("9.1", gap=2, at=1)  #> predict("9.1", gap=..., at=...)
@@ -59,7 +59,7 @@ measured("9.1", gap=gaps[widest], at=widest / d**2)
 # %% [markdown]
 # <details><summary>Where the ratio is largest</summary>
 #
-# The ratio is largest near two borders: 1.95 at $M = d^2$, and 1.84 at $M = Nd$. Deep inside a regime, one bound is close to one schedule. At a border, two bounds are about equal, but only the larger one is proved, not their sum. (The ratio 1.85 at 16 words has another reason: tiles of two or three rows.)
+# The ratio is largest near two borders: 1.95 at $M = d^2$, and 1.84 at $M = Nd$. Deep inside a regime, one bound is close to one schedule. At a border, two bounds are about equal, but only the larger one is proved, not their sum. (The ratio 1.85 at 16 words has another reason: tiles of two or three rows. The border at $Nd$ is where $4N^2d^2/M = 4Nd$; counted with rounding, the traffic is compulsory only from a little over $2Nd$ on.)
 #
 # </details>
 #

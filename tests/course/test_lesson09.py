@@ -186,8 +186,6 @@ def test_at_d_squared_two_forms_of_9_3_are_equal_and_the_count_prefers_f7():
     assert schedules.get("flash_optimal").tiles(8192, 64, 64**2)["Br"] == 30
     for name in ("scores_stored", "scores_stored_tiled"):
         assert schedules.get(name).tiles(8192, 64, 64**2)["Br"] == 60
-    assert 64**2 / (2 * 64) == 32 and 64**2 / 64 == 64  # rows by (9.2); both keep 30/32 of them
-    assert 4 * 32 / 30 / (2 * 64 / 60 + 2) == pytest.approx(1.03, abs=0.005)
     says("9.3", "30 instead of 32 and 60 instead of 64")
 
 
@@ -278,7 +276,7 @@ def test_the_backward_ratios_of_9_7_are_about_2_between_a_quarter_and_4_d_square
     N, d = 8192, 64
     sizes = [round(2 ** (k / 4)) for k in range(16, 85)]
     found = {gap.M: gap for gap in schedules.optimality_gaps("backward", N, d, sizes)}
-    wide = [M for M, gap in found.items() if gap.ratio > 1.98 and M < N * d]
+    wide = [M for M, gap in found.items() if gap.ratio > 1.98 and gap.schedule != "fused_backward"]
     assert (min(wide), max(wide)) == (d * d // 4, 4 * d * d)
     assert all(found[M].ratio > 1.98 for M in sizes if min(wide) <= M <= max(wide))
     assert found[2 * N * d].ratio == max(gap.ratio for gap in found.values()) and 2 * N * d == 256 * d * d
