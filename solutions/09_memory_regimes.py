@@ -1,12 +1,12 @@
 # %% [markdown]
 # # 09 Memory regimes
 #
-# You know a dozen schedules and half a dozen lower bounds. Here you compare them for every fast memory $M$, and choose schedules for three real chips.
+# Here you compare the schedules and lower bounds so far for every $M$, and choose schedules for three real chips.
 #
 # **What you will learn**
 #
 # - to read schedules, lower bounds and regimes from one figure;
-# - to search for the best sequence of passes over the data for each $M$;
+# - to search for the best sequence of passes for each $M$;
 # - to predict the best schedule and its traffic from $N$, $d$ and $M$;
 # - to find where a schedule or a bound can be improved.
 #
@@ -29,7 +29,7 @@ explore.traffic_map(8192, 64, M=58368)
 # %% [markdown]
 # ## 9.1 One figure
 #
-# The figure shows the memory traffic of the forward pass against $M$. Each line is a schedule. The grey area is below the lower bounds. The strip at the bottom has the marker of the best schedule for each $M$ (`resident_keys` follows in section 9.4).
+# The figure shows the memory traffic of the forward pass against $M$. Each line is a schedule. The grey area is below the lower bounds: the compulsory traffic, Theorem A (section 5.7) and Theorem B' (section 7.7). The strip at the bottom has the marker of the best schedule for each $M$. Two variants in the strip are not in the table: `scores_stored_tiled` (section 7.6) and `resident_keys` (section 9.4).
 #
 # The shaded areas are *memory regimes*: ranges of $M$ in which one schedule is the best.
 #
@@ -38,11 +38,11 @@ explore.traffic_map(8192, 64, M=58368)
 # | blocked products | up to $d^2/4$ | split-d (F5): $d$ is split too, scores are stored | $4N^2d/\sqrt M + N^2$ |
 # | $N \times N$ stored | $d^2/4$ to $d^2$ | stored scores (F7): rows of one array at a time, scores are stored | section 9.2 |
 # | row blocks | $d^2$ to about $Nd$ | buffer reuse (F3): rows of $Q$ and $O$ are resident | $4N^2d^2/M$ |
-# | compulsory | from there on | one pass over the data | $4Nd$ |
+# | compulsory | from there on | one pass | $4Nd$; exactly from $M \approx 2Nd$ on |
 #
-# The two ratios $M/d^2$ and $M/Nd$ decide: the number of $d \times d$ squares, and of complete arrays, that fit.
+# Two ratios decide: $M/d^2$ is the number of $d \times d$ squares that fit, and $M/Nd$ the number of complete arrays.
 #
-# **Predict** (guess). At which $M/d^2$ is the ratio of the best schedule's traffic to the lower bound largest, and how large is it? Consider only $M \ge 16$; below that, no tile has more than three rows. (Read it from the figure. The marks are a factor of 10 apart vertically, and 8 horizontally.)
+# **Predict** (guess). At which $M/d^2$ is the ratio of the best schedule's traffic to the lower bound largest, and how large is it? Consider only $M \ge 16$. (Read it from the figure. The marks are a factor of 10 apart vertically, and 8 horizontally.)
 
 # %% tags=["predict"]
 predict("9.1", gap=2, at=1)  #> predict("9.1", gap=..., at=...)
@@ -59,7 +59,7 @@ measured("9.1", gap=gaps[widest], at=widest / d**2)
 # %% [markdown]
 # <details><summary>Where the ratio is largest</summary>
 #
-# The ratio is largest at two borders: 1.95 at $M = d^2$, and 1.84 at $M = Nd$. Deep inside a regime, one bound is close to one schedule. At a border, two bounds hold, and their proofs do not combine. (The ratio 1.85 at 16 words has another reason: tiles of two and three rows.)
+# The ratio is largest near two borders: 1.95 at $M = d^2$, and 1.84 at $M = Nd$. Deep inside a regime, one bound is close to one schedule. At a border, two bounds are about equal, but only the larger one is proved, not their sum. (The ratio 1.85 at 16 words has another reason: tiles of two or three rows. The border at $Nd$ is where $4N^2d^2/M = 4Nd$; counted with rounding, the traffic is compulsory only from a little over $2Nd$ on.)
 #
 # </details>
 #
@@ -94,7 +94,7 @@ FORWARD = {  # before: (resident, streamed, matrices written or read, contents a
 
 # %% tags=["exercise"] name="ex-9A"
 def my_cheapest(sweeps, x, state, goal):
-    """Return the words, in units of N², and the passes of the cheapest sequence.
+    """Return (words, passes) of the cheapest sequence: words in units of N², passes as in the table.
 
     sweeps: for each state a list of passes (resident, streamed, matrices, next state), with
     array names separated by spaces. x: d/√M. state, goal: the first state and the last.
@@ -127,9 +127,9 @@ for times in (2, 1.05, 0.95, 0.5):  # M in units of d²
     print(f"M = {times:4} d²:", attempt(cheapest_at, times))
 
 # %% [markdown]
-# The search finds buffer reuse above $d^2$ and stored scores below, because $4x^2 = 2x^2 + 2$ at $x = 1$. The papers have the same border up to a constant factor; with the smallest known constants it is exactly $d^2$.
+# The search finds buffer reuse above $d^2$ and stored scores below, because $4x^2 = 2x^2 + 2$ at $x = 1$.
 #
-# A pass with one product can also be split. In two slices, half the width of the sum is resident, so twice as many rows fit. This costs $x^2/2$ instead of $x^2$, but the matrix is read twice. In tiles of $\sqrt M \times \sqrt M$ words, the pass costs $2x$ plus the words that it writes, as in split-d. The library's search, `iocourse.sweeps`, includes both variants, and the five products of the backward pass.
+# A pass with one product can also be split, as in lesson 07. Example: $O$ resident, $V$ streamed, $S$ read. If the pass computes half of the columns of $O$ at a time, twice as many rows of $O$ fit. Each half costs $x^2/4$, so both cost $x^2/2$ instead of $x^2$, but $S$ is read twice. In tiles of $\sqrt M \times \sqrt M$ words, reading the two factors (here $S$ and $V$) costs $x$ each, so the pass costs $2x$ plus the words that it writes. The library's search, `iocourse.sweeps`, includes both variants, the five products of the backward pass, and a third problem, `given`: the backward pass if a forward pass has already stored $P$.
 #
 # **Predict** (guess). The two-pass backward of lesson 06 moves $14x^2$, so $14N^2$ words at $M = d^2$. How many units of $N^2$ words does the best sequence of passes move there?
 
@@ -154,7 +154,7 @@ measured("9.2", backward=found.cost)
 #
 # With names, for $x$ up to 4:
 #
-# | $M$ | forward | $M$ | backward | $P$ precomputed (`given`) |
+# | $M$ | forward | $M$ | backward | $P$ already stored (`given`) |
 # | --- | --- | --- | --- | --- |
 # | from $d^2$ | buffer reuse (F3), $4x^2$ | from $2.5d^2$ | two-pass (B4), $14x^2$ | two-pass (B4), $14x^2$ |
 # | from $d^2/2$ | stored scores (F7), $2x^2 + 2$ | from $4d^2/3$ | stored dS (B6), $9x^2 + 2$ | `weights_precomputed`, $4x^2 + 4$ |
@@ -162,33 +162,33 @@ measured("9.2", backward=found.cost)
 # | | | from $d^2/4$ | stored P in slices, $4x^2 + 7$ | in slices, $3x^2 + 6$ |
 # | below | split-d (F5), $4x + 1$ | below | split-d backward (B5), $10x + 3$ | `small_cache_precomputed`, $8x + 2$ |
 #
-# Three schedules are new. Stored dS (`score_gradients_stored`) is the two-pass backward, but the pass for $dK$ and $dV$ stores $dS$, so the pass for $dQ$ computes no scores. Stored P (`weights_stored`) is the sequence printed above. The split-d backward (`small_cache_backward`) computes five products in tiles. All run on the machine.
+# In stored dS (`score_gradients_stored`), the pass for $dK$ and $dV$ stores $dS$, so the pass for $dQ$ computes no scores. Stored P (`weights_stored`) is the printed sequence (with $K$ instead of $Q$ in its first pass, for the same words). The split-d backward (`small_cache_backward`) computes five products in tiles. The `precomputed` schedules are the last two without the product for $P$. All run on the machine.
 #
-# These are the best *sequences of passes*, not lower bounds: section 9.4 has a schedule of another kind that moves fewer words.
+# These are the best *sequences of passes*, not lower bounds. A schedule of another kind moves fewer words (section 9.4).
 # <!-- 2.5 = (14 - 9) / 2 -->
 #
 # ## 9.3 An envelope of eight schedules
 #
-# Formula (9.1) neglects words that are moved once in any case, and that a schedule makes at least one pass. Eight closed forms contain both (terms of $N$ words for statistics are left out):
+# Formula (9.1) leaves out the words that are moved once in any case, and it allows less than one pass. Eight closed forms correct both (terms of $N$ words for statistics are left out). With $k$ resident arrays, $R_k$ rows of each are resident:
 #
 # | | words | resident |
 # | --- | --- | --- |
-# | F3, buffer reuse | $2Nd + 2Nd\lceil N/B_r\rceil$ | $B_r$ rows of $Q$ and of $O$ |
-# | F7, stored scores | $2Nd + 2Nd\lceil N/B_r\rceil + 2N^2$ | $B_r$ rows of $Q$, then of $O$ |
+# | F3, buffer reuse | $2Nd + 2Nd\lceil N/R_2\rceil$ | $R_2$ rows of $Q$ and of $O$ |
+# | F7, stored scores | $2Nd + 2Nd\lceil N/R_1\rceil + 2N^2$ | $R_1$ rows of $Q$, then of $O$ |
 # | F5, split-d | $Nd + 3Nd\lceil N/b\rceil + N^2(1 + \lceil d/b\rceil)$ | a square tile, side $b$, of $S$, then of $O$ |
-# | B3, fused | $5Nd + 4Nd\lceil N/B_c\rceil$ | $B_c$ rows each of $K$, $V$, $dK$, $dV$ |
-# | B4, two-pass | $8Nd + 2Nd\lceil N/B_3\rceil + 2Nd\lceil N/B_4\rceil$ | $B_3$ rows each of $Q$, $dO$, $dQ$; then $B_4$ rows as in B3 |
-# | B6, stored dS | $6Nd + 2Nd\lceil N/B_4\rceil + Nd\lceil N/B_1\rceil + 2N^2$ | $B_4$ rows as in B3; then $B_1$ rows of $dQ$ |
-# | B7, stored P | $6Nd + 3Nd\lceil N/B_1\rceil + Nd\lceil N/B_2\rceil + 5N^2$ | $B_1$ rows of $K$, then $dK$, then $dQ$; $B_2$ of $V$ and $dV$ |
+# | B3, fused | $5Nd + 4Nd\lceil N/R_4\rceil$ | $R_4$ rows each of $K$, $V$, $dK$, $dV$ |
+# | B4, two-pass | $8Nd + 2Nd\lceil N/R_3\rceil + 2Nd\lceil N/R_4\rceil$ | $R_3$ rows each of $Q$, $dO$, $dQ$; then $R_4$ rows each of $K$, $V$, $dK$, $dV$ |
+# | B6, stored dS | $6Nd + 2Nd\lceil N/R_4\rceil + Nd\lceil N/R_1\rceil + 2N^2$ | $R_4$ rows each of $K$, $V$, $dK$, $dV$; then $R_1$ rows of $dQ$ |
+# | B7, stored P | $6Nd + 3Nd\lceil N/R_1\rceil + Nd\lceil N/R_2\rceil + 5N^2$ | $R_1$ rows of $K$, then $dK$, then $dQ$; $R_2$ of $V$ and $dV$ |
 # | B5, split-d backward | $5Nd + 7Nd\lceil N/b\rceil + 3N^2(1 + \lceil d/b\rceil)$ | a square tile, side $b$, of each product |
 #
 # We simplify them by a rule in two parts:
 #
-# $$ \text{the resident arrays fill all of } M, \qquad\text{and}\qquad \lceil x \rceil \;\to\; \max(1, x) . \tag{9.2} $$
+# $$ \text{the resident arrays fill all of } M, \qquad\text{and}\qquad \lceil y \rceil \;\to\; \max(1, y) . \tag{9.2} $$
 #
-# The first part gives the block size: with buffer reuse, two arrays of $B_r$ rows of $d$ words fill $M$. The second part drops the rounding and keeps at least one pass. The *envelope* is the minimum of these formulas for each $M$. (Slices, which save at most 6 percent, are left out.)
+# The first part gives the block size: with buffer reuse, two arrays of $R_2$ rows of $d$ words fill $M$. The second part drops the rounding and keeps at least one pass. The *envelope* is the minimum of these formulas for each $M$. (Slices, which save at most 6 percent, are left out.)
 #
-# <!-- exercise 9B --> For given $N$, $d$, $M$ and the forward or the backward pass, return the label of the schedule with the fewest words by (9.2), such as `"F3"`, and these words. Each schedule takes one line of arithmetic, without search or rounding. If you are stuck after seven minutes, run `hint("9B")` in a new cell.
+# <!-- exercise 9B --> For given $N$, $d$, $M$ and the forward or the backward pass, return the label of the schedule with the fewest words by (9.2), such as `"F3"`, and these words. Each schedule takes one line of arithmetic, without search or rounding. If you are stuck after seven minutes, run `hint("9B")`.
 
 # %% [raw] name="about-9B"
 # title = "An envelope of eight schedules"
@@ -256,12 +256,13 @@ print(attempt(plane, "backward", my_envelope))
 # %% [markdown]
 # Borders at multiples of $d^2$ are vertical: they do not depend on $N$, if $N$ is well above $d$. The border between the two-pass and the fused backward is slanted: with four times the $N$, it is at four times the $M$. The two-pass backward moves $14N^2d^2/M + 8Nd$ words, and the fused backward $16N^2d^2/M + 5Nd$. They are equal where $2N^2d^2/M = 3Nd$, at $M = \frac23 Nd$.
 #
-# Next we count, with the tiles that the library selects for $M$. In how many of the 238 places does the envelope have the same label as the count, and how accurate are its words?
+# Next we count, with the tiles that the library selects for $M$. The two planes have 238 places. How often does the envelope have the label of the count, and how accurate are its words?
 # <!-- 238 = 2 * 7 * 17 -->
 
 # %%
 NAMED = {
-    "forward": {"F3": "flash_optimal", "F7": "scores_stored_tiled", "F5": "small_cache"},
+    "forward": {"F3": "flash_optimal", "F5": "small_cache",
+                "F7": "scores_stored_tiled"},  # with one slice: scores_stored
     "backward": {"B3": "fused_backward", "B4": "split_backward", "B6": "score_gradients_stored",
                  "B7": "weights_stored", "B5": "small_cache_backward"},
 }
@@ -294,18 +295,18 @@ def compare(choose, d=64):
 print(attempt(compare, my_envelope))
 
 # %% [markdown]
-# The envelope has the correct label in 232 of 238 places, and its words are correct within a factor of 1.5. All six exceptions are in one column, $M = 2^{12}$ of the forward pass. There $M = d^2$, and buffer reuse and stored scores are equal by (9.2). The count favours stored scores by 3 or 4 percent, because 60 rows of one array leave less of $M$ unused than 30 rows of two. (If your envelope returns stored scores in a tie, only one place differs.) The factor 1.5 comes from rounding: slightly more than one block is two blocks, and buffer reuse then moves $6Nd$ words where the envelope gives $4Nd$.
+# The envelope has the correct label in 232 of 238 places, and its words are correct within a factor of 1.5. All six exceptions are in one column, $M = 2^{12}$ of the forward pass. There $M = d^2$, and buffer reuse and stored scores are equal by (9.2). The count favours stored scores by 3 or 4 percent. Both have fewer resident rows than the envelope assumes, 30 instead of 32 and 60 instead of 64, because streamed rows also need words. This raises all of the $4x^2$ of buffer reuse, but only the $2x^2$ of stored scores, not the $2N^2$ words of its matrix. (If your envelope returns stored scores in a tie, only one place differs.) The factor 1.5 comes from rounding: slightly more than one block is two blocks, and buffer reuse then moves $6Nd$ words where the envelope gives $4Nd$.
 #
 # So the choice is robust, but the number of words is not. If you need the number, count.
 #
 # ## 9.4 Traffic against N
 #
-# Now fix $M = 58\,368$ and $d = 64$, and let the sequence grow. Up to $N = 445$, one query block holds all of $Q$ and $O$. Buffer reuse then makes a single pass, and its traffic is compulsory.
+# Now fix $M = 58\,368$ (228 KB in float32) and $d = 64$, and let the sequence grow. Up to $N = 445$, one query block holds all of $Q$ and $O$. Buffer reuse then makes a single pass, and its traffic is compulsory.
 #
-# **Predict** (guess). By what factor does the traffic of buffer reuse grow with one more token, from 445 to 446? And from $N = 8192$ to $16\,384$?
+# **Predict** (compute). By what factor does the traffic of buffer reuse grow with one more token, from 445 to 446? And from $N = 8192$ to $16\,384$?
 
 # %% tags=["predict"]
-predict("9.4", one_more=1, doubled=4)  #> predict("9.4", one_more=..., doubled=...)
+predict("9.4", one_more=1.5, doubled=3.8)  #> predict("9.4", one_more=..., doubled=...)
 
 # %%
 d, M = 64, 58368
@@ -333,13 +334,13 @@ explore.curve(
 # %% [markdown]
 # <details><summary>One more token</summary>
 #
-# With 446 tokens the traffic is larger by a half, because the second query block makes a second pass over $K$ and $V$. After that, the traffic grows in steps of $2Nd$ words, and for large $N$ in proportion to $N^2$: doubling 8192 multiplies it by 3.8.
+# With 446 tokens the traffic is larger by a half, because the second query block makes a second pass over $K$ and $V$. For large $N$, the traffic grows about in proportion to $N^2$: doubling 8192 multiplies it by 3.8.
 #
 # </details>
 #
 # So FlashAttention's traffic is linear in $N$ below $N = M/2d$, and quadratic above.
 #
-# Does the second block need a complete pass? With 600 queries, buffer reuse has one block of 445 rows and one of 155, and during the second one much of $M$ is unused. With two blocks of 300 rows, the same number of words is free during the complete run. They can hold keys and values that the second block need not read again. We call this schedule resident keys (F3c, `resident_keys` in code). With $k$ row blocks of equal size $B_r$ and $C$ resident keys, each with its value,
+# Does the second block need a complete pass? With 600 queries, buffer reuse has one block of 445 rows and one of 155, and during the second one much of $M$ is unused. With two blocks of 300 rows, half as many words are free, but in both passes. They can hold keys and values from the first pass, which the second pass need not read again. We call this schedule resident keys (F3c, `resident_keys` in code). With $k$ row blocks of equal size $B_r$ and $C$ resident keys, each with its value,
 #
 # $$ W = 2Nd + 2Nd\,k - 2Cd\,(k - 1) , \qquad \text{footprint } 2Cd + B_r(2d + 3) + d . \tag{9.3} $$
 #
@@ -363,13 +364,13 @@ for N, d, M in ((600, 64, 58368), (2048, 64, 64**3), (8192, 64, 58368)):
           f"resident keys {resident:10,}, {1 - resident / reuse:.1%} fewer")
 reuse, resident = both(600, 64, 58368)
 free = 58368 - costs.flash_optimal(600, 64, Br=300).peak
-kept = schedules.resident_keys.tiles(600, 64, 58368)["places"] - 1  # one for the streamed keys
+kept = schedules.resident_keys.tiles(600, 64, 58368)["places"] - 1  # resident keys + one buffer
 measured("9.4b", free=free, kept=kept, saved=reuse - resident)
 
 # %% [markdown]
 # <details><summary>A use for the free words</summary>
 #
-# A resident key and its value occupy $2d = 128$ words, and save the same number of words in every pass except the first. In the second line, the traffic is 658,560 words instead of 786,432.
+# A resident key and its value occupy $2d = 128$ words, and save the same number of words in every pass except the first. So 148 keys are resident, and they save 18,944 words. In the second line, the traffic is 658,560 words instead of 786,432.
 #
 # </details>
 #
@@ -377,22 +378,22 @@ measured("9.4b", free=free, kept=kept, saved=reuse - resident)
 #
 # ## 9.5 The backward pass
 #
-# Here is the figure for the backward pass. The schedules with precomputed $P$ are not ranked, because a forward pass must compute and store $P$ for them.
+# Here is the figure for the backward pass. The schedules with precomputed $P$ (`given`) are not ranked, because a forward pass must compute and store $P$ for them. The bounds, which hold for them too, are Theorem C (section 6.10), its weighted form (6.19), and C'' (section 9.8).
 
 # %%
 explore.traffic_map(8192, 64, M=58368, pass_="backward")
 
 # %% [markdown]
-# From right to left, the best schedules are fused (the strip shows B2, the FlashAttention-2 backward, which moves as few words with its best tiles), two-pass, stored dS, stored P and split-d, with the borders that the search found. Matrices are stored in a wider range than in the forward pass, up to $2.5\,d^2$.
+# From right to left, the best schedules are fused (the strip shows B2, the FlashAttention-2 backward, which moves as few words with its best tiles), two-pass, stored dS, stored P and split-d, with the borders of sections 9.2 and 9.3.
 #
-# In lesson 06, the two-pass backward computes all scores twice and still moves fewer words. This holds above $2.5\,d^2$, where even a precomputed $P$ would not be used. Below, it helps, and from $\frac43 d^2$ down it saves a fifth of the words: $4x^2 + 4$ compared with $5x^2 + 5$, later $8x$ compared with $10x$. So recomputation saves traffic if complete rows are in fast memory, but not if they are streamed by columns.
+# In lesson 06, the two-pass backward computes all scores twice and still moves fewer words. This holds above $2.5\,d^2$, where even a precomputed $P$ would not be used. Below $2.5\,d^2$, a precomputed $P$ saves words; from $\frac43 d^2$ down, about a fifth of them: $4x^2 + 4$ compared with $5x^2 + 5$, later $8x$ compared with $10x$. So recomputation saves traffic only above $2.5\,d^2$. Below, it is cheaper to store $P$ or $dS$.
 #
 # Now look at the right end, where everything fits.
 #
-# **Predict** (guess). The compulsory traffic of the backward pass is $7Nd$ words. How many units of $Nd$ does the best of the library's backward schedules move, for an $M$ as large as you like?
+# **Predict** (compute). The compulsory traffic of the backward pass is $7Nd$ words. How many units of $Nd$ does the best backward schedule of section 9.3 move, for an $M$ as large as you like?
 
 # %% tags=["predict"]
-predict("9.5", nd_words=7)  #> predict("9.5", nd_words=...)
+predict("9.5", nd_words=9)  #> predict("9.5", nd_words=...)
 
 # %%
 N, d, M = 8192, 128, 10**9
@@ -407,13 +408,13 @@ measured("9.5", nd_words=counted(N, d, M, "backward")[1] / (N * d))
 # %% [markdown]
 # <details><summary>Traffic with a billion words of fast memory</summary>
 #
-# The traffic is 9.023 units, because the fused backward reads $O$, which is not an input of the bound, and reads $dO$ twice. Both serve only to compute $D_i = \sum_c do_{ic}\,o_{ic}$ in advance. This is useful as long as a query block and all keys are never in fast memory together. If all of $K$ and $V$ are resident, they are.
+# The traffic is 9.023 units (0.023 for statistics), because the fused backward reads $O$, which is not an input of the bound, and reads $dO$ twice. Both serve only to compute $D_i = \sum_c do_{ic}\,o_{ic}$ in advance. This is needed if keys are loaded block by block, because by (6.3) $D_i$ is a sum over all keys. If all of $K$ and $V$ are resident, a query block can compute its $D_i$ itself.
 #
 # </details>
 #
-# Theorem C is below the compulsory bound here, which is not reached. So a better schedule exists, or a better proof. It is a schedule, and you will write it.
+# Here the compulsory $7Nd$ is the largest bound, and no schedule of the library reaches it. Either a better schedule exists or a better bound. In this case it is a schedule, and you will write it.
 #
-# <!-- exercise 9C --> Write a backward pass that moves $7Nd + N$ words, of which $N$ are the log-sum-exp. All of $K$, $V$, $dK$ and $dV$ may be resident, which takes $4Nd$ words. Blocks of $B_r$ queries are streamed once. $O$ is not passed, and you do not need it: compute $D_i$ in fast memory, by (6.3) or by (6.6), from tiles that are already there. The available fast memory is $4Nd + B_r(3d + 2N + 6)$ words: the resident arrays and, for each query of a block, three rows of $d$ words, two rows of $N$ scores, and six words. Two methods need no temporary: `D_i.add_row_dots(A, B)` adds the row sums of $A \circ B$ to `D_i`, and `s.multiply_by_matmul(A, B, less=D_i)` turns weights into score gradients. If you are stuck after twelve minutes, run `hint("9C")` in a new cell.
+# <!-- exercise 9C --> Write a backward pass that moves $7Nd + N$ words, of which $N$ are the log-sum-exp. All of $K$, $V$, $dK$ and $dV$ may be resident, which takes $4Nd$ words (`m.blocks(N, N)` is one block of all rows). Blocks of $B_r$ queries are streamed once. $O$ is not passed, and you do not need it: compute $D_i$ in fast memory, by (6.3) or by (6.6), from tiles that are already there. The available fast memory is $4Nd + B_r(3d + 2N + 6)$ words: the resident arrays and, for each query of a block, three rows of $d$ words, two rows of $N$ scores, and six words. Two methods need no temporary: `D_i.add_row_dots(A, B)` adds the row sums of $A \circ B$ to `D_i`, and `s.multiply_by_matmul(A, B, less=D_i)` turns weights into score gradients. If you are stuck after twelve minutes, run `hint("9C")`.
 
 # %% [raw] name="about-9C"
 # title = "A backward pass when everything fits"
@@ -476,11 +477,11 @@ print(f"largest error below 1e-12: {error < 1e-12}; fused {fused.total:,} words,
       f"yours {whole.ledger.total:,}, lower bound {least:,}")
 
 # %% [markdown]
-# Your schedule moves 28,928 words. The fused backward moves 37,632, and 28,672 are compulsory. Without the bound, a table of schedules would not have shown that 9 units are too many.
+# Your schedule moves 28,928 words. The fused backward moves 37,632, and 28,672 are compulsory. A table of schedules alone would not have shown that $9Nd$ words are too many.
 #
 # ## 9.6 Explore the regimes
 #
-# (Without a running kernel you see a still figure.) Change `N`, then `d`: which borders move, and how far? Then set the pass to `backward`. Up to which `M` do the schedules with precomputed $P$ move fewer words than the others?
+# (Without a running kernel you see a still figure.) Change `N`, then `d`: which borders move, and how far? Then set the pass to `backward`. Up to which `M` do the schedules with precomputed $P$ move fewer words than the others? Compare with section 9.2.
 
 # %%
 explore.traffic_explorer()
@@ -488,14 +489,14 @@ explore.traffic_explorer()
 # %% [markdown]
 # ## 9.7 Ratios to the lower bounds
 #
-# How close are the best schedules to the proved bounds? For the backward pass:
+# How close are the best schedules to the proved bounds? For backward schedules that compute $P$ themselves, Theorem C' (section 9.8) holds too, so some ratios are smaller than in the figure:
 
 # %%
 backward = schedules.optimality_gaps("backward", 8192, 64, [4**k for k in range(2, 12)])
 print(schedules.optimality_gap_table(backward, 64))
 
 # %% [markdown]
-# The ratio is again largest near two borders, 2.20 at $d^2$ and 2.44 at $2Nd$. Your schedule of section 9.5 is not in the table; its ratio in the last line would be 1.00.
+# The ratio is about 2 or more from $d^2/4$ to $4d^2$, in and near the regime with stored matrices. It is largest at $2Nd$ (the line $256\,d^2$), 2.44, where the fused backward still has three blocks. Your schedule of section 9.5 is not in the table; its ratio in the last line would be 1.00.
 #
 # ## 9.8 Open questions
 #
@@ -506,19 +507,17 @@ print(schedules.optimality_gap_table(backward, 64))
 # | forward, $M \ll d^2$ | split-d, $4N^2d/\sqrt M$ | B', the same | nothing in the leading term |
 # | forward, around $d^2$ | buffer reuse, stored scores, about $4N^2$ | A and B', about $2.1N^2$ | a factor of 1.9 |
 # | forward, $d^2 \ll M \ll Nd$ | buffer reuse, $4N^2d^2/M$ | A, the same | nothing in the leading term |
-# | forward, around $Nd$ | resident keys | $4Nd$ or A, not their sum | a factor of 1.9 |
+# | forward, around $Nd$ | resident keys | the larger of $4Nd$ and A | a factor of 1.9 |
 # | backward, $M \ll d^2$ | split-d backward, $10N^2d/\sqrt M$ | C', $9.196N^2d/\sqrt M$ | 10 compared with 9.196 |
 # | the same, $P$ precomputed | $8N^2d/\sqrt M$ | C'', the same | nothing in the leading term |
 # | backward, $d^2/2$ to $2.5d^2$ | stored P, stored dS | C | a factor of 2.2 |
 # | backward, $d^2 \ll M \ll Nd$ | two-pass, $14N^2d^2/M$ | C, 12; complete rows: E, 14 | for split rows, 12 to 14 |
-# | backward, $Nd$ to $4Nd$ | fused | $7Nd$ or C, not their sum | a factor of 2.4 |
+# | backward, $Nd$ to $4Nd$ | fused | the larger of $7Nd$ and C | a factor of 2.4 |
 # | backward, from a little over $4Nd$ on | yours, $7Nd + N$ | $7Nd$ | nothing |
 #
-# Theorem C' is for schedules that compute $P$ themselves, Theorem C'' for all schedules. Theorem E (E' for schedules that store scores) holds if complete rows are loaded, kept and evicted, as in the two-pass backward; there, the constant 14 is exact. All these bounds are derivations of this course, for the classes that they state. The papers prove orders of growth, so the figure was known up to constants.
+# Theorems C' and C'' are variants of (6.19) in section 6.12; [the list of bounds](../docs/bounds.md) has their formulas. C'' gives the counted products, those for $dQ$, $dK$, $dV$ and $dP$, other weights, and holds for all schedules. C' also counts those for $S$, so it is only for schedules that compute $P$ themselves. Theorem E (section 6.10; E' for schedules that store scores) holds if complete rows are loaded, kept and evicted, as in the two-pass backward; there, the constant 14 is exact. All these bounds are derivations of this course, for the classes that they state. The papers prove orders of growth, so the figure was known up to constants.
 #
-# All these results are for attention that computes every pair. Approximations need not. Papp, Sobczyk and Zouzias study their I/O; the abstract, which is all that we have read, announces I/O almost linear in $n$ in most regimes, and lower bounds near it. Gupta and others study arithmetic: by their abstract, $\tilde O(n^{2 - 1/d})$ steps for constant $d$, times a power of the logarithm of the largest entry. Lessons 15 and 17 discuss both.
-#
-# One hypothesis is easily overlooked: in Theorem A, $K$ and $V$ are distinct arrays. Section 9.11 of part b uses one array for both.
+# All these results are for attention that computes every pair; lessons 15 and 17 discuss approximations. Another hypothesis is easily overlooked: in Theorem A, $K$ and $V$ are distinct arrays. Section 9.11 of part b uses one array for both.
 # <!-- 9.196 = 4 + 3 * math.sqrt(3) -->
 # <!-- large = lambda pass_, share: schedules.optimality_gaps(pass_, 2**22, 4096, [int(share * 4096**2)])[0] -->
 # <!-- 2.1 = large("forward", 1).bound / (2**22) ** 2 -->
@@ -545,7 +544,7 @@ for chip, M in MEMORY.items():
     print(f"{chip:6} {M:10,} words = {M / d**2:9.3f} d² = {M / (N * d):8.4f} Nd")
 
 # %% [markdown]
-# **Predict** (compute). Which schedule moves the fewest words? Write the digit of its label: in the first line, 3 for buffer reuse, 5 for split-d or 7 for stored scores; in the second line 3 for fused, 4 for two-pass, 5 for split-d, 6 for stored dS or 7 for stored P. The borders are at $d^2/4$ and $d^2$ forward, and at $d^2/4$, $\frac43 d^2$, $2.5\,d^2$ and $\frac23 Nd$ backward.
+# **Predict** (compute). Which schedule moves the fewest words? Write the digit of its label: in the first line, 3 for buffer reuse, 5 for split-d or 7 for stored scores; in the second line 3 for fused, 4 for two-pass, 5 for split-d, 6 for stored dS or 7 for stored P. The borders are at $d^2/4$ and $d^2$ forward, and at $d^2/4$, $\frac43 d^2$, $2.5\,d^2$ and $\frac23 Nd$ backward. If $M$ is exactly at a border, use the schedule that the count favoured in section 9.3.
 
 # %% tags=["predict"]
 predict("9.9a", uno=5, stm32=7, sm=3, l2=3)  #> predict("9.9a", uno=..., stm32=..., sm=..., l2=...)
@@ -574,12 +573,11 @@ for pass_, question in (("forward", "9.9a"), ("backward", "9.9b")):
 # %% [markdown]
 # <details><summary>A chip on a border</summary>
 #
-# Look at the stm32. Its 64 KB are 16,384 words, exactly $d^2$, so in the forward pass it is on the border. The envelope has a tie there, and the count favours stored scores by 2 percent. The other seven labels agree. (`schedules.best`, which includes every schedule, finds one improvement: resident keys saves 0.2 percent on `sm`.) With $d = 64$, the same chip would hold $4d^2$ words, and row blocks would be best in both passes. A regime is never a property of a chip; it belongs to the chip *and* the head.
+# The 64 KB of the stm32 are 16,384 words, exactly $d^2$, so in the forward pass it is on the border. The envelope has a tie there, and the count favours stored scores by 2 percent. The other seven labels agree. With $d = 64$, the same chip would hold $4d^2$ words, and row blocks would be best in both passes. A regime is never a property of a chip; it belongs to the chip *and* the head.
 #
 # </details>
 # <!-- moved = lambda name, M: schedules.get(name).cost(8192, 128, **schedules.get(name).tiles(8192, 128, M)).total -->
 # <!-- 2 = 10**2 * (moved("flash_optimal", 2**14) / moved("scores_stored_tiled", 2**14) - 1) -->
-# <!-- 0.2 = 10**2 * (1 - moved("resident_keys", 227 * 512) / moved("flash_optimal", 227 * 512)) -->
 #
 # The L2 cache holds 25 arrays of $Nd$ words. The forward traffic is already compulsory. In the backward pass, the fused backward moves 1.29 times the compulsory words. Now your schedule:
 
@@ -601,17 +599,15 @@ print(f"yours {yours.ledger.total:,} words, {yours.ledger.total / least:.3f} × 
 # %% [markdown]
 # ## Misconceptions
 #
-# - **"A chip has a regime."** The regime depends on the chip and the head: 64 KB in float32 are $d^2$ words at $d = 128$ and $4d^2$ at $d = 64$ (9.9).
 # - **"The border $d^2$ of the papers is only an order of magnitude."** With the best known constants, $4x^2 = 2x^2 + 2$ at $x = 1$, which is exactly $d^2$ (9.2). In the backward pass it is $2.5\,d^2$, so the two passes have different borders.
 # - **"The search found the optimum."** It found the best sequence of passes. Resident keys is not such a sequence, and moves fewer words (9.4).
-# - **"With enough memory, all traffic is compulsory."** The library's best backward schedule moves $9Nd$ words even with a billion words of fast memory, although only $7Nd$ are compulsory. A new schedule was needed (9.5).
 #
 # ## Take-away
 #
-# - There are four memory regimes: square tiles below $d^2/4$, stored matrices up to $d^2$ (backward $2.5\,d^2$), row blocks above, and compulsory traffic from about $Nd$ on.
-# - A pass over the data moves $r\,t\,x^2 + n$. A search over all sequences of passes finds the best of them, but this is not a lower bound.
+# - Four memory regimes: square tiles below $d^2/4$, stored matrices up to $d^2$ (backward $2.5\,d^2$), row blocks up to about $Nd$, and then compulsory traffic (forward exactly from about $2Nd$ on).
+# - A pass over the data moves $r\,t\,x^2 + n$. The best sequence of passes is not a lower bound.
 # - Let the resident arrays fill $M$, drop the rounding, and count at least one pass. Eight closed forms then select the schedule, and give its words within a factor of 1.5.
-# - Schedules are closest to the lower bounds inside a regime, and farthest from them at a border. Each gap poses a question: is there a better schedule, a better proof, or a hypothesis that fails?
+# - Schedules are closest to the lower bounds where $M$ is far from $d^2$ and $Nd$, and farthest from them near these two. Each gap poses a question: is there a better schedule or a better proof?
 #
 # **In the literature's words**: the envelope of traffic over $M$ is a Pareto front of traffic and memory. Saha and Ye call the least traffic the I/O complexity; they have two memory regimes, $M < d^2$ (small cache) and $M \ge d^2$ (large cache).
 #
@@ -619,11 +615,9 @@ print(f"yours {yours.ledger.total:,} words, {yours.ledger.total / least:.3f} × 
 #
 # - T. Dao: *FlashAttention-2*, 2023, [arXiv 2307.08691](https://arxiv.org/abs/2307.08691).
 # - B. Saha, C. Ye: *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). The two regimes of the forward pass, up to constants.
-# - X. Li, Y. Liang, Z. Shi, Z. Song, Y. Zhou: *On Fine-Grained I/O Complexity of Attention Backward Passes*, 2024, [arXiv 2410.09397](https://arxiv.org/abs/2410.09397) (first called *Fine-grained Attention I/O Complexity: Comprehensive Analysis for Backward Passes*). The same for $dL/dX$.
-# - P. A. Papp, A. Sobczyk, A. Zouzias: *Approaching I/O-optimality for Approximate Attention*, 2026, [arXiv 2605.23751](https://arxiv.org/abs/2605.23751). Abstract only.
-# - S. Gupta, B. Huang, B. Saha, Y. Xu, C. Ye: *Subquadratic Algorithms and Hardness for Attention with Any Temperature*, 2025, [arXiv 2505.14840](https://arxiv.org/abs/2505.14840). Abstract only.
-# - *ATmega328P*, data sheet, [docs.arduino.cc](https://docs.arduino.cc/resources/datasheets/ATmega328P-datasheet.pdf): 2 KB of SRAM. The product reference manual of the UNO R3, SKU A000066, names this chip.
-# - STMicroelectronics: *STM32F745xx, STM32F746xx*, data sheet DS10916. Of its SRAM, 64 KB are data TCM. Zephyr's [description of the chip](https://github.com/zephyrproject-rtos/zephyr/blob/main/dts/arm/st/f7/stm32f746.dtsi) has the same number.
-# - NVIDIA: *Tuning CUDA Applications for Hopper GPU Architecture*, [docs.nvidia.com](https://docs.nvidia.com/cuda/hopper-tuning-guide/index.html), sections 1.4.1.1 and 1.4.2.2. H100: per SM 228 KB of shared memory, 227 for one block of threads, and 64K registers of 32 bits; 50 MB of L2.
+# - X. Li, Y. Liang, Z. Shi, Z. Song, Y. Zhou: *On Fine-Grained I/O Complexity of Attention Backward Passes*, 2024, [arXiv 2410.09397](https://arxiv.org/abs/2410.09397). The same for $dL/dX$.
+# - *ATmega328P*, data sheet, [docs.arduino.cc](https://docs.arduino.cc/resources/datasheets/ATmega328P-datasheet.pdf): 2 KB of SRAM.
+# - STMicroelectronics: *STM32F745xx, STM32F746xx*, data sheet DS10916. Of its SRAM, 64 KB are data TCM.
+# - NVIDIA: *Tuning CUDA Applications for Hopper GPU Architecture*, [docs.nvidia.com](https://docs.nvidia.com/cuda/hopper-tuning-guide/index.html), sections 1.4.1.1 and 1.4.2.2. H100: per SM 228 KB of shared memory, 227 for one block of threads; 50 MB of L2.
 #
-# **What comes next.** The optional [part b](09b_beyond_the_model.ipynb) has stored dS on the machine, a schedule that seems to beat a theorem, and the limits of the model. From lesson 10 on, the schedules become GPU kernels; lesson 14 compares counted words with recorded times.
+# **What comes next.** The optional [part b](09b_beyond_the_model.ipynb) has stored dS on the machine, and the limits of the theorems and of the model. From lesson 10 on, the schedules become GPU kernels.

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 09b Beyond the model
 #
-# This optional part b of lesson 09 has three independent parts: a schedule that the search found, a schedule that moves half of what a theorem allows, and the limits of the model.
+# This optional part b of lesson 09 has three independent parts: a schedule that the search found, a schedule that moves half as many words as a lower bound requires, and the limits of the model.
 #
 # **What you will learn**
 #
@@ -9,9 +9,9 @@
 # - to check the hypotheses of a theorem that seems to be beaten;
 # - to list what the model leaves out, and to count the cost of a tile that is not the best.
 #
-# **Prerequisites**: lesson 09; for section 9.11, also section 5.9; [symbols and terms](notation.md).
+# **Prerequisites**: lesson 09; for section 9.11, also section 5.9 ([05b](05b_lower_bound_proof.ipynb)); [symbols and terms](notation.md).
 #
-# **Minutes**: <!-- minutes without 9D -->. It is the larger part of section 9.10.
+# **Minutes**: <!-- minutes without 9D -->. Exercise 9D is the larger part of section 9.10.
 #
 # <!-- exercises -->
 
@@ -29,7 +29,7 @@ explore.resident_and_streamed("columns", rows=("Q", "dO"), columns=("K", "V", "d
 # %% [markdown]
 # ## 9.10 Stored dS on the machine
 #
-# Stored dS (B6, `score_gradients_stored` in code) has two passes. The figure shows the first. Blocks of $B_c$ rows of $K$, $V$, $dK$ and $dV$ are resident, and queries are streamed one at a time, as in the fused backward. By (9.1) this moves $8x^2$ units. But $dQ$ is not streamed. Instead, $dS$ is stored, $N^2$ words more (not in the figure).
+# Stored dS (B6, `score_gradients_stored` in code) has two passes. The figure shows the first. Blocks of $B_c$ rows of $K$, $V$, $dK$ and $dV$ are resident, and queries are streamed one at a time. Unlike the fused backward, this pass does not stream $dQ$; it stores $dS$ (not in the figure). By (9.1) it moves $(8x^2 + 1)N^2$ words: four resident arrays, two streamed ones, and one matrix.
 #
 # In the second pass, $B_r$ rows of $dQ$ are resident, and rows of $K$ and words of $dS$ are streamed. Here is the second pass:
 
@@ -118,7 +118,7 @@ print(f"M = {M / d**2:.2f} d²: largest error below 1e-12: {error < 1e-12}; stor
       f"{done.ledger.total:,} words, two-pass {other:,}")
 
 # %% [markdown]
-# Stored dS moves 653,312 words, and the two-pass backward 788,992, although every word of $dS$ is written once and read once. Here $D$ was an input. The library's schedule computes it in the first key block from $O$:
+# Stored dS moves 653,312 words, and the two-pass backward 788,992, although every word of $dS$ is written once and read once. Here $D$ was an input. The library's schedule computes $D$ from $O$ in the first key block:
 #
 # <!-- algorithm score_gradients_stored -->
 #
@@ -139,7 +139,7 @@ print(f"M = {M / d**2:.2f} d²: largest error below 1e-12: {error < 1e-12}; stor
 #
 # In Theorem A, $K$ and $V$ are distinct arrays. Now use one array for both, $K = V = X$. The schedule `shared_key_value` is buffer reuse in which each row of $X$ is loaded once for both.
 #
-# **Predict** (guess). What is the ratio of its traffic to the bound of Theorem A, for a large $M$? If the ratio is below 1, which line of the proof in section 5.9 fails?
+# **Predict** (guess). What is the ratio of its traffic to the bound of Theorem A, for a large $M$? If the ratio is below 1, which line of the proof in section 5.9 (part 05b) fails?
 
 # %% tags=["predict"]
 predict("9.11", times=1)  #> predict("9.11", times=...)
@@ -148,18 +148,18 @@ predict("9.11", times=1)  #> predict("9.11", times=...)
 N, d, M = 2**22, 256, 64 * 256**2
 unit = (N * d) ** 2 / M
 tied = schedules.shared_key_value.cost(N, d, **schedules.shared_key_value.tiles(N, d, M)).total
-print(f"K = V: {tied / unit:.3f}; Theorem A {bounds.theorem_A(N, d, M) / unit:.3f}, "
+print(f"in N²d²/M: K = V {tied / unit:.3f}; Theorem A {bounds.theorem_A(N, d, M) / unit:.3f}, "
       f"bound for K = V {bounds.theorem_tied(N, d, M) / unit:.3f}")
 measured("9.11", times=tied / bounds.theorem_A(N, d, M))
 
 # %% [markdown]
 # <details><summary>The line that fails</summary>
 #
-# The ratio is 0.51. The constant $WM/(N^2d^2)$ of the schedule is two, because $r\,t = 2 \cdot 1$, and that of Theorem A is 4. (5.11) is the line that fails. It adds $d$ words for each complete row of $K$ *and* the $n_v$ words of $V$, as if they were different words. Here, a complete row of $X$ is both. If its words are counted once, step 4 allows $(R + d^2)^2/8d$ products per segment, twice as many, and the bound becomes
+# The ratio is 0.51. The constant $WM/(N^2d^2)$ of the schedule is about two, because $r\,t = 2 \cdot 1$, and that of Theorem A is about 4 for large $M/d^2$. (5.11) is the line that fails. It adds $d$ words for each complete row of $K$ *and* the $n_v$ words of $V$, as if they were different words. Here, a complete row of $X$ is both. If its words are counted once, step 4 allows $(R + d^2)^2/8d$ products per segment, twice as many, and the bound becomes
 #
 # $$ W \ge \frac{2N^2d^2}{M + d^2} - (M + d^2) . \tag{9.5} $$
 #
-# So the constant 2 is exact here.
+# So the constant 2 is exact for large $M/d^2$.
 #
 # </details>
 #
@@ -169,18 +169,18 @@ measured("9.11", times=tied / bounds.theorem_A(N, d, M))
 #
 # The two-level memory model has one fast memory and one slow memory, and it counts words. A GPU is different in four ways:
 #
-# - **Which traffic?** A program runs on one SM of the chip. The next level is the L2 cache, which all SMs share. Here $K$ and $V$ of one head are 4 MB, so they are kept in L2 while many programs load them. So the words of lesson 09 for `sm` are words from L2, and the traffic of HBM is closer to the words for `l2`. One kernel is at both places of the figure.
+# - **Which traffic?** A program runs on one SM of the chip. The next level is the L2 cache, which all SMs share. With $N = 8192$ and $d = 128$ (section 9.9), $K$ and $V$ of one head are 4 MB, so they are kept in L2 while many programs load them. So the words of section 9.9 for `sm` are words from L2, and the traffic of HBM is closer to the words for `l2`. One kernel is at two values of $M$ in the first figure of lesson 09.
 # - **Which fast memory?** In addition to its shared memory, an SM has 256 KB of registers, and real kernels keep $O$ and the scores there. Several programs may share an SM. A program that loads the next block while it computes with this one needs space for two.
-# - **Which word?** In real kernels, inputs are bf16, and sums are float32.
+# - **Which word?** In real kernels, inputs are bf16, and sums are float32. So a word of $O$ takes as many bytes as two words of $Q$, and fewer rows fit than in section 9.9.
 # - **Which tile?** Matrix units multiply a tile by a tile. A tile with $B_c = 1$ moves the fewest words, but leaves these units almost idle.
 #
-# The last difference can be counted. Let a key block have 64 keys, and let the number of queries be a multiple of 16.
+# The last difference can be counted. Let a key block have 64 keys, and a query block a multiple of 16 queries.
 #
-# **Predict** (guess). For buffer reuse with $N = 8192$ and $d = 128$ on `sm`, as in section 9.9, what is the ratio of this tile's traffic to that of the best tile?
+# **Predict** (compute). For buffer reuse with $N = 8192$, $d = 128$ and $M = 116\,224$ words (`sm` in section 9.9), what is the ratio of this tile's traffic to that of the best tile, which has $B_c = 1$? The memory footprint (4.3) is $B_r(2d + 2 + B_c) + B_c d$ words, and the traffic is $2Nd + 2Nd\lceil N/B_r\rceil$.
 # <!-- 4 = 2 * 8192 * 128 * 2 / 2**20 -->
 
 # %% tags=["predict"]
-predict("9.12", times=1.3)  #> predict("9.12", times=...)
+predict("9.12", times=1.35)  #> predict("9.12", times=...)
 
 # %%
 N, d, M, words = 8192, 128, 227 * 1024 // 2, {}  # 227 KB, two bytes per word
@@ -194,7 +194,7 @@ measured("9.12", times=words[64] / words[1])
 # %% [markdown]
 # <details><summary>The cost of a tile for matrix units</summary>
 #
-# The ratio is 1.35.
+# The ratio is 1.35. With 64 keys per block, 320 queries fit instead of 448, so there are 26 passes over $K$ and $V$ instead of 19: $(2 + 2 \cdot 26)/(2 + 2 \cdot 19)$.
 #
 # </details>
 #
@@ -207,7 +207,7 @@ measured("9.12", times=words[64] / words[1])
 #
 # ## Take-away
 #
-# - A sequence of passes names the resident arrays, the streamed arrays and the stored matrices. This is nearly a program.
+# - A sequence of passes names the resident arrays, the streamed arrays and the stored matrices. It fixes the loops of the program.
 # - With one array for keys and values, the traffic and its lower bound are halved.
 # - The tile with the fewest words need not be one that a chip can multiply quickly. The closed form gives the cost of another tile.
 #

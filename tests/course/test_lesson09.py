@@ -149,15 +149,15 @@ def test_the_table_of_section_9_3_is_the_closed_forms_without_statistics(N, d, M
 
 
 def test_the_forms_of_section_9_3_are_the_ones_shown():
-    says("9.3", r"$2Nd + 2Nd\lceil N/B_r\rceil$", r"$Nd + 3Nd\lceil N/b\rceil + N^2(1 + \lceil d/b\rceil)$")
-    says("9.3", r"$5Nd + 4Nd\lceil N/B_c\rceil$", r"$8Nd + 2Nd\lceil N/B_3\rceil + 2Nd\lceil N/B_4\rceil$")
+    says("9.3", r"$2Nd + 2Nd\lceil N/R_2\rceil$", r"$Nd + 3Nd\lceil N/b\rceil + N^2(1 + \lceil d/b\rceil)$")
+    says("9.3", r"$5Nd + 4Nd\lceil N/R_4\rceil$", r"$8Nd + 2Nd\lceil N/R_3\rceil + 2Nd\lceil N/R_4\rceil$")
     says(
         "9.3",
-        r"$2Nd + 2Nd\lceil N/B_r\rceil + 2N^2$",
-        r"$6Nd + 3Nd\lceil N/B_1\rceil + Nd\lceil N/B_2\rceil + 5N^2$",
+        r"$2Nd + 2Nd\lceil N/R_1\rceil + 2N^2$",
+        r"$6Nd + 3Nd\lceil N/R_1\rceil + Nd\lceil N/R_2\rceil + 5N^2$",
     )
-    says("9.3", r"$6Nd + 2Nd\lceil N/B_4\rceil + Nd\lceil N/B_1\rceil + 2N^2$")
-    says("9.3", r"$5Nd + 7Nd\lceil N/b\rceil + 3N^2(1 + \lceil d/b\rceil)$", r"\max(1, x)")
+    says("9.3", r"$6Nd + 2Nd\lceil N/R_4\rceil + Nd\lceil N/R_1\rceil + 2N^2$")
+    says("9.3", r"$5Nd + 7Nd\lceil N/b\rceil + 3N^2(1 + \lceil d/b\rceil)$", r"\max(1, y)")
 
 
 def test_the_envelope_of_9_3_is_wrong_on_a_border_alone_and_never_names_too_few_words():
@@ -184,7 +184,9 @@ def test_at_d_squared_two_forms_of_9_3_are_equal_and_the_count_prefers_f7():
         assert 1.025 < f3 / f7 < 1.045
     assert counted(LENGTHS[0], 64, 64**2, "forward")[0] == "F3"
     assert schedules.get("flash_optimal").tiles(8192, 64, 64**2)["Br"] == 30
-    assert schedules.get("scores_stored").tiles(8192, 64, 64**2)["Br"] == 60
+    for name in ("scores_stored", "scores_stored_tiled"):
+        assert schedules.get(name).tiles(8192, 64, 64**2)["Br"] == 60
+    says("9.3", "30 instead of 32 and 60 instead of 64")
 
 
 def test_the_slanting_border_of_section_9_3():
@@ -215,6 +217,9 @@ def test_the_blocks_and_the_kept_keys_of_9_4():
     for C in (0, 10, 148):  # (9.3), for C < N
         assert costs.resident_keys(600, d, Br=300, places=C + 1).peak == 2 * C * d + 300 * (2 * d + 3) + d
     assert 2 * 148 * d + 300 * (2 * d + 3) + d <= M < 2 * 149 * d + 300 * (2 * d + 3) + d
+    free = {Br: M - costs.flash_optimal(600, d, Br=Br, Bc=1).peak for Br in (155, 300)}
+    assert free[300] == 19_004 and free[155] == pytest.approx(2 * free[300], rel=0.001)
+    says("9.4", "half as many words are free, but in both passes")
     says("9.4", "W = 2Nd + 2Nd,k - 2Cd,(k - 1)", "2Cd + B_r(2d + 3) + d")
 
 
@@ -265,6 +270,25 @@ def test_the_room_of_9_4_holds_two_rows_of_scores():
     for case in find("9D").cases(np.random.default_rng(0)):
         N, d = case.inputs["Q"].shape
         assert min(case.inputs["Bc"], N) * (4 * d + 2) + 2 * d + 4 == case.M
+
+
+def test_the_backward_ratios_of_9_7_are_about_2_between_a_quarter_and_4_d_squared_and_largest_at_2nd():
+    N, d = 8192, 64
+    sizes = [round(2 ** (k / 4)) for k in range(16, 85)]
+    found = {gap.M: gap for gap in schedules.optimality_gaps("backward", N, d, sizes)}
+    wide = [M for M, gap in found.items() if gap.ratio > 1.98 and gap.schedule != "fused_backward"]
+    assert (min(wide), max(wide)) == (d * d // 4, 4 * d * d)
+    assert all(found[M].ratio > 1.98 for M in sizes if min(wide) <= M <= max(wide))
+    assert found[2 * N * d].ratio == max(gap.ratio for gap in found.values()) and 2 * N * d == 256 * d * d
+    fused = schedules.fused_backward
+    assert found[2 * N * d].schedule == fused.name and ceil(N / fused.tiles(N, d, 2 * N * d)["Bc"]) == 3
+
+
+def test_the_forward_traffic_of_9_1_is_compulsory_from_a_little_over_2nd():
+    N, d = 8192, 64
+    least = {share: schedules.best(N, d, int(share * N * d)).cost.total for share in (1, 2, 2.05, 4)}
+    assert least[1] > 7 * N * d and least[2] > 5 * N * d
+    assert least[2.05] == least[4] == 4 * N * d
 
 
 def test_the_leading_constants_in_the_table_of_9_8():

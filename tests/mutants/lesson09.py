@@ -6,7 +6,7 @@ from harness import Mutant, Suite
 from iocourse.machine import probabilities
 
 # ---------------------------------------------------------------------- 9A
-SEQUENCE = "returns words and a list of sweeps"
+SEQUENCE = "returns words and a list of passes"
 
 
 def every_sequence(sweeps, x, state, goal):

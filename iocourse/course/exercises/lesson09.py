@@ -101,8 +101,8 @@ def searches(rng: np.random.Generator) -> Iterator[Sample]:
     """
     small, large = 0.5 + 0.4 * rng.random(), 1.1 + rng.random()
     asked = [("forward", FORWARD, small), ("forward", FORWARD, large), ("no choice", TRAVELLING, small)]
-    asked += [("a cheap beginning", LATER, large), ("many sweeps", LONGER, small)]
-    asked += [(f"drawn sweeps {k}", drawn_sweeps(rng), small + k / 4) for k in range(3)]
+    asked += [("a cheap beginning", LATER, large), ("many passes", LONGER, small)]
+    asked += [(f"drawn passes {k}", drawn_sweeps(rng), small + k / 4) for k in range(3)]
     for words, sweeps, x in asked:
         yield _search(words, sweeps, x)
     yield _search("from p to t", drawn_sweeps(rng, [*"pqrst"]), small, "p", "t")
@@ -122,7 +122,7 @@ class Sequenced(NamedTuple):
     sweeps: list[Sweep]
 
     def __str__(self) -> str:
-        return f"{len(self.sweeps)} sweep{'s' * (len(self.sweeps) != 1)}"
+        return f"{len(self.sweeps)} pass{'es' * (len(self.sweeps) != 1)}"
 
 
 def _sequenced(trial: Trial) -> Sequenced | None:
@@ -137,16 +137,16 @@ def _as_sweep(parts: Sequence[object]) -> Sweep:
     return parts[0], parts[1], parts[2], parts[3]  # type: ignore[return-value]
 
 
-A_SEQUENCE = Form("returns words and a list of sweeps", _sequenced, "a number and a list of sweeps")
+A_SEQUENCE = Form("returns words and a list of passes", _sequenced, "a number and a list of passes")
 
 
 def _leads_there(trial: Trial, answer: Sequenced) -> str | None:
     sweeps, state, goal = (trial.case.inputs[name] for name in ("sweeps", "state", "goal"))
     for number, sweep in enumerate(answer.sweeps, 1):
         if sweep not in sweeps.get(state, ()):
-            return f"sweep {number}, {sweep}, does not start at {state!r} in this table"
+            return f"pass {number}, {sweep}, does not start at {state!r} in this table"
         state = sweep[3]
-    return None if state == goal else f"the last sweep ends at {state!r}, expected {goal!r}"
+    return None if state == goal else f"the last pass ends at {state!r}, expected {goal!r}"
 
 
 def _words_of_all(answer: Sequenced, x: float, **_: Any) -> float:
@@ -157,7 +157,7 @@ def _own_words(trial: Trial, answer: Sequenced) -> str | None:
     want = _words_of_all(answer, **trial.case.inputs)
     if isclose(answer.words, want, rel_tol=1e-9):
         return None
-    return f"got {answer.words:.6g} N², but by (9.1) your sweeps move {want:.6g} N²"
+    return f"got {answer.words:.6g} N², but by (9.1) your passes move {want:.6g} N²"
 
 
 def _cheapest_sequence(**inputs: Any) -> list[Sequenced]:
@@ -217,12 +217,12 @@ def _envelope_case(N: int, d: int, M: int, pass_: str) -> Case:
 
 
 def _guess(trial: Trial) -> Guess | None:
-    """Return the result if it is a pair of a sign and a number of words."""
+    """Return the result if it is a pair of a label and a number of words."""
     sign, words = several(trial.value, 2) or (None, None)
     return (sign, float(words)) if isinstance(sign, str) and is_number(words) else None
 
 
-A_GUESS = Form("returns a sign and a number of words", _guess, "a sign and a number")
+A_GUESS = Form("returns a label and a number of words", _guess, "a label and a number")
 
 
 def _right_words(trial: Trial, guess: Guess) -> str | None:
@@ -336,8 +336,8 @@ EXERCISES = (
         moves=_words_of_all,
         fewest="no sequence moves fewer words",
         also=(
-            A_SEQUENCE.must("the sweeps lead from the first state to the goal", _leads_there),
-            idle(A_SEQUENCE.must("the words equal those of the sweeps", _own_words)),
+            A_SEQUENCE.must("the passes lead from the first state to the goal", _leads_there),
+            idle(A_SEQUENCE.must("the words equal those of the passes", _own_words)),
         ),
         unit="N²",
         clue=lambda best: f" N² in {best}",
@@ -350,7 +350,7 @@ EXERCISES = (
             *(A_GUESS.must(f"is correct where {sign} is best", _right_words, sign) for sign in SIGNS),
             A_GUESS.must("counts at least one pass where everything fits", _right_words, ALL_FITS),
             A_GUESS.must("returns the words of the best schedule for every M", _right_words),
-            A_GUESS.must("the sign is that of the best schedule", _right_sign),
+            A_GUESS.must("the label is that of the best schedule", _right_sign),
         ),
     ),
     schedule(
