@@ -94,7 +94,7 @@ FORWARD = {  # before: (resident, streamed, matrices written or read, contents a
 
 # %% tags=["exercise"] name="ex-9A"
 def my_cheapest(sweeps, x, state, goal):
-    """Return (words, passes) of the cheapest sequence: words in units of N², passes as in the table.
+    """Return (words, passes) of the cheapest sequence, with words in units of N².
 
     sweeps: for each state a list of passes (resident, streamed, matrices, next state), with
     array names separated by spaces. x: d/√M. state, goal: the first state and the last.
@@ -408,7 +408,7 @@ measured("9.5", nd_words=counted(N, d, M, "backward")[1] / (N * d))
 # %% [markdown]
 # <details><summary>Traffic with a billion words of fast memory</summary>
 #
-# The traffic is 9.023 units (0.023 for statistics), because the fused backward reads $O$, which is not an input of the bound, and reads $dO$ twice. Both serve only to compute $D_i = \sum_c do_{ic}\,o_{ic}$ in advance. This is needed if keys are loaded block by block, because by (6.3) $D_i$ is a sum over all keys. If all of $K$ and $V$ are resident, a query block can compute its $D_i$ itself.
+# With the statistics, the traffic is 9.023 units. It is 9 without them, because the fused backward reads $O$, which is not an input of the bound, and reads $dO$ twice. Both serve only to compute $D_i = \sum_c do_{ic}\,o_{ic}$ in advance. This is needed if keys are loaded block by block, because by (6.3) $D_i$ is a sum over all keys. If all of $K$ and $V$ are resident, a query block can compute its $D_i$ itself.
 #
 # </details>
 #
