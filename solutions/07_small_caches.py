@@ -567,7 +567,7 @@ measured("7.7", f5_over_bound=ratio)
 # %% [markdown]
 # <details><summary>How much could still be saved</summary>
 #
-# The ratio is 1.038, so no schedule of this class can save more than 3.7 percent at this $M$. In units of $N^2d/\sqrt M$, traffic and bound both tend to 4 for $M \ll d^2$, so the constant 4 is exact there. (For $M \gg d^2$ it is exact in units of $N^2d^2/M$.) In between, the best schedule moves up to 1.89 times the words of the best bound, most at $M = d^2$: there buffer reuse and stored scores both move $4N^2$ words, and we know neither a better schedule nor a better bound.
+# The ratio is 1.038, so no schedule of this class can save more than 3.7 percent at this $M$. In units of $N^2d/\sqrt M$, traffic and bound both tend to 4 for $M \ll d^2$, so the constant 4 is exact there. (For $M \gg d^2$ it is exact in units of $N^2d^2/M$.) In between, the ratio of the best schedule to the best bound is at most 1.89, reached at $M = d^2$: there buffer reuse and stored scores both move $4N^2$ words, and we know neither a better schedule nor a better bound.
 #
 # </details>
 #
