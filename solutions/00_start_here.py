@@ -91,9 +91,9 @@ check("0A", my_compulsory)
 # Not solved yet. Same inputs again: seed=7. Stuck? hint("0A")
 # ```
 #
-# The text after the colon describes the result of your function. To repeat a check with the same sizes: `check("0A", my_compulsory, seed=7)`.
+# The text after the colon describes your function: 3 more queries added 267 words, $d$ for each query. To repeat a check with the same sizes: `check("0A", my_compulsory, seed=7)`.
 #
-# If you are stuck after five minutes, use `hint`. It has three levels and costs nothing. This is the first level; `hint("0A", 2)` shows the second.
+# If you are stuck after five minutes, use `hint`. It has three levels and costs nothing. This is the first:
 # <!-- given = course.exercise.find("0A").cases(np.random.default_rng(7))[0].inputs -->
 # <!-- 378, 251, 267 = given["Nq"], given["Nk"], 3 * given["d"] -->
 # <!-- 78320 = (given["Nq"] + 2 * given["Nk"]) * given["d"] -->
@@ -104,7 +104,7 @@ hint("0A", count=False)  # do not record this call as a hint that you used
 # %% [markdown]
 # Later cells call your function through `attempt(my_compulsory, …)`. If it is not written yet, they print a message and continue.
 #
-# Before each measurement there is a **prediction**. `predict` records your number, and `measured` prints it next to the measured one. A prediction is *right* if the measured value, rounded to the digits you wrote, equals your number, and the error is at most 5 %. A count that is off by 1 is not right, but a good estimate. Predictions are not graded. They show where your expectation was wrong.
+# Before each measurement there is a **prediction**. `predict` records your number, and `measured` prints it next to the measured one. A prediction is *right* if the measured value, rounded to the digits you wrote, equals your number, and the error is at most 5 %. A prediction marked "compute" follows from the text; for a "guess", an estimate is enough. Predictions are not graded. They show where your expectation was wrong.
 #
 # **Predict** (guess). A model that generates text computes one new query at a time. Let this query use 4,096 keys, with $d = 64$. What is its compulsory traffic, as a percentage of the compulsory traffic of 4,096 queries with the same keys? Replace the dots with a number.
 
@@ -129,7 +129,7 @@ attempt(one_query_and_all, my_compulsory)
 # </details>
 
 # %% [markdown]
-# Your **progress** is stored in one small file on this machine, and nothing is sent anywhere. `iocourse progress` prints its path; `--export FILE` and `--import FILE` move it to another machine.
+# Your **progress** is stored in one small file on this machine, and nothing is sent anywhere. `iocourse progress` prints its path.
 
 # %%
 print(progress.table(progress.load()))
@@ -143,9 +143,9 @@ doctor.inspect_environment()
 # %% [markdown]
 # ## 0.2 Three claims about FlashAttention
 #
-# A **schedule** is the order in which words are loaded, used and freed. This course has two questions. How many words does this schedule move, and how many must any schedule move? (Nothing is timed in lessons 00 to 09b. Lesson 14 compares counts with times recorded on a GPU.)
+# A **schedule** is the order in which words are loaded, used and freed. This course has two questions. How many words does a given schedule move, and how many must any schedule move? (Nothing is timed in lessons 00 to 09b. Lesson 14 compares counts with times recorded on a GPU.)
 #
-# A count can be checked. "FlashAttention uses memory efficiently" cannot; "for these $N$, $d$ and $M$ it moves this number of words" can.
+# A count can be checked. "FlashAttention uses memory efficiently" cannot; "for $N = 32$, $d = 4$ and 192 words of fast memory it moves 768 words" can.
 #
 # These claims appear in talks and posts. In all three, $d$ and the size $M$ of fast memory are fixed. HBM is a GPU's slow memory, and an access is a word moved.
 #
@@ -209,7 +209,7 @@ done.ledger
 # </details>
 
 # %% [markdown]
-# The table is a **ledger**. It lists the words read and written per array, and the peak, which is the largest number of words in fast memory at one time. The compulsory traffic can be written as a ledger, too. Subtracting the two shows the difference per array. (The output calls the second ledger the *closed form*, because later lessons compute it from a formula.)
+# The table is a **ledger**. It lists the words read and written per array, and the peak, which is the largest number of words in fast memory at one time. The compulsory traffic can be written as a ledger, too. Subtracting the two shows which array is read more often. (The output calls the second ledger the *closed form*, because later lessons compute it from a formula.)
 
 # %%
 # peak is the peak of the run, so only the words are compared
@@ -217,7 +217,7 @@ least = Ledger(reads={"A": 5_000, "x": 50}, writes={"y": 100}, peak=560)
 done.ledger - least
 
 # %% [markdown]
-# Now load $x$ once and keep it in fast memory. The arithmetic does not change:
+# Now load $x$ once and keep it in fast memory:
 
 
 # %%
@@ -236,7 +236,7 @@ print("same result:", np.array_equal(better.O, done.O))
 print(f"{better.ledger.total:,} words moved, the compulsory traffic:", better.ledger == least)
 
 # %% [markdown]
-# Both schedules compute the same $y$, and the second one moves exactly the compulsory traffic. Most of this course does the same for attention. But fast memory is often too small to keep everything that is needed again. With 500 words, even this run fails:
+# Both schedules compute the same $y$, and the second moves exactly the compulsory traffic. Most of this course does the same for attention. But fast memory is often too small to keep everything that is needed again. With 500 words, even this run fails:
 
 # %%
 try:
@@ -253,7 +253,7 @@ small = run(flash2, M=208, Q=Q, K=K, V=V, Br=16, Bc=2)
 memory_timeline(small.ledger, 208, title="flash2: fast memory, step by step")
 
 # %% [markdown]
-# A block of $Q$, its output and its row statistics (lesson 03) are kept in fast memory while all rows of $K$ and $V$ are loaded. (An output is called *accumulator* while it is being summed.) Then the second block of $Q$ is loaded, and all rows of $K$ and $V$ are loaded again. With a single block for everything, this is not necessary:
+# A block of $Q$, its output and its row statistics (lesson 03) are kept in fast memory while all rows of $K$ and $V$ are loaded. (An output is called *accumulator* while it is being summed.) Then the second block of $Q$ is loaded, and all rows of $K$ and $V$ are loaded again. With a single block for everything, nothing is loaded again:
 
 # %%
 Q, K, V = rng.standard_normal((3, 64, 16))
@@ -262,12 +262,12 @@ attempt(lambda least: print(f"your function gives {least(64, 64, 16):,} words"),
 whole.ledger
 
 # %% [markdown]
-# This run moves 4,096 words, the compulsory traffic, but it needs 8,320 words of fast memory: 4,096 for the four arrays, 4,096 for the scores and 128 for row statistics. With less, how many words must be read again? Lessons 02 to 04 answer this.
+# This run moves 4,096 words, the compulsory traffic, but it needs 8,320 words of fast memory: $4Nd = 4{,}096$ for the four arrays, $N^2$, here the same number, for the scores, and 128 for row statistics. With less, how many words must be read again? Lessons 02 to 04 answer this.
 
 # %% [markdown]
 # ## 0.4 Arithmetic intensity
 #
-# The data sheet of the NVIDIA A100 (40 GB) gives two speeds. The first is $312\cdot10^{12}$ operations per second with 16-bit numbers; a multiply-add is two operations. The second is the *bandwidth* of its slow memory, $1555\cdot10^9$ bytes per second; such a number has two bytes. Their ratio, converted to multiply-adds and words, is the number of multiply-adds that the chip can do while it moves one word. The number of multiply-adds that an algorithm does per word moved is its *arithmetic intensity*:
+# The data sheet of the NVIDIA A100 (40 GB) gives two speeds. The first is $312\cdot10^{12}$ operations per second with 16-bit numbers; a multiply-add is two operations. The second is the *bandwidth* of its slow memory, $1555\cdot10^9$ bytes per second; such a number has two bytes. So the chip can do $156\cdot10^{12}$ multiply-adds and move $777.5\cdot10^9$ words per second. Their ratio is the number of multiply-adds that it can do while it moves one word. The number of multiply-adds that an algorithm does per word moved is its *arithmetic intensity*:
 #
 # $$ I = \frac{\text{multiply-adds}}{W} \tag{0.3} $$
 #
@@ -276,6 +276,7 @@ whole.ledger
 # Attention needs $2 N_q N_k d$ multiply-adds: $d$ for each score, and $d$ to multiply each value by its weight.
 #
 # **Predict** (compute). What is the arithmetic intensity of one query with 4,096 keys and $d = 64$, if only the compulsory traffic is moved?
+# <!-- 156\cdot10^{12}, 777.5\cdot10^9 = 312e12 / 2, 1555e9 / 2 -->
 # <!-- 40 from https://images.nvidia.com/aem-dam/en-zz/Solutions/data-center/nvidia-ampere-architecture-whitepaper.pdf -->
 
 # %% tags=["predict"]
@@ -315,9 +316,9 @@ attempt(intensities, my_compulsory)
 # %% [markdown]
 # ## Misconceptions
 #
-# - *"The result decides how many words move."* In section 0.3 the same $y$ took 5,600 or 5,150 words.
+# - *"Programs with the same result move the same number of words."* In section 0.3 the same $y$ took 5,600 or 5,150 words.
 # - *"Attention must move its $N \times N$ scores."* They do not appear in (0.1), and `flash2` moved none of them.
-# - *"Fewer multiplications make attention faster."* In section 0.4, attention with $S$ and $P$ in slow memory does 31.5 multiply-adds per word, on a chip that could do 200.6.
+# - *"Fewer multiplications make attention faster."* In section 0.4, attention with $S$ and $P$ in slow memory does 31.5 multiply-adds per word, on a chip that could do 200.6. It waits for memory.
 #
 # ## Take-away
 #
@@ -331,4 +332,4 @@ attempt(intensities, my_compulsory)
 # - NVIDIA, *A100 Tensor Core GPU*, data sheet, and its [white paper](https://images.nvidia.com/aem-dam/en-zz/Solutions/data-center/nvidia-ampere-architecture-whitepaper.pdf).
 # - Samuel Williams, Andrew Waterman, David Patterson, *Roofline: an insightful visual performance model for multicore architectures*, Communications of the ACM 52 (4), 2009.
 #
-# **Next**: [01 Naive attention](01_naive_attention.ipynb) writes out everything that FlashAttention avoids. Lesson [04](04_flash_forward.ipynb) answers the three claims. The solutions are in the folder `solutions/` of the course; `iocourse lab` copies the lessons to `work/`.
+# **Next**: [01 Naive attention](01_naive_attention.ipynb) writes out everything that FlashAttention avoids. Lesson [04](04_flash_forward.ipynb) answers the three claims. The solutions are in the folder `solutions/`.

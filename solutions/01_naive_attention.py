@@ -5,7 +5,7 @@
 #
 # **What you will learn**
 #
-# - the sequence length from which the scores outgrow all inputs and the output
+# - the sequence length above which the scores have more words than the inputs and the output together
 # - the forward pass, with a softmax that does not overflow, and a causal mask
 # - the backward pass, and how to test a gradient
 #
@@ -58,8 +58,8 @@ measured("1.5", ratio=4096 // (4 * d), crossover=min(n for n in lengths if n**2 
 #
 # </details>
 #
-# At $N = 131{,}072$ the ratio is 512, and $S$ has 17,179,869,184 words. With two bytes per word this is 34.4 GB for a single head.
-# <!-- 34.4 = 2 * 131072**2 / 10**9 -->
+# At $N = 131{,}072$ the ratio is 512, and $S$ has 17,179,869,184 words. With two bytes per word this is $34.4\cdot10^9$ bytes for a single head.
+# <!-- 34.4\cdot10^9 = 2 * 131072**2 -->
 
 # %%
 curve(
@@ -78,7 +78,7 @@ curve(
 #
 # ## 1.1 A softmax that does not overflow
 #
-# Why is there a division by $\sqrt d$ in (1.1)? Without it the scores would grow with $d$, because a sum of $d$ independent products, each of size about 1, has size about $\sqrt d$.
+# Why is there a division by $\sqrt d$ in (1.1)? Without it the scores would grow like $\sqrt d$, because a sum of $d$ independent numbers with mean 0 and standard deviation 1 has the standard deviation $\sqrt d$.
 #
 # The heads of this course are real. They belong to the sentence encoder all-MiniLM-L6-v2, with $d = 32$, and their input is a text of $N = 471$ tokens, written for this course. `real_head(layer, head)` returns one of them. We take three that behave very differently. We call them sharp (large scores), broad (small scores) and ahead (most weight on the next token). The next cell prints the range of the scores, which are also called logits, and of the largest score per row.
 # <!-- 128 = 2 * 64 -->
@@ -110,13 +110,13 @@ bars(
 )
 
 # %% [markdown]
-# The scores of the broad head are between −3.88 and 4.55. Those of the sharp head run from −63.81 to 83.07, so its bar is eighteen times as long. This input was not constructed: a trained head computes these scores for an ordinary page of text. But the model was tuned on sequences of at most 128 tokens, and this text has 471. This explains a part of the large scores: with the first 128 tokens alone, the largest is 41.08.
+# The scores of the broad head are between −3.88 and 4.55. Those of the sharp head run from −63.81 to 83.07, so its bar is eighteen times as long. These scores were not constructed: a trained head computes them for an ordinary page of text. But the model was tuned on sequences of at most 128 tokens, and this text has 471. This explains a part of the large scores: with the first 128 tokens alone, the largest score of this head is 41.08.
 #
 # Softmax turns each row of scores into weights. The exponential makes them positive, and the division makes them sum to 1:
 #
 # $$ P_{ij} = \frac{e^{s_{ij}}}{\sum_k e^{s_{ik}}} $$
 #
-# On paper this definition is complete. In a computer, every number format has a largest number. It is 65,504 in float16, so $e^s$ overflows for $s > 11.09$ (the black mark in the figure). It is $3.4 \cdot 10^{38}$ in float32, so $e^s$ overflows for $s > 88.72$.
+# In mathematics this formula is enough. In a computer, every number format has a largest number. It is 65,504 in float16, so $e^s$ overflows for $s > 11.09$ (the black mark in the figure). It is $3.4 \cdot 10^{38}$ in float32, so $e^s$ overflows for $s > 88.72$.
 #
 # (If this is new: these are [IEEE formats](https://en.wikipedia.org/wiki/IEEE_754). A larger result becomes infinity, a finite number divided by infinity is 0, and infinity divided by infinity is NaN, *not a number*. A positive result that is too small becomes 0; this is called *underflow*.)
 #
@@ -153,7 +153,7 @@ for name, head in {"sharp": sharp, "ahead": ahead, "broad": broad}.items():
 # %% [markdown]
 # <details><summary>The number of wrong rows, and the two ways in which they fail</summary>
 #
-# All 471 rows of the sharp head are wrong, and no row of the broad one. Head (1, 8) is in between, with 249 rows. This is a few more than the rows whose largest score is above 11.09, because rows fail in two ways. In 228 rows an exponential is infinite, and infinity divided by infinity is NaN, which is easy to notice. In 21 more rows every exponential is finite, but their *sum* is infinite, so each weight is a number divided by infinity, which is 0. Such a row contains no NaN, so the error is easy to miss.
+# All 471 rows of the sharp head are wrong, and no row of the broad one. The ahead head, (1, 8), is in between, with 249 rows. This is a few more than the rows whose largest score is above 11.09, because rows fail in two ways. In 228 rows an exponential is infinite, and infinity divided by infinity is NaN, which is easy to notice. In 21 more rows every exponential is finite, but their *sum* is infinite, so each weight is a number divided by infinity, which is 0. Such a row contains no NaN, so the error is easy to miss.
 #
 # </details>
 #
@@ -166,7 +166,7 @@ for factor in (1.0, 1.1, np.sqrt(32)):
     print(f"scores × {factor:.2f}: largest {S.max():.2f}, broken rows in float32: {broken}")
 
 # %% [markdown]
-# Unchanged, no row breaks: 83.07 is 5.65 below the limit of 88.72. With scores a tenth larger, 2 rows break, and without the division by $\sqrt d$ 470 of 471. A wider format moves the limit, but it does not remove the problem.
+# Unchanged, no row breaks: the largest score, 83.07, is below the limit of 88.72. With scores a tenth larger, 2 rows break. Without the division by $\sqrt d$, which makes the scores $\sqrt{32} = 5.66$ times as large, 470 of 471 rows break. A wider format moves the limit, but it does not remove the problem.
 #
 # One subtraction removes it. If we multiply numerator and denominator by the same $e^{-m_i}$, the weights do not change. We choose $m_i$ as the largest score of the row, so that the largest exponent is 0:
 #
@@ -175,7 +175,6 @@ for factor in (1.0, 1.1, np.sqrt(32)):
 # Every exponential is now between 0 and 1, and one of them is 1, so the sum is between 1 and $N$. It cannot overflow if the format can represent $N$, and it cannot be 0. The exponential of a score far below the maximum still underflows to 0, because 0 is then the nearest number of the format. A score of $-\infty$ also gives the weight 0, which section 1.2 uses for the mask.
 #
 # <!-- exercise 1A --> Write (1.2) for a matrix of scores, separately for each row. Do not modify `S`: create new arrays instead of updating it in place. If you are stuck after five minutes, run `hint("1A")` in a new cell.
-# <!-- 5.65 = math.log(np.finfo(np.float32).max) - head.stats["logit_max"] -->
 
 # %% [raw] name="about-1A"
 # title = "A numerically stable softmax"
@@ -234,7 +233,7 @@ attempt(broken_in_half_precision, my_softmax)
 #
 # A token attends to itself, so the pairs on the diagonal are visible, and every row has at least one visible pair. The mask must be applied *before* softmax. It is tempting to set the weights to 0 afterwards instead.
 #
-# **Predict** (guess). In head (1, 8) the weight of the next token is 0.64 on average, and other tokens, earlier and later, share the rest. We set its weights above the diagonal to 0 *after* softmax. What is then the sum of a row, averaged over the rows?
+# **Predict** (guess). In the ahead head the weight of the next token is 0.64 on average, and other tokens, earlier and later, share the rest. We set its weights above the diagonal to 0 *after* softmax. What is then the sum of a row, averaged over the rows?
 # <!-- 0.64 = np.diag(exact.softmax(exact.scores(real_head(1, 8).Q, real_head(1, 8).K)), 1).mean() -->
 
 # %% tags=["predict"]
@@ -246,9 +245,9 @@ late = np.tril(P_ahead)  # the diagonal and the entries below it
 measured("1.2b", row_sum=float(late.sum(axis=1).mean()))
 
 # %% [markdown]
-# <details><summary>The weight that is left</summary>
+# <details><summary>The sum after the mask</summary>
 #
-# The average row sums to 0.1545. The remaining weight is lost, so the output is too small, by a different factor in every row.
+# The average row sums to 0.1545. The weights above the diagonal are lost, so the output is too small, by a different factor in every row.
 #
 # </details>
 #
@@ -285,7 +284,7 @@ def my_attention(Q, K, V, causal=False):
 check("1B", my_attention)
 
 # %% [markdown]
-# Your function can also return the weights: if $V$ is the identity matrix $I$, then $O = PI = P$. We apply a causal mask to the sharp head (its own model does not use one) and draw the weights.
+# You can get the weights from your function without a change: if $V$ is the identity matrix $I$, then $O = PI = P$. We apply a causal mask to the sharp head (its own model does not use one) and draw the weights.
 
 
 # %%
@@ -303,7 +302,7 @@ def causal_map(attention):
 attempt(causal_map, my_attention)
 
 # %% [markdown]
-# All weights above the diagonal are 0. The dark line just below it shows what this head does: in 468 of 471 rows, the largest weight is on the token before.
+# All weights above the diagonal are 0. The dark line is one row below the diagonal, which is hard to see at this size. The printed count shows what this head does: in 468 of 471 rows, the largest weight is on the token before.
 #
 # ## 1.3 The gradient of softmax
 #
@@ -315,7 +314,7 @@ attempt(causal_map, my_attention)
 #
 # $$ \frac{\partial p_j}{\partial s_k} = p_j(\delta_{jk} - p_k), \qquad \delta_{jk} = 1 \text{ if } j = k, \text{ otherwise } 0 \tag{1.5} $$
 #
-# (Differentiate $e^{s_j} / \sum_l e^{s_l}$ by the quotient rule. Subtracting the maximum does not change it.) The chain rule sums the effects of $s_k$ on every $p_j$:
+# (Differentiate $e^{s_j} / \sum_l e^{s_l}$ by the quotient rule. Subtracting the maximum does not change the result.) The chain rule sums the effects of $s_k$ on every $p_j$:
 #
 # $$ ds_k = \sum_j dp_j \, p_j (\delta_{jk} - p_k) = p_k \Big( dp_k - \sum_j p_j \, dp_j \Big) $$
 #
@@ -346,7 +345,7 @@ measured("1.3", row_sum=abs(round(float(ds.sum()), 12)))
 #
 # </details>
 #
-# The matrix in (1.5) has $N^2$ entries per row of $S$, and $N^3$ for all rows: 104,487,111 for one of our heads. Formula (1.6) needs none of them.
+# The derivatives (1.5) form a matrix of $N^2$ entries for each row of $S$. These are $N^3$ entries for all rows: 104,487,111 for one of our heads. Formula (1.6) needs none of them.
 #
 # <!-- exercise 1C --> Write (1.6). If you are stuck after five minutes, run `hint("1C")`.
 # <!-- 104,487,111 = 471**3 -->
@@ -425,6 +424,8 @@ measured("1.4a", factor=(P_sharp.size + dP.size) / (dO.size + O.size))
 #
 # </details>
 #
+# $dS$ still needs $P$ and $dP$. But $O$ is known after the forward pass, so (1.9) gives $D$ before the first entry of $dP$ is computed. Then $P$ and $dP$ can be computed and used piece by piece (lesson 06).
+#
 # The mask needs no extra step in the backward pass. A masked pair has the weight 0, so (1.6) makes its $dS$ 0 as well.
 #
 # <!-- exercise 1D --> Recompute the weights as in exercise 1B, then apply (1.7), (1.6) and (1.8). Use either formula for $D$. If you are stuck after eight minutes, run `hint("1D")`.
@@ -469,7 +470,7 @@ check("1D", my_attention_backward)
 #
 # $$ \frac{\partial \mathcal L}{\partial x} \approx \frac{\mathcal L(x + h) - \mathcal L(x - h)}{2h} \tag{1.10} $$
 #
-# The simplest loss whose gradient with respect to $O$ is $dO$ is $\mathcal L = \sum_{ic} dO_{ic} O_{ic}$. Formula (1.10) takes two forward passes per entry, so we use it for a small head.
+# Take the loss $\mathcal L = \sum_{ic} dO_{ic} O_{ic}$, whose gradient with respect to $O$ is $dO$. Formula (1.10) takes two forward passes per entry, so we use it for a small head.
 #
 # **Predict** (compute). How many forward passes would (1.10) take for all of $dQ$, $dK$ and $dV$ of our real head, with $N = 471$ and $d = 32$?
 
@@ -517,11 +518,11 @@ measured("1.4b", passes=2 * (sharp.Q.size + sharp.K.size + sharp.V.size))
 #
 # ## 1.5 The memory traffic of naive attention
 #
-# All results of this lesson are correct, but $S$ and $P$ are materialised. The first section counted their words:
+# All results of this lesson are correct, but $S$ and $P$ are materialised. The first section compared the words of $S$ with those of the inputs and the output:
 #
 # $$ \frac{\text{words of } S}{\text{words of } Q, K, V, O} = \frac{N^2}{4Nd} = \frac{N}{4d} \tag{1.11} $$
 #
-# The backward pass needs three such matrices, $P$, $dP$ and $dS$, or $3N^2$ words, compared with $8Nd$ words for $Q, K, V, O$ and their four gradients. At $N = 4096$ and $d = 64$ the ratio is $3N/(8d) = 24$.
+# The backward pass needs three matrices of $N^2$ words, $P$, $dP$ and $dS$, compared with $8Nd$ words for $Q, K, V, O$ and their four gradients. At $N = 4096$ and $d = 64$ the ratio is $3N/(8d) = 24$.
 #
 # All of this is for one head. Heads do not depend on each other, so a layer is a loop over heads, or the same formulas with one more axis in front. `real_heads()` lists the eight heads of this course:
 # <!-- 24 = 3 * 4096 / (8 * 64) -->
@@ -548,7 +549,7 @@ attempt(all_heads, my_attention)
 #
 # $$ W = 4N^2 + 4Nd \tag{1.12} $$
 #
-# The library's closed form for this schedule (`naive` in code) gives the same number. Here $N = 4096$ and $d = 64$, and the tiles are so large that every word is read only once. It uses 266,304 words of fast memory: all of $Q$ (or of $O$), one row of $K$ (or of $V$) and one column of $S$ (or of $P$). (Lesson 02 explains the four tile sizes.)
+# The library's closed form for this schedule (`naive` in code) gives the same number if every word is read only once. For $N = 4096$ and $d = 64$ this takes 266,304 words of fast memory. The product $QK^\top$ keeps all of $Q$, one row of $K$ and one column of $S$ there; the product $PV$ keeps all of $O$, one row of $V$ and one column of $P$. (Lesson 02 explains the four tile sizes in the call.)
 # <!-- 3.68 = 471 / (4 * 32) -->
 
 # %%
@@ -573,7 +574,7 @@ print(f"as (1.12): {4 * N_long**2 + 4 * N_long * d:,}; without S and P: {4 * N_l
 #
 # - The inputs and the output have $Nd$ words each, the matrices between them $N^2$. Beyond $N = 4d$, $S$ alone is larger than all inputs and the output together.
 # - Forward pass: $S = QK^\top/\sqrt d$, mask, softmax with the maximum subtracted, $O = PV$. Backward pass: $dV$, $dP$, $dS = P \circ (dP - D)$, $dQ$, $dK$.
-# - In addition to its entries, softmax needs only three numbers per row: the maximum and the sum in the forward pass, and $D_i$ in the backward pass. These are $N$ words each, while $S$ and $P$ have $N^2$.
+# - Apart from the entries of its matrices, softmax and its gradient need only three numbers per row: the maximum and the sum in the forward pass, and $D_i$ in the backward pass. These are $N$ words each, while $S$ and $P$ have $N^2$.
 #
 # **In the literature's words**: formulas (1.1) to (1.3) are *scaled dot-product attention* (Vaswani and others). The FlashAttention paper calls this schedule standard attention; it materialises $S$ and $P$ in HBM.
 #
@@ -583,5 +584,5 @@ print(f"as (1.12): {4 * N_long**2 + 4 * N_long * d:,}; without S and P: {4 * N_l
 # - Dao and others, *FlashAttention*, arXiv 2205.14135: its appendix B derives the backward pass with $D_i$ as in (1.9).
 # - The sentence encoder is [all-MiniLM-L6-v2](https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2), Apache-2.0. `iocourse.data.provenance()` returns how its heads were extracted.
 #
-# **Next**: in this lesson, reading an array was free. In a machine, the $N^2$ words of $S$ are stored in one memory and must be moved to the arithmetic, a limited number at a time. How many words must be moved? [02 A machine with two memories](02_two_level_memory.ipynb) builds this machine.
+# **Next**: the code of this lesson reads an array without counting its words. In a machine, the $N^2$ words of $S$ are stored in one memory and must be moved to the arithmetic, a limited number at a time. How many words must be moved? [02 A machine with two memories](02_two_level_memory.ipynb) builds this machine.
 # <!-- 64, 31.5 = 4 * 4096**2 / (4 * 4096 * 64), 2 * 4096**2 * 64 / costs.naive(4096, 64, Br=4096, Bc=4096, Bm=4096, Bn=64).total -->

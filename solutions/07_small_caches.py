@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 07 Small caches
 #
-# When fast memory is small, $M < d^2$, FlashAttention is not the best order. At the left end of the figure in lesson 04, even standard attention moves fewer words. In this lesson you split $d$ as well and write attention that runs in five words of fast memory. Then you keep complete rows of one array at a time, and find the best schedule for each $M$.
+# When fast memory is small, $M < d^2$, FlashAttention is not the best order. At the left end of the figure in lesson 04, even standard attention moves fewer words. In this lesson you split $d$ as well and write attention that runs in five words of fast memory.
 #
 # **What you will learn**
 #
@@ -59,12 +59,12 @@ measured("7.1", f3_squares=squares("flash_optimal", N, d, 1024))
 # %% [markdown]
 # <details><summary>Traffic with seven resident rows</summary>
 #
-# The traffic is $18.34\,N^2$. Only seven rows of $Q$ and $O$ fit, so a loaded word of $K$ or $V$ is used for seven products. With $M = 1024$ or less, standard attention moves fewer words, because it never keeps $Q$ and $O$ at the same time, so more rows fit. With fewer than 326 words, buffer reuse keeps only one row of $Q$ and of $O$, and with fewer than $3d + 3 = 195$ it does not run.
+# The traffic is $18.34\,N^2$. Only seven rows of $Q$ and $O$ fit, so a loaded word of $K$ or $V$ is used for seven products. With $M = 1024$ or less, standard attention moves fewer words, because it never keeps $Q$ and $O$ at the same time, so more rows fit. With fewer than $5d + 6 = 326$ words, buffer reuse keeps only one row of $Q$ and of $O$, and with fewer than $3d + 3 = 195$ it does not run.
 #
 # </details>
 # <!-- 326 = 2 * (2 * 64 + 3) + 64 -->
 #
-# A loaded word of $K$ is used once per resident query, so for $B_r$ products. That is about $M/2d$ products, and only $d/8$ for $M = d^2/4$. In lesson 02 a loaded word was used for more products. A square tile of the result with side $b$ gave $b$ products per word, and $b \approx \sqrt M$: 31 at $M = 1024$. That schedule never kept a complete row.
+# A loaded word of $K$ is used once per resident query, so for $B_r$ products. That is about $M/2d$ products, and only about $d/8 = 8$ for $M = d^2/4$. In lesson 02, a square tile of the result with side $b$ gave $b$ products per word, and $b \approx \sqrt M$: 31 at $M = 1024$. That schedule never kept a complete row.
 # <!-- 31 = bounds.square_side(1024) -->
 #
 # Are there memories as small as $d^2$, 4096 words for $d = 64$? The fast memory of a GPU is larger. But the vector registers of a CPU core hold at most 512 words: 32 registers of 16 float32 numbers each (AVX-512).
@@ -154,19 +154,19 @@ print(mine.ledger)
 #
 # Saha and Ye give an algorithm for $M < d^2$, SquareTilingAttention. We call it square tiling (F4, `square_tiling` in code). It consists of two matrix products, one after the other, and all blocks are squares of side $B = \lfloor\sqrt{M/4}\rfloor$:
 #
-# - For each block of $A = e^{S}$, multiply blocks of $Q$ and $K$, take the exponential, store the block, and add its row sums to $\ell_i$ (the paper's $D_i$).
+# - For each block of $A = e^{S}$, multiply blocks of $Q$ and $K$, take the exponential, store the block, and add its row sums to $\ell_i$ (the paper's $D_i$), which is stored once.
 # - For each block of $O$, multiply blocks of $A$ and $V$, divide by $\ell_i$, and store the block.
 #
 # Each of the two products streams two arrays for each resident tile of side $B$:
 #
 # $$ W_4 = \underbrace{2Nd\left\lceil \frac NB \right\rceil}_{Q,\,K} + \underbrace{N^2 + N^2\left\lceil \frac dB \right\rceil}_{A} + \underbrace{2N}_{\ell} + \underbrace{Nd\left\lceil \frac NB \right\rceil}_{V} + \underbrace{Nd}_{O} \;\approx\; \frac{8N^2d}{\sqrt M} + N^2 . \tag{7.2} $$
 #
-# Three full blocks and a vector take $3B^2 + B$ words, so $B = \sqrt M/2$ always fits. The paper studies the order of growth and does not need more. (With the largest square that fits, the constant is $4\sqrt3 = 6.93$ instead of 8.) No maximum is subtracted: $A$ is the plain exponential, which overflows in float64 at $s = 709.8$.
+# A full block of each factor and of the result, and a vector, take $3B^2 + B$ words, so $B = \sqrt M/2$ always fits. The paper studies the order of growth and does not need more. (With the largest square that fits, the constant is $4\sqrt3 = 6.93$ instead of 8.) No maximum is subtracted: $A$ is the plain exponential, which overflows in float64 at $s = 709.8$.
 #
-# **Predict** (guess). The scores of 32 queries and 32 keys reach $\pm 3000$, with a standard deviation of 900. In how many of the 32 rows is the output of square tiling usable, that is, not NaN?
+# **Predict** (guess). The scores of 32 queries and 32 keys reach $\pm 3000$; the largest score of a row is between 560 and 3148. In how many of the 32 rows is the output of square tiling usable, that is, not NaN?
 # <!-- Q, K = np.random.default_rng(7).standard_normal((3, 32, 8))[:2] -->
 # <!-- S = exact.scores(1000 * Q, K) -->
-# <!-- 3000, 900 = round(abs(S).max(), -3), round(S.std(), -2) -->
+# <!-- 3000, 560, 3148 = round(abs(S).max(), -3), S.max(axis=1).min(), S.max() -->
 # <!-- 6.93 = 4 * math.sqrt(3) -->
 # <!-- 709.8 = math.log(np.finfo(np.float64).max) -->
 
@@ -191,20 +191,19 @@ measured("7.3", usable=usable)
 # %% [markdown]
 # <details><summary>Rows that overflow</summary>
 #
-# Only one row of 32 is usable, although the traffic is exactly (7.2). (The printed constant is 8.03, because it contains the stored $N^2$ words.) If the largest score of a row exceeds 709.8, its sum is infinite, and infinity divided by infinity is NaN. (A row would also be lost if all its scores were below $-745$, because then $\ell_i = 0$.) In float32 the limit is 88.7; the sharp head of lesson 01 nearly reaches it with 83.07.
+# Only one row of 32 is usable, although the traffic is exactly (7.2). (The printed constant is 8.03, because it contains the stored $N^2$ words.) If the largest score of a row exceeds 709.8, its sum is infinite, and infinity divided by infinity is NaN. In float32 the limit is 88.7; the sharp head of lesson 01 nearly reaches it with 83.07.
 #
 # </details>
 #
 # The paper's statements about traffic are correct, but an implementation has to subtract a maximum. Does that cost traffic?
 # <!-- 88.7 = math.log(np.finfo(np.float32).max) -->
-# <!-- 745 = math.log(2) - math.log(np.finfo(np.float64).smallest_subnormal) -->
 # <!-- 83.07 = real_head(0, 2).stats["logit_max"] -->
 #
 # ## 7.4 Split-d: a safe softmax from columns
 #
 # The maximum of a row is known only when all its scores have been computed, and square tiling has stored the exponentials by then. So store the *raw* scores, and take the exponential when they are read back. For each query block $i$:
 #
-# 1. For each key block $j$, compute the tile of scores, store it, and update the row statistics with it. (The update overwrites the tile, which is no longer needed.) The statistics $m_i$ and $\ell_i$ stay in fast memory and cause no traffic.
+# 1. For each key block $j$, compute the tile of scores, store it, and update the row statistics with it. The statistics $m_i$ and $\ell_i$ stay in fast memory and cause no traffic.
 # 2. Now $L_i = m_i + \log \ell_i$ is known, one word per row. For each block of $B_d$ columns of $O$, keep a tile of $O$ with $B_r \times B_d$ words, and stream the keys one by one: a column of $S$, and a row of $V$ cut to $B_d$ words. This is the right half of the first figure. Each column becomes $p = e^{s - L}$ when it is loaded.
 #
 # We call this schedule split-d with materialised scores, or split-d for short (F5, `small_cache` in code). It is safe, and it also saves traffic. As in lesson 02, steps of depth 1 leave nearly all of fast memory to the resident tile, whose side grows from $\sqrt M/2$ to almost $\sqrt M$. And because one query block is finished before the next one begins, the scores need only $B_r \times N$ words of slow memory instead of $N \times N$. The traffic is
@@ -292,7 +291,7 @@ right = np.allclose(least.O, exact.attention(Q, K, V))
 print(f"in five words: {least.ledger.total:,} words; equal to exact attention: {right}")
 
 # %% [markdown]
-# Every row is correct with scores of $\pm 3000$, and your schedule moves no more words than square tiling. So a safe softmax costs no traffic. With tiles of one word, the footprint of (7.3) is 5 words for any $N$ and $d$. With so little memory, split-d moves 34,048 words here and is correct.
+# Every row is correct with scores of $\pm 3000$, and your schedule moves no more words than square tiling. So a safe softmax costs no traffic: (7.3) is about $4N^2d/\sqrt M + N^2$, and (7.2) $8N^2d/\sqrt M + N^2$. With tiles of one word, the footprint of (7.3) is 5 words for any $N$ and $d$ (and the four registers of lesson 02). With so little memory, split-d moves 34,048 words here and is correct.
 #
 # As an algorithm, with $T_r = \lceil N/B_r \rceil$, $T_c = \lceil N/B_c \rceil$ and $T_d = \lceil d/B_d \rceil$ blocks:
 #
@@ -311,7 +310,7 @@ print(f"in five words: {least.ledger.total:,} words; equal to exact attention: {
 # | 9 | &emsp;&emsp;&emsp; load $V_{jc}$ and add $e^{S_{ij} - L_i} V_{jc}$ to $O_{ic}$ | $T_r Nd$ |
 # | 10 | &emsp;&emsp; store $O_{ic}$ | $Nd$ |
 #
-# Split-d stores the scores. This is not necessary: section 7.12 in lesson 07b has a fused version, (7.4), that stores none.
+# Section 7.12 in lesson 07b has a fused version that stores no scores.
 #
 # ## 7.5 Complete rows of one array at a time
 #
@@ -432,7 +431,7 @@ print(f"N = 2²², d = 4096: buffer reuse moves fewer words from M = {ahead:.3f}
 # %% [markdown]
 # <details><summary>How much stored scores save</summary>
 #
-# 16.3 percent. With $B_r = 42$ there are 196 query blocks, and $W_7/N^2 = (2d/N)(1 + 196) + 2 = 5.08$. The saving is largest near this $M$, where split-d and buffer reuse are about equal.
+# 16.3 percent. With $B_r = 42$ there are 196 query blocks, and $W_7/N^2 = (2d/N)(1 + 196) + 2 = 5.08$. The saving is largest near this $M$, where split-d and buffer reuse are about equal. (With $N = 512$, in the run above, rounding and the $2Nd$ words add more.)
 #
 # </details>
 # <!-- 196 = math.ceil(2**13 / 42) -->
@@ -441,7 +440,7 @@ print(f"N = 2²², d = 4096: buffer reuse moves fewer words from M = {ahead:.3f}
 #
 # The papers have the same border, $M = d^2$, from the order of growth alone: there $N^2d^2/M$ and $N^2d/\sqrt M$ are equal. With the smallest constants that we know, it is also the border between real schedules.
 #
-# **Between $d^2/4$ and $d^2/2$** a fourth schedule is the best: stored scores, tiled (`scores_stored_tiled`). It stores all scores as above, and then computes $O$ in tiles of $B_o$ rows and $B_d$ columns. With two slices of $B_d = d/2$ columns, a tile of $O$ has twice as many rows. Then streaming $K$ takes $x^2$ and $V$ only $x^2/2$, and each score is written once and read twice, which gives $\frac32x^2 + 3$. Section 7.11 in lesson 07b has its closed form (7.6) and its code. The map so far:
+# **Between $d^2/4$ and $d^2/2$** a fourth schedule is the best: stored scores, tiled (`scores_stored_tiled`). It stores all scores as above, and then computes $O$ in tiles of $B_o$ rows and $B_d$ columns. With two slices (blocks of columns) of $B_d = d/2$, a tile of $O$ has twice as many rows. Then streaming $K$ takes $x^2$ and $V$ only $x^2/2$, and each score is written once and read twice, which gives $\frac32x^2 + 3$. Section 7.11 in lesson 07b has its closed form and its code. The map so far:
 #
 # | $M$ | $x$ | schedule | words, in $N^2$ |
 # | --- | --- | --- | --- |
@@ -450,7 +449,7 @@ print(f"N = 2²², d = 4096: buffer reuse moves fewer words from M = {ahead:.3f}
 # | $d^2/4$ to $d^2/2$ | $\sqrt2$ to $2$ | stored scores, tiled, two slices | $\frac32x^2 + 3$ |
 # | below $d^2/4$ | above $2$ | split-d | $4x + 1$ |
 #
-# At each border the two neighbours move the same number of words: $4$, $6$ and $9\,N^2$. Is there a fifth schedule? All of these are made of passes over the data. Each pass processes all pairs once, with some arrays resident, others streamed, and scores read or stored. The library searches all sequences of passes (module `sweeps`; lesson 09 shows how):
+# At each border the two neighbours move the same number of words: $4$, $6$ and $9\,N^2$. Is there a fifth schedule? All of these are made of passes over the data. Each pass processes all pairs once, with some arrays resident, others streamed, and scores read or stored. (In split-d a tile of the result is resident, and a pass takes $2x$.) The library searches all sequences of passes (module `sweeps`; lesson 09 shows how):
 
 # %%
 for piece in sweeps.lower_envelope("forward", 0.5, 4):
@@ -515,9 +514,9 @@ for line in attempt(lambda: list(plans(my_plan, 2**13, 64, memories))):
     print(line)
 
 # %% [markdown]
-# With growing memory, the best plans are split-d, stored scores tiled, stored scores, and buffer reuse. Between $d^2/2$ and $d^2$, stored scores and the tiled version with one slice alternate because of rounding. For this small $d$, buffer reuse takes over a little later, near $1.05\,d^2$.
+# With growing memory, the best plans are split-d, stored scores tiled, stored scores, and buffer reuse. Between $d^2/2$ and $d^2$, stored scores and the tiled version with $B_d = d$ alternate: the latter also moves $L_i$, but sometimes fits one more row of $O$. For this small $d$, buffer reuse takes over a little later, near $1.05\,d^2$.
 #
-# The same for $d = 256$, as a figure with the names in code:
+# The same for $d = 256$, with the names in code:
 
 # %%
 N, d = 2**16, 256
@@ -537,7 +536,7 @@ explore.curve(
 )
 
 # %% [markdown]
-# From left to right, the lowest lines have the same order. From $d^2/2$ on, the lines of the two stored-scores schedules coincide, and all lines except split-d are close together near $d^2$.
+# From left to right, the lowest lines have the same order. From $d^2/2$ on, the lines of the two stored-scores schedules coincide.
 #
 # ## 7.7 The lower bound for small caches
 #
@@ -545,7 +544,7 @@ explore.curve(
 #
 # $$ W \ge \frac{4N^2d}{\sqrt M\left(1 + \frac{9\sqrt M}{16d}\right)} - 2M - N^2 . \tag{7.7} $$
 #
-# Theorem B′ holds for the class of Theorem A: scores from $d$ products, outputs from products $p_{ij}v_{jc}$, any order and any tiles, and scores may be recomputed at will. If a pair $(i,j)$ has a score or a partial sum in fast memory, the number of its products is bounded as for two separate matrix products. For every other pair, $p_{ij}$ must be computed from $Q$ and $K$ alone, and this takes complete rows of both. For $M \ll d^2$ there are very few such pairs, which is why recomputation does not help here. Section 7.10 in lesson 07b has the proof. Like Theorem A, it is a derivation of this course. (7.7) is `B'_line` in code, a closed form of the slightly sharper bound `B'`.
+# Theorem B′ holds for the class of Theorem A: scores from $d$ products, outputs from products $p_{ij}v_{jc}$, any order and any tiles, and scores may be recomputed at will. The products of all pairs $(i,j)$ with a score or a partial sum in fast memory are bounded as for two separate matrix products. For every other pair, $p_{ij}$ must be computed from $Q$ and $K$ alone, which takes complete rows of both. For $M \ll d^2$ very few such pairs are possible (they give the term $9\sqrt M/16d$), so recomputation does not help here. Section 7.10 in lesson 07b has the proof. Like Theorem A, it is a derivation of this course. (7.7) is `B'_line`, a closed form of the slightly sharper bound `B'`.
 #
 # **Predict** (guess). $N = 2^{20}$, $d = 4096$, $M = 16\,384$. What is the ratio of split-d's traffic to the lower bound?
 
@@ -568,13 +567,13 @@ measured("7.7", f5_over_bound=ratio)
 # %% [markdown]
 # <details><summary>How much could still be saved</summary>
 #
-# The ratio is 1.038, so no schedule of this class can save more than 3.7 percent at this $M$. In units of $N^2d/\sqrt M$, traffic and bound both tend to 4 for $M \ll d^2$, so the constant 4 is exact there. (For $M \gg d^2$ it is exact in units of $N^2d^2/M$.) In between, up to a factor of 1.89 is open, most at $M = d^2$: there buffer reuse and stored scores both move $4N^2$ words, and we know neither a better schedule nor a better bound.
+# The ratio is 1.038, so no schedule of this class can save more than 3.7 percent at this $M$. In units of $N^2d/\sqrt M$, traffic and bound both tend to 4 for $M \ll d^2$, so the constant 4 is exact there. (For $M \gg d^2$ it is exact in units of $N^2d^2/M$.) In between, the ratio of the best schedule to the best bound is at most 1.89, reached at $M = d^2$: there buffer reuse and stored scores both move $4N^2$ words, and we know neither a better schedule nor a better bound.
 #
 # </details>
 #
-# Where does the constant 4 come from? $QK^\top$ and $PV$ are two matrix products, and each of them alone takes $2N^2d/\sqrt M$ words (section 2.6). Far below $d^2$, fusing them saves none of the leading term. Far above $d^2$, it saves nearly all of it.
+# Where does the constant 4 come from? $QK^\top$ and $PV$ are two matrix products, and each alone takes $2N^2d/\sqrt M$ words (section 2.6). Far below $d^2$, fusing them saves none of the leading term. Far above $d^2$, it saves nearly all of it.
 #
-# The published result gives the order of growth, with matching algorithms and lower bounds (bound `theta_attention`, status *asymptotic only*). If all constants of its argument are kept, it gives $2N^2d/\sqrt M - 2M - N^2$ for $M \le d^2$ (`saha_ye_small`), the bound of one of the two products. With the compulsory traffic, which matters beyond $M = Nd$, it reads
+# The published result gives the order of growth, with matching algorithms and lower bounds (bound `theta_attention`). If all constants of its argument are kept, it gives $2N^2d/\sqrt M - 2M - N^2$ for $M \le d^2$ (`saha_ye_small`), the bound of one of the two products. With the compulsory traffic, which matters beyond $M = Nd$, it reads
 #
 # $$ W = \Theta\left( Nd + \min\left\{ \frac{N^2d^2}{M},\; \frac{N^2d}{\sqrt M} \right\} \right) . \tag{7.8} $$
 #
@@ -595,23 +594,23 @@ shown = ["square_tiling", "small_cache", "scores_stored", "scores_stored_tiled",
 explore.traffic_vs_memory(2**16, 1024, shown, (2**8, 2**22))
 
 # %% [markdown]
-# On the left, square tiling and split-d fall as $1/\sqrt M$, with split-d just above the lower bound. The lines of both stored-scores schedules begin at $2d + 3$ words and that of buffer reuse at $3d + 3 = 3{,}075$ words, far above; they fall as $1/M$, twice as steeply. The stored-scores schedules are lowest just before $d^2 = 1{,}048{,}576$. There buffer reuse takes over and falls together with the bound.
+# On the left, square tiling and split-d fall as $1/\sqrt M$, with split-d just above the lower bound. The lines of both stored-scores schedules begin at $2d + 3$ words and that of buffer reuse at $3d + 3 = 3{,}075$ words, far above; they fall as $1/M$, twice as steeply. From $d^2/4$ on, a line of stored scores is the lowest. At $d^2 = 1{,}048{,}576$ buffer reuse takes over and falls together with the bound.
 # <!-- 3{,}075, 1{,}048{,}576 = schedules.flash_optimal.smallest_M(2**16, 1024), 1024**2 -->
 
 # %% [markdown]
 # ## Misconceptions
 #
-# - **"FlashAttention always moves the fewest words."** At $d = 64$ and $M = 1024$, its best order moved $18.34\,N^2$ words, standard attention $12.75\,N^2$, and split-d $9.53\,N^2$ (7.1, 7.4).
-# - **"Below $M = d^2$, columns are better than rows."** Below $M = d^2$ it is better to store the scores. Complete rows of one array at a time are best down to $d^2/2$, and for computing the scores down to $d^2/4$ (7.6).
-# - **"Numerical safety costs traffic."** Split-d subtracts the maximum and moved fewer words than square tiling, which does not subtract it and lost 31 rows of 32 (7.3, 7.4).
-# - **"Recomputing scores would save traffic here too."** Theorem B′ permits recomputation. At $d = 4096$ and $M = 16\,384$, split-d does not recompute and is within 3.8 percent of the bound (7.7).
+# - **"FlashAttention always moves the fewest words."** At $d = 64$ and $M = 1024$, its best order moved $18.34\,N^2$ words, standard attention $12.75\,N^2$, and split-d $9.53\,N^2$ (sections 7.1 and 7.4).
+# - **"Below $M = d^2$, columns are better than rows."** Below $M = d^2$ it is better to store the scores. Complete rows of one array at a time are best down to $d^2/2$, and for computing the scores down to $d^2/4$ (section 7.6).
+# - **"Numerical safety costs traffic."** Split-d subtracts the maximum and moved fewer words than square tiling, which does not subtract it and lost 31 rows of 32 (sections 7.3 and 7.4).
+# - **"Recomputing scores would save traffic here too."** Theorem B′ permits recomputation. At $d = 4096$ and $M = 16\,384$, split-d does not recompute and is within 3.8 percent of the bound (section 7.7).
 #
 # ## Take-away
 #
 # - When $M \ll d^2$, split $d$ too: keep a tile of scores, or of output, and stream columns. Every loaded word is then used for about $\sqrt M$ products.
 # - With raw scores in slow memory and row statistics in fast memory, a safe softmax takes about $4N^2d/\sqrt M + N^2$ words if $\sqrt M$ is not small. It runs in as few as five words, with more than twice this traffic.
-# - The best schedules made of passes are buffer reuse above $M = d^2$, stored scores down to $d^2/2$, stored scores tiled down to $d^2/4$, and split-d below. The first border is the one of the papers.
-# - $4$ is the exact leading constant for $M \ll d^2$ (Theorem B′) and for $M \gg d^2$ (Theorem A). In between, up to a factor of 1.89 is open.
+# - The best schedules made of passes are buffer reuse above $M = d^2$, stored scores down to $d^2/2$, stored scores tiled down to $d^2/4$, and split-d below.
+# - $4$ is the exact leading constant for $M \ll d^2$ (Theorem B′) and for $M \gg d^2$ (Theorem A). In between, the best schedule and the best bound differ by a factor of up to 1.89.
 #
 # **In the literature's words**: $M < d^2$ is called the small-cache case, and square tiling is SquareTilingAttention (Saha and Ye). A resident block of the result that is updated with one column and one row at a time is the matrix product by rank-1 updates (outer products), as in Smith and others.
 #

@@ -10,7 +10,7 @@
 # - to find two faults of a schedule in its ledger and its timeline;
 # - how much traffic a fused schedule needs in a small cache.
 #
-# **Prerequisites**: [lesson 07](07_small_caches.ipynb). Sections 7.8 and 7.9 use the gradients of lesson 06; the proof extends that of section 5.9 in lesson [05b](05b_lower_bound_proof.ipynb). Symbols and terms: [notation](notation.md).
+# **Prerequisites**: [lesson 07](07_small_caches.ipynb). Sections 7.8 and 7.9 use the gradients of lesson 06; the proof extends that of section 5.9 in lesson [05b](05b_lower_bound_proof.ipynb). Formulas (7.6) and (7.4) are in sections 7.11 and 7.12. Symbols and terms: [notation](notation.md).
 #
 # **Minutes**: <!-- minutes without 7F -->.
 #
@@ -61,7 +61,7 @@ measured("7.8", row_sum=round(abs(p.sum(axis=1)).max(), 9))
 #
 # $\|\cdot\|^2$ is the sum of the squares of all entries, and there is no factor $1/\sqrt d$. In a model, $X$ is the product $W_Q W_K^\top$ of two weight matrices, $Y$ is $W_V$, and $E$ is the desired output.
 #
-# <!-- exercise 7E --> Write $dL/dX$ in a few lines of NumPy, with one call of `forward` and one of `backward`, which the check passes to your function. `forward(Q, K, V)` returns $O = \mathrm{softmax}(QK^\top)V$, and `backward(Q, K, V, dO)` returns $(dQ, dK, dV)$, both without the factor $1/\sqrt d$. Which arrays take the places of $Q$, $K$ and $V$? What is $dO$, the gradient of this loss with respect to $O$? And how does the gradient with respect to $Q$ give the one with respect to $X$? The check counts the calls and compares your result with the paper's formula and with finite differences of the loss. In one of its cases `forward` and `backward` apply a causal mask, so use only the values that they return. If you are stuck after six minutes, run `hint("7E")` in a new cell.
+# <!-- exercise 7E --> Write $dL/dX$ in a few lines of NumPy, with one call of `forward` and one of `backward`, which the check passes to your function. `forward(Q, K, V)` returns $O = \mathrm{softmax}(QK^\top)V$, and `backward(Q, K, V, dO)` returns $(dQ, dK, dV)$, both without the factor $1/\sqrt d$. Which arrays take the places of $Q$, $K$ and $V$? What is $dO$, the gradient of this loss with respect to $O$? And how does the gradient with respect to $Q$ give the one with respect to $X$? The check counts the calls and compares your result with the paper's formula and with finite differences of the loss. In one of its cases `forward` and `backward` apply a causal mask, so use what they return, and compute no softmax yourself. If you are stuck after six minutes, run `hint("7E")` in a new cell.
 
 
 # %% [raw] name="about-7E"
@@ -121,7 +121,7 @@ print(f"paper's p A2 equals dQ: {np.allclose(p @ A2, backward(A1 @ X, A2, h, f @
 #
 # ## 7.9 Schedules for the input gradient
 #
-# Blocked products compute $Q = A_1X$ and $V = A_3Y$ at the beginning and $A_1^\top dQ$ at the end. In between, a forward pass computes $dO = O - E$, $L_i$ and $D_i$, and another pass over the data computes $dQ$. The figure at the beginning of this lesson shows the second one: rows of three arrays are resident, and keys and values are streamed, which takes $6n^2d^2/M$ words. With complete rows and $x = d/\sqrt M$, both together move $4x^2 + 6x^2$ in units of $n^2$ words. This is the schedule `gradient`. It stores no $n \times n$ matrix.
+# Blocked products compute $Q = A_1X$ and $V = A_3Y$ at the beginning and $A_1^\top dQ$ at the end. In between, a forward pass computes $dO = O - E$, $L_i$ and $D_i$, and another pass over the data computes $dQ$. Let $x = d/\sqrt M$. With complete rows, $r$ resident and $t$ streamed arrays take $r\,t\,x^2$ in units of $n^2$ words, because $M/(rd)$ rows of each resident array fit and each streamed array of $nd$ words is loaded once for each such block. The figure at the beginning of this lesson shows the second pass: rows of three arrays are resident, and keys and values are streamed, $6x^2$. The forward pass has two of each, $4x^2$. Both together, $10x^2$, are the schedule `gradient`. It stores no $n \times n$ matrix.
 #
 # **Predict** (guess). $n = 2^{22}$, $d = 256$, $M = d^2$, so `gradient` moves about $10\,n^2$ words. Storing a matrix and reading it back takes $2n^2$. If a schedule may store any matrices, what percentage does the best one save?
 
@@ -139,15 +139,15 @@ predict("7.9", percent_less=0)  #> predict("7.9", percent_less=...)
 # | $d^2/4$ to $d^2/2$ | the same, in two slices | the same | $3x^2 + 7$ |
 # | below $d^2/4$ | `gradient_small_cache` | the same, all in tiles | $8x + 3$ |
 #
-# Each pass takes the number of resident arrays times the number of streamed arrays, in units of $x^2$. `gradient_dp_materialised` has three passes. It computes $O$ with two resident arrays, $4x^2$. It computes $dP$ with only $dO$ resident and $V$ streamed, $x^2$, and stores it. It computes $dQ$ from $dP$ with $Q$ and $dQ$ resident and $K$ streamed, $2x^2$. The sum is $7x^2$, plus $2$ for writing and reading $dP$. `gradient_scores_materialised` never keeps two arrays at a time: it computes scores, output, $dS$ and $dQ$ in four passes of $x^2$ each, and a complete $n \times n$ matrix is written or read five times. In two slices, the passes for $O$ and $dQ$ take $x^2/2$ each and read their matrix twice, which gives $3x^2 + 7$. In `gradient_small_cache` each of the four passes is a matrix product in tiles and takes $2x$. In addition, $S$ is written, read again and overwritten by $dS$, which gives $8x + 3$.
+# `gradient_dp_materialised` has three passes. It computes $O$ with two resident arrays, $4x^2$. It computes $dP$ with only $dO$ resident and $V$ streamed, $x^2$, and stores it. It computes $dQ$ from $dP$ with $Q$ and $dQ$ resident and $K$ streamed, $2x^2$. The sum is $7x^2$, plus $2$ for writing and reading $dP$. `gradient_scores_materialised` never keeps two arrays at a time: it computes scores, output, $dS$ and $dQ$ in four passes of $x^2$ each. A complete $n \times n$ matrix is written or read five times: $S$ is written, read for $O$ and read for $dS$; $dS$ is written and read for $dQ$. In two slices, the passes for $O$ and $dQ$ take $x^2/2$ each and read their matrix twice, which gives $3x^2 + 7$. In `gradient_small_cache` each of the four passes is a matrix product in tiles and takes $2x$. Here the reads of $S$ for $O$ and of $dS$ for $dQ$ are among the streams. In addition, $S$ is written, read again and overwritten by $dS$, which gives $8x + 3$.
 #
-# As in section 7.6, these are the best schedules made of passes. Storing $S$ instead of $dP$ takes $6x^2 + 3$, which is not less than the table at any $M$.
+# As in section 7.6, these are the best schedules made of passes. Storing $S$ instead of $dP$ takes $6x^2 + 3$ (passes of $x^2$, $x^2$ and $4x^2$; $S$ is written once and read twice), which is not less than the table at any $M$.
 #
-# In a small cache the products with a $d \times d$ matrix count as well, $2nd^2/\sqrt M$ for each of the three:
+# In a small cache the products with a $d \times d$ matrix count as well, $2nd^2/\sqrt M$ for each of $A_1X$, $A_3Y$ and $A_1^\top dQ$:
 #
 # $$ W \approx \frac{8n^2d}{\sqrt M} + \frac{6nd^2}{\sqrt M} + 3n^2 . \tag{7.11} $$
 #
-# In a very large cache, a product can be bracketed in another way: $s_{ij} = a_{1i}\,(X a_{2j}^\top)$. If $X$, $Y$ and the partial sums of $dL/dX$, $3d^2$ words, are resident, then $Q$, $V$ and $dQ$ are not needed. In the second pass, rows of $A_1$ and $dO$ are resident and $A_2$ and $A_3$ are streamed, which takes $4$ instead of $6$. This is `gradient_reassociated` with $8\,n^2d^2/M$ words.
+# In a very large cache, a product can be bracketed in another way: $s_{ij} = a_{1i}\,(X a_{2j}^\top)$. If $X$, $Y$ and the partial sums of $dL/dX$, $3d^2$ words, are resident, then $Q$, $V$ and $dQ$ are not needed. In the second pass, rows of $A_1$ and $dO$ are resident and $A_2$ and $A_3$ are streamed, which takes $4x^2$ instead of $6x^2$. The forward pass again takes $4x^2$. This is `gradient_reassociated` with $8\,n^2d^2/M$ words.
 
 # %%
 n, d = 2**22, 256
@@ -171,7 +171,7 @@ measured("7.9", percent_less=100 * (1 - least / plain))
 #
 # The ratio in the last column refers to the best lower bound with a constant that the course has, and this bound counts only the forward part. It is open whether better schedules or better bounds exist. The constant 6 for the pass that computes $dQ$ is *not* a lower bound, as `gradient_reassociated` shows.
 #
-# The paper's theorem (bound `theta_gradient`, *asymptotic only*) is
+# The paper's theorem (bound `theta_gradient`, without constants) is
 #
 # $$ W = \Theta\left( \min\left\{ \frac{n^2d^2 + nd^3}{M},\; \frac{n^2d + nd^2}{\sqrt M} \right\} \right), \tag{7.12} $$
 #
@@ -183,7 +183,7 @@ measured("7.9", percent_less=100 * (1 - least / plain))
 #
 # **Step 1: which products count.** For a pair $(i, j)$ a schedule may compute the sum of $q_{ic}k_{jc}$ over $c$ several times. Choose the sum that is completed first, and call its $d$ products *chosen*. Later sums, and sums that are never completed, are not chosen. In addition we count the useful products $p_{ij}v_{jc}$ of section 5.9. In total there are $N^2d + N^2d = 2N^2d$ products to count.
 #
-# **Step 2: accumulators.** The outputs $o_{ic}$ are accumulators, as before. The chosen sum of a pair is also an accumulator, from its first product until it is completed; after that the score is an ordinary word. A chosen sum may have several partial sums. (5.9) holds for every accumulator, so the number of its entries is at most the number of its reads plus one.
+# **Step 2: accumulators.** The outputs $o_{ic}$ are accumulators, as before. The chosen sum of a pair is also an accumulator, from its first product until it is completed; after that the score is an ordinary word. A chosen sum may have several partial sums. As in section 5.9, an accumulator enters when it has no partial sum in fast memory and one is begun or read. (5.9) holds for every accumulator, so the number of its entries is at most the number of its reads plus one.
 #
 # **Step 3: segments.** Let $E$ (here a number, not the matrix of section 7.8) be the number of reads of words that are not accumulators, plus the number of entries of accumulators. The *plus one* in (5.9) now occurs for $Nd$ outputs and $N^2$ scores, so the run reads at least $E - Nd - N^2$ words. Storing the outputs adds $Nd$ words of traffic. A score need not be stored at all, so nothing is added for the $N^2$, and
 #
@@ -236,7 +236,7 @@ measured("7.10", fewest=min(R for R in most if most[R] == 8))
 #
 # </details>
 #
-# **Step 5: how many segments.** The last segment has fewer than $T$ events and forms fewer than $F_b(M + T)$ products. So there are at least $\lfloor 2N^2d/F_b(M + T) \rfloor$ full segments, and with (7.13)
+# **Step 5: how many segments.** The last segment has fewer than $T$ events. Because $F_b(R)$ grows with $R$, it forms fewer than $F_b(M + T)$ products. So there are at least $\lfloor 2N^2d/F_b(M + T) \rfloor$ full segments, and with (7.13)
 #
 # $$ W \ge T\left\lfloor \frac{2N^2d}{F_b(M + T)} \right\rfloor - N^2 \qquad \text{for every integer } T \ge 1 . \tag{7.15} $$
 #
@@ -260,7 +260,7 @@ for times in (1, 2, 3, 4):
 #
 # $$ W_{7d} = 2Nd + 2N + Nd\left(\left\lceil \frac N{B_r} \right\rceil + \left\lceil \frac N{B_o} \right\rceil\right) + N^2\left(1 + \left\lceil \frac d{B_d} \right\rceil\right), \qquad \text{footprint } \max\bigl(B_r(d + 3) + d,\; B_oB_d + 2B_o + B_d\bigr) . \tag{7.6} $$
 #
-# With one slice this is the schedule of exercise 7C, except that all $N^2$ scores are in slow memory at the same time. With two slices it moves $\frac32x^2 + 3$ in units of $N^2$ words. (Split-d also reads each score $k$ times if $B_d = B_c = d/k$. Then $B_r = kM/d$ rows fit, and it moves $2x^2/k + 2k + 1$. This is smallest for $k = x$, where it is $4x + 1$.)
+# With one slice this is the schedule of exercise 7C, except that all $N^2$ scores are in slow memory at the same time. With two slices it moves $\frac32x^2 + 3$ in units of $N^2$ words. (Split-d reads each score $k$ times, too, if $B_d = B_c = d/k$. Then $B_r = kM/d$ rows fit. Per score, $Q$ takes $k$ words, $K$ and $V$ take $2x^2/k$, and $S$ takes $1 + k$, together $2x^2/k + 2k + 1$. This is smallest for $k = x$, where it is $4x + 1$.)
 #
 # Here is an implementation with two faults.
 
@@ -298,7 +298,7 @@ print(found.ledger)
 # %% [markdown]
 # Make a diagnosis before you search the code: compare the ledger with (7.6). There $Q$ and the log-sum-exps are read once, $K$ $\lceil N/B_r \rceil$ times, $V$ $\lceil N/B_o \rceil$ times and $S$ $\lceil d/B_d \rceil$ times; $S$, the log-sum-exps and $O$ are written once. The footprint is the larger of $B_r(d + 3) + d$ and $B_oB_d + 2B_o + B_d$.
 #
-# **Predict** (compute). Find the array that is read too often. How many words too many are read? And by how many words does the peak exceed the footprint?
+# **Predict** (compute). Find the array that is read too often. By how many words do its reads exceed those of (7.6)? And by how many words does the peak exceed the footprint?
 
 # %% tags=["predict"]
 predict("7.11", words_too_many=4560, peak_too_high=192)  #> predict("7.11", words_too_many=..., peak_too_high=...)
@@ -314,7 +314,7 @@ explore.memory_timeline(found.ledger, closed_form.peak,
 # %% [markdown]
 # <details><summary>What the ledger and the timeline show</summary>
 #
-# The array is `LSE`. It has 48 words, and 4,608 words of it are read. The peak is 512 words instead of 320. The ledger does not show the cause of the second fault, but the timeline shows which tile it is.
+# The array is `LSE`. It has 48 words, and 4,608 words of it are read, 4,560 too many. The peak is 512 words instead of 320. The ledger does not show the cause of the second fault, but the timeline shows which tile it is.
 #
 # </details>
 #
@@ -451,9 +451,9 @@ explore.traffic_vs_memory(2**16, 1024, list(words), (2**8, 2**20))
 # ## Misconceptions
 #
 # - **"The values are correct, so the schedule is correct."** The schedule of section 7.11 had correct values, but it read one array too often and kept one tile too long.
-# - **"A vector is small, so it may be read as often as one likes."** If it is read again for every key, $N$ words become $N^2$ for each slice (7.11).
-# - **"Storing an $n \times n$ matrix increases the traffic."** At $M = d^2$, storing one or two saves about a tenth of the words of $dL/dX$ (7.9).
-# - **"Below $M = d^2$ the scores have to be stored."** Fused split-d stores none, and moves 1.105 words for each word of split-d (7.12).
+# - **"A vector is small, so it may be read as often as one likes."** If it is read again for every key, $N$ words become $N^2$ for each slice (section 7.11).
+# - **"Storing an $n \times n$ matrix increases the traffic."** At $M = d^2$, storing one or two saves about a tenth of the words of $dL/dX$ (section 7.9).
+# - **"Below $M = d^2$ the scores have to be stored."** Fused split-d stores none. In section 7.12 it moved 1.105 words for each word of split-d.
 #
 # ## Take-away
 #

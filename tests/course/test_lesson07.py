@@ -229,7 +229,7 @@ def test_up_to_a_factor_of_1_89_is_open_and_most_at_d_squared():
         words = min(at(name, N, d, M).total for name in FORMS if schedules.get(name).smallest_M(N, d) <= M)
         ratios[share] = words / bounds.lower_bound("forward", N, d, M)[0]
     assert max(ratios, key=ratios.get) == 1 and round(ratios[1], 2) == 1.89
-    says("7.7", "factor of 1.89", "most at $M = d^2$")
+    says("7.7", "is at most 1.89", "reached at $M = d^2$")
 
 
 def test_the_bounds_are_the_ones_shown():
