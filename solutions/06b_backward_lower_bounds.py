@@ -9,7 +9,7 @@
 # - to turn the charge of one query-key pair into a lower bound, with the help of a search;
 # - to count how much traffic a causal mask saves.
 #
-# **Prerequisites**: [lesson 06](06_backward.ipynb), and Theorem A (lesson 05) with its proof in section 5.9 ([05b](05b_lower_bound_proof.ipynb)). Symbols and terms are on the [notation](notation.md) page.
+# **Prerequisites**: [lesson 06](06_backward.ipynb), and Theorem A (lesson 05) with its proof in section 5.9 ([05b](05b_lower_bound_proof.ipynb)); [symbols and terms](notation.md).
 #
 # **Minutes**: <!-- minutes without 6E -->.
 #

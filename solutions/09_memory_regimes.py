@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 09 Memory regimes
 #
-# Here you compare the schedules and lower bounds so far for every $M$, and choose schedules for three real chips.
+# You compare the schedules and lower bounds so far for every $M$, and choose schedules for three real chips.
 #
 # **What you will learn**
 #

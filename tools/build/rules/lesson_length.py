@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from tools.build.percent_format import Cell, shown, side
 WORDS, CELLS, MINUTES, PICTURES = 3500, 60, 90, 1  # limits of a lesson: maxima, and the minimum of figures
 FIRST = {"words": 1800, "pictures": 2}  # limits of lesson 00, for readers who have not chosen the course yet
 OPENING = 5  # cells, at least one of them with a figure
+START = 300  # words before the first prediction or exercise of lessons 00 to 09b
+_STARTS_SOON = re.compile(r"0\d")  # names of these lessons
 WORDS_A_MINUTE = 130
 FORMULA = 0.25  # minutes
 LISTING = 50  # lines of code; a longer cell is read as a listing
@@ -44,6 +47,7 @@ class LessonLength:
         predictions: minutes of the predictions.
         cells: cells, without the folded cell that finds iocourse.
         listings: lines of code in listings.
+        start: words before the first prediction or exercise.
     """
 
     words: int
@@ -51,6 +55,7 @@ class LessonLength:
     predictions: int
     cells: int
     listings: int = 0
+    start: int = 0
 
     @property
     def reading(self) -> int:
@@ -68,7 +73,9 @@ def length_of(cells: Sequence[Cell]) -> LessonLength:
     code = (cell for cell in read if cell.kind == "code" and "exercise" not in cell.tags)
     lines = (sum(map(bool, side(cell, solved=False))) for cell in code)
     listings = sum(number for number in lines if number > LISTING)
-    return LessonLength(sum(map(words_of, texts)), formulas, predictions, len(read), listings)
+    before = takewhile(lambda cell: not {"predict", "exercise"} & set(cell.tags), read)
+    start = sum(words_of("\n".join(side(cell, solved=False))) for cell in before if cell.kind == "markdown")
+    return LessonLength(sum(map(words_of, texts)), formulas, predictions, len(read), listings, start)
 
 
 def words_of(text: str) -> int:
@@ -95,6 +102,8 @@ def problems(length: LessonLength, exercises: int, solved: dict[str, Any], path:
     ):
         if found > most:
             yield f"{path}:1: {found:,} {name}, expected at most {most:,}: move the rest to a part b"
+    if _STARTS_SOON.match(path.name) and length.start > START:
+        yield f"{path}:1: {length.start} words before the first question, expected at most {START}"
     least = first.get("pictures", PICTURES)
     if (drawn := sum(map(_pictures, solved["cells"]))) < least:
         yield f"{path}:1: {drawn} figures, expected at least {least}"
