@@ -35,7 +35,7 @@ from iocourse.explore import merge_tree, running_max_rescaling
 running_max_rescaling([[1, 1], [4, 2], [1]])
 
 # %% [markdown]
-# Each bar is the sum so far, above a ruler in the current unit. The bar of piece 1 is also the blue part of piece 2: its length stays the same, but the ruler is new.
+# Each bar is the sum so far, above a ruler in the current unit. The bar of piece 1 is also the blue part of piece 2; only the ruler is new.
 #
 # ## 3.1 Three loops over a row
 #
