@@ -35,7 +35,7 @@ from iocourse.explore import merge_tree, running_max_rescaling
 running_max_rescaling([[1, 1], [4, 2], [1]])
 
 # %% [markdown]
-# Each bar is the sum so far, above a ruler in the current unit.
+# Each bar is the sum so far, above a ruler in the current unit. The bar of piece 1 is also the blue part of piece 2; only the ruler is new.
 #
 # ## 3.1 Three loops over a row
 #
@@ -82,11 +82,11 @@ measured("3.1", words=three.ledger.total)
 # %% [markdown]
 # <details><summary>Words in each direction</summary>
 #
-# $S$ is read three times, 49,152 words, and $P$ is written once. Together these are $W = 4N^2 = 65{,}536$ words. (The answer 49,152 counts only the reads.)
+# $S$ is read three times, 49,152 words, and $P$ is written once. Together these are $W = 4N^2 = 65{,}536$ words. (The answer 49,152 counts only the reads.) Fast memory holds at most three tiles of 16 words, `top` and `total`, together 50 words.
 #
 # </details>
 #
-# Subtracting $m$ changes no weight, because $e^{-m}$ cancels; it keeps every exponent at or below 0. The third loop is necessary because no weight $p_j$ is known before the last score has been loaded. Attention, however, needs the weights only inside the sum $o = \sum_j p_j v_j$, and a sum can be updated piece by piece. Section 3.2 does this for the denominator of (3.1), section 3.4 for $o$.
+# Subtracting $m$ changes no weight, because $e^{-m}$ cancels; it keeps every exponent at or below 0. A separate loop for the weights is necessary, because no weight $p_j$ is known before the last score has been loaded. Attention, however, needs the weights only inside the sum $\sum_j p_j v_j$, and a sum can be updated piece by piece. Section 3.2 does this for the denominator of (3.1), section 3.4 for the output.
 #
 # ## 3.2 A running maximum and a running sum
 #
@@ -96,7 +96,7 @@ measured("3.1", words=three.ledger.total)
 #
 # $$ m' = \max\bigl(m, \max_j s_j\bigr), \qquad \ell' = e^{\,m-m'}\,\ell + \sum_j e^{\,s_j-m'} \tag{3.2} $$
 #
-# Before the first piece, $m = -\infty$ and $\ell = 0$. In the figure at the top, when 4 arrives, two old units are worth half a new one. The blue bar keeps its length, and only the ruler changes.
+# Before the first piece, $m = -\infty$ and $\ell = 0$, so the first factor is $e^{-\infty} = 0$. In the figure at the top, when 4 arrives, two old units are worth half a new one.
 #
 # The two numbers $m$ and $\ell$ are called the *row statistics*. For finite scores, $\ell$ is between 1 and the number of scores: the largest score adds 1, and scores far below it add almost 0.
 #
@@ -174,7 +174,7 @@ check("3A", my_running)
 #
 # If this is new: an *expected* number is the average over many random orders ([expected value](https://en.wikipedia.org/wiki/Expected_value)).
 #
-# The scores of a real attention head are not in random order. In three heads of the model of section 3.5, on a text of 471 tokens, the mean number of new maxima per row is between 1.00 and 9.21, and no single row has more than 16. The smallest mean belongs to head 5 of layer 4, whose largest score is always at the first token. The largest mean belongs to head 2 of layer 0, which attends mostly to the previous token; its neighbouring scores are similar, so the scores rise in several steps before the maximum.
+# The scores of a real attention head are not in random order. We counted single scores in three heads of all-MiniLM-L6-v2, a small sentence encoder, on a text of 471 tokens (not printed here). In these heads, the mean number of new maxima per row is between 1.00 and 9.21, and no single row has more than 16. The smallest mean belongs to head 5 of layer 4, whose largest score is always at the first token. The largest mean belongs to head 2 of layer 0, which attends mostly to the previous token. On average its scores are larger for keys closer to the query, so new maxima still occur late in the row. Neighbouring scores are also similar, so a rise often takes several steps. (Head 11 of layer 0 is in between.)
 # <!-- 0.577, 6.73 = np.euler_gamma, sum(1 / k for k in range(1, 471 + 1)) -->
 # <!-- 471 = len(real_head(0, 2).tokens) -->
 # <!-- heads = [real_head(0, 2), real_head(0, 11), real_head(4, 5)] -->
@@ -185,13 +185,13 @@ check("3A", my_running)
 #
 # ## 3.4 The output in the same loop
 #
-# We want the output of a query, $o = \sum_j p_j v_j$, without a second loop for the weights.
+# We want the output of a query, $\sum_j p_j v_j$, without a second loop for the weights.
 #
-# The numerator and the denominator of (3.1) have the same unit. We therefore keep a third running quantity, the sum of the values multiplied by $e^{s_j-m}$, and rescale it together with $\ell$:
+# The numerator and the denominator of (3.1) have the same unit. We therefore keep a third running quantity $o$, the sum of the values multiplied by $e^{s_j-m}$, and rescale it together with $\ell$:
 #
 # $$ o' = e^{\,m-m'}\,o + \sum_j e^{\,s_j-m'}\, v_j, \qquad\text{and after the last piece the output is}\quad o/\ell \tag{3.4} $$
 #
-# We divide only once, after the last piece. Until then, $o$ is a weighted sum; dividing it by $\ell$, which has the same unit, gives the weighted mean.
+# We divide only once, after the last piece. Here $o$ is always the weighted sum before this division; dividing it by $\ell$, which has the same unit, gives the weighted mean.
 #
 # Take two scores with $e^{s} = 1$ and $e^s = 3$, and values 8 and 4, one score at a time.
 #
@@ -203,8 +203,9 @@ predict("3.4", output=5, forgotten=9)  #> predict("3.4", output=..., forgotten=.
 # %%
 factor = np.exp(np.log(1) - np.log(3))  # the unit grows from 1 to 3
 l = factor * 1 + 1
-o = factor * 8 + 4
-measured("3.4", output=round(float(o / l), 9), forgotten=round(float((8 + 4) / l), 9))
+o = factor * 8 + 4  # the first value, 8, is rescaled
+forgotten = 8 + 4  # it is not rescaled
+measured("3.4", output=round(float(o / l), 9), forgotten=round(float(forgotten / l), 9))
 
 # %% [markdown]
 # <details><summary>Both results</summary>
@@ -223,7 +224,7 @@ measured("3.4", output=round(float(o / l), 9), forgotten=round(float((8 + 4) / l
 #
 # The next cell takes four rows of eight scores: all around +10,000, all around -10,000, all equal to 3, and all $-\infty$. It adds up each row in two ways: $\sum_j e^{s_j}$, and $\sum_j e^{s_j - m}$ with the maximum subtracted.
 #
-# **Predict** (guess). For how many of the four rows is the sum a positive, finite number: plain, and with the maximum subtracted?
+# **Predict** (guess). For how many of the four rows is the plain sum a positive, finite number (`plain`)? For how many is the sum with the maximum subtracted (`subtracted`)?
 
 # %% tags=["predict"]
 predict("3.5", plain=1, subtracted=4)  #> predict("3.5", plain=..., subtracted=...)
@@ -244,11 +245,11 @@ measured("3.5", **good)
 # %% [markdown]
 # <details><summary>Which sums are usable</summary>
 #
-# If all scores are very large or very small, the plain sum overflows to `inf` or underflows to 0. Only one of the four plain sums is usable. Subtracting the maximum makes two more usable. It does not help the last row: there $m = -\infty$, and $-\infty - (-\infty)$ is `nan`.
+# If all scores are very large or very negative, the plain sum overflows to `inf` or underflows to 0. Only one of the four plain sums is usable. Subtracting the maximum makes two more usable. It does not help the last row: there $m = -\infty$, and $-\infty - (-\infty)$ is `nan`.
 #
 # </details>
 #
-# Fully masked rows are rare, but fully masked *pieces* are not. Under a causal mask, every piece to the right of the diagonal is fully masked. After a visible score such a piece is harmless, because $m$ is finite and the piece adds 0. But the first piece can also be fully masked: with a sliding window, which masks the oldest keys, or with pieces in another order. Then $m' = -\infty$, and the `nan` remains in $\ell$ and $o$ for the rest of the row. The remedy is to subtract a finite number as long as all scores so far are masked:
+# Fully masked rows are rare, but fully masked *pieces* are not. Under a causal mask, every piece to the right of the diagonal is fully masked. After a visible score such a piece is harmless, because $m$ is finite and the piece adds 0. But the first piece can also be fully masked. For example, a sliding window masks the oldest keys, which are in the first pieces, or the pieces are loaded in another order. Then $m' = -\infty$, and the `nan` remains in $\ell$ and $o$ for the rest of the row. The remedy is to subtract a finite number as long as all scores so far are masked:
 #
 # $$ \hat m = \begin{cases} m' & \text{if } m' > -\infty \\ 0 & \text{otherwise} \end{cases} \qquad \text{factor } e^{\,m-\hat m}, \quad \text{weights } e^{\,s_j-\hat m} \tag{3.5} $$
 #
@@ -306,11 +307,11 @@ check("3B", my_online_attention)
 # | 8 | &emsp; $m \leftarrow m'$ |
 # | 9 | **return** $o/\ell$ if $\ell > 0$, otherwise zeros |
 #
-# Now apply your function to all 471 queries of two heads of a real model (all-MiniLM-L6-v2) and compare it with exact attention in float64. Head 2 of layer 0 attends mostly to the previous token, and its scores reach 83. Head 11 of layer 0 attends to all tokens.
+# Now apply your function to all 471 queries of two heads of the model of section 3.3 and compare it with exact attention in float64. Head 2 of layer 0 (`sharp`) attends mostly to the previous token, and its scores reach 83. Head 11 of layer 0 (`flat`) attends to all tokens.
 # <!-- 83 = real_head(0, 2).stats["logit_max"] -->
 
 # %%
-heads = {"token_before": real_head(0, 2), "everywhere": real_head(0, 11)}
+heads = {"sharp": real_head(0, 2), "flat": real_head(0, 11)}
 scores = {name: exact.scores(h.Q.astype(float), h.K.astype(float)) for name, h in heads.items()}
 
 
@@ -404,7 +405,7 @@ def my_merge(a, b):
 check("3C", my_merge)
 
 # %% [markdown]
-# The next cell divides one row of the first head into 15 parts and merges them from left to right, as a tree, and in a random order.
+# The next cell divides one row of the sharp head into 15 parts and merges them from left to right, as a tree, and in a random order.
 # <!-- 15 = math.ceil(471 / 32) -->
 
 
@@ -421,7 +422,7 @@ def as_tree(merge, parts):
 
 
 def three_ways(merge):
-    row, V = scores["token_before"][200], heads["token_before"].V.astype(float)
+    row, V = scores["sharp"][200], heads["sharp"].V.astype(float)
     parts = [part(s, v) for s, v in pieces_of(32, row, V)]
     shuffled = [parts[k] for k in np.random.default_rng(6).permutation(len(parts))]
     ways = reduce(merge, parts), as_tree(merge, parts), reduce(merge, shuffled)
@@ -437,16 +438,16 @@ attempt(three_ways, my_merge)
 #
 # ## 3.7 Accuracy
 #
-# Does rescaling lose digits? On the two heads of section 3.5 we compared one loop with the three loops of (3.1), by the root mean square error of the output. In float32 both are correct to 7 digits. The next cell computes the second head in float16, in pieces of 1, 32 and 471 scores (the complete row). In the column "not rescaled", the maximum of the row is known before the loop, as after the first of three loops. In the last column, only the scores and values are rounded to float16; the sums are float32.
+# Does rescaling lose digits? On the two heads of section 3.5 we compared one loop with the three loops of (3.1), by the root mean square error of the output. In float32 both are correct to 7 digits; the last line of the output shows it for the flat head. The table is for this head in float16, in pieces of 1, 32 and 471 scores (the complete row). In the column "not rescaled", the loop starts with the maximum of the complete row (`known`), as after the first of three loops, so every factor is 1. In the last column, only the scores and values are rounded to float16; the sums are float32.
 
 # %%
-scores_2, V_2 = scores["everywhere"], heads["everywhere"].V.astype(float)
+scores_2, V_2 = scores["flat"], heads["flat"].V.astype(float)
 unknown, known = np.full((471, 1), -np.inf), scores_2.max(axis=1, keepdims=True)
 
 
-def error(b, start, dtype):
+def error(b, start, dtype, inputs=np.float16):
     """Root mean square error, in pieces of b scores; start: m before the first piece."""
-    S_2, V = scores_2.astype(np.float16).astype(dtype), V_2.astype(np.float16).astype(dtype)
+    S_2, V = scores_2.astype(inputs).astype(dtype), V_2.astype(inputs).astype(dtype)
     m, l, o = start.astype(dtype), dtype(0), dtype(0)
     for j in range(0, len(V), b):
         s, v = S_2[:, j : j + b], V[j : j + b]
@@ -461,9 +462,11 @@ print("pieces of   rescaled   not rescaled   float32 sums")
 for b in (1, 32, 471):
     half = error(b, unknown, np.float16), error(b, known, np.float16)
     print(f"{b:9} {half[0]:10.0e} {half[1]:14.0e} {error(b, unknown, np.float32):14.0e}")
+single = [error(32, start, np.float32, inputs=np.float32) for start in (unknown, known)]
+print(f"all in float32, pieces of 32: {single[0]:.0e}, not rescaled {single[1]:.0e}")
 
 # %% [markdown]
-# Rescaling does not matter: the first two columns are equal. The way of adding matters. A float16 number has only 11 binary digits, and this head has many weights of similar size. With smaller pieces, more results are added to the sums one after the other, and each addition is rounded. In the extreme case, a sum of ones in float16, added one at a time, never exceeds 2,048, because the next float16 number is 2,050 and $2{,}048 + 1$ is rounded back. Kernels therefore keep $m$, $\ell$ and $o$ in float32, even if $Q$, $K$ and $V$ are float16. Then only the rounding of the inputs is left, as in the last column.
+# Rescaling does not matter: the first two columns are equal. The number of float16 additions matters. Inside a piece, NumPy adds in float32 and rounds the result to float16 once. This result is then added to $\ell$ or $o$ in float16, which rounds once for each piece. A float16 number has only 11 binary digits, and this head has many weights of similar size, so single scores lose the most. In the extreme case, a sum of ones in float16, added one at a time, never exceeds 2,048, because the next float16 number is 2,050 and $2{,}048 + 1$ is rounded back. Kernels therefore keep $m$, $\ell$ and $o$ in float32, even if $Q$, $K$ and $V$ are float16. Then only the rounding of the inputs is left, as in the last column.
 # <!-- 2,048 = np.cumsum(np.ones(2**12, np.float16))[-1] -->
 # <!-- 2,050 = np.nextafter(np.float16(2048), np.float16(np.inf)) -->
 #
@@ -494,7 +497,7 @@ predict("3.8", two_loops=49152, lse=16512)  #> predict("3.8", two_loops=..., lse
 # | `stats.normalise(o)` | divides each row of a tile by its sum | none |
 # | `stats.lse()` | returns a tile with $L$ of (3.8), one word per row; it replaces the maxima, so call it last | none |
 #
-# These operations need at most four single words at a time in addition. The machine provides these for free, as registers (section 2.2). The block `with m.row_stats(i) as stats:` frees its words at the end, as for a tile. The two loops are:
+# These operations need at most four single words at a time in addition. The machine provides these for free, as registers (section 2.2). `update`, `normalise` and `lse` contain the remedy (3.5); a fully masked row gives zeros and $L = -\infty$. The block `with m.row_stats(i) as stats:` frees its words at the end, as for a tile. The two loops are:
 
 
 # %%
@@ -577,7 +580,7 @@ attempt(with_one_loop, my_lse)
 # %% [markdown]
 # <details><summary>One loop</summary>
 #
-# $W = N^2 + N = 16{,}512$ words, in a fast memory that cannot hold a single row of 128 scores. This is about a quarter of the traffic of three loops, because each score is read only once.
+# $W = N^2 + N = 16{,}512$ words, in a fast memory that cannot hold a single row of 128 scores. This is about a quarter of the traffic of three loops, because each score is read once instead of three times and $P$ is not written.
 #
 # </details>
 #

@@ -38,8 +38,8 @@ P = exact.softmax(exact.scores(sharp.Q[:32].astype(float), sharp.K[:32].astype(f
 explore.attention_map(P, sharp.tokens[:32], title="Head (0, 2), first 32 tokens")
 
 # %% [markdown]
-# The dark line below the diagonal shows that each token attends to the previous one. The scores of the sharp head are between −63.8 and 83.1, those of the flat head between −3.9 and 4.6. The number $e^{83.1}$ is about $10^{36}$. The largest float32 is a few hundred times as large, so $e^s$ overflows from a score of 88.8 on. With the running maximum of lesson 03, no score can cause an overflow.
-# <!-- 88.8 = math.ceil(10 * math.log(np.finfo(np.float32).max)) / 10 -->
+# The dark line below the diagonal shows that each token attends to the previous one. The scores of the sharp head are between −63.8 and 83.1, those of the flat head between −3.9 and 4.6. The number $e^{83.1}$ is about $10^{36}$. The largest float32 is a few hundred times as large, so $e^s$ overflows for scores above 88.72. With the running maximum of lesson 03, no score can cause an overflow.
+# <!-- 88.72 = math.log(np.finfo(np.float32).max) -->
 #
 # **Predict** (guess). Buffer reuse (F3) processes both heads with $M = 4096$. How many more words does the sharp head move than the flat head?
 
@@ -57,6 +57,9 @@ measured("4.9", words_more=on_sharp.ledger.total - on_flat.ledger.total)
 least, which = bounds.lower_bound("forward", 471, 32, M)
 naive = schedules.naive.count(471, 32, M).total
 print(f"standard attention {naive:,} words; lower bound ({which}) {least:,} words")
+large = 8192, 64, 58368  # N, d and M of section 4.7
+before = schedules.flash_optimal.count(*large).total / bounds.lower_bound("forward", *large)[0]
+print(f"ratio to the bound {on_sharp.ledger.total / least:.2f}, in section 4.7 {before:.3f}")
 
 # %% [markdown]
 # <details><summary>Traffic of the sharp head and of the flat head</summary>
@@ -65,16 +68,19 @@ print(f"standard attention {naive:,} words; lower bound ({which}) {least:,} word
 #
 # </details>
 #
-# The output equals exact attention. With the same $M$, standard attention moves 1,038,084 words, nearly four times the traffic of buffer reuse. Buffer reuse moves 1.56 times the lower bound (4.7), $4N^2d^2/(M+d^2) - (M+d^2)$, called A in the output. This ratio is larger than in section 4.7, for two reasons. $M$ is only $4d^2$ here, so the $d^2$ in the denominator lowers the bound by a fifth. The $2Nd$ words of $Q$ and $O$ are an eighth of the words of $K$ and $V$, which are read $\lceil 471/60 \rceil = 8$ times.
-# <!-- 1.56 = schedules.flash_optimal.count(471, 32, 4096).total / bounds.lower_bound("forward", 471, 32, 4096)[0] -->
+# The output equals exact attention. With the same $M$, standard attention moves 1,038,084 words, nearly four times the traffic of buffer reuse. Buffer reuse moves 1.56 times the lower bound A of the output. This ratio is larger than in section 4.7 (1.195), mainly for two reasons. $M$ is only $4d^2$ here, so the $d^2$ in the denominator of (4.7), $4N^2d^2/(M+d^2) - (M+d^2)$, lowers the bound by a fifth. The $2Nd$ words of $Q$ and $O$ are an eighth of the words of $K$ and $V$, which are read 8 times ($\lceil 471/B_r \rceil$, with $B_r = 60$ as printed).
+#
+# Formula (4.7) at $M + 4$ words (section 4.7) gives only 172,210. Theorem A counts complete parts of the run, each with $M + d^2$ words moved, and the bound of the output has 34 of them. (4.7) does not round; it subtracts one part instead, which is more than rounding loses.
+# <!-- 172,210 = 4 * 471**2 * 32**2 / (4096 + 4 + 32**2) - (4096 + 4 + 32**2) -->
+# <!-- 34 = bounds.lower_bound("forward", 471, 32, 4096)[0] / (4096 + 4 + 32**2) -->
 #
 # ## 4.10 Block sizes that do not fit
 #
-# The FlashAttention paper assigns at most a quarter of $M$ to each of $Q_i$, $K_j$, $V_j$ and $O_i$: its Algorithm 1 has $B_c = \lceil M/4d \rceil$ and $B_r = \min(\lceil M/4d \rceil, d)$. These four tiles can fill fast memory, but the tile of scores and the row statistics need space as well. The paper states only orders of growth, and for these its sizes are correct. Counted to the word, they fit exactly if
+# The FlashAttention paper assigns at most a quarter of $M$ to each of $Q_i$, $K_j$, $V_j$ and $O_i$: its Algorithm 1 has $B_c = \lceil M/4d \rceil$ and $B_r = \min(\lceil M/4d \rceil, d)$. For $M \le 4d^2$ these four tiles alone fill fast memory, but the tile of scores and the row statistics need space as well. The paper states only orders of growth, and for these its sizes are correct. Counted to the word, they fit in the FlashAttention-1 order (F1) exactly if
 #
 # $$ 2B_c d + B_r(2d + 2 + B_c) \le M . \tag{4.10} $$
 #
-# **Predict** (compute). For $d = 8$ and $M = 512$ the published sizes are therefore $B_r = 8$ and $B_c = 16$. How many words does the FlashAttention-1 order (F1) need with these sizes?
+# **Predict** (compute). For $d = 8$ and $M = 512$ the published sizes are therefore $B_r = 8$ and $B_c = 16$. How many words does this order need with these sizes?
 
 # %% tags=["predict"]
 predict("4.10", footprint=512)  #> predict("4.10", footprint=...)
@@ -98,7 +104,7 @@ explore.footprint_bar(parts, 512, title="Published block sizes, d = 8, M = 512")
 # %% [markdown]
 # <details><summary>The missing words</summary>
 #
-# It needs 528 words, which is 16 more than $M$. Everything except the tile of scores fits.
+# It needs 528 words, 16 more than $M$. Everything except the tile of scores fits.
 #
 # </details>
 #
@@ -107,7 +113,7 @@ explore.footprint_bar(parts, 512, title="Published block sizes, d = 8, M = 512")
 #
 # ## 4.11 A schedule to repair
 #
-# A colleague wrote this version of buffer reuse. The values are correct, and every test of values passes, but it moves too many words and holds too many. The cell also prints the words and the footprint of its closed form (4.3):
+# A colleague wrote this version of buffer reuse. The values are correct, and every test of values passes, but it moves too many words and holds too many. The cell also prints the words and the footprint of the closed form of buffer reuse, (4.3):
 #
 # $$ W = 2Nd + 2Nd\left\lceil \frac{N}{B_r} \right\rceil, \qquad \text{footprint } B_r(2d + 2 + B_c) + B_c d . $$
 
@@ -136,9 +142,9 @@ print("equal to exact attention:", np.allclose(wasted.O, exact.attention(Q, K, V
 print(f"(4.3): {allowed.total:,} words and a footprint of {allowed.peak:,}")
 
 # %% [markdown]
-# A name keeps its tile until another tile is assigned to it. In an assignment, the right side is computed first.
+# A name keeps its tile until another tile is assigned to it, also after the end of a loop. In an assignment, the right side is computed first; `*=` changes a tile in place.
 #
-# **Predict** (compute). $N = 48$, $d = 8$, $B_r = B_c = 16$. Read the code. How many superfluous words does it read of $Q$, of $K$ and of $V$? By how many words does its peak exceed the footprint of (4.3)? Write 0 if there is no excess.
+# **Predict** (compute). $N = 48$, $d = 8$, $B_r = B_c = 16$. How many superfluous words does the code read of $Q$, of $K$ and of $V$? By how many words does its peak exceed the footprint of (4.3)? Write 0 if there is no excess.
 
 # %% tags=["predict"]
 predict("4.11", Q=768, K=0, V=0, peak=128)  #> predict("4.11", Q=..., K=..., V=..., peak=...)
@@ -157,7 +163,7 @@ explore.memory_timeline(wasted.ledger, allowed.peak, title=title)
 #
 # *Words.* The query block is loaded in the inner loop, once for each of the three key blocks, so 768 words too many are read.
 #
-# *Fast memory.* The scores and the values are not in a `with` block. When an iteration computes its scores, the scores and values of the previous iteration are still in fast memory. These 256 and 128 words are the 384 words in excess. (The answer 128 counts only the values.) At the peak, fast memory holds $O_i$ (`accumulator` in the figure, 128 words), the statistics (32), $Q_i$ and $K_j$ (128 each), two tiles of scores and the old $V_j$, together 1,056 words. Later in the iteration two blocks of $V$ are in fast memory, but $Q_i$, $K_j$ and the old scores are freed, so it holds 672 words.
+# *Fast memory.* The scores and the values are not in a `with` block. When an iteration computes its scores, the scores and values of the previous iteration are still in fast memory. These 256 and 128 words are the 384 words in excess. (The answer 128 counts only the values.) At the peak, fast memory holds $O_i$ (`accumulator` in the figure, 128 words), the statistics (32), $Q_i$ and $K_j$ (128 each), two tiles of scores and the old $V_j$, together 1,056 words. Later in the iteration two blocks of $V$ are in fast memory, but $Q_i$, $K_j$ and the old scores are freed, so it holds 672 words. (The dashed line hides the tops of these bars.)
 #
 # </details>
 #
@@ -219,11 +225,11 @@ mended.ledger - allowed
 #
 # ## Take-away
 #
-# - The traffic depends on shapes, loop order and tile size. It does not depend on values.
+# - The traffic depends on shapes, loop order and tile size, not on values.
 # - Compute the footprint before you choose block sizes; scores and row statistics are part of it.
 # - A closed form is a test. Subtract it from the ledger: the difference shows which array is wrong, and the timeline shows when.
 #
-# **In the literature's words**: kernel fusion alone does not give the minimum traffic, because the schedule of this lesson was fused and still moved superfluous words. The left side of (4.10) is the working set of one iteration; FlashAttention's Algorithm 1 has the published sizes. Compilers call the first repair *loop-invariant code motion* (hoisting); the second shortens the *live range* of two buffers.
+# **In the literature's words**: kernel fusion alone does not give the minimum traffic, because the schedule of section 4.11 stores no scores and still moved superfluous words. The left side of (4.10) is the working set of one iteration; FlashAttention's Algorithm 1 has the published sizes. Compilers call the first repair *loop-invariant code motion* (hoisting); the second shortens the *live range* of two buffers.
 #
 # ## References
 #

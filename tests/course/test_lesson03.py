@@ -98,6 +98,13 @@ def test_new_maxima_of_real_heads():
     )
     assert (S[4, 5].argmax(axis=1) == 0).all()  # "always at the first token"
     assert (S[0, 2].argmax(axis=1) == np.arange(471) - 1).mean() > 0.75  # "mostly to the previous token"
+    before = np.subtract.outer(np.arange(471), np.arange(471))  # distance from query back to key
+    distances = (0, 20), (20, 80), (80, 471)
+    near, middle, far = (S[0, 2][(a <= before) & (before < b)].mean() for a, b in distances)
+    assert near > middle + 4 and middle > far + 2  # "larger for keys closer to the query"
+    rises = np.diff(np.maximum.accumulate(S[0, 2], axis=1), axis=1) > 0
+    assert rises[:, 50:].sum(axis=1).mean() > 1.5 * sum(1 / k for k in range(52, 472))  # "late in the row"
+    assert (rises[:, 1:] & rises[:, :-1]).sum(axis=1).mean() > 1  # "several steps"
     assert np.corrcoef(S[0, 2][:, :-1].ravel(), S[0, 2][:, 1:].ravel())[0, 1] > 0.5  # "similar"
 
 
@@ -122,8 +129,8 @@ def test_digits_in_float32():
 
 def test_in_float16_the_way_of_adding_matters_and_rescaling_does_not():
     """The cell of section 3.7, with its errors computed and not only printed."""
-    found = {"np": np, "exact": exact, "scores": {"everywhere": scores_of(0, 11)}}
-    found["heads"] = {"everywhere": real_head(0, 11)}
+    found = {"np": np, "exact": exact, "scores": {"flat": scores_of(0, 11)}}
+    found["heads"] = {"flat": real_head(0, 11)}
     exec(LESSON.code("def error("), found)
     errors = {
         b: [found["error"](b, found[start], np.float16) for start in ("unknown", "known")]
@@ -137,6 +144,9 @@ def test_in_float16_the_way_of_adding_matters_and_rescaling_does_not():
     assert rounded_inputs == pytest.approx(np.sqrt(np.mean((exact.softmax(S) @ V - want) ** 2)))
     for b in (1, 32, 471):
         assert found["error"](b, found["unknown"], np.float32) == pytest.approx(rounded_inputs, rel=0.01)
+    ones = np.ones((1, 4096), np.float16)
+    assert ones.sum(axis=1)[0] == (ones @ ones.T)[0, 0] == 4096 > np.cumsum(ones)[-1]
+    LESSON.says("3.7", "Inside a piece, NumPy adds in float32")
     LESSON.says("3.7", "the first two columns are equal", "only the rounding of the inputs is left")
 
 
