@@ -122,7 +122,7 @@ measured("8.10", words=moved["scattered"] / moved["window"],
 #
 # </details>
 #
-# Under the mask of the first figure, the compulsory traffic is the larger of the two bounds. Part of the gap can be due to the schedule: in the challenge "sparsity" (section 8.8), the best known schedule moves less than two thirds of the words of buffer reuse. Whether any schedule can be near the bound is open.
+# Under the mask of the first figure, the compulsory traffic is the larger of the two bounds. Part of the gap is due to the schedule: the best known schedule of the challenge "sparsity" (section 8.8) moves about a fifth fewer words under this mask than buffer reuse (a count of the course's tests, not of a cell). The rest of the gap is open.
 #
 # For a wide window, buffer reuse reaches the bound to leading order. By section 8.4 the traffic is $4Nd + 8wNd^2/M$. With $\mathrm{nnz} \approx 2wN$ the bound is $8wNd^2/(M+d^2)$. If $w$ is much larger than $B_r$, the second term of the traffic dominates.
 
