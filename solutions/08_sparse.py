@@ -29,7 +29,7 @@ explore.mask_tiles(masks.Window(256, 48), 32,
                    title="A window of 48 keys to either side, N = 256")
 
 # %% [markdown]
-# The figure shows all pairs of 256 queries and 256 keys, in tiles of $32 \times 32$. A query attends to itself and to the 48 keys on either side. The tiles of a mask are called blocks. Of the 64 blocks, 8 are *full*: every pair is visible. 26 are *partial*: some pairs are visible. They are computed completely, and the scores of the other pairs are masked afterwards. The other 30 have no visible pair. An *empty block* is never loaded, and this lesson is about the traffic that this saves.
+# The figure shows all pairs of 256 queries and 256 keys, in tiles of $32 \times 32$. A query attends to itself and to the 48 keys on either side. The tiles of a mask are called blocks. Of the 64 blocks, 8 are *full*: every pair is visible. 26 are *partial*: some pairs are visible. They are computed completely, and the scores of the other pairs are masked afterwards. The other 30 have no visible pair. For an *empty block* no keys are loaded; this lesson is about the traffic that this saves.
 #
 # ## 8.1 Most weights are near zero
 #
@@ -86,7 +86,7 @@ print(f"sharp head, {near.tiles.sum()} tiles near the diagonal hold "
       f"{in_tiles['sharp'][near.tiles].sum() / 471:.0%} of the weight")
 
 # %% [markdown]
-# First, a mask changes the output, here by 3.5 percent. Whether this is acceptable depends on the model. From here on the mask is *given*, and we compute attention under it exactly. Second, these tiles were found by computing all weights, which is the cost that we wanted to save. A mask fixed in advance, such as the 88 tiles near the diagonal, holds 79 percent: in the first eight rows of the map much of the weight is far from the diagonal. In practice masks are chosen from positions, or by a method cheaper than attention.
+# First, a mask changes the output, here by 3.5 percent. Whether this is acceptable depends on the model. From here on the mask is *given*, and we compute attention under it exactly. Second, these tiles were found by computing all weights, which is the cost that we wanted to save. A mask fixed in advance, such as the 88 tiles near the diagonal, holds 79 percent: in the first eight rows of tiles much of the weight is far from the diagonal. In practice masks are chosen from positions, or by a method cheaper than attention.
 #
 # ## 8.2 Counting blocks and words
 #
@@ -100,13 +100,13 @@ print(f"sharp head, {near.tiles.sum()} tiles near the diagonal hold "
 # | `bigbird(N, B, g, w, r)` | $g$ global rows and columns, a window, and $r$ random blocks in each row that is not global | $g(2n_b - g) + n'(2w+1) - w(w+1) + rn'$ with $n' = n_b - g$ |
 # | `random(N, B, p)` | the diagonal, and any other with probability $p$ | $n_b + p\,n_b(n_b-1)$ on average |
 #
-# The window has $w(w+1)$ blocks fewer because it ends at the first and at the last token.
+# The window has $w(w+1)$ blocks fewer because it ends at the first and at the last token. All visible blocks are full, except that `causal` also masks $j > i$ within the diagonal blocks, so these are partial.
 
 # %%
 explore.block_mask(masks.bigbird(1024, 64, 1, 1, 2), 64, title="BigBird, g = 1, w = 1, r = 2")
 
 # %% [markdown]
-# The first row and the first column of blocks are global, the band along the diagonal is the window, and the other blocks were drawn at random. We count the words in the bars next. Lesson 08b derives the lower bound, which is called Theorem D.
+# The first row and the first column of blocks are global, the band along the diagonal is the window, and the other blocks were drawn at random. Lesson 08b derives the lower bound, Theorem D.
 #
 # In buffer reuse (F3) of lesson 04, a query block and its outputs are resident, and keys and values are streamed. Under a mask, only the keys that some query of the block attends to are loaded. Each query is loaded once, each output is stored once, and each visible block adds the keys and values of its columns. Let $c_j$ be the number of keys in key block $j$:
 #
@@ -114,7 +114,7 @@ explore.block_mask(masks.bigbird(1024, 64, 1, 1, 2), 64, title="BigBird, g = 1, 
 #
 # The footprint is still that of (4.3), because a query block has the same size as without a mask. With $B_r = 64$ and $B_c = 1$ it is 8,448 words.
 #
-# **Predict** (compute). Which fraction of the traffic without a mask remains under `causal`, and under `sliding_window` with $w = 1$?
+# **Predict** (compute). Which fraction of the traffic without a mask remains under `causal`, and under `sliding_window` with $w = 1$, for $N = 4096$ and $d = 64$?
 
 # %% tags=["predict"]
 predict("8.2", causal=0.5, window=0.047)  #> predict("8.2", causal=..., window=...)
@@ -141,11 +141,11 @@ measured("8.2", causal=part["causal"], window=part["window 1"])
 # %% [markdown]
 # <details><summary>Traffic and density</summary>
 #
-# Both fractions are larger than the density, the window's by about a third: 0.5154 compared with 0.508, and 0.06106 compared with 0.046. The reason is the $2Nd = 524{,}288$ words of queries and outputs, which every mask moves. Under the window they are a quarter of the total. The causal mask has a little more than half of the blocks, because the 64 partial blocks on the diagonal count completely. The random mask drew 484 blocks, and the expected number is 467.
+# Both fractions are larger than the density: 0.5154 compared with 0.508, and for the window 0.06106 compared with 0.046, about a third more. The reason is the $2Nd = 524{,}288$ words of queries and outputs, which every mask moves. Under the window they are a quarter of the total. The causal mask has a little more than half of the blocks, because the 64 partial blocks on the diagonal count completely. The random mask drew 484 blocks, and the expected number is 467.
 #
 # </details>
 #
-# Blocks need not be equal. The last one may be a ragged block, and several sequences packed into one are split at their ends. Then $c_j$ differs from block to block.
+# Blocks need not be equal. The last one may be a ragged block, and if several sequences are stored one after the other, a block ends where a sequence ends. Then $c_j$ differs from block to block.
 #
 # <!-- exercise 8A --> Count the words of (8.1) for any grid. Queries are split into blocks of the given heights, keys into blocks of the given widths. A complete row of blocks may be empty; its queries are still loaded and its outputs are still stored. If you are stuck after five minutes, run `hint("8A")` in a new cell.
 # <!-- 524{,}288, 467 = 2 * 4096 * 64, 64 + 0.1 * 64 * 63 -->
@@ -185,9 +185,9 @@ for name in ("causal", "bigbird 1,1,2"):
     print(name, attempt(my_block_words, given[name].tiles, blocks, blocks, d))
 
 # %% [markdown]
-# Your counts agree with the table.
+# Your counts should agree with the output of section 8.2.
 #
-# In the next cell you can paint masks. Choose a preset and drag over the blocks, or click on one; *undo* reverts a stroke. (With the keyboard: Tab moves between the controls; in the box that names a block, the arrow keys select another block, and Space shows or hides it.) Words, density and a lower bound are updated if a kernel is running. Paint two masks with equally many blocks. Their traffic is equal, because at this block size (8.1) depends only on the number of blocks. This changes in section 8.5.
+# In the next cell you can paint masks. Choose a preset and drag over the blocks, or click on one; *undo* reverts a stroke. (With the keyboard: Tab moves between the controls; in the box that names a block, the arrow keys select another block, and Space shows or hides it.) Words, density and a lower bound are updated if a kernel is running. Paint two masks with equally many blocks. Their traffic is equal, because at this block size (8.1) depends only on the number of blocks.
 
 # %%
 explore.mask_painter()
@@ -203,9 +203,9 @@ for start in (0, 8, 32):
     print(f"queries {start} to {start + 7} need keys {small.columns(start, start + 8)}")
 
 # %% [markdown]
-# The first query block is global and needs all 64 keys. The others need the global keys 0 to 7, the neighbouring keys, and one random block; adjacent ranges are joined. Two details decide whether the values are correct.
+# The first query block is global and needs all 64 keys. The others need the global keys 0 to 7, the neighbouring keys, and one random block; adjacent ranges are joined.
 #
-# **Partial blocks.** On the diagonal of a causal mask, key $j$ is masked for query $i$ where $j > i$. The block is computed completely; then `m.hide(s, i, j, mask)` sets the scores of masked pairs to $-\infty$. After the softmax their weight is 0.
+# **Partial blocks.** A diagonal block of `causal` is computed completely; then `m.hide(s, i, j, mask)` sets the scores of masked pairs to $-\infty$. After the softmax their weight is 0.
 #
 # **Queries without a visible key.** Their softmax is $0/0$. `BlockMask` raises an error for such a mask unless you pass `allow_empty=True`. The next cell shows both.
 
@@ -229,7 +229,15 @@ print(masks.BlockMask(16, tiles, 4, allow_empty=True))
 # %% [markdown]
 # With `allow_empty=True` the row of $O$ is zero, which is the sum over no keys. `stats.normalise(o)` does this: a row with $\ell_i = 0$ becomes zeros.
 #
-# <!-- exercise 8B --> Write buffer reuse under a mask, with the calls of exercise 4C. A block `i` of `m.blocks` has the attributes `i.start`, its first row, and `i.stop`, the row after its last. `m.blocks` also accepts a range such as `(8, 24)` in place of $N$. `m.hide` accepts blocks only. $B_r$ and $B_c$ need not be those of the mask, because `mask.columns` returns the keys that some query of the block needs. (The check first runs on numbers, and then counts a larger dry run. A dry run computes one of several equal query blocks and multiplies its words. Under a mask they may differ, so pass `alike=mask.alike` in the loop over query blocks; it tells `m.blocks` whether they are equal.) Your function may move at most $2Nd$ words, and $2d$ words for each key that `mask.columns` returns for a query block. If $B_r$ does not divide $N$, the last query block is shorter. The available fast memory is the sum of the footprint of (4.3), where $B_c$ is the largest key block that occurs, one more tile of scores, and four words per query. If you are stuck after seven minutes, run `hint("8B")` in a new cell.
+# <!-- exercise 8B --> Write buffer reuse under a mask, with the calls of exercise 4C.
+#
+# - A block `i` of `m.blocks` has the attributes `i.start`, its first row, and `i.stop`, the row after its last. `m.blocks` also accepts a range such as `(8, 24)` in place of $N$, and the blocks in `m.hide(s, i, j, mask)` may also be such ranges.
+# - $B_r$ and $B_c$ need not be those of the mask, because `mask.columns` returns the keys that some query of the block needs. If $B_r$ does not divide $N$, the last query block is shorter.
+# - The check also counts a dry run, which computes one of several equal query blocks and multiplies its words. Under a mask they may differ, so pass `alike=mask.alike` to `m.blocks` in the loop over query blocks.
+# - Your function may move at most $2Nd$ words plus $2d$ words for each key that `mask.columns` returns for a query block.
+# - The available fast memory is the footprint of (4.3), where $B_c$ is the largest key block that occurs, plus one tile of scores and four words per query.
+#
+# If you are stuck after seven minutes, run `hint("8B")` in a new cell.
 
 # %% [raw] name="about-8B"
 # title = "Skipping empty blocks"
@@ -285,7 +293,7 @@ for mask in (masks.causal(256, 32), masks.sliding_window(256, 32, 1),
           f"values correct: {right}")
 
 # %% [markdown]
-# Your schedule moves the words that you counted in exercise 8A, and its values equal exact attention under the mask.
+# Words and counts (exercise 8A) should agree, and the values equal exact attention under the mask.
 #
 # If $B_r$ does not divide $N$, `m.blocks(N, Br)` makes the last query block the short one. Under a causal mask this is the expensive end, because the last block needs all $N$ keys, however few queries it has. With the short block first, the $k$ blocks end at $N$, $N - B_r$, $N - 2B_r$ and so on, and the traffic is
 #
@@ -305,11 +313,11 @@ for Br in (342, (fast - d) // (2 * d + 3)):  # the second is the largest that fi
           f"{costs.block_sparse(n, d, mask=masks.Causal(n), Br=Br, Bc=1).total:,}")
 
 # %% [markdown]
-# With the short block last, the best $B_r$ is the smallest that gives three blocks, with 393,472 words. With the short block first it is the largest that fits, with 353,408 words. `m.blocks(N, Br, short_first=mask.short_first(Br))` selects the cheaper end for any mask, as the library does.
+# Of the two $B_r$, with the short block last the smaller one moves fewer words, 393,472. With the short block first it is the larger one, with 353,408 words. `m.blocks(N, Br, short_first=mask.short_first(Br))` selects the cheaper end for any mask, as the library does.
 #
 # ## 8.4 A sliding window with 4Nd words
 #
-# Now consider a window of *tokens*: query $i$ attends to the keys $i - w, \dots, i + w$, independent of block boundaries. With blocks of $B_r$ queries, buffer reuse loads $B_r + 2w$ keys per block, $w$ beyond either end. So each of the $T_r - 1$ boundaries between two blocks adds $2w$ keys, with $2d$ words per key:
+# Now consider a window of *tokens*: query $i$ attends to the keys $i - w, \dots, i + w$, independent of block boundaries. Here $w$ counts keys, not blocks. With blocks of $B_r$ queries, buffer reuse loads $B_r + 2w$ keys per block, $w$ beyond either end. So each of the $T_r - 1$ boundaries between two blocks adds $2w$ keys, with $2d$ words per key:
 #
 # $$ W = 4Nd + 4dw\,(T_r - 1) , \qquad w \le B_r,\ B_r \text{ divides } N . \tag{8.2} $$
 #
@@ -434,7 +442,7 @@ print(f"blocks of {Br}: {rows.total:,} words, {rows.total / (4 * N * d):.2f} tim
       f"1 + w/Br = {1 + w / Br:.2f}")
 
 # %% [markdown]
-# The traffic is again about $1 + w/B_r$ times $4Nd$, although $w > B_r$. It is slightly smaller, because blocks near either end need fewer keys. With $B_r \approx M/2d$ this is $4Nd + 8wNd^2/M$, which is linear in $N$.
+# The traffic is again about $1 + w/B_r$ times $4Nd$, although $w > B_r$. It is slightly smaller, because blocks near either end need fewer keys. With $B_r \approx M/(2d)$ this is $4Nd + 8wNd^2/M$, which is linear in $N$.
 #
 # ## 8.5 Equal density, different traffic
 #
@@ -514,7 +522,7 @@ for rho in (0.01, 0.001, 0.0001):
 #
 # $$ 1 - (1 - \rho)^{B^2} , \tag{8.5} $$
 #
-# so if complete blocks are loaded, skipping the empty ones saves traffic only if $\rho$ is about $1/B^2 = 0.00024$ or less. But buffer reuse can load single keys, $B_c = 1$, and so load exactly the union of (8.4) for each query block. A block of $B_r$ queries needs a given key with probability $1 - (1-\rho)^{B_r}$:
+# so if complete blocks are loaded, skipping the empty ones saves traffic only if $\rho$ is about $1/B^2 = 0.00024$ or less. The mask above was rounded up to blocks of $64 \times 64$. If it is given pair by pair (blocks of one query and one key), `mask.columns` returns only the keys that some query of a block needs, the union of (8.4), and only these are loaded. A block of $B_r$ queries needs a given key with probability $1 - (1-\rho)^{B_r}$:
 # <!-- 98, 0.00024 = 10**2 * (1 - (1 - 0.001) ** 64**2), 1 / 64**2 -->
 
 # %%
@@ -529,7 +537,7 @@ words_of_tenth = costs.block_sparse(N, d, mask=tenth, Br=64, Bc=1).total
 print(f"density 0.1, Br = 64: {words_of_tenth:,} words")
 
 # %% [markdown]
-# For $\rho = 0.001$ this is far less than with complete blocks, which move 33.5 million words. With $B_r = 1$ each pair loads its own key and value, $2d$ words. With $B_r = 64$ the traffic is less than three percent smaller, because queries that share no keys gain nothing from being in fast memory at the same time. Dense attention needs only $2d/B_r$ words per pair, because $B_r$ queries share each key. So with single keys, random masking is useful only if $\rho$ is well below $1/B_r$. (With complete blocks the limit was $1/B^2$.) Then the keys and values cost about $2d\rho N^2$ words, for any $B_r$.
+# For $\rho = 0.001$ this is far less than with complete blocks, which move 33.5 million words. With $B_r = 1$ each pair loads its own key and value, $2d$ words. With $B_r = 64$ the traffic is less than three percent smaller, because queries that share no keys gain nothing from being in fast memory at the same time. Dense attention needs only $2d/B_r$ words per pair, because $B_r$ queries share each key. So even pair by pair, random masking is useful only if $\rho$ is well below $1/B_r$. (With complete blocks the limit was $1/B^2$.) Then the keys and values cost about $2d\rho N^2$ words, for any $B_r$.
 #
 # A similar density in complete blocks costs much less. `random 0.1` of section 8.2, with density 0.118, moved 4,489,216 words. A tenth of all pairs, drawn at random, moves 34,034,048, because nearly always at least one of 64 queries needs the key.
 #
@@ -612,7 +620,7 @@ measured("8.7", tiles_hit=found[0])
 #
 # ## 8.8 Two open challenges
 #
-# Each exercise so far had a budget and a schedule within this budget. The following two problems have no budget, because the best schedule is not known. `challenge` tests a schedule on random numbers and ragged shapes, as a check does, counts its words at one fixed size, and records your best result. In both problems $N = 2048$, $d = 32$ and $M = 16\,384$, and the score is in units of $Nd$.
+# The following two problems have no budget, because the best schedule is not known. `challenge` tests a schedule on random numbers and ragged shapes, as a check does, counts its words at one fixed size, and records your best result. In both problems $N = 2048$, $d = 32$ and $M = 16\,384$, and the score is in units of $Nd$.
 #
 # - `"window"`: $w = 256$ keys to either side. The ring buffer of (8.3) would need twice the available memory.
 # - `"sparsity"`: of 4,096 blocks (64 rows of 64 blocks, each of $32 \times 32$ pairs) 441 are visible, about one in ten, drawn at random.
@@ -624,7 +632,7 @@ challenge("window", my_block_sparse, Br=64, Bc=1)
 challenge("sparsity", my_block_sparse, Br=32, Bc=1)
 
 # %% [markdown]
-# The lower bound is the compulsory $4Nd$, each input once and each output once; lesson 08b derives such bounds. The traffic between this bound and the best known result is open. Larger blocks are the first step. Must the rows of a query block be evicted together? Which queries share keys, and must they be adjacent? Can free words hold a few resident keys? A schedule may take any tile sizes as arguments; `challenge` passes them on. The line *best known* names its idea; there are no other hints.
+# The lower bound is the compulsory $4Nd$, each input once and each output once; lesson 08b derives such bounds. Whether a schedule can move fewer words than the best known result is open. Larger blocks are the first step. Three more ideas: free single queries of a block when they are finished; group queries that share keys although they are not adjacent; keep some keys resident in free words. A schedule may take any tile sizes as arguments; `challenge` passes them on. The line *best known* names its idea.
 #
 # ## Misconceptions
 #
@@ -635,7 +643,7 @@ challenge("sparsity", my_block_sparse, Br=32, Bc=1)
 # ## Take-away
 #
 # - $W = 2Nd + 2d\sum_I |\mathrm{cols}(I)|$: the queries and outputs once, and for each query block the union of the keys that its queries attend to.
-# - Masks of equal density can differ in traffic, because only keys that the queries in fast memory *share* save traffic. Windows, columns and buckets share many, random pairs nearly none. Reordering the tokens can save as much as a better mask.
+# - Masks of equal density can differ in traffic, because only keys that the queries in fast memory *share* save traffic. Windows, columns and buckets share many, random pairs nearly none. Reordering the tokens can turn a scattered mask into a few full blocks.
 # - A window whose keys fit in fast memory costs $4Nd$, the compulsory traffic, for every width. A wider window needs more capacity but no more words.
 #
 # **In the literature's words**: this schedule is block-sparse FlashAttention. The block-sparse mask of PyTorch's FlexAttention, BlockMask, lists full and partial blocks. The window is Longformer's sliding window, and a ring buffer is also called a circular buffer.

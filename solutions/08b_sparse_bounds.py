@@ -6,10 +6,10 @@
 # **What you will learn**
 #
 # - to compute the traffic of the backward pass under a mask;
-# - to derive two lower bounds for a mask, and to know where schedules are close to them;
+# - to state two lower bounds for a mask, and where schedules are close;
 # - to recognise a misread bound, even if its constant is unknown.
 #
-# **Prerequisites**: lesson 08, Theorem A (lesson 05) and two schedules of lesson 06; [symbols and terms](notation.md).
+# **Prerequisites**: lesson 08, Theorem A (lesson 05), fused and two-pass backward (lesson 06); [symbols and terms](notation.md).
 #
 # **Minutes**: <!-- minutes without 8E -->. Later lessons do not depend on it.
 #
@@ -25,7 +25,7 @@ from iocourse.course import attempt, check, hint, measured, predict
 explore.block_mask(masks.random(2048, 64, 0.1), 64, 65536, title="Random blocks")
 
 # %% [markdown]
-# This block mask has 124 of 1,024 blocks, drawn at random, with $N = 2048$, $d = 64$ and $M = 65\,536$. Most pairs are masked, but 0.646 of the dense traffic remains. The black bar is the lower bound, here each input read once and each output written once. The schedule of lesson 08 moves 1.94 times as much. Is the schedule poor, or is the bound too low? (Section 8.10 answers.)
+# This block mask has 124 of 1,024 blocks, drawn at random, with $N = 2048$, $d = 64$ and $M = 65\,536$. Most pairs are masked, but 0.646 of the dense traffic remains. The black bar is the lower bound, here each input read once and each output written once. The schedule of lesson 08 moves 1.94 times the bound. Is the schedule poor, or is the bound too low? (Section 8.10 answers in part.)
 #
 # ## 8.9 The backward pass
 #
@@ -35,7 +35,8 @@ explore.block_mask(masks.random(2048, 64, 0.1), 64, 65536, title="Random blocks"
 #
 # These are (6.8) and (6.10), with a sum over the visible blocks in place of the factors $\lceil N/B \rceil$. With equal blocks, each sum is proportional to the density $s$, the fraction of visible blocks.
 #
-# **Predict** (compute). The window of section 8.2 has $N = 4096$, $d = 64$, 64 blocks of 64 queries and $s = 0.046$. Which fraction of the dense traffic does the two-pass backward move?
+# **Predict** (compute). The window of section 8.2 has $N = 4096$, $d = 64$, $B = 64$ and 190 of 4096 visible blocks. Which fraction of the dense traffic does the two-pass backward move?
+# <!-- 190 = 64 * (2 * 1 + 1) - 1 * (1 + 1) -->
 
 # %% tags=["predict"]
 predict("8.9", part=0.075)  #> predict("8.9", part=...)
@@ -62,11 +63,11 @@ measured("8.9", part=part["window 1"] / part["dense"])
 # %% [markdown]
 # <details><summary>Traffic and density in the backward pass</summary>
 #
-# 0.07518, which is larger than $s$ because of the $8Nd$ words that every mask moves.
+# 0.07518, which is larger than $s = 0.046$ because of the $8Nd + 2N$ words that every mask moves.
 #
 # </details>
 #
-# (With equal blocks the fused backward moves fewer words. The advantage of the two-pass backward in lesson 06, 14 compared with 16, comes from larger blocks in the same memory.) The next cell checks the values on a small input:
+# (With equal blocks the fused backward moves fewer words. In lesson 06 the two-pass backward moved fewer, $14N^2d^2/M$ words compared with $16N^2d^2/M$, because its blocks can be larger in the same memory.) The next cell checks the values on a small input:
 
 # %%
 mask = masks.bigbird(256, 32, 1, 1, 1)
@@ -82,7 +83,7 @@ print("dQ, dK and dV correct:", max(errors) < 1e-12)
 # %% [markdown]
 # ## 8.10 A bound from the number of pairs
 #
-# The proof of Theorem A in lesson 05 counts the products $p_{ij}v_{jc}$ that one segment of a run can form. There are $N^2d$ products. Under a mask only those of visible pairs are needed. Let $\mathrm{nnz}$ be the number of visible pairs. The limit on the products per segment holds for any set of pairs, so the rest of the proof does not change. This is Theorem D (`D` in code), a derivation of this course. It holds if $M \ge d^2$, for every schedule of Theorem A's class (section 5.7 lists its three conditions):
+# The proof of Theorem A (optional lesson 05b) cuts a run into segments, and in each a fixed number $T$ of words enters fast memory. From these words and those already there, one segment can form at most $F$ products $p_{ij}v_{jc}$. So a run that needs $n$ products has at least $\lfloor n/F \rfloor$ full segments and moves at least about $Tn/F$ words. Without a mask $n = N^2d$. Under a mask only visible pairs need their products: with $\mathrm{nnz}$ visible pairs, $n = \mathrm{nnz}\,d$. The limit $F$ holds whichever pairs the products belong to, so the rest of the proof does not change. This is Theorem D (`D` in code), a derivation of this course. It holds if $M \ge d^2$, for every schedule of Theorem A's class (section 5.7 lists its three conditions):
 #
 # $$ W \ge \frac{4\,\mathrm{nnz}\,d^2}{M + d^2} - (M + d^2) . \tag{8.7} $$
 #
@@ -90,7 +91,8 @@ print("dQ, dK and dV correct:", max(errors) < 1e-12)
 #
 # Theorem D depends on the number of pairs, not on their places. It is close to the traffic of a schedule if queries share keys as in dense attention. Otherwise it can be far below every known schedule.
 #
-# Take two masks of $64 \times 64$ blocks, with $N = M = 65\,536$ and $d = 64$: a window of 33 blocks per row, and 33 random blocks per row. Buffer reuse has query blocks of 448 rows, which are seven rows of blocks of the mask.
+# Take two block masks with $N = M = 65\,536$, $d = 64$ and blocks of $64 \times 64$ pairs, so 1,024 blocks per side. One is a window of $w = 16$ blocks to either side, which is 33 blocks per row. The other has 33 random blocks in each row. Buffer reuse has query blocks of 448 queries, which are seven rows of blocks of the mask.
+# <!-- 1,024 = 65536 // 64 -->
 #
 # **Predict** (guess). What is the ratio of the scattered mask's traffic to the window's traffic? And what is the ratio of their lower bounds?
 
@@ -120,7 +122,7 @@ measured("8.10", words=moved["scattered"] / moved["window"],
 #
 # </details>
 #
-# In the first figure, the compulsory traffic is the larger of the two bounds. Part of the gap is due to the schedule: the best known schedule of the challenge "sparsity" (section 8.8) moves about a fifth fewer words under this mask. The rest of the gap is open.
+# Under the mask of the first figure, the compulsory traffic is the larger of the two bounds. Part of the gap is due to the schedule: the best known schedule of the challenge "sparsity" (section 8.8) moves about a fifth fewer words under this mask than buffer reuse (a count of the course's tests, not of a cell). The rest of the gap is open.
 #
 # For a wide window, buffer reuse reaches the bound to leading order. By section 8.4 the traffic is $4Nd + 8wNd^2/M$. With $\mathrm{nnz} \approx 2wN$ the bound is $8wNd^2/(M+d^2)$. If $w$ is much larger than $B_r$, the second term of the traffic dominates.
 
@@ -133,7 +135,7 @@ for w in (1024, 4096, 16384, 65536):
     print(f"w = {w:6,} = {w / Br:5.1f} Br: {sparse / least:.3f} times bound {which}")
 
 # %% [markdown]
-# The ratio approaches $(1 + d^2/M)(1 + 3/(2d)) = 1.09$, the same factors as in lesson 04. A narrow window, whose ring buffer fits, moves $4Nd$ words and reaches the compulsory bound. In between, where $w$ is about $B_r$, a factor of up to about two is open. The first challenge of section 8.8 is in this range.
+# Here $N = 2^{19}$, $d = 64$ and $M = 65\,536$. The ratio approaches $(1 + d^2/M)(1 + 3/(2d)) = 1.09$, the factors of (4.6) and of section 4.7. A narrow window, whose ring buffer fits, moves $4Nd$ words and reaches the compulsory bound. In between, where $w$ is about $B_r$, a factor of up to about two is open. The first challenge of section 8.8 is in this range.
 # <!-- 1.09 = (1 + 64**2 / 2**16) * (1 + 3 / (2 * 64)) -->
 #
 # <!-- exercise 8E --> Compute the lower bound from the pairs: the larger of (8.7) and the compulsory traffic. For the compulsory traffic, count only the queries that attend to a key and the keys that some query attends to. For a large $M$ (8.7) is negative. If you are stuck after four minutes, run `hint("8E")` in a new cell.
@@ -187,7 +189,7 @@ for w in (8, 32, 128, 512):
 #
 # $$ W = \Omega\left(\min\left\{ \frac{Z_{\mathrm{in}}^2}{M},\; \frac{Z_{\mathrm{in}}\sqrt{Z_{QK}}}{\sqrt M} \right\}\right) . \tag{8.8} $$
 #
-# $\Omega$ means "at least this, up to a constant factor"; the constant is not known. $Z_{\mathrm{in}}$ is the number of *nonzero words of $Q$ and $K$*, and $Z_{QK}$ is that of $QK^\top$. The bound is due to Pagh and Stöckel, for sparse matrix products with sums and products only, and the paper applies it to $QK^\top$. It is a worst-case statement: some inputs with these two numbers need this much traffic.
+# $\Omega$ means "at least this, up to a constant factor"; the constant is not known. $Z_{\mathrm{in}}$ is the number of *nonzero words of $Q$ and $K$*, and $Z_{QK}$ is that of $QK^\top$. The bound is due to Pagh and Stöckel, for algorithms that only add and multiply entries of sparse matrices, and the paper applies it to $QK^\top$. It is a worst-case statement: some inputs with these two numbers need this much traffic.
 #
 # It is tempting to read $Z_{QK}$ as the number of visible pairs of a mask. That is wrong. A score of zero has the weight $e^{0 - L_i}$ in the softmax, where $L_i$ is the log-sum-exp of the row. This is not 0, but a masked pair has weight 0. If $Z_{QK}$ were the number of visible pairs, (8.8) with dense $Q$ and $K$ would also contradict your ring buffer. A single number cannot contradict a bound with an unknown constant, but growth can. Fix $d$, the width $w$ of a window, and $M$ as the footprint of its ring buffer, and let $N$ grow:
 #
@@ -214,11 +216,11 @@ measured("8.11", growth=quotient[1] / quotient[0])
 #
 # </details>
 #
-# To find the correct reading, look for sparse inputs that need as many words as (8.8). Put all nonzero words of $Q$ and $K$ into a dense block of $N'$ tokens and $d'$ features, and set everything else to zero. Then $QK^\top$ has $N'^2$ nonzero scores, and up to a constant
+# For the correct reading, look for sparse inputs that need as many words as (8.8). Put all nonzero words of $Q$ and $K$ into a dense block of $N'$ tokens and $d'$ features, and set everything else to zero. Then $QK^\top$ has $N'^2$ nonzero scores, and up to a constant
 #
 # $$ N' = \sqrt{Z_{QK}}, \qquad d' = \frac{Z_{\mathrm{in}}}{\sqrt{Z_{QK}}} , \qquad \frac{N'^2d'^2}{M} = \frac{Z_{\mathrm{in}}^2}{M}, \qquad \frac{N'^2d'}{\sqrt M} = \frac{Z_{\mathrm{in}}\sqrt{Z_{QK}}}{\sqrt M} . \tag{8.9} $$
 #
-# These are the two terms of the dense bound for $N'$ and $d'$, with the same crossover at $M = d'^2$. For example, $Z_{\mathrm{in}} = 2^{20}$ and $Z_{QK} = 2^{24}$ correspond to $4{,}096$ tokens with 256 features.
+# These are the two terms of the dense bound for $N'$ and $d'$, with the same crossover at $M = d'^2$. For example, $Z_{\mathrm{in}} = 2^{20}$ and $Z_{QK} = 2^{24}$ correspond to about $4{,}096$ tokens with 256 features.
 #
 # So (8.8) is *the dense bound of the densest block* that such an input can contain. Sparse $Q$ and $K$ do not help in the worst case, because all nonzero words may be in one block. (This reading is the course's.) About a mask that is known in advance it states nothing. For masks we have Theorem D and the compulsory traffic. A gap remains between them and the schedules, and we know no bound that depends on the *places* of the pairs.
 # <!-- 4{,}096, 256 = math.sqrt(2**24), 2**20 / math.sqrt(2**24) -->
@@ -231,7 +233,7 @@ measured("8.11", growth=quotient[1] / quotient[0])
 #
 # ## Take-away
 #
-# - Under a block mask, the fused backward moves $5Nd + N$ words and the two-pass backward $8Nd + 2N$ words for every mask. In addition, each moves the fraction $s$ of its remaining traffic without a mask.
+# - Under a block mask, the fused backward moves $5Nd + N$ words and the two-pass backward $8Nd + 2N$ words for every mask. The rest of their dense traffic is multiplied by $s$.
 # - Theorem D is Theorem A with the number of visible pairs in place of $N^2$. Buffer reuse reaches it to leading order for wide windows. For scattered blocks, all known schedules move far more words.
 # - A single number cannot refute an $\Omega$, but growth can.
 #
