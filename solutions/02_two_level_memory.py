@@ -419,7 +419,7 @@ attempt(compare_with_a_square, my_tile)
 #
 # $$ W \ge \max\left( \frac{2mnk}{\sqrt M} - 2M,\; mk + kn + mn \right). \tag{2.6} $$
 #
-# Smith, Lowery, Langou and van de Geijn proved the first term; the second is the compulsory traffic. The proof in lesson 05b splits a run into parts of $2M$ moved words and counts only complete parts, hence $-2M$. `bounds.matmul(m, n, k, M)` evaluates both terms. Our machine has four registers in addition to its $M$ words, so its bound is the one at $M + 4$.
+# Smith, Lowery, Langou and van de Geijn proved the first term; the second is the compulsory traffic. The proof in lesson 05b splits a run into parts of $2M$ moved words and counts only complete parts, hence $-2M$. `bounds.matmul(m, n, k, M)`, bound `matmul`, evaluates both terms. Our machine has four registers in addition to its $M$ words, so its bound is the one at $M + 4$.
 #
 # **Predict** (guess). For $m = n = k = 1024$ and $M = 1024$: by what percentage does our schedule, with the best tile, exceed the bound?
 

@@ -572,7 +572,7 @@ measured("4.5", f1_quarter=f1_quarter, f1_best=f1_best, f2_quarter=f2_quarter, f
 #
 # ## 4.7 A lower bound on the traffic
 #
-# We reduced the constant from 12 to 4. Could another idea reach 2? A lower bound answers this for all schedules at once. The compulsory traffic gives one, $W \ge 4Nd$, because every input word is read and every output word is written. The second, Theorem A, counts how many products $p_{ij}v_{jc}$ can be formed with the words in fast memory during one part of the run. Take it as given here; lesson 05 explains it and 05b proves it:
+# We reduced the constant from 12 to 4. Could another idea reach 2? A lower bound answers this for all schedules at once. The compulsory traffic (bound `compulsory`) gives one, $W \ge 4Nd$, because every input word is read and every output written. The second, Theorem A, counts how many products $p_{ij}v_{jc}$ can be formed with the words in fast memory during one part of the run. Take it as given here; lesson 05 explains it and 05b proves it:
 #
 # $$ W \ge \frac{4N^2d^2}{M + d^2} - (M + d^2) . \tag{4.7} $$
 #

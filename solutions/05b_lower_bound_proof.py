@@ -446,7 +446,7 @@ for T in (4, 11, 22):
 #
 # $$ W \ge \frac{4N^2d}{\sqrt M\left(1 + \frac{9\sqrt M}{16d}\right)} - 2M - N^2 . \tag{5.15} $$
 #
-# These are closed forms. The library also has bounds `B` and `B'` with the best $T$, and `B'` uses the exact maximum of the number of products. At $M = d^2$ and for large $N$, `B'` gives 2.12 $N^2$ words and (5.15) only 1.56 $N^2$. `B'` is larger than Theorem A up to about $M = d^2$. For schedules that compute no score twice, such as buffer reuse, `recompute=False` admits Theorem B.
+# These are closed forms. The library also has `B` and `B'` with the best $T$, and `B'` uses the exact maximum of the number of products. At $M = d^2$ and for large $N$, `B'` gives 2.12 $N^2$ words and (5.15) only 1.56 $N^2$. `B'` is larger than Theorem A up to about $M = d^2$. For schedules that compute no score twice, such as buffer reuse, `recompute=False` admits Theorem B.
 #
 # **Predict** (guess). $M = 16\,384 = 4d^2$. What is the ratio of the traffic of buffer reuse to the lower bound, first for all schedules, then for those that compute no score twice?
 # <!-- 1.56, 2.12 = round(bounds.theorem_B_prime_line(2**22, 4096, 4096**2) / 2**44, 2), round(bounds.theorem_B_prime(2**22, 4096, 4096**2) / 2**44, 2) -->

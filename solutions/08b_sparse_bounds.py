@@ -83,11 +83,11 @@ print("dQ, dK and dV correct:", max(errors) < 1e-12)
 # %% [markdown]
 # ## 8.10 A bound from the number of pairs
 #
-# The proof of Theorem A (optional lesson 05b) cuts a run into segments, and in each a fixed number $T$ of words enters fast memory. From these words and those already there, one segment can form at most $F$ products $p_{ij}v_{jc}$. So a run that needs $n$ products has at least $\lfloor n/F \rfloor$ full segments and moves at least about $Tn/F$ words. Without a mask $n = N^2d$. Under a mask only visible pairs need their products: with $\mathrm{nnz}$ visible pairs, $n = \mathrm{nnz}\,d$. The limit $F$ holds whichever pairs the products belong to, so the rest of the proof does not change. This is Theorem D (`D` in code), a derivation of this course. It holds if $M \ge d^2$, for every schedule of Theorem A's class (section 5.7 lists its three conditions):
+# The proof of Theorem A (optional lesson 05b) cuts a run into segments, and in each a fixed number $T$ of words enters fast memory. From these words and those already there, one segment can form at most $F$ products $p_{ij}v_{jc}$. So a run that needs $n$ products has at least $\lfloor n/F \rfloor$ full segments and moves at least about $Tn/F$ words. Without a mask $n = N^2d$. Under a mask only visible pairs need their products: with $\mathrm{nnz}$ visible pairs, $n = \mathrm{nnz}\,d$. The limit $F$ holds whichever pairs the products belong to, so the rest of the proof does not change. This is Theorem D, bound `D`, a derivation of this course. It holds if $M \ge d^2$, for every schedule of Theorem A's class (section 5.7 lists its three conditions):
 #
 # $$ W \ge \frac{4\,\mathrm{nnz}\,d^2}{M + d^2} - (M + d^2) . \tag{8.7} $$
 #
-# A second bound is the compulsory traffic (`compulsory_sparse` in code): $2d$ words per query that attends to a key, and $2d$ words per key that some query attends to. `bounds.lower_bound(..., mask=mask)` returns the larger bound.
+# The compulsory traffic, bound `compulsory_sparse`, is another one: $2d$ words per query that attends to a key, and $2d$ words per key that some query attends to. `bounds.lower_bound(..., mask=mask)` returns the larger bound.
 #
 # Theorem D depends on the number of pairs, not on their places. It is close to the traffic of a schedule if queries share keys as in dense attention. Otherwise it can be far below every known schedule.
 #
@@ -185,7 +185,7 @@ for w in (8, 32, 128, 512):
 #
 # ## 8.11 Reading a published bound correctly
 #
-# The paper *On fine-grained I/O complexity of attention backward passes* has a lower bound for sparse attention (`omega_sparse` in code) of the form
+# The paper *On fine-grained I/O complexity of attention backward passes* has a lower bound for sparse attention, bound `omega_sparse`, of the form
 #
 # $$ W = \Omega\left(\min\left\{ \frac{Z_{\mathrm{in}}^2}{M},\; \frac{Z_{\mathrm{in}}\sqrt{Z_{QK}}}{\sqrt M} \right\}\right) . \tag{8.8} $$
 #

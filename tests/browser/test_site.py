@@ -93,7 +93,7 @@ def a_lesson_leads_to_jupyterlite(page, site):
 def search_finds(page, site):
     """Searching for a word of a lesson finds the lesson."""
     page.goto((site / "search.html").as_uri() + "?q=whitney")
-    page.locator("#search-results a", has_text="proof of Theorem A").first.wait_for(timeout=120_000)
+    page.locator("#search-results a", has_text="Proof of the lower bound").first.wait_for(timeout=120_000)
 
 
 @pytest.mark.parametrize(

@@ -295,13 +295,13 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
     "8A": (
         (
             "NumPy's integers are accepted as integers",
-            "keys_met = int((tiles @ np.array(widths)).sum())",
-            "keys_met = (tiles @ np.array(widths)).sum()",
+            "keys_loaded = int((tiles @ np.array(widths)).sum())",
+            "keys_loaded = (tiles @ np.array(widths)).sum()",
         ),
         (
             "NumPy makes an array of a list by itself",
-            "keys_met = int((tiles @ np.array(widths)).sum())",
-            "keys_met = int((tiles @ widths).sum())",
+            "keys_loaded = int((tiles @ np.array(widths)).sum())",
+            "keys_loaded = int((tiles @ widths).sum())",
         ),
     ),
     "8B": (
