@@ -367,7 +367,7 @@ measured("14.5", **{pass_: attempt(first_limited_by_products, my_least_time, pas
 explore.roofline_explorer(90, N=4096, d=128, H=32, H_kv=8, causal=False)
 
 # %% [markdown]
-# Read the two points of the forward pass. By what its programs ask for it does 124 FLOP a byte, to the left of the bend at 206 (*ridge* in the picture); by what DRAM must deliver, 3,256. Between the two lies L2: the line from one point to the other is section 14.2. Decode has no such line. Its two points all but coincide, 3.71 and 4 FLOP a byte, and no $N$ moves them over the bend; what moves them far is $H/H_{kv}$. (*Block-sparse* is the forward pass of lesson 13 under a mask that sees a share of the tiles, the *density*.)
+# Read the two points of the forward pass. By what its programs ask for it does 63 FLOP a byte, to the left of the bend at 206 (*ridge* in the picture); by what DRAM must deliver, 3,256. Between the two lies L2: the line from one point to the other is section 14.2. Decode has no such line. Its two points all but coincide, 3.71 and 4 FLOP a byte, and no $N$ moves them over the bend; what moves them far is $H/H_{kv}$. (*Block-sparse* is the forward pass of lesson 13 under a mask that sees a share of the tiles, the *density*.)
 #
 # A roof is a promise that nothing can be faster, and none that anything is as fast. A kernel stays below its roof where tiles are ragged, where programs are too few (lesson 14b), or where exponentials take longer than products.
 #
