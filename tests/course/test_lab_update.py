@@ -12,6 +12,7 @@ import pytest
 from iocourse.cli import main
 from iocourse.course.project_paths import find_course
 from iocourse.course.student_copies import update
+from iocourse.course.student_copies.notebook import as_copy, lesson_of
 from iocourse.course.student_copies.update import find_copies
 
 ROOT = Path(__file__).parents[2]
@@ -223,6 +224,13 @@ def test_a_copy_of_a_lesson_that_has_another_name_now_keeps_its_answers(course, 
     line = updated("04b")[0]
     assert line.startswith(f"{old.name}, a copy of {FOUR}, has the new text with your cells: 4E")
     assert cell_of(read(old), "ex-4E")["source"] == ["my answer"] and not path.exists()
+
+
+def test_a_recorded_name_counts_more_than_a_number_that_two_lessons_share():
+    cells = [{"cell_type": "markdown", "id": "a", "metadata": {}, "source": "text"}]
+    lessons = {name: {"cells": cells, "metadata": {}} for name in ("extra_one", "extra_two")}
+    copy = as_copy({"cells": [*cells, cells[0] | {"id": "b"}], "metadata": {}}, "extra_two")
+    assert lesson_of(copy, lessons) == "extra_two"
 
 
 def test_each_copy_of_a_doubled_lesson_is_updated_or_the_one_that_is_named(course, updated):

@@ -49,9 +49,8 @@ TIMED = (  # pass, kernel in the record, name in README's table; all relative to
 # The lessons to take first, in order. A test of README's table checks that they build only on each other.
 SPINE = ("00", "01", "02", "03", "04", "05", "06", "08", "10", "11", "15", "16")
 HEAD = ("lesson", "minutes", "builds on", "needs")
-_ASIDE = re.compile(
-    r"\d+\.\d+|(?:Signs|Symbols) and terms.*"
-)  # sections and formulas, and the link to the page
+# Sections and formulas, and the link to the notation page.
+_ASIDE = re.compile(r"\d+\.\d+|(?:Signs|Symbols) and terms.*")
 
 
 def marked(text: str, name: str) -> str | None:

@@ -127,7 +127,9 @@ def lesson_of(notebook: Json, lessons: dict[str, Json]) -> str:
     that contains more than half of the notebook's cells.
     """
     said = str(_record(notebook).get("lesson"))
-    same = [name for name in lessons if name == said or name.split("_")[0] == said.split("_")[0]]
+    if said in lessons:
+        return said
+    same = [name for name in lessons if name.split("_")[0] == said.split("_")[0]]
     if len(same) == 1:
         return same[0]
     mine = set(map(cell_key, notebook["cells"])) - {"setup"}  # every lesson has this cell
