@@ -11,7 +11,7 @@ from figure_layout import texts
 from iocourse import bounds, costs, explore, schedules
 from iocourse.console import with_unit
 from iocourse.explore.draw.line_chart import Frame, Line, Scale, area_below, spread
-from iocourse.explore.draw.palette import BOUND, FORBIDDEN
+from iocourse.explore.draw.palette import BOUND, FORBIDDEN, SKY
 from iocourse.explore.draw.picture import Poly, Rect, Text
 from iocourse.explore.draw.shapes import read_and_written
 from iocourse.explore.draw.text import big, figures, words
@@ -352,3 +352,14 @@ def test_the_area_below_the_highest_of_the_bounds_is_filled():
     assert area.points == ((0, 160), (100, 100), (300, 160), (300, 200), (0, 200))
     assert area.fill == FORBIDDEN
     assert area_below(frame, [Line("one point", ((1, 2),), BOUND)]) == []
+
+
+def test_on_a_logarithmic_axis_values_are_points_and_the_axis_says_so():
+    found = explore.bars({"a": 130.0, "b": 0.222}, {"b": 2.0}, title="Memories", unit="MiB", log=True)
+    plain = explore.bars({"a": 130.0, "b": 0.222}, {"b": 2.0}, title="Memories", unit="MiB")
+    assert "MiB, logarithmic axis" in texts(found) and "Points on a logarithmic axis in MiB" in found.alt
+    assert not any(isinstance(one, Rect) and one.fill == SKY for one in found.elements)
+    assert {"1", "10", "100"} <= set(texts(found))  # the decades, with their grid lines
+    assert "logarithmic" not in plain.to_svg()
+    widths = [one.width for one in plain.elements if isinstance(one, Rect) and one.fill == SKY]
+    assert widths[0] / widths[1] == pytest.approx(130 / 0.222)

@@ -13,7 +13,7 @@ from iocourse import costs
 from iocourse.costs.kernels import KERNELS, SLICED, WHOLE, KernelProblem, kernel_words, ledger_bytes
 from iocourse.data.records import load_record
 from iocourse.explore import kernel_tuner, kernel_tuner_picture
-from iocourse.explore.draw.palette import VERMILION
+from iocourse.explore.draw.palette import SUM, VERMILION
 from iocourse.explore.draw.picture import Rect
 from iocourse.explore.models.kernel_tuner import (
     TILES,
@@ -56,7 +56,7 @@ def test_words_are_the_closed_form_with_a_record_or_without(s, record):
     problem = KernelProblem(s.N, s.N, s.d, high=0 if s.causal else None)
     ledger = kernel_words(s.kernel, problem, BM=s.BM, BN=s.BN, BD=s.BD)
     drawn = picture(s, record)
-    megabytes = f"{ledger_bytes(ledger, s.itemsize) / 2**20:,.1f} MB"
+    megabytes = f"{ledger_bytes(ledger, s.itemsize) / 2**20:,.1f} MiB"
     assert f"it moves {ledger.total:,} words, {megabytes}" in drawn.alt
     numbers = " ".join(drawn.numbers.split())
     for array, read, written in ledger.rows():
@@ -292,3 +292,14 @@ def test_tiles_that_fill_the_room_exactly_are_not_too_many():
     full = SimpleNamespace(tiles={}, held=2048, budget=2048)
     assert filling(full) == "0 words, 2 KB of 2 KB"
     assert filling(SimpleNamespace(**vars(full) | {"held": 3072})) == "0 words, 3 KB of 2 KB: 1 KB too many"
+
+
+def test_the_bar_of_the_total_is_as_long_as_its_words():
+    def drawn(BM, BN):
+        picture = kernel_tuner_picture(90, 128, 2, "forward", BM, BN)
+        bar = sum(one.width for one in picture.elements if isinstance(one, Rect) and one.fill == SUM)
+        problem = KernelProblem(4096, 4096, 128, high=0)
+        return bar, kernel_words("forward", problem, BM=BM, BN=BN).total
+
+    (short, few), (long, many) = drawn(128, 64), drawn(64, 64)
+    assert many > 1.9 * few and long / short == pytest.approx(many / few)

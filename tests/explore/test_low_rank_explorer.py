@@ -420,3 +420,18 @@ def test_it_starts_where_it_is_told_to():
     assert low_rank_explorer(head=(2, 9)).value("data") == "head 2.9"
     labels = list(low_rank_explorer().controls["sigma"].options)
     assert labels == [f"{value:g}" for value in SIGMAS]
+
+
+def test_the_sliders_of_d_and_sigma_are_those_of_the_data(explorer):
+    drawn = explorer.value("d"), explorer.value("sigma")
+    explorer.set("data", "head 0.2")
+    assert (explorer.value("d"), explorer.value("sigma")) == (32, 19.3)
+    assert explorer.controls["d"].disabled and explorer.controls["sigma"].disabled
+    assert "d = 32" in explorer.picture.alt and "19.3" in explorer.picture.numbers
+    assert explorer.page()  # a value between the options has a place on the slider
+    explorer.set("data", "Gaussian")
+    assert (explorer.value("d"), explorer.value("sigma")) == drawn
+    explorer.set("sigma", 0.5)
+    explorer.set("data", "head 0.2")
+    explorer.set("data", "Gaussian")
+    assert explorer.value("sigma") == 0.5

@@ -327,3 +327,17 @@ def test_a_fact_is_drawn_once(painter):
     said = [text for text in texts(painter.picture) if "21 of 36 tiles visible" in text]
     assert len(said) == 1
     assert any(text == "21 of 36 tiles visible" for text in texts(block_mask(painter.mask, 8, title="Yours")))
+
+
+def test_the_preset_shown_is_the_one_that_is_drawn():
+    painter = mask_painter(preset="dense")
+    stroke(painter, (0, 15))
+    assert painter.mask.tiles.sum() == 255 and painter.value("preset") == "painted"
+    assert all(painter.controls[name].hidden for name in ("w", "g", "r", "s", "p", "seed"))
+    painter.press("undo")
+    assert painter.value("preset") == "dense"
+    painter.set("preset", "window")
+    assert not painter.controls["w"].hidden
+    tiles = painter.mask.tiles
+    painter.set("preset", "painted")  # it changes nothing
+    assert (painter.mask.tiles == tiles).all() and painter.value("preset") == "window"

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from iocourse import bounds, schedules
 from iocourse.explore import TileTuner, tile_tuner, tile_tuner_picture
-from iocourse.explore.draw.palette import TOO_MUCH, ramp
+from iocourse.explore.draw.palette import SUM, TOO_MUCH, ramp
 from iocourse.explore.draw.picture import Rect
-from iocourse.explore.figures.tile_tuner import GRID_X, GRID_Y, SIDE, plane_of
+from iocourse.explore.figures.tile_tuner import GRID_X, GRID_Y, RIGHT_WIDTH, SIDE, plane_of, tile_tuner_words
 from iocourse.explore.models.memory_states import totals
 from iocourse.explore.models.schedule_selection import ROW_TILED
 from iocourse.explore.models.tile_tuner import (
@@ -45,7 +45,11 @@ def test_words_and_footprint_are_the_closed_form(setting):
     assert least == bounds.lower_bound("forward", setting.N, setting.d, setting.M)[0]
     assert sum(parts_of(setting).values()) == ledger.peak
     picture = tile_tuner_picture(*setting)
-    assert f"Traffic {ledger.total:,} words, {ledger.total / least:.2f} times" in picture.alt
+    fits, ratio = ledger.peak <= setting.M, f"{ledger.total / least:.2f} times the lower bound"
+    words = (picture.alt, picture.numbers, tile_tuner_words(setting), picture.to_svg())
+    assert all((ratio in text) == fits for text in words)
+    assert all((f"but this tile needs M = {ledger.peak:,}" in text) != fits for text in words)
+    assert fits or not any("times the lower bound" in text for text in words)
     for array, read, written in ledger.rows():
         assert f"{array} {read:,} {written:,}" in " ".join(picture.numbers.split())
     short = ledger.peak - setting.M
@@ -237,6 +241,42 @@ def test_who_steps_hears_the_move_and_who_changes_the_tile_whether_it_fits(tuner
     tuner.set("step", 6)
     tuner.touched("down", *plane_of(tuner.state).corner(tuner.state))
     assert "Traffic " in tuner.spoken
+
+
+def total_bar(picture):
+    """Return the width of the bar of the total in pixels, read and written together."""
+    return sum(one.width for one in picture.elements if isinstance(one, Rect) and one.fill == SUM)
+
+
+@pytest.mark.parametrize("M", [64, 16_384, 2**18])  # nothing fits in 64 words
+def test_the_bar_of_the_total_is_as_long_as_its_words(M):
+    drawn = [tile_tuner_picture(1024, 64, M, *tile, "flash2") for tile in ((1024, 1), (128, 1), (512, 8))]
+    states = [TileTunerState(1024, 64, M, *tile, "flash2") for tile in ((1024, 1), (128, 1), (512, 8))]
+    words = [cost_of(s).total for s in states]
+    scales = [total_bar(picture) / total for picture, total in zip(drawn, words, strict=True)]
+    assert len(set(words)) == 3 and scales == pytest.approx([scales[0]] * 3)
+
+
+def test_a_bar_that_is_too_long_is_cut_and_shows_it():
+    whole, cut = (tile_tuner_picture(1024, 64, 16_384, Br, 1, "flash2") for Br in (128, 1))
+    most = 0.36 * RIGHT_WIDTH
+    assert total_bar(whole) < most and total_bar(cut) == pytest.approx(most)
+
+    def gaps(picture):
+        return [one for one in picture.elements if isinstance(one, Rect) and (one.width, one.height) == (5, 20)]
+
+    assert not gaps(whole) and len(gaps(cut)) == 3  # K, V and the total
+
+
+def test_the_figure_does_not_move_when_a_remark_appears_or_disappears(tuner):
+    lines = {tuner.words.count("<br>")}
+    tuner.press("best")
+    assert tuner.note
+    lines.add(tuner.words.count("<br>"))
+    tuner.touched("down", *plane_of(tuner.state).corner(tuner.state))
+    tuner.touched("move", *plane_of(tuner.state).corner(tuner.state))
+    assert not tuner.note
+    assert lines == {tuner.words.count("<br>")} and tuner.words.endswith("&nbsp;</div>")
 
 
 # ---------------------------------------------------------------------- the tile under the pointer

@@ -56,15 +56,16 @@ export function verdict(footprint, M) {
     : `does not fit, ${told(footprint - M)} words over M`;
 }
 
-/** Return the status line. */
+/** Return the status line. A tile that does not fit has no ratio to the bound, which holds for runs with M words. */
 export function headline(setting) {
   const { M, Br, Bc } = setting;
   const { total, footprint } = ledgerOf(setting);
   const { words, title } = boundOf(setting);
+  const ratio = `${times(total / words)} the lower bound of ${told(words)} words (${title})`;
   return (
-    `Br = ${told(Br)}, Bc = ${told(Bc)}: traffic ${told(total)} words, ${times(total / words)} the lower ` +
-    `bound of ${told(words)} words (${title}). Footprint ${told(footprint)} of M = ${told(M)} words: ` +
-    `${verdict(footprint, M)}.`
+    `Br = ${told(Br)}, Bc = ${told(Bc)}: traffic ${told(total)} words, ` +
+    `${footprint <= M ? ratio : `but this tile needs M = ${told(footprint)}`}. ` +
+    `Footprint ${told(footprint)} of M = ${told(M)} words: ${verdict(footprint, M)}.`
   );
 }
 

@@ -76,14 +76,19 @@ class Moved(NamedTuple):
         """True for the bar of the total."""
         return self.name == "total"
 
-    def bar(self, left: float, y: float, scale: float) -> Iterator[Element]:
-        """Yield the bar from `left` on, with its name before it and its label behind it."""
-        middle, end = centred(y + 8, SMALL), left + (self.read + self.written) * scale
-        hatch = WRITTEN if self.written else ""
+    def bar(self, left: float, y: float, scale: float, most: float) -> Iterator[Element]:
+        """Yield the bar from `left` on, with its name before it and its label behind it.
+
+        A bar longer than `most` pixels is cut there, and a gap near its end shows that it is cut.
+        """
+        read, end = (min(words * scale, most) for words in (self.read, self.read + self.written))
+        middle, hatch = centred(y + 8, SMALL), WRITTEN if self.written else ""
         yield Text(left - 8, middle, self.name, SMALL, "end", bold=self.bold)
-        yield Rect(left, y, self.read * scale, 16, self.colour, "", INK, 0.6)
-        yield Rect(left + self.read * scale, y, self.written * scale, 16, self.colour, hatch, INK, 0.6)
-        yield Text(end + 8, middle, self.said, SMALL, bold=self.bold)
+        yield Rect(left, y, read, 16, self.colour, "", INK, 0.6)
+        yield Rect(left + read, y, end - read, 16, self.colour, hatch, INK, 0.6)
+        if (self.read + self.written) * scale > most:
+            yield Rect(left + most - 14, y - 2, 5, 20, PAPER)
+        yield Text(left + end + 8, middle, self.said, SMALL, bold=self.bold)
 
 
 def read_and_written(read: int, written: int) -> str:

@@ -22,6 +22,14 @@ def figures(value: float, count: int = 3) -> str:
     return words(float(f"{value:.{count}g}"))
 
 
+def duration(microseconds: float) -> str:
+    """Format a time with three significant digits: "3.33 µs", "71.2 ms" or "1.5 s"."""
+    for unit, size in (("s", 1e6), ("ms", 1e3)):
+        if float(f"{microseconds:.3g}") >= size:
+            return f"{figures(microseconds / size)} {unit}"
+    return f"{figures(microseconds)} µs"
+
+
 def tick_label(value: float, base: int | None = None) -> str:
     """Format the value of a tick: 16,384 or 5·10⁶ or 0.25."""
     if base == 10 and (value >= 1e5 or value < 1e-3):
@@ -61,8 +69,12 @@ def bold(text: str, really: bool = True) -> str:
 
 
 def paragraph(lines: Iterable[str]) -> str:
-    """Return lines of HTML as one paragraph in the style of an explorer."""
-    return f'<div style="font-size:14px;line-height:1.5">{"<br>".join(lines)}</div>'
+    """Return lines of HTML as one paragraph in the style of an explorer.
+
+    An empty line keeps its height, so that a remark that appears or disappears does not move the figure.
+    """
+    shown = "<br>".join(line or "&nbsp;" for line in lines)
+    return f'<div style="font-size:14px;line-height:1.5">{shown}</div>'
 
 
 def in_html(lines: Iterable[str]) -> str:

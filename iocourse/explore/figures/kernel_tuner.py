@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from ...console import with_unit
 from ...gpu import Chip, Resources
 from ...gpu.chips import REGISTERS_A_THREAD
+from ...ledger import Ledger
 from ..draw.palette import BLUE, GRID, INK, PAPER, QUIET, SUM, TOO_MUCH, VERMILION, WRONG, Fill, fill_of
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, centred, figure, text_width, titled
 from ..draw.shapes import Moved, key_of_moved, read_and_written, swatch
@@ -28,6 +29,7 @@ from ..models.kernel_tuner import (
     verdict,
     which,
     with_one_tile,
+    words_of,
 )
 
 WIDTH, HEIGHT = 960.0, 578.0
@@ -170,12 +172,19 @@ def _words(shown: TileReport) -> Iterator[Element]:
     for k, (name, read, written) in enumerate(ledger.rows()):
         colour, said = fill_of(name.removesuffix("_sum"), k).colour, read_and_written(read, written)
         bars.append(Moved(name, colour, read, written, said))
-    total = f"{ledger.total:,}, {ledger.total / with_one_tile(s).total:,.2f} times that of one N × N tile"
-    bars.append(Moved("total", SUM, ledger.read, ledger.written, total))
-    rooms = (LEFT_WIDTH - NAMES - 8 - 1.08 * text_width(bar.said, SMALL) for bar in bars)
-    scale = min(room / max(bar.read + bar.written, 1) for room, bar in zip(rooms, bars, strict=True))
+    bars.append(Moved("total", SUM, ledger.read, ledger.written, _total(ledger, s)))
+    # The longest bar is that of the smallest tile in the map. So the scale does not depend on the tile, and the
+    # length of a bar follows its words.
+    least = s.with_tile(SIDES[0], SIDES[0], s.BD and SIDES[0], s.warps)
+    longest = words_of(least)
+    most = LEFT_WIDTH - NAMES - 8 - 1.08 * text_width(_total(longest, s), SMALL)
     for k, bar in enumerate(bars):
-        yield from bar.bar(LEFT + NAMES, LOWER + 14 + 22 * k, scale)
+        yield from bar.bar(LEFT + NAMES, LOWER + 14 + 22 * k, most / longest.total, most)
+
+
+def _total(ledger: Ledger, s: KernelTunerState) -> str:
+    """Format a total, and its ratio to the traffic of a single tile."""
+    return f"{ledger.total:,}, {ledger.total / with_one_tile(s).total:,.2f} times that of one N × N tile"
 
 
 # ---------------------------------------------------------------------- the map of recorded tiles

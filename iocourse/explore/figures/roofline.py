@@ -14,7 +14,7 @@ from ..draw.line_chart import Axis, Frame, Line, Scale, end_labels, every_line, 
 from ..draw.palette import INK, QUIET, STROKES, Stroke, stroke_of
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Text, centred, figure, text_width, titled
 from ..draw.shapes import diamond
-from ..draw.text import words
+from ..draw.text import duration, words
 from ..models.roofline_explorer import (
     PASSES,
     Measured,
@@ -192,7 +192,7 @@ TABLE, LINE = 526.0, 22.0  # top of the table, and its line height
 SPAN = (0.25, 2.0**18)  # FLOP per byte always shown, so the roof is fixed while points move
 COLUMNS = (106.0, 186.0, 300.0, 384.0, 470.0, 582.0, 704.0, 788.0, 942.0)  # right ends of the table columns
 HEAD = (
-    "", "GFLOP", "MB, compulsory", "FLOP/byte", "limited by", "µs at the roof",
+    "", "GFLOP", "MB, compulsory", "FLOP/byte", "limited by", "time at the roof",
     "MB, closed form", "FLOP/byte", "tile",
 )  # fmt: skip
 LOOKS = dict(zip(PASSES, (STROKES[0], STROKES[1], STROKES[2], STROKES[4]), strict=True))
@@ -321,9 +321,10 @@ def rows_of(s: RooflineState, found: Sequence[Point]) -> list[list[str]]:
     """Return the table as text: header, and one row per pass."""
     rows = [list(HEAD)]
     for one in found:
-        least = [words(one.flop / 1e9), words(one.compulsory / 2**20), words(one.intensity)]
-        at_the_roof = [one.limit(s.chip), words(one.microseconds(s.chip))]
-        moved = [words(one.ledger / 2**20), words(one.ledger_intensity)]
+        # Bytes in units of 10⁶, because bandwidths are in units of 10⁹: MB ÷ GB/s is the time in ms.
+        least = [words(one.flop / 1e9), words(one.compulsory / 1e6), words(one.intensity)]
+        at_the_roof = [one.limit(s.chip), duration(one.microseconds(s.chip))]
+        moved = [words(one.ledger / 1e6), words(one.ledger_intensity)]
         rows.append([one.name, *least, *at_the_roof, *moved, one.tile])
     return rows
 
@@ -341,7 +342,7 @@ def _explorer_alt(shown: _Shown) -> str:
     told = [f"{title_of(shown.sizes)}. The roofline rises with {roof_in_words(chip)}"]
     told += [
         f"{one.name}: {words(one.intensity)} FLOP per compulsory byte, limited by "
-        f"{one.limit(chip)}, {words(one.microseconds(chip))} µs at the roof; closed form "
+        f"{one.limit(chip)}, {duration(one.microseconds(chip))} at the roof; closed form "
         f"{words(one.ledger_intensity)} FLOP per byte"
         for one in shown.points
     ]
@@ -357,6 +358,6 @@ def roofline_explorer_words(s: RooflineState, records: Mapping[str, Record]) -> 
     """Return the headline: limit and time at the roof of each pass."""
     found = points(s, records["resources"])
     limits = "; ".join(
-        f"{one.name} by {one.limit(s.chip)}, {words(one.microseconds(s.chip))} µs" for one in found
+        f"{one.name} by {one.limit(s.chip)}, {duration(one.microseconds(s.chip))}" for one in found
     )
     return f"At the roof of {s.chip.name}: {limits}."

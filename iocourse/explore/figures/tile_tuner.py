@@ -44,9 +44,11 @@ from ..models.tile_tuner import (
     Frontier,
     Playback,
     TileTunerState,
+    against_bound,
     bound_of,
     cost_of,
     frontier,
+    least_words,
     parts_of,
     play,
     tiles_of,
@@ -63,6 +65,7 @@ STRIPS = (
 )
 RIGHT, RIGHT_WIDTH = 392.0, 530.0
 SHOWN = 48  # moves shown in the timeline
+FULL = 4  # the longest bar of traffic, as a multiple of the traffic with the best tile
 
 
 @figure
@@ -213,17 +216,18 @@ def _where(s: TileTunerState, played: Playback) -> str:
 # ---------------------------------------------------------------------- words moved
 def _words(s: TileTunerState, ledger: Ledger) -> Iterator[Element]:
     least, title = bound_of(s)
-    scale = 0.36 * RIGHT_WIDTH / max(ledger.total, least)
+    # The scale depends on N, d, M and the schedule, not on the tile, so the length of a bar follows its words.
+    scale = 0.36 * RIGHT_WIDTH / (FULL * max(least_words(s), least))
     yield Text(RIGHT, 58, "Memory traffic (words)", NORMAL, bold=True)
     yield from key_of_moved(RIGHT + RIGHT_WIDTH - 170, 46)
-    y, left = 72.0, RIGHT + 46
+    y, left, most = 72.0, RIGHT + 46, 0.36 * RIGHT_WIDTH
     for name, read, written in ledger.rows():
         colour, said = fill_of(name, 0).colour, read_and_written(read, written)
-        yield from Moved(name, colour, read, written, said).bar(left, y, scale)
+        yield from Moved(name, colour, read, written, said).bar(left, y, scale, most)
         y += 23
-    said = f"{ledger.total:,}, {ledger.total / least:.2f} times the lower bound"  # style: ok (a ratio)
-    yield from Moved("total", SUM, ledger.read, ledger.written, said).bar(left, y + 4, scale)
-    yield from Moved("bound", BLACK, least, 0, f"{least:,}: {title}").bar(left, y + 29, scale)
+    said = f"{ledger.total:,}, {against_bound(s)}"
+    yield from Moved("total", SUM, ledger.read, ledger.written, said).bar(left, y + 4, scale, most)
+    yield from Moved("bound", BLACK, least, 0, f"{least:,}: {title}").bar(left, y + 29, scale, most)
 
 
 # ---------------------------------------------------------------------- fast memory, move by move
@@ -280,14 +284,13 @@ def _in_words(
     least, title = bound_of(s)
     held = totals(played.states[s.step])
     listed = ", ".join(f"{kind} {words:,}" for kind, words in held.items()) or "nothing"
-    alt = f"Tile tuner, {heading}. Traffic {ledger.total:,} words, {ledger.total / least:.2f} times the "
-    alt += f"lower bound ({title}). Footprint {ledger.peak:,} words; {verdict(ledger.peak, s.M)}. "
+    alt = f"Tile tuner, {heading}. Traffic {ledger.total:,} words, {against_bound(s, f' ({title})')}. Footprint {ledger.peak:,} words; {verdict(ledger.peak, s.M)}. "
     alt += f"Move {played.first + s.step + 1:,}: {in_words(played.moves[s.step])}. "
     alt += f"Tile of scores: {_where(s, played)}. In fast memory: {listed}."
     split = ", ".join(f"{kind} {words:,}" for kind, words in parts.items())
     numbers = [
         table([["", "read", "written"], *moved_rows(ledger)], left=0),
-        f"lower bound {least:,} words ({title}), ratio {ledger.total / least:.2f}",
+        f"lower bound {least:,} words ({title}): {ledger.total:,} words moved, {against_bound(s)}",
         f"footprint {ledger.peak:,} words ({split}); M {s.M:,}: {verdict(ledger.peak, s.M)}",
     ]
     return alt, "\n".join(numbers)
@@ -297,10 +300,9 @@ def tile_tuner_words(s: TileTunerState, note: str = "") -> str:
     """Return the headline of a state as HTML: traffic, ratio to the lower bound, footprint, and `note`."""
     ledger, (least, title) = cost_of(s), bound_of(s)
     said = verdict(ledger.peak, s.M)
-    ratio = f"{ledger.total / least:.2f} times the lower bound of {least:,} ({title})"
     return paragraph(
         [
-            f"{bold(f'Traffic {ledger.total:,} words')}, {ratio}.",
+            f"{bold(f'Traffic {ledger.total:,} words')}, {against_bound(s, f' of {least:,} ({title})')}.",
             f"Footprint {ledger.peak:,} of M = {s.M:,} words: {bold(said, ledger.peak > s.M)}.",
             escape(note),
         ]

@@ -28,6 +28,7 @@ from ..draw.palette import (
     BOUND,
     FLOOR,
     GREEN,
+    GRID,
     INK,
     PAPER,
     QUIET,
@@ -51,7 +52,8 @@ from ..draw.picture import (
     text_width,
     titled,
 )
-from ..draw.text import big, figures, words
+from ..draw.shapes import circle
+from ..draw.text import big, figures, tick_label, words
 from ..models.memory_regimes import memories
 from ..models.schedule_selection import ROW_TILED, chosen, range_of
 
@@ -242,13 +244,15 @@ def bars(
 ) -> Picture:
     """Horizontal bars with their numbers, and black marks for the values in `predicted`.
 
+    On a logarithmic axis a length says nothing about a value, so points are drawn instead of bars.
+
     Args:
         measured: label → value, drawn as a bar.
         predicted: label → value, drawn as a black mark.
         title: of the figure.
         unit: unit of the values.
         mark: name of the black marks, such as "predicted" or "by formula".
-        log: True for a logarithmic axis.
+        log: True for points on a logarithmic axis.
 
     Raises:
         ValueError: nothing to draw, or a value that is negative, not finite, or 0 on a logarithmic axis.
@@ -274,15 +278,26 @@ def bars(
     scale = Scale(0.0, max(values) or 1.0, left, right)
     if log:
         scale = Scale(2.0 ** (log2(min(values)) - 1), max(max(values), min(values) * 1.01), left, right, 10)
-    drawn = list[Element]()
+    bottom = 50 + 34.0 * len(labels)
+    drawn = list[Element](_logarithmic(scale, bottom, unit) if log else ())
     for row, label in enumerate(labels):
         drawn += _bar(scale, 50 + 34.0 * row, label, notes[label], measured.get(label), expected.get(label))
     if expected:
         drawn.append(Text(WIDTH - 18, 28, f"black mark: {marks}", SMALL, "end", QUIET))
-    alt = f"{title}. Bars in {unit}: " + "; ".join(f"{k}: {notes[k]}" for k in labels) + "."
+    kind = "Points on a logarithmic axis" if log else "Bars"
+    alt = f"{title}. {kind} in {unit}: " + "; ".join(f"{k}: {notes[k]}" for k in labels) + "."
     alt += f" Black marks: {marks}." if expected else ""
     numbers = table([*notes.items(), *([("black mark", marks)] if once else [])], left=0)
-    return titled(title, (WIDTH, 66 + 34.0 * len(labels)), alt, numbers, drawn)
+    return titled(title, (WIDTH, bottom + (46 if log else 16)), alt, numbers, drawn)
+
+
+def _logarithmic(scale: Scale, bottom: float, unit: str) -> Iterator[Element]:
+    """Yield the grid lines and the labels of a logarithmic axis below the bars."""
+    for tick in scale.ticks():
+        yield Poly(((scale(tick), 44.0), (scale(tick), bottom)), GRID, 1)
+        yield Text(scale(tick), bottom + 16, tick_label(tick, 10), SMALL, "middle", QUIET)
+    middle = (scale.start + scale.stop) / 2
+    yield Text(middle, bottom + 34, f"{unit}, logarithmic axis".lstrip(", "), SMALL, "middle", QUIET)
 
 
 def _bar_note(
@@ -302,11 +317,14 @@ def _bar(
     ends = [left]
     if value is not None:
         ends.append(scale(value) if value else left)
-        yield Rect(left, top + 2, ends[-1] - left, 22, SKY, "", BLUE)
+        if scale.base:
+            yield circle((ends[-1], middle), 7, SKY, 1)
+        else:
+            yield Rect(left, top + 2, ends[-1] - left, 22, SKY, "", BLUE)
     if expected is not None:
         ends.append(scale(expected) if expected else left)
         yield Rect(ends[-1] - 2, top - 2, 4, 30, INK, "", PAPER)
-    yield Text(max(ends) + 8, centred(middle, NORMAL), note, NORMAL)
+    yield Text(max(ends) + (14 if scale.base else 8), centred(middle, NORMAL), note, NORMAL)
 
 
 # ---------------------------------------------------------------------- traffic per token against length

@@ -354,7 +354,7 @@ def _at_once(shown: TileReport) -> list[str]:
 
 
 def _mb(shown: TileReport) -> str:
-    return f"{ledger_bytes(shown.ledger, shown.state.itemsize) / 2**20:,.1f} MB"
+    return f"{ledger_bytes(shown.ledger, shown.state.itemsize) / 2**20:,.1f} MiB"
 
 
 def _map_in_words(shown: TileReport) -> str:

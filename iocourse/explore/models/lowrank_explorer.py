@@ -438,7 +438,7 @@ def rows_of(f: Facts) -> list[tuple[str, str]]:
 
 def in_bytes(count: int) -> str:
     """Format a size in bytes with the largest suitable unit."""
-    for unit, size in (("TB", 2**40), ("GB", 2**30), ("MB", 2**20), ("KB", 2**10)):
+    for unit, size in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if count >= size:
             return f"{big(round(count / size)) if count > 1000 * size else f'{count / size:.3g}'} {unit}"
     return f"{count:,} bytes"

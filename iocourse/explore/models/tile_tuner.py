@@ -78,6 +78,17 @@ def bound_of(s: TileTunerState) -> tuple[int, str]:
     return least, bounds.BOUNDS[name].title
 
 
+def against_bound(s: TileTunerState, of: str = "") -> str:
+    """Return the ratio of the traffic to the lower bound in words, with `of` after it, or why there is none.
+
+    The bound holds for runs with M words of fast memory, so a tile that does not fit has no ratio.
+    """
+    ledger, (least, _) = cost_of(s), bound_of(s)
+    if ledger.peak > s.M:
+        return f"but this tile needs M = {ledger.peak:,}"
+    return f"{ledger.total / least:.2f} times the lower bound{of}"
+
+
 @lru_cache(maxsize=64)
 def playback(name: str, N: int, d: int, tiles: tuple[tuple[str, int], ...]) -> Playback:
     """Return the first MOVES moves of a schedule, or those from its first tile of scores if that is later."""
@@ -145,6 +156,18 @@ def best_tiles(name: str, N: int, d: int, M: int) -> tuple[int, int] | None:
     fitting = [Br for Br in distinct_sizes(N) if ledger(Br, 1).peak <= M]
     pairs = [(Br, _largest(lambda Bc, Br=Br: ledger(Br, Bc).peak <= M, N)) for Br in fitting]
     return min(pairs, key=rank, default=None)
+
+
+@lru_cache(maxsize=64)
+def _least_words(name: str, N: int, d: int, M: int) -> int:
+    schedule = schedules.get(name)
+    tiles = schedule.tiles(N, d, max(M, schedule.smallest_M(N, d)))
+    return schedule.cost(N, d, **tiles).total
+
+
+def least_words(s: TileTunerState) -> int:
+    """Return the traffic with the tile that the schedule selects for M, or for its smallest M if that is more."""
+    return _least_words(s.schedule, s.N, s.d, s.M)
 
 
 @lru_cache(maxsize=64)

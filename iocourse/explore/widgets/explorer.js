@@ -112,7 +112,7 @@ function wire(model, widget) {
 function render({ model, el }) {
   const root = h("div"), widget = Math.random().toString(36).slice(2); // separates the radio groups of two widgets
   const { tell, answered, idle, asked } = wire(model, widget);
-  let playing = null, held = false, said = "", speaking = null;
+  let playing = null, held = false, height = 0, said = "", speaking = null;
 
   const controls = () =>
     model.get("page").controls.map(one => {
@@ -127,7 +127,8 @@ function render({ model, el }) {
     const grabs = h("div", { "aria-hidden": "true" }, ...page.grabs.map(grab));
     const picture = h("div", { class: "picture" }, raw(page.svg), grabs);
     const parts = [h("div", { class: "stage" }, picture), panelOf(controls(), picture)];
-    parts.splice(page.below ? 2 : 0, 0, raw(page.words, { class: "words" }));
+    // During a drag the text keeps its height, so that the figure does not slide away under the pointer.
+    parts.splice(page.below ? 2 : 0, 0, raw(page.words, { class: "words", style: held && `height:${height}px` }));
     const live = h("div", { class: "live", role: "status", "aria-live": "polite" }, said);
     const named = { class: "iocourse-explorer", role: "group", "aria-label": page.name, "data-lm-suppress-shortcuts": "true" };
     const stops = [...root.querySelectorAll("button, select, input")], at = stops.indexOf(document.activeElement);
@@ -180,6 +181,7 @@ function render({ model, el }) {
       event.preventDefault();
       root.setPointerCapture(event.pointerId);
       held = event.target.style.cursor;
+      height = root.querySelector(".words").offsetHeight;
       point("down", event);
       draw();
     },

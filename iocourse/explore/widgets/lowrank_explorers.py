@@ -67,14 +67,15 @@ class LowRankExplorer(Explorer):
         data = choice("data", "data", list(dict.fromkeys([GAUSSIAN, *HEADS, at])))
         errors = choice("error", "allowed error", ERRORS | {f"{100 * error:.4g} %": error})
         controls = [*SIZES, errors, data, *GAUSSIANS, COVER]
-        super().__init__(facts.s, controls, data=at, d=facts.data.d, sigma=sigma)
+        self._drawn: dict[str, float] = {"d": 12 if d is None or not facts.data.drawn else d, "sigma": sigma}
+        super().__init__(facts.s, controls, data=at, **self._drawn)
 
     @property
     def data(self) -> Logits:
         """The logits of the selected data."""
         at = self.value("data")
         if at == GAUSSIAN:
-            return gaussian_logits(self.value("d"), self.value("sigma"))
+            return gaussian_logits(int(self._drawn["d"]), self._drawn["sigma"])
         return head_logits(*HEADS[at]) if at in HEADS else self._given
 
     def shown(self) -> Shown:
@@ -89,10 +90,17 @@ class LowRankExplorer(Explorer):
     def __repr__(self) -> str:
         return f"{super().__repr__()}: {self.data.name}"
 
+    def _after(self, name: str) -> None:
+        if name in self._drawn:
+            self._drawn[name] = self.value(name)
+
     def _fit(self) -> None:
         self._facts = Facts(self.state, self.data)  # computed once for figure, text and region
-        for one in GAUSSIANS:
-            self.controls[one.name].disabled = self.value("data") != GAUSSIAN
+        drawn = self.value("data") == GAUSSIAN
+        # Other data have a d and a σ of their own: the sliders show them, and keep those of Gaussian logits.
+        shown = self._drawn if drawn else {"d": self.data.d, "sigma": float(f"{self.data.std:.3g}")}
+        for name, value in shown.items():
+            self.controls[name].value, self.controls[name].disabled = value, not drawn
 
     def _cover(self) -> str:
         self.controls["B"].value = covering(self.data)

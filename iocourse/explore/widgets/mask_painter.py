@@ -34,6 +34,7 @@ PRESETS: dict[
     "random": (masks.random, {"p": [percent / 100 for percent in range(101)], "seed": SEEDS}),
     "dense": (partial(masks.strided, s=1), {}),
 }
+PAINTED = "painted"  # shown instead of a preset once the mask is no longer that of a preset
 PARAMETERS = (
     slider("w", "w (window ±w tiles)", value=1),
     slider("g", "g (global tiles)", value=1),
@@ -43,7 +44,7 @@ PARAMETERS = (
     slider("seed", "seed", value=0),
 )
 CONTROLS = (
-    choice("preset", "preset", PRESETS.keys()),
+    choice("preset", "preset", [*PRESETS, PAINTED]),
     *PARAMETERS,
     tick("causal", "causal: mask later keys"),
     button("undo", "undo", "Restore the mask before the last stroke"),
@@ -147,6 +148,11 @@ class MaskPainter(Explorer):
         else:
             self._masks = before if mask in before[-1:] else (*before, mask)
 
+    def _shows(self, preset: str) -> bool:
+        """Return True if the mask is that of a preset with the current parameters."""
+        mask = self._preset_mask(preset)
+        return mask.causal == self.mask.causal and np.array_equal(mask.tiles, self.mask.tiles)
+
     def _undo(self) -> str:
         done, self._masks = len(self._masks) > 1, self._masks[:-1] or self._masks
         return "Undone." if done else "Nothing to undo."
@@ -160,23 +166,36 @@ class MaskPainter(Explorer):
             self._paint([self.cursor], self.value("seen"))
         elif name == "causal":
             self._change(self.mask.tiles, self.value("causal"))
-        elif name not in ("row", "column"):
+        elif name not in ("row", "column") and self.value("preset") != PAINTED:
             self._take_preset()
 
     def _take_preset(self) -> None:
-        """Use the mask of the selected preset and show only its parameters."""
-        make, parameters = PRESETS[self.value("preset")]
+        """Use the mask of the selected preset."""
+        self._offer_parameters()
+        mask = self._preset_mask(self.value("preset"))
+        self._change(mask.tiles, mask.causal)
+
+    def _offer_parameters(self) -> None:
+        """Show the parameters of the selected preset only."""
+        _, parameters = PRESETS.get(self.value("preset"), (None, {}))
         for one in PARAMETERS:
             self.controls[one.name].hidden = one.name not in parameters
         for name, values in parameters.items():
             self.controls[name].offer(by_name(values))
+
+    def _preset_mask(self, preset: str) -> BlockMask:
+        make, parameters = PRESETS[preset]
         N, B, _ = self.state
-        mask = make(N, B, **{name: self.value(name) for name in parameters})
-        self._change(mask.tiles, mask.causal)
+        return make(N, B, **{name: self.value(name) for name in parameters})
 
     def _fit(self) -> None:
         if not self._masks:
             self._take_preset()
+        # After a stroke or an undo: the preset whose mask this is, the selected one first.
+        at = self.value("preset")
+        fitting = [name for name in PRESETS if self._shows(name)]
+        self.controls["preset"].value = at if at in fitting else next(iter(fitting), PAINTED)
+        self._offer_parameters()
         row, column = self.cursor
         self.controls["causal"].value = self.mask.causal
         self.controls["seen"].value = bool(self.mask.tiles[row, column])
