@@ -152,7 +152,7 @@ measured("5.3", fewer=found[3, 3].cost < 4 * 3 - 1)
 # %% [markdown]
 # <details><summary>Is (5.1) the minimum?</summary>
 #
-# Yes. We ran the search for $d$ from 2 to 6 (the cell shows 2 and 3), and (5.1) was always the minimum. For longer vectors we only know that your games reach it. For $d = 3$ four pebbles are enough for the compulsory 7 words, because no partial sum has to be stored. With three pebbles every partial sum is stored.
+# Yes, in all our searches, for $d$ from 2 to 6 (the cell shows 2 and 3). It is the minimum for every $d$: a product fills all three pebbles when it is computed. So between two products a sum or a product is stored, which is loaded later. These are $2(d - 1)$ words, in addition to $2d$ loads of the inputs and one store of $s$. For $d = 3$ four pebbles are enough for the compulsory 7 words, because no partial sum has to be stored. With three pebbles every partial sum is stored.
 #
 # </details>
 #
@@ -298,14 +298,14 @@ explore.pair_residency(["load q", "load k", "o enters", "load v"], pair=PAIR, ar
 #
 # 1. There are $N^2$ choices of $i$ and $j$, each with four row pairs. This gives $4N^2$ charges.
 # 2. An entry is charged at most once for each row of the other side that is in fast memory at that moment. At most $M/d$ rows fit there, both sides together, so one entry is charged at most $M/d$ times.
-# 3. An entry costs $d$ words, the load of the row. Only a row of $O$ can enter without a load, as zeros. For one such entry we count the store of $o_i$ at the end. If $o_i$ enters as zeros again, an earlier partial sum is in slow memory. It must be loaded later to be merged, and we count this load for the second entry. In general, $n$ entries of $o_i$ need at least $n - 1$ loads and one store (proof: (5.9) in [05b](05b_lower_bound_proof.ipynb)). A run that moves $W$ words therefore has at most $W/d$ entries.
+# 3. An entry costs $d$ words, the load of the row. Only a row of $O$ can enter without a load, as zeros. For one such entry we count the store of $o_i$ at the end. If $o_i$ enters several times, with or without zeros, $n$ entries need at least $n - 1$ loads and one store (proof: (5.9) in [05b](05b_lower_bound_proof.ipynb)). A run that moves $W$ words therefore has at most $W/d$ entries.
 #
 # Together $4N^2 \le \frac Wd \cdot \frac Md$, which is $W \ge 4N^2d^2/M$.
 #
 # **The proof for the whole class.** A schedule might compute a score, free $q_i$ and $k_j$, and only then load $v_j$ and $o_i$. To include it, we state the class as follows (scores and outputs are computed from products as in section 5.7):
 #
 # - rows of $Q$, $K$, $V$ and $O$ are loaded, started as zeros, merged, stored and freed as complete rows, and these are *distinct arrays*: no word of one serves as a word of another;
-# - the run can be divided into *steps*, in each of which rows with at most $t$ words in total are loaded or started as zeros. Between steps, fast memory contains no score, weight or part of one, and none is ever stored. (The row statistics $m_i$ and $\ell_i$ may stay.)
+# - the run can be divided into *steps*, in each of which rows with at most $t$ words in total are loaded or started as zeros. Between steps, fast memory contains no score, weight or part of one, and none is ever stored: the weight of a pair is computed, from its score, in the step of its product. (The row statistics $m_i$ and $\ell_i$ may stay. Those of a single key determine its score, so they count as one.)
 #
 # With buffer reuse, a step is one key and its value, so $t = 2d$. The rows of a block enter before that, in steps of one query with $2d$ words, in which nothing is computed.
 #

@@ -615,7 +615,7 @@ challenge("forward", my_flash_optimal, Br=30, Bc=1)
 #
 # ## 5.14 Appendix: proof of (5.9)
 #
-# Let $n$ be the number of partial sums of $o_{ic}$ that are alive and in fast memory. It changes in four ways:
+# Let $n$ be the number of partial sums of $o_{ic}$ that are alive and in fast memory. Before the final drop, it changes in four ways:
 #
 # - A partial sum begins: $1 + e$ times while $n = 0$ (at least once, so $e \ge 0$), and $e'$ times while $n \ge 1$.
 # - One is read: $r_0$ times while $n = 0$, and $r_1$ times while $n \ge 1$. (A read of one that is present changes nothing.)

@@ -105,7 +105,7 @@ measured("6.10", over_C=over_C[2**15], over_E=over_E[2**15])
 #
 # What is the smallest charge of one query-key pair, for any loop order? Each of its seven rows is in fast memory or is not. For this pair, a run is therefore a *walk* through sets of rows: inputs are loaded and dropped, and accumulators enter and leave fast memory. The walk performs three tasks, and each task needs all of its rows at the same time: $q, do, k, v, dq$ for $dQ$, the same with $dk$ for $dK$, and $q, do, k, dv$ for $dV$.
 #
-# In one step at most $(M + t)/d$ rows are resident. Over all pairs, one event of a row is therefore charged at most $(M + t)/d$. Each charged event moves $d$ words, except one entry of each of the $3N$ accumulators, which starts at zero. If every pair is charged at least $c$, then
+# In one step at most $(M + t)/d$ rows are resident. Over all pairs, one event of a row is therefore charged at most $(M + t)/d$. By (5.9), each of the $3N$ accumulators has at most one entry more than loads, so a run that moves $W$ words has at most $(W + 3Nd)/d$ charged events. If every pair is charged at least $c$, then
 #
 # $$ c\,N^2 \le \frac{W + 3Nd}{d} \cdot \frac{M + t}{d} . \tag{6.14} $$
 #
@@ -171,7 +171,7 @@ explore.pair_residency(walk, title="Cheapest walk of one pair")
 #
 # We may also charge an input half when it is loaded and half when it is dropped; (6.14) still holds. In both cases, the rows of a pair may wait for each other. This is cheap for one pair, but not all pairs can wait at the same time, because waiting rows use capacity.
 #
-# We therefore count the waiting. When $dk_j$ enters for the first time since $dq_i$ left, and $q_i$, $do_i$ and one of $k_j$, $v_j$ have been resident in between, we draw an *edge* from that exit to this entry. We do the same for $dv_j$. To which event can an edge be charged? The charges so far count rows of the other side. Together with the rows on an event's *own* side, they are still at most $(M + t)/d$. Each edge has a number $a$ at its entry and a number $b$ at its exit, both counted from 1:
+# We therefore count the waiting. When $dk_j$ enters for the first time since the latest exit of $dq_i$, and $q_i$, $do_i$ and one of $k_j$, $v_j$ have been resident in between, we draw an *edge* from that exit to this entry. We do the same for $dv_j$. (The search below draws at most one edge for each interval in which these rows are together. So it may understate a charge, never overstate it.) To which event can an edge be charged? The charges so far count rows of the other side. Together with the rows on an event's *own* side, they are still at most $(M + t)/d$. Each edge has a number $a$ at its entry and a number $b$ at its exit, both counted from 1:
 #
 # - Number the edges of one entry by the time of their exits; this is $a$. At exit number $a$, $a$ queries are waiting with $q$ and $do$, so the exit's own side has at least $2a + 1$ rows.
 # - Number the edges of one exit backwards by the time of their entries; this is $b$. At the entry that is number $b$ from the end, $b$ keys are waiting, so the entry's own side has at least $b + 1$ rows.

@@ -71,6 +71,15 @@ def _dragged(tuner):
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     mouse.move(x, y)
     mouse.down()
+    # The remark of the button disappears at the first move; neither the figure nor the handle moves with it.
+    assert "Least traffic for M" in tuner.words.inner_text()
+    top, grown = tuner.picture.bounding_box()["y"], []
+    tuner.after(lambda: mouse.move(x + 1, y))
+    grown.append(tuner.sizes()["Br"] - before["Br"])
+    tuner.after(lambda: mouse.move(x + 2, y))
+    grown.append(tuner.sizes()["Br"] - before["Br"])
+    assert grown == [0, 0] and "Least traffic for M" not in tuner.words.inner_text()
+    assert tuner.picture.bounding_box()["y"] == top
     tuner.after(lambda: mouse.move(x + 60, y + 40, steps=6))
     tuner.page.wait_for_timeout(500)
     mouse.up()

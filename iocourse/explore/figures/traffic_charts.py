@@ -244,7 +244,7 @@ def bars(
 ) -> Picture:
     """Horizontal bars with their numbers, and black marks for the values in `predicted`.
 
-    On a logarithmic axis a length says nothing about a value, so points are drawn instead of bars.
+    On a logarithmic axis a length does not show a value, so points are drawn instead of bars.
 
     Args:
         measured: label → value, drawn as a bar.

@@ -97,7 +97,7 @@ class LowRankExplorer(Explorer):
     def _fit(self) -> None:
         self._facts = Facts(self.state, self.data)  # computed once for figure, text and region
         drawn = self.value("data") == GAUSSIAN
-        # Other data have a d and a σ of their own: the sliders show them, and keep those of Gaussian logits.
+        # Other data have their d and σ: the sliders show them, and return to those of Gaussian logits.
         shown = self._drawn if drawn else {"d": self.data.d, "sigma": float(f"{self.data.std:.3g}")}
         for name, value in shown.items():
             self.controls[name].value, self.controls[name].disabled = value, not drawn
