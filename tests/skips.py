@@ -1,11 +1,50 @@
-"""Skip a test module where a package is not installed, without importing the package."""
+"""What a normal run of the tests leaves out, and why: `python -m tests.skips` lists it from the sources.
 
+unless_installed("furo")    skips the calling module where a package is missing
+hidden(reasons)             the reasons that must not occur in CI
+listed()                    every condition in the sources of the tests
+"""
+
+import ast
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+HERE = Path(__file__).parent
+# With CI=true on Linux a test may be skipped only for these reasons: the start of the reason, and why CI does
+# not run the test. On macOS and Windows the workflow installs neither torch nor Triton, so tests are skipped.
+ALLOWED_IN_CI = {
+    "no CUDA GPU": "the runners of CI have no GPU",
+    "these passes are for AVX-512 or AVX2": "the processor has other instructions",
+    "4 GB of address space": "the machine limits the memory of a process",
+    "seen on Linux, with Python 3.11 and 3.12": "the test concerns these versions of Python",
+    "IOCOURSE_LITE names no folder": "jupyterlite.yml builds the pages and runs this test",
+    "no weights": "the model is needed only to make the stored attention heads again",
+    "no recorded run": "there is no record to test yet",
+    "no full record": "there is no record to test yet",
+    "the goals were renewed from another record": "the test concerns an older record",
+    "no git checkout to compare with": "an archive of the sources has no list of tracked files",
+    "torch has no negative strides": "this combination of parameters does not exist",
+    "arrays have no torch engine": "this combination of parameters does not exist",
+    "a gradient that autograd brings": "this combination of parameters does not exist",
+}
+MISSING = ("pytest.importorskip", "skips.unless_installed")
+SKIPPED = ("pytest.skip", "pytest.xfail", "pytest.mark.skip", "pytest.mark.skipif", "pytest.mark.xfail")
+BY_NAME = "files that run only by their names"
+SKIP = "skipped tests"
+MARKED = {
+    "quick": "-m quick runs only tests with this marker",
+    "security": "the summary says in red if these tests were skipped",
+}
 
-def unless_installed(*packages):
+
+def unless_installed(*packages: str) -> None:
     """Skip the module that calls this unless all of these are installed.
 
     Tests import them where they use them: every worker imports every module, and runs a share of the tests.
@@ -13,3 +52,106 @@ def unless_installed(*packages):
     for name in packages:
         if find_spec(name) is None:
             pytest.skip(f"{name} is not installed: the extra `test` brings it", allow_module_level=True)
+
+
+def hidden(reasons: Iterable[str]) -> list[str]:
+    """Return the reasons of skips that must not occur in CI, sorted; none elsewhere."""
+    if os.environ.get("CI") != "true" or not sys.platform.startswith("linux"):
+        return []
+    return sorted({reason for reason in reasons if not reason.startswith(tuple(ALLOWED_IN_CI))})
+
+
+# ---- the list --------------------------------------------------------------------------------------------
+
+
+class Condition(NamedTuple):
+    """A place in the tests that decides whether a test runs: its kind, what it asks, its reason."""
+
+    kind: str
+    reason: str
+    asks: str
+    place: str
+
+    @property
+    def in_ci(self) -> str:
+        """What CI makes of a skipped test."""
+        allowed = [why for start, why in ALLOWED_IN_CI.items() if self.reason.startswith(start)]
+        return f"allowed in CI, because {allowed[0]}" if allowed else "fails a run in CI on Linux"
+
+
+def listed(folder: Path = HERE) -> list[Condition]:
+    """Return all conditions in the files of a folder of tests, sorted."""
+    return sorted({one for path in folder.rglob("*.py") for one in _conditions(path, folder)})
+
+
+def _conditions(path: Path, folder: Path) -> Iterator[Condition]:
+    tree, name = ast.parse(path.read_text(encoding="utf-8")), path.relative_to(folder.parent).as_posix()
+    if not path.name.startswith("test_") and any(map(_is_test, tree.body)):
+        yield Condition(BY_NAME, " ".join((ast.get_docstring(tree) or "").split()), "", name)
+    for node, guards, test in _guarded(tree, (), False):
+        place, called = f"{name}:{getattr(node, 'lineno', 1)}", isinstance(node, ast.Call)
+        what = (
+            ast.unparse(node.func if called else node) if isinstance(node, ast.Attribute | ast.Call) else ""
+        )
+        asks = " and ".join(guards)
+        if called and what in MISSING:
+            for package in node.args:
+                yield Condition(SKIP, f"{_text(package)} is not installed", asks, place)
+        elif called and what in SKIPPED:
+            reason = [one.value for one in node.keywords if one.arg == "reason"] or node.args
+            own = [ast.unparse(one) for one in node.args if one not in reason]
+            yield Condition(SKIP, _text(reason[0]) if reason else "", " and ".join([*own, *guards]), place)
+        elif isinstance(node, ast.Import) and node.names[0].name == "skip_without_interpreter":
+            yield Condition(SKIP, "Triton cannot interpret kernels", "import skip_without_interpreter", place)
+        elif called and what == "many":
+            few, every = map(ast.unparse, node.args)
+            yield Condition("samples", "IOCOURSE_LONG=1 runs all", f"{few} instead of {every}", place)
+        elif isinstance(node, ast.Attribute) and what.removeprefix("pytest.mark.") in MARKED:
+            marker = what.removeprefix("pytest.mark.")
+            yield Condition(f"tests marked {marker}", MARKED[marker], "", place)
+        elif isinstance(node, ast.Return) and test and guards:
+            yield Condition("tests that end early", "the remaining lines do not apply", asks, place)
+
+
+def _guarded(
+    node: ast.AST, guards: tuple[str, ...], test: bool
+) -> Iterator[tuple[ast.AST, tuple[str, ...], bool]]:
+    """Yield each node below this one, the conditions of the `if`s around it, and whether it is in a test."""
+    for child in ast.iter_child_nodes(node):
+        around, inside = guards, test
+        if isinstance(node, ast.If) and child in node.body:
+            around = (*guards, ast.unparse(node.test))
+        if isinstance(child, ast.FunctionDef | ast.Lambda | ast.ClassDef):
+            around, inside = (), isinstance(child, ast.FunctionDef) and _is_test(child)
+        yield child, around, inside
+        yield from _guarded(child, around, inside)
+
+
+def _is_test(node: ast.stmt) -> bool:
+    return isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+
+
+def _text(node: ast.expr) -> str:
+    """Return the text of a string, with the expressions in it, or the source of another expression."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.JoinedStr):
+        return re.sub(r"^f(['\"])(.*)\1$", r"\2", ast.unparse(node), flags=re.DOTALL)
+    return ast.unparse(node)
+
+
+def main() -> None:
+    """Print the conditions by kind and reason."""
+    found = listed()
+    for kind in sorted({one.kind for one in found}):
+        of_kind = [one for one in found if one.kind == kind]
+        print(f"{kind}: {len(of_kind)}")
+        for reason in sorted({one.reason for one in of_kind}):
+            alike = [one for one in of_kind if one.reason == reason]
+            print(f"  {reason}{f' ({alike[0].in_ci})' if kind == SKIP else ''}")
+            for one in alike:
+                print(f"    {one.place}{f': {one.asks}' if one.asks else ''}")
+
+
+if __name__ == "__main__":
+    main()
