@@ -88,11 +88,9 @@ def _conditions(path: Path, folder: Path) -> Iterator[Condition]:
     tree, name = ast.parse(path.read_text(encoding="utf-8")), path.relative_to(folder.parent).as_posix()
     if not path.name.startswith("test_") and any(map(_is_test, tree.body)):
         yield Condition(BY_NAME, " ".join((ast.get_docstring(tree) or "").split()), "", name)
-    for node, guards, test in _guarded(tree, (), False):
+    for node, guards, test in _guarded(tree):
         place, called = f"{name}:{getattr(node, 'lineno', 1)}", isinstance(node, ast.Call)
-        what = (
-            ast.unparse(node.func if called else node) if isinstance(node, ast.Attribute | ast.Call) else ""
-        )
+        what = _dotted(node.func if called else node)
         asks = " and ".join(guards)
         if called and what in MISSING:
             for package in node.args:
@@ -113,18 +111,25 @@ def _conditions(path: Path, folder: Path) -> Iterator[Condition]:
             yield Condition("tests that end early", "the remaining lines do not apply", asks, place)
 
 
-def _guarded(
-    node: ast.AST, guards: tuple[str, ...], test: bool
-) -> Iterator[tuple[ast.AST, tuple[str, ...], bool]]:
-    """Yield each node below this one, the conditions of the `if`s around it, and whether it is in a test."""
-    for child in ast.iter_child_nodes(node):
-        around, inside = guards, test
-        if isinstance(node, ast.If) and child in node.body:
-            around = (*guards, ast.unparse(node.test))
-        if isinstance(child, ast.FunctionDef | ast.Lambda | ast.ClassDef):
-            around, inside = (), isinstance(child, ast.FunctionDef) and _is_test(child)
-        yield child, around, inside
-        yield from _guarded(child, around, inside)
+def _guarded(tree: ast.Module) -> Iterator[tuple[ast.AST, tuple[str, ...], bool]]:
+    """Yield each node below a module, the conditions of the `if`s around it, and whether it is in a test."""
+    waiting: list[tuple[ast.AST, tuple[str, ...], bool]] = [(tree, (), False)]
+    while waiting:
+        node, guards, test = waiting.pop()
+        body = node.body if isinstance(node, ast.If) else []
+        for child in ast.iter_child_nodes(node):
+            around, inside = (*guards, ast.unparse(node.test)) if child in body else guards, test
+            if isinstance(child, ast.FunctionDef | ast.Lambda | ast.ClassDef):
+                around, inside = (), isinstance(child, ast.FunctionDef) and _is_test(child)
+            waiting.append((child, around, inside))
+            yield waiting[-1]
+
+
+def _dotted(node: ast.AST) -> str:
+    """Return a name with its attributes, such as pytest.mark.skip; "" for other expressions."""
+    if isinstance(node, ast.Attribute):
+        return f"{_dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _is_test(node: ast.stmt) -> bool:

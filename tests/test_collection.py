@@ -38,6 +38,12 @@ def found(folder, tmp_path):
     return {Path(line) for line in re.findall(r"^found (.*)$", run.stdout, re.MULTILINE)}
 
 
+@pytest.fixture(scope="module")
+def listed():
+    """The conditions in the tests of the checkout."""
+    return skips.listed()
+
+
 def sources(*options):
     """The Python files of the checkout that git lists; without git, those of the tests."""
     if shutil.which("git") is None or not (ROOT / ".git").exists():
@@ -76,9 +82,9 @@ def test_no_name_of_a_folder_hides_its_tests(tmp_path):
     assert found(tmp_path, tmp_path) == files
 
 
-def test_every_file_that_runs_only_by_its_name_is_run_by_a_workflow():
+def test_every_file_that_runs_only_by_its_name_is_run_by_a_workflow(listed):
     workflows = "".join(path.read_text(encoding="utf-8") for path in (ROOT / ".github").rglob("*.yml"))
-    names = [one.place for one in skips.listed() if one.kind == skips.BY_NAME]
+    names = [one.place for one in listed if one.kind == skips.BY_NAME]
     assert len(names) == 5
     assert [name for name in names if not re.search(rf"pytest (-n 0 )?{name}\b", workflows)] == []
 
@@ -130,16 +136,22 @@ def test_the_list_names_each_condition_with_its_reason_and_place(tmp_path):
     ]  # fmt: skip
 
 
-def test_each_skip_has_a_reason_and_each_reason_that_ci_allows_is_still_used():
-    reasons = [one.reason for one in skips.listed() if one.kind == skips.SKIP]
+def test_each_skip_has_a_reason_and_each_reason_that_ci_allows_is_still_used(listed):
+    reasons = [one.reason for one in listed if one.kind == skips.SKIP]
     assert all(reasons)
     allowed = skips.ALLOWED_IN_CI
     assert {start for start in allowed for reason in reasons if reason.startswith(start)} == set(allowed)
 
 
-def test_the_command_prints_the_list():
-    command = [sys.executable, "-m", "tests.skips"]
-    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+def test_the_command_prints_the_list(listed, capsys, monkeypatch):
+    monkeypatch.setattr(skips, "listed", lambda: listed)
+    skips.main()
+    said = capsys.readouterr().out
     kinds = dict(re.findall(r"^(\w.*): (\d+)$", said, re.MULTILINE))
-    assert set(kinds) == {one.kind for one in skips.listed()} and int(kinds[skips.SKIP]) > 100
-    assert "  no CUDA GPU: kernels are tested in the interpreter (allowed in CI, because the runners" in said
+    assert kinds == {
+        kind: str([one.kind for one in listed].count(kind)) for kind in {one.kind for one in listed}
+    }
+    assert (
+        "\n  no CUDA GPU: kernels are tested in the interpreter (allowed in CI, because the runners" in said
+    )
+    assert len(re.findall(r"^    tests/\S+\.py", said, re.MULTILINE)) == len(listed) > 200
