@@ -1,4 +1,4 @@
-"""What a normal run of the tests leaves out, and why: `python -m tests.skips` lists it from the sources.
+"""Conditions under which tests do not run, with reasons: `python -m tests.skips` lists them from the sources.
 
 unless_installed("furo")    skips the calling module where a package is missing
 hidden(reasons)             the reasons that must not occur in CI
@@ -40,7 +40,7 @@ BY_NAME = "files that run only by their names"
 SKIP = "skipped tests"
 MARKED = {
     "quick": "-m quick runs only tests with this marker",
-    "security": "the summary says in red if these tests were skipped",
+    "security": "the summary prints a red line if these tests were skipped",
 }
 
 
@@ -65,16 +65,16 @@ def hidden(reasons: Iterable[str]) -> list[str]:
 
 
 class Condition(NamedTuple):
-    """A place in the tests that decides whether a test runs: its kind, what it asks, its reason."""
+    """A place in the tests that decides whether a test runs."""
 
     kind: str
     reason: str
-    asks: str
+    condition: str
     place: str
 
     @property
     def in_ci(self) -> str:
-        """What CI makes of a skipped test."""
+        """The rule of CI for a test that is skipped for this reason."""
         allowed = [why for start, why in ALLOWED_IN_CI.items() if self.reason.startswith(start)]
         return f"allowed in CI, because {allowed[0]}" if allowed else "fails a run in CI on Linux"
 
@@ -91,10 +91,10 @@ def _conditions(path: Path, folder: Path) -> Iterator[Condition]:
     for node, guards, test in _guarded(tree):
         place, called = f"{name}:{getattr(node, 'lineno', 1)}", isinstance(node, ast.Call)
         what = _dotted(node.func if called else node)
-        asks = " and ".join(guards)
+        condition = " and ".join(guards)
         if called and what in MISSING:
             for package in node.args:
-                yield Condition(SKIP, f"{_text(package)} is not installed", asks, place)
+                yield Condition(SKIP, f"{_text(package)} is not installed", condition, place)
         elif called and what in SKIPPED:
             reason = [one.value for one in node.keywords if one.arg == "reason"] or node.args
             own = [ast.unparse(one) for one in node.args if one not in reason]
@@ -108,7 +108,7 @@ def _conditions(path: Path, folder: Path) -> Iterator[Condition]:
             marker = what.removeprefix("pytest.mark.")
             yield Condition(f"tests marked {marker}", MARKED[marker], "", place)
         elif isinstance(node, ast.Return) and test and guards:
-            yield Condition("tests that end early", "the remaining lines do not apply", asks, place)
+            yield Condition("tests that end early", "the remaining lines do not apply", condition, place)
 
 
 def _guarded(tree: ast.Module) -> Iterator[tuple[ast.AST, tuple[str, ...], bool]]:
@@ -155,7 +155,7 @@ def main() -> None:
             alike = [one for one in of_kind if one.reason == reason]
             print(f"  {reason}{f' ({alike[0].in_ci})' if kind == SKIP else ''}")
             for one in alike:
-                print(f"    {one.place}{f': {one.asks}' if one.asks else ''}")
+                print(f"    {one.place}{f': {one.condition}' if one.condition else ''}")
 
 
 if __name__ == "__main__":

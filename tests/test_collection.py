@@ -54,7 +54,7 @@ def sources(*options):
 
 
 def has_tests(path):
-    """Return True if the file defines tests, or if its name says so."""
+    """Return True if the file defines tests, or if it has the name of a test file."""
     text = path.read_text(encoding="utf-8")
     return path.name.startswith("test_") or re.search(r"^def test_", text, re.MULTILINE) is not None
 
@@ -115,14 +115,14 @@ def test_the_list_names_each_condition_with_its_reason_and_place(tmp_path):
     (tmp_path / "tests" / "test_it.py").write_text(CONDITIONS, encoding="utf-8")
     (tmp_path / "tests" / "every_case.py").write_text('"""Minutes."""\n\ndef test_it():\n    pass\n')
     listed = skips.listed(tmp_path / "tests")
-    assert [(one.kind, one.reason, one.asks, one.place) for one in listed if one.kind != skips.SKIP] == [
+    assert [(one.kind, one.reason, one.condition, one.place) for one in listed if one.kind != skips.SKIP] == [
         (skips.BY_NAME, "Minutes.", "", "tests/every_case.py"),
         ("samples", "IOCOURSE_LONG=1 runs all", "10 instead of 100", "tests/test_it.py:16"),
         ("tests marked quick", skips.MARKED["quick"], "", "tests/test_it.py:12"),
         ("tests that end early", "the remaining lines do not apply", "case", "tests/test_it.py:18"),
     ]
     found = [one for one in listed if one.kind == skips.SKIP]
-    assert [(one.reason, one.asks, one.place.partition(":")[2]) for one in found] == [
+    assert [(one.reason, one.condition, one.place.partition(":")[2]) for one in found] == [
         ("", "", "13"),
         ("Triton cannot interpret kernels", "import skip_without_interpreter", "3"),
         ("furo is not installed", "", "6"),
@@ -131,9 +131,9 @@ def test_the_list_names_each_condition_with_its_reason_and_place(tmp_path):
         ("sphinx is not installed", "", "6"),
         ("uv is missing", "uv is None", "9"),
     ]
-    assert [one.in_ci.partition(",")[0] for one in listed if one.asks in ("GPU is None", "uv is None")] == [
-        "allowed in CI", "fails a run in CI on Linux",
-    ]  # fmt: skip
+    rules = {one.condition: one.in_ci for one in found}
+    assert rules["GPU is None"] == "allowed in CI, because the runners of CI have no GPU"
+    assert rules["uv is None"] == "fails a run in CI on Linux"
 
 
 def test_each_skip_has_a_reason_and_each_reason_that_ci_allows_is_still_used(listed):
