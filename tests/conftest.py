@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import skips
 from hypothesis import settings
 
 settings.register_profile("iocourse", derandomize=True, deadline=None, database=None)
@@ -112,9 +113,17 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Fail a run that leaves files of iocourse in the temporary folder."""
-    if _left_behind(session.config) and exitstatus == pytest.ExitCode.OK:
+    """Fail a run that leaves files of iocourse in the temporary folder, or that hides a test from CI."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")  # workers have none
+    wrong = _left_behind(session.config) or (reporter and _hidden(reporter))
+    if wrong and exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _hidden(reporter: pytest.TerminalReporter) -> list[str]:
+    """Reasons for which tests were skipped, and which CI does not allow."""
+    reports = reporter.stats.get("skipped", [])
+    return skips.hidden(report.longrepr[2].removeprefix("Skipped: ") for report in reports)
 
 
 def _left_behind(config: pytest.Config) -> list[str]:
@@ -125,11 +134,15 @@ def _left_behind(config: pytest.Config) -> list[str]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print left files and skipped security tests in red."""
+    """Print left files, and skipped tests of CI and of security, in red."""
     for name in _left_behind(config):
         terminalreporter.write_line(f"LEFT BEHIND in the temporary folder: {name}", red=True, bold=True)
+    for reason in _hidden(terminalreporter):
+        line = f"SKIPPED IN CI, but not one of the reasons in tests/skips.py: {reason}"
+        terminalreporter.write_line(line, red=True, bold=True)
     skipped = terminalreporter.stats.get("skipped", [])
-    reasons = [report.longrepr[2] for report in skipped if "security" in report.keywords]
+    # A file that was skipped in a worker has no keywords.
+    reasons = [report.longrepr[2] for report in skipped if "security" in getattr(report, "keywords", ())]
     for reason in sorted(set(reasons)):
         line = f"{reasons.count(reason)} SECURITY TESTS WERE NOT RUN: {reason.removeprefix('Skipped: ')}"
         terminalreporter.write_line(line, red=True, bold=True)

@@ -107,6 +107,31 @@ def test_security_tests_that_are_not_run_are_told_loudly(tmp_path):
     assert told and "3 skipped" in said, said
 
 
+def skipping(reason, how=""):
+    """The text of a file with a skip, in a test or at the import of the file."""
+    does = f"pytest.skip({reason!r}{how})"
+    return f"import pytest\n\n{does if how else f'def test_it():{chr(10)}    {does}'}\n"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere CI may skip every test")
+@pytest.mark.parametrize(
+    ("reason", "how", "workers", "ci", "listed"),
+    [
+        ("not here", "", 0, "true", False),
+        ("not here", ", allow_module_level=True", 1, "true", False),
+        ("not here", "", 0, "", True),
+        ("no CUDA GPU: not here", "", 0, "true", True),
+    ],
+    ids=["in a test", "at the import, with workers", "not in CI", "no GPU"],
+)
+def test_a_skip_fails_a_run_of_ci_unless_its_reason_is_listed(written, reason, how, workers, ci, listed):
+    other = written("def test_it():\n    pass\n", "test_other.py")
+    run = suite(written(skipping(reason, how)), other, "-n", workers, CI=ci)
+    line = f"SKIPPED IN CI, but not one of the reasons in tests/skips.py: {reason}"
+    assert run.returncode == (pytest.ExitCode.OK if listed else pytest.ExitCode.TESTS_FAILED), run.stdout
+    assert (line in run.stdout) != listed and "1 passed, 1 skipped" in run.stdout
+
+
 def test_there_is_no_such_line_where_none_is_skipped(written):
     said = suite(written("def test_it():\n    pass\n")).stdout
     assert "1 passed" in said and "SECURITY" not in said and "LEFT BEHIND" not in said

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -218,27 +219,86 @@ def test_the_line_for_uv_differs_from_pips_in_nothing_but_the_two_tools(name: st
     )
 
 
-@pytest.mark.skipif(shutil.which("uv") is None, reason="uv is not installed here")
-def test_the_line_for_uv_installs_the_course(tmp_path: Path):
+COMPLETE = {"numpy", "setuptools"}  # what `iocourse --version` and an editable install execute
+
+
+def a_wheel(
+    folder: Path,
+    name: str,
+    version: str,
+    *requires: str,
+    commands: str = "",
+    files: dict[str, bytes] | None = None,
+) -> None:
+    """Write a wheel with these requirements, entry points and files."""
+    stem, files = f"{name.replace('-', '_')}-{version}", files or {}
+    told = [f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {one}" for one in requires)]
+    info = {
+        "METADATA": "\n".join(["Metadata-Version: 2.1", *told]),
+        "WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "entry_points.txt": commands,
+    }
+    files |= {f"{stem}.dist-info/{file}": text.encode() for file, text in info.items()}
+    record = f"{stem}.dist-info/RECORD"
+    files[record] = "".join(f"{file},,\n" for file in [*files, record]).encode()
+    with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as wheel:
+        for file, data in files.items():
+            wheel.writestr(file, data)
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Path:
+    """A folder of wheels in place of the package index, because tests do not use the network.
+
+    It has each package of constraints.txt that is installed here, with its requirements. Only a few have
+    their code. There is also a newer JupyterLab, which the constraints exclude.
+    """
+    folder = tmp_path / "index"
+    folder.mkdir()
+    versions = pins(ROOT / "constraints.txt")
+    here = {canonicalize_name(one.name): one for one in metadata.distributions()}
+    for name in versions.keys() & here.keys():
+        package, requires = here[name], here[name].requires or []
+        if name not in COMPLETE:
+            a_wheel(folder, name, versions[name], *requires)
+            continue
+        code = [one for one in package.files or () if one.suffix != ".pyc" and one.parts[0] != ".."]
+        files = {one.as_posix(): one.read_binary() for one in code if ".dist-info" not in one.parts[0]}
+        commands = package.read_text("entry_points.txt") or ""
+        a_wheel(folder, name, versions[name], *requires, commands=commands, files=files)
+    a_wheel(folder, "jupyterlab", "999.0")
+    return folder
+
+
+@pytest.mark.skipif(shutil.which("bash") is None or os.name == "nt", reason="needs a POSIX bash")
+def test_the_line_for_uv_installs_the_course(tmp_path: Path, index: Path):
     """All of the line runs in a copy of the checkout, with `iocourse --version` in place of the server."""
-    copied = (
-        "pyproject.toml",
-        "setup.py",
-        "README.md",
-        "LICENSE",
-        "LICENSE-text",
-        "constraints.txt",
-        "MANIFEST.in",
-    )
-    for name in copied:
-        shutil.copy(ROOT / name, tmp_path)
+    # uv creates an environment from the first Python on PATH that is not itself in an environment.
+    python = Path(sys._base_executable).parent
+    path = os.pathsep.join([str(Path(sys.executable).parent), str(python), os.environ["PATH"]])
+    if shutil.which("uv", path=path) is None:
+        pytest.skip("uv is not installed: the extra `test` brings it")
+    course, settings = tmp_path / "course", tmp_path / "uv.toml"
+    course.mkdir()
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "LICENSE-text", "constraints.txt"):
+        shutil.copy(ROOT / name, course)
     for name in ("iocourse", "lessons"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, course / name, ignore=shutil.ignore_patterns("__pycache__"))
+    settings.write_text(f"no-index = true\nfind-links = ['{index}']\n", encoding="utf-8")
     line = commands()["course-uv"].replace("iocourse lab", "iocourse --version")
-    env = {key: value for key, value in os.environ.items() if key not in ("VIRTUAL_ENV", "PYTHONPATH")}
-    done = subprocess.run(["bash", "-c", line], cwd=tmp_path, env=env, capture_output=True, text=True)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}
+    env = kept | {"PATH": path, "UV_OFFLINE": "1", "UV_PYTHON_DOWNLOADS": "never"}
+    env |= {"UV_CONFIG_FILE": str(settings), "UV_CACHE_DIR": str(tmp_path / "cache")}
+    for name in ("VIRTUAL_ENV", "PYTHONPATH"):
+        env.pop(name, None)
+    done = subprocess.run(["bash", "-c", line], cwd=course, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip().endswith(iocourse.__version__)
+    installed = {one.stem for one in (course / ".venv").rglob("*.dist-info")}
+    assert len(installed) > 80
+    assert f"jupyterlab-{pins(ROOT / 'constraints.txt')['jupyterlab']}" in installed
+    (editable,) = (course / ".venv").rglob("__editable__*.pth")
+    assert editable.read_text(encoding="utf-8").strip() == str(course)
 
 
 def test_the_course_needs_only_the_light_extra():

@@ -1,11 +1,14 @@
-"""Tests of a dozen pages in Chromium of the site, built without torch and triton.
+"""Tests in Chromium of the site, built without torch and triton: each page opens, and a dozen are examined.
 
-`every_page.py` does the same with all pages; it is run by its name.
+`every_page.py` examines all pages; it is run by its name.
 """
+
+import re
 
 import pytest
 import skips
-from built_site import ROOT, shared_site  # noqa: F401
+from built_site import ROOT, pages_of, shared_site  # noqa: F401
+from opened_pages import Tab, served
 from page_accessibility import (
     broken_words,
     cut_commands,
@@ -34,6 +37,102 @@ LOOKED_AT = (
     "errata",
     "guide/install",
 )
+
+
+@pytest.fixture
+def tab(chromium):
+    """Return a function: address → an empty tab of the browser."""
+    contexts = []
+
+    def opened(address):
+        contexts.append(chromium.new_context(viewport={"width": 1280, "height": 900}))
+        return Tab(contexts[-1].new_page(), address)
+
+    yield opened
+    for context in contexts:
+        context.close()
+
+
+@pytest.mark.timeout(900)
+def test_every_page_opens_without_a_fault(site, tab):
+    """Titles, ids, stylesheets, scripts, links, and the answer of each explorer to a key."""
+    wrong = {}
+    with served(site) as address:
+        here = tab(address)
+        for path in pages_of(site):
+            name = path.relative_to(site).as_posix()
+            wrong |= {name: found} if (found := here.faults(name)) else {}
+        assert (wrong, here.dead_links(site)) == ({}, [])
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "explore").glob("*.md")]
+    named = [name for text in sources for name in re.findall(r'class="explorer".*? aria-label="(.+?)"', text)]
+    assert sorted(here.explorers) == sorted(named) == ["Tile tuner", "Traffic map"]
+
+
+EXPLORER = """<section class="explorer" aria-label="A"><p role="status">1</p>
+<div class="handle"></div><svg></svg><script>{}</script></section>"""
+LIVELY = """
+const [handle, text, svg] = ['.handle', '[role=status]', 'svg'].map(one => document.querySelector(one));
+handle.addEventListener('keydown', event => { text.textContent += event.key; svg.innerHTML += '<g></g>'; });
+"""
+FAULTS = {
+    "a second title": ("<h1>Two</h1>", ["2 titles"]),
+    "a double id": ("<p id=a></p><p id=a></p>", ["two elements with the id a"]),
+    "a double id, of which a script leaves one": (
+        "<p id=b></p><p id=b></p><script>document.getElementById('b').remove()</script>",
+        ["two elements with the id b"],
+    ),
+    "a stylesheet that is missing": (
+        "<link rel=stylesheet href=none.css>",
+        ["404: /none.css"],
+    ),
+    "a stylesheet that a script removes": (
+        "<p id=c><link rel=stylesheet href=other.css></p>"
+        "<script>document.getElementById('c').remove()</script>",
+        ["stylesheet not loaded: other.css"],
+    ),
+    "an error in a script": ("<script>none()</script>", ["script error: none is not defined"]),
+    "an error in the console": ("<script>console.error('no')</script>", ["console: no"]),
+    "a script that is missing": ("<script src=none.js></script>", ["404: /none.js"]),
+    "an explorer that is not drawn": (
+        "<section class=explorer aria-label=A></section>",
+        ["the explorer A does not answer to a key"],
+    ),
+    "an explorer without a listener": (EXPLORER.format(""), ["the explorer A does not answer to a key"]),
+    "an explorer that answers": (EXPLORER.format(LIVELY), []),
+    "a link to a file that is missing": ("<a href=none.html>x</a>", ["page.html: no such place: /none.html"]),
+    "a link to a place that is missing": (
+        "<a href='other.html#no'>x</a><a href='#no'>x</a>",
+        ["page.html: no such place: /other.html#no", "page.html: no such place: /page.html#no"],
+    ),
+    "links that lead somewhere": (
+        "<a href='other.html#b c'>x</a><a href='#top'>x</a><a href='.'>x</a><a href='data.txt'>x</a>"
+        "<a href='https://example.org/none'>x</a><a href='mailto:a@example.org'>x</a>",
+        [],
+    ),
+}
+
+
+def test_a_fault_of_a_page_is_seen_when_it_opens(tmp_path, tab):
+    """One tab opens all pages, so a fault that is reported late would appear under another page."""
+    page = "<!doctype html><meta charset=utf-8><title>x</title><link rel=stylesheet href=site.css><h1>T</h1>"
+    (tmp_path / "data.txt").write_text("x")
+    for name in ("site.css", "other.css"):
+        (tmp_path / name).write_text("p { color: #000 }")
+    for name in ("index.html", "other.html"):
+        (tmp_path / name).write_text(f"{page}<p id='b c'>")
+    found = {}
+    with served(tmp_path) as address:
+        for name, (body, _) in FAULTS.items():
+            (tmp_path / "page.html").write_text(page + body, encoding="utf-8")
+            here = tab(address)
+            said = [
+                fault for path in ("page.html", "other.html", "index.html") for fault in here.faults(path)
+            ]
+            found[name] = said + here.dead_links(tmp_path)
+        (tmp_path / "page.html").write_text("<!doctype html><title>x</title><h1>T</h1>")
+        found["no stylesheet at all"] = tab(address).faults("page.html")
+    expected = {name: faults for name, (_, faults) in FAULTS.items()}
+    assert found == expected | {"no stylesheet at all": ["no stylesheet"]}
 
 
 @pytest.mark.timeout(900)

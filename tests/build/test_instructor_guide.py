@@ -17,7 +17,6 @@ from iocourse.errors import UsageError
 from tests.mutation import recording
 from tests.mutation.__main__ import main
 from tests.mutation.report import Score
-from tools.build import course
 from tools.build import instructor_guide as guide
 from tools.build.__main__ import parser as options_of_build
 
@@ -180,13 +179,6 @@ def test_an_exercise_of_which_nothing_was_tried_has_no_score(checkout):
     (checkout / guide.RECORD).write_text(json.dumps(facts), encoding="utf-8")
     said = guide.guide_page(checkout).split("### 0A")[1].split("###")[0]
     assert "Mutants rejected: none run; 2 more were equivalent.\n" in said
-
-
-def test_release_writes_and_checks_the_page(monkeypatch):
-    assert list(guide.guide_problems(ROOT)) == []
-    monkeypatch.setattr(course, "guide_problems", lambda root: iter(["a guide problem"]))
-    monkeypatch.setattr(course, "_lesson_problems", lambda *args: iter(()))
-    assert "a guide problem" in course.check(ROOT)
 
 
 def test_a_page_is_left_alone_while_something_is_missing(checkout):

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from tools.build import course
 from tools.build.rules import style_check
 
 ROOT = Path(__file__).parents[2]
@@ -197,9 +196,3 @@ def test_the_checkout_of_the_course_is_searched_by_its_build():
     assert recorded is not None
     assert all((ROOT / path).exists() for path in recorded)
     assert {path.relative_to(ROOT).parts[0] for path in style_check.files(ROOT)} >= set(style_check.FOLDERS)
-
-
-def test_the_check_of_the_build_applies_the_rule(checkout, monkeypatch):
-    monkeypatch.setattr(style_check, "problems", lambda root: [f"searched {root.name}"])
-    monkeypatch.setattr(course, "_lesson_problems", lambda *_: ())
-    assert f"searched {ROOT.name}" in course.check(ROOT)

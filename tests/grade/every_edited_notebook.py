@@ -3,7 +3,9 @@
 import csv
 
 import edited_notebooks
+import pytest
 
+pytestmark = pytest.mark.timeout(2400)
 EDITS = edited_notebooks.discovered()
 
 

@@ -8,8 +8,10 @@ from long_runs import many
 from iocourse import lowrank
 from iocourse.lowrank import numba_backend, per_head
 
-if not numba_backend._found() or not numba_backend._kernels("registers.writer").here():
-    pytest.skip("these passes are for AVX-512 or AVX2, and need Numba", allow_module_level=True)
+if not numba_backend._found():
+    pytest.skip("Numba is not installed", allow_module_level=True)
+if not numba_backend._kernels("registers.writer").here():
+    pytest.skip("these passes are for AVX-512 or AVX2", allow_module_level=True)
 
 from iocourse.lowrank.numba_backend.registers import calls, rows, writer
 from iocourse.lowrank.numba_backend.registers.writer import Compiled, Program

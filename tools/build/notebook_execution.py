@@ -123,8 +123,9 @@ def _client(notebook: Json, folder: Path) -> Any:
     where = {"metadata": {"path": str(folder)}}
     reads: Any = nbformat.reads  # untyped
     client = NotebookClient(
-        reads(json.dumps(notebook), as_version=4), km=manager, timeout=CELL_TIMEOUT, resources=where
-    )
+        reads(json.dumps(notebook), as_version=4), km=manager, resources=where,
+        timeout=CELL_TIMEOUT, startup_timeout=CELL_TIMEOUT,
+    )  # fmt: skip
     client.owns_km = True  # so that the kernel is shut down after the last cell
     client.log = logging.getLogger("iocourse.execution")
     client.log.setLevel(logging.ERROR)

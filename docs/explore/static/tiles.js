@@ -123,5 +123,5 @@ class TileTuner {
   }
 }
 
-const root = document.getElementById("tile-tuner");
+const root = document.getElementById("tiles");
 if (root) new TileTuner(root);
