@@ -335,6 +335,7 @@ def _repairs() -> list[Repair]:
     builder = interpreter.InterpreterBuilder
     return [
         Repair(builder, "binary_op", _binary, _try_binary),
+        Repair(builder, "unary_op", _unary, lambda unary: [unary(_BUILDER, _handle(X), np.negative)]),
         Repair(
             builder, "create_fma", _fused, lambda fma: [fma(_BUILDER, _handle(X), _handle(Y), _handle(X))]
         ),

@@ -233,7 +233,7 @@ def test_atomics_and_tensor_cores_of_10_8(in_triton):
 
 @needs_triton
 def test_the_interpreter_computes_products_of_bfloat16(in_triton):
-    """As the table of 10.8 states; `tests/kernels/test_bfloat16.py` has each operation, with and without repair."""
+    """As the table of 10.8 states; `tests/kernels/test_bfloat16.py` has each operation."""
     import torch
 
     tiles = [torch.ones(16, 16, dtype=torch.bfloat16) for _ in range(3)]

@@ -15,6 +15,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.runtime import interpreter
 
 BF16, F32, F16 = torch.bfloat16, torch.float32, torch.float16
 
@@ -39,6 +40,11 @@ class Operation(NamedTuple):
 def every_number() -> Tensor:
     """All 65,536 patterns of 16 bits: zeros, denormals, infinities and NaNs too."""
     return torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(BF16).reshape(256, 256)
+
+
+def without_nan(x: Tensor) -> Tensor:
+    """The numbers with 0 for NaN: versions of Triton differ in the larger one of a number and NaN."""
+    return torch.where(x.isnan(), 0.0, x)
 
 
 def partners() -> Tensor:
@@ -165,8 +171,14 @@ OPERATIONS = {
     "(x < y) as a number": pair(
         lambda x, y: (x < y).to(tl.bfloat16) + (x < y).to(tl.float32), lambda x, y: 2 * (x < y).float()
     ),
-    "maximum": pair(lambda x, y: tl.maximum(x, y).to(tl.float32), lambda x, y: torch.maximum(x, y).float()),
-    "minimum": pair(lambda x, y: tl.minimum(x, y).to(tl.float32), lambda x, y: torch.minimum(x, y).float()),
+    "maximum": Operation(
+        lambda x, y: tl.maximum(x, y).to(tl.float32), lambda x, y: torch.maximum(x, y).float(),
+        lambda: without_nan(every_number()), lambda: without_nan(partners()),
+    ),
+    "minimum": Operation(
+        lambda x, y: tl.minimum(x, y).to(tl.float32), lambda x, y: torch.minimum(x, y).float(),
+        lambda: without_nan(every_number()), lambda: without_nan(partners()),
+    ),
     "clamp": small(lambda x, y: tl.clamp(x, -1.0, 0.5).to(tl.float32), lambda x, y: x.float().clamp(-1, 0.5)),
     "fma": small(lambda x, y: tl.fma(x, y, x), lambda x, y: (x.double() * y.double() + x.double()).to(BF16)),
     "where": pair(lambda x, y: tl.where(x < y, x, y), lambda x, y: torch.where(x < y, x, y)),
@@ -408,8 +420,6 @@ def half_equal() -> Tensor:
 OPERATIONS |= {
     "masked load and store": memory(store_masked, want_masked),
     "store of float32": memory(store_float32, lambda x, y: (x.float() * 1.1).to(BF16)),
-    "block pointer, zeros outside": memory(lambda *p: load_block(*p, "zero"), lambda x, y: padded(x, 0.0)),
-    "block pointer, NaN outside": memory(lambda *p: load_block(*p, "nan"), lambda x, y: padded(x, torch.nan)),
     "descriptor, zeros outside": memory(
         lambda *p: load_descriptor(*p, "zero"), lambda x, y: described(x, 0.0)
     ),
@@ -426,6 +436,16 @@ OPERATIONS |= {
     ),
     "print": memory(texts, lambda x, y: torch.cat([torch.ones(1), torch.zeros(63)]).to(BF16)),
 }  # fmt: skip
+
+if hasattr(interpreter, "BlockPointerHandle"):  # Triton 3.9 has none
+    OPERATIONS |= {
+        "block pointer, zeros outside": memory(
+            lambda *p: load_block(*p, "zero"), lambda x, y: padded(x, 0.0)
+        ),
+        "block pointer, NaN outside": memory(
+            lambda *p: load_block(*p, "nan"), lambda x, y: padded(x, torch.nan)
+        ),
+    }  # fmt: skip
 
 # What Triton refuses in bfloat16: its front end in both modes, or (fdiv, a function that returns float32) its
 # compiler, and then the repair.

@@ -25,6 +25,7 @@ from iocourse.doctor.bfloat16_repair import repair_bfloat16
 # isort: split
 from triton.runtime import interpreter
 
+GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "kernels.md"
 # What Triton 3.7.1 computes rightly by itself. Each other operation is wrong, or raises an error.
 RIGHT_BY_ITSELF = {
     "x % y", "abs", "x == y", "clamp", "x > 0.25", "x + float32", "x * float16", "x - float64", "x + int32",
@@ -166,6 +167,12 @@ def test_the_repair_is_still_needed(by_itself):
     assert not mended, f"Triton {triton.__version__} mends these: shorten the repair, and list them: {mended}"
     if triton.__version__ == "3.7.1":
         assert not RIGHT_BY_ITSELF & set(by_itself)
+        assert f"{len(by_itself)} of the {len(ops.OPERATIONS)}" in GUIDE.read_text(encoding="utf-8")
+
+
+def test_the_guide_lists_what_is_refused():
+    text = GUIDE.read_text(encoding="utf-8")
+    assert all(f"`{name}`" in text for name in ops.REFUSED if name.isidentifier())
 
 
 # ---- the library's kernels and the checks
