@@ -621,7 +621,7 @@ explore.program_grid(8, 16, 1, 1, order=order, title="The first 128 programs, in
 # | which words are loaded and stored | exactly, lane by lane | the same words; sectors and caches decide what travels |
 # | values in float32 | right to rounding | right to rounding, sums in another order |
 # | lanes that are off, without `other` | 0, or NaN while a check runs | anything: no promise |
-# | values in bfloat16 | each operation is rounded as on a GPU, because `iocourse.kernels` repairs the interpreter: Triton 3.7.1 alone gets most of them wrong | rounded after each operation |
+# | bfloat16 arithmetic | right, because `iocourse.kernels` repairs the interpreter | right |
 # | time | says nothing | what you came for |
 # | registers, shared memory, legality | says nothing; a check asks the compiler about the last | decided by the compiler |
 #

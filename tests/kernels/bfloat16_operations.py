@@ -54,7 +54,7 @@ def partners() -> Tensor:
 
 
 def ties() -> Tensor:
-    """Float32 numbers next to all bfloat16 numbers, at the ties between them, and one unit beside."""
+    """Float32 numbers next to all bfloat16 numbers, at the ties between them, and one unit from a tie."""
     high = torch.arange(-(2**15), 2**15, dtype=torch.int64)[:, None] * 2**16
     low = torch.tensor([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF, 0x4000, 0xC000])
     return (high + low).to(torch.int32).view(F32).reshape(512, 1024)
@@ -395,7 +395,7 @@ def add_one_word(x: Any, y: Any, out: Any) -> None:
 
 
 def compare_and_swap(x: Any, y: Any, out: Any) -> None:
-    """Where y is x, x becomes x + y; the old words are the result."""
+    """Swap x for x + y if y equals x; the old words are part of the result."""
     old = tl.atomic_cas(line(x), tl.load(line(y)), tl.load(line(y)) + tl.load(line(x)))
     tl.store(line(out), old + tl.load(line(x)))
 

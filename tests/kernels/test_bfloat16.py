@@ -26,7 +26,7 @@ from iocourse.doctor.bfloat16_repair import repair_bfloat16
 from triton.runtime import interpreter
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "kernels.md"
-# What Triton 3.7.1 computes rightly by itself. Each other operation is wrong, or raises an error.
+# Operations that are right in Triton 3.7.1 itself. Each other one is wrong, or raises an error.
 RIGHT_BY_ITSELF = {
     "x % y", "abs", "x == y", "clamp", "x > 0.25", "x + float32", "x * float16", "x - float64", "x + int32",
     "zeros", "sum in float32", "max", "min", "argmax", "argmin", "argmax without order", "cumsum",
@@ -44,7 +44,7 @@ def test_an_operation_equals_torch(name):
 def test_what_triton_refuses_raises(name):
     kernel, said = ops.REFUSED[name]
     if name in ops.REFUSED_BY_THE_COMPILER and triton.__version__ >= "3.8":
-        pytest.skip("the compiler was asked in Triton 3.7.1; later versions compute more in bfloat16")
+        pytest.skip("the list is from the compiler of Triton 3.7.1; later versions compute more in bfloat16")
     with pytest.raises(InterpreterError, match=said):
         ops.run(kernel, ops.table(), ops.other_table(), ops.table())
 
@@ -84,7 +84,7 @@ def test_a_sum_has_the_error_of_a_gpu():
 
 # ---- nothing else changes
 def results(dtype: torch.dtype) -> list[Tensor]:
-    """What many operations of the list compute in another type."""
+    """Results of many operations of the list in another type."""
     made = []
     for name, one in ops.OPERATIONS.items():
         if one.pointers or one.x is not ops.table or name == "full":  # which has no operand
@@ -152,7 +152,7 @@ def test_launches_of_several_threads():
 # ---- the operations without the repair
 @pytest.fixture(scope="module")
 def by_itself() -> dict[str, str]:
-    """What is wrong with each operation in a process without iocourse."""
+    """Complaints about the operations in a process without iocourse."""
     environment = os.environ | {"TRITON_INTERPRET": "1"}
     script = Path(ops.__file__)
     done = subprocess.run(
@@ -167,7 +167,7 @@ def test_the_repair_is_still_needed(by_itself):
     assert not mended, f"Triton {triton.__version__} mends these: shorten the repair, and list them: {mended}"
     if triton.__version__ == "3.7.1":
         assert not RIGHT_BY_ITSELF & set(by_itself)
-        assert f"{len(by_itself)} of the {len(ops.OPERATIONS)}" in GUIDE.read_text(encoding="utf-8")
+        assert f"{len(by_itself)} of {len(ops.OPERATIONS)} operations" in GUIDE.read_text(encoding="utf-8")
 
 
 def test_the_guide_lists_what_is_refused():
