@@ -296,21 +296,25 @@ class Repair(NamedTuple):
     trial: Callable[[Callable[..., Any]], Any]
 
 
+_tried: list[bool] = []  # not empty after the first call
+
+
 def repair_bfloat16() -> tuple[str, ...]:
     """Repair each operation that computes bfloat16 wrongly, and return the names of the methods replaced.
 
-    Further calls find nothing to repair. If Triton stores bfloat16 in another way than as bits, nothing is
-    replaced.
+    Only the first call does anything, because a check replaces methods for a while. If Triton stores bfloat16
+    in another way than as bits, nothing is replaced.
     """
-    if interpreter._get_np_dtype(tl.bfloat16) != BITS:
+    if _tried or interpreter._get_np_dtype(tl.bfloat16) != BITS:
         return ()
+    _tried.append(True)
     done = []
     for one in _repairs():
         original = getattr(one.owner, one.name, None)
         absent = (
             original is None and one.name != "get_bf16"
         )  # what a version lacks, it cannot compute wrongly
-        if absent or hasattr(original, "repairs"):
+        if absent:
             continue
         better = one.replace(original)  # type: ignore[arg-type]
         better.repairs = original  # type: ignore[attr-defined]
