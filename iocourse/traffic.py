@@ -38,8 +38,7 @@ def count(**tensors: Any) -> Iterator[Ledger]:
     """Context manager: count the words (elements) that Triton kernels read and write inside its block.
 
     Only loads, stores and atomics of Triton kernels are counted, not work that torch does itself, such as
-    filling an array with zeros. A bfloat16 tensor counts as float32, because the interpreter receives a
-    float32 copy.
+    filling an array with zeros.
 
     Args:
         tensors: CPU tensors, by their name in the ledger. A tensor that is not named here has the name of the

@@ -621,7 +621,7 @@ explore.program_grid(8, 16, 1, 1, order=order, title="The first 128 programs, in
 # | which words are loaded and stored | exactly, lane by lane | the same words; sectors and caches decide what travels |
 # | values in float32 | right to rounding | right to rounding, sums in another order |
 # | lanes that are off, without `other` | 0, or NaN while a check runs | anything: no promise |
-# | bfloat16 arithmetic | wrong in the versions we tried (Triton 3.6 to 3.9) | right |
+# | bfloat16 arithmetic | right, because `iocourse.kernels` repairs the interpreter | right |
 # | time | says nothing | what you came for |
 # | registers, shared memory, legality | says nothing; a check asks the compiler about the last | decided by the compiler |
 #

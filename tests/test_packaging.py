@@ -75,7 +75,7 @@ for name in ("torch", "triton", "numba", "llvmlite"):
 import iocourse
 kernels = {"selftest_kernel", "kernels", "gpu", "traffic", "profile", "__main__"}
 with_torch = {"iocourse.lowrank." + name for name in ("transformer", "character_model", "torch_backend")}
-with_torch |= {"iocourse.doctor.fast_interpreter"}
+with_torch |= {"iocourse.doctor." + name for name in ("bfloat16_repair", "fast_interpreter")}
 with_torch |= {"iocourse.distributed.engines." + name for name in ("torch_backend", "multiprocess")}
 with_numba = {"iocourse.lowrank.numba_backend." + name for name in ("loops", "causal_loops")}
 registers = ("calls", "causal", "dense", "guarding", "room", "rows", "sixteen", "steps", "writer")

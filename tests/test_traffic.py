@@ -41,7 +41,8 @@ def expected_bytes(ledger, itemsize):
 @given(
     sizes, sizes, st.integers(1, 40), st.sampled_from([(1, 1), (2, 1), (2, 2)]), st.sampled_from([1, 1, 2]),
     st.sampled_from([False, True, "lower_right"]), st.one_of(st.none(), st.tuples(sides, sides)),
-    st.sampled_from([torch.float32, torch.float16]), st.booleans(), st.booleans(), st.tuples(*[blocks] * 4),
+    st.sampled_from([torch.float32, torch.float16, torch.bfloat16]), st.booleans(), st.booleans(),
+    st.tuples(*[blocks] * 4),
 )  # fmt: skip
 def test_kernels_move_what_the_closed_forms_say(
     n_q, n_k, d, heads, B, causal, window, dtype, deterministic, dlse, tiles
@@ -296,12 +297,27 @@ def test_a_tensor_made_and_dropped_does_not_lend_its_address():
     assert ledger == Ledger(reads={"x": 60}, writes={"target": 60})
 
 
-def test_bfloat16_is_counted_as_the_copy_the_interpreter_takes():
-    q, k, v = (torch.randn(1, 1, 40, 8).bfloat16() for _ in range(3))
-    with using(forward=(32, 16)), traffic.count(q=q) as ledger:
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_16_bits_are_counted_at_2_bytes(dtype):
+    """All arrays but LSE, which is float32; no array is copied, so all words are under the caller's names."""
+    q, k, v = (torch.randn(1, 1, 40, 8).to(dtype) for _ in range(3))
+    with using(forward=(32, 16)), traffic.count(Q=q, K=k, V=v) as ledger:
         attention(q, k, v)
     closed = attention_forward(KernelProblem(40, 40, 8), BM=32, BN=16)
-    assert ledger == closed and ledger.bytes == 4 * closed.total
+    assert ledger == closed and ledger.bytes == 2 * closed.total + 2 * closed.writes["LSE"]
+    assert ledger.itemsizes == {"Q": 2, "K": 2, "V": 2, "O": 2, "LSE": 4}
+
+
+def test_the_atomic_additions_of_a_bfloat16_kernel_are_counted():
+    x = torch.ones(20, dtype=torch.bfloat16)
+    total = torch.zeros(3, dtype=torch.bfloat16)
+    with traffic.count(x=x, total=total) as ledger:
+        add_kernel[(2,)](x, total, 20, BLOCK=16)
+    assert ledger == Ledger(reads={"x": 20, "total": 20}, writes={"total": 20}, atomics={"total": 20})
+    assert ledger.bytes == 2 * 60 and total.tolist() == [7, 7, 6]
+    with pytest.raises(InterpreterError) as caught, traffic.count(x=x, total=total[:2]):
+        add_kernel[(2,)](x, total[:2], 20, BLOCK=16)
+    assert isinstance(caught.value.__cause__, OutsideEveryArray) and total.tolist() == [7, 7, 6]
 
 
 # Ends of arrays.

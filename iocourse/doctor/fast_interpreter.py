@@ -23,6 +23,7 @@ import triton.language as tl
 from triton.runtime import interpreter
 
 from ..machine.run import with_preallocated_frames
+from .bfloat16_repair import repair_bfloat16
 
 _REPLACED = (
     "_patch_lang", "_LangPatchScope", "_get_np_dtype", "interpreter_builder", "interpreter_semantic",
@@ -37,7 +38,8 @@ WIDE = ("int32", "int64", "fp16", "bf16", "fp32", "fp64")  # types that can hold
 
 
 def patch_interpreter() -> None:
-    """Apply the patch to the interpreter of this process; further calls do nothing."""
+    """Apply the patch, and the repair of bfloat16, to the interpreter; further calls do nothing."""
+    repair_bfloat16()
     there = all(hasattr(interpreter, name) for name in _REPLACED)
     if not there or hasattr(interpreter._patch_lang, "instead_of"):
         return

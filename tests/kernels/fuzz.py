@@ -26,10 +26,8 @@ from iocourse.kernels import (
 
 SINGLE = 2.0**-24  # half a unit of float32
 TINY = 2.0**-126  # what is smaller in float32 may be 0
-# Half a unit, and half the smallest number, of what tensors are rounded to. Triton's interpreter computes
-# bfloat16 in float32, so only its results are rounded.
-UNITS = {torch.float16: (2.0**-11, 2.0**-25), torch.bfloat16: (SINGLE, TINY), torch.float32: (SINGLE, TINY)}
-RESULTS = UNITS | {torch.bfloat16: (2.0**-8, TINY)}
+# Half a unit, and half the smallest number, of what tensors are rounded to.
+UNITS = {torch.float16: (2.0**-11, 2.0**-25), torch.bfloat16: (2.0**-8, TINY), torch.float32: (SINGLE, TINY)}
 FLOATS = 8  # roundings of a number on its way: units of log 2, the exponential, the rescaling, the quotient
 
 
@@ -160,7 +158,7 @@ def bounds(
 ) -> reference_attention.Results:
     """For every element of every result the most it may err, to first order; float64."""
     dtype, n, group = q.dtype, allowed.shape[1], q.shape[1] // k.shape[1]
-    (unit, least), (last, smallest) = UNITS[dtype], RESULTS[dtype]
+    unit, least = last, smallest = UNITS[dtype]
     d, rows = q.shape[-1], group * allowed.shape[0]
     factor = abs(1 / math.sqrt(d) if scale is None else scale)
     o, lse = reference_attention.exact(q, k, v, allowed, scale)
@@ -203,7 +201,7 @@ def worst(case: Case) -> float:
         got = reference_attention.results(call(case), q, k, v, do, dlse)
     doubles = (x.double() for x in (q, k, v, do, dlse))
     want = reference_attention.results(lambda *x: reference_attention.exact(*x, allowed, scale), *doubles)
-    last, smallest = RESULTS[case.dtype]
+    last, smallest = UNITS[case.dtype]
     found = 0.0
     for name, one, exactly, bound in zip(
         want._fields, got, want, bounds(q, k, v, do, dlse, allowed, scale), strict=True

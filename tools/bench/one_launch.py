@@ -56,11 +56,8 @@ def _options(asked: LaunchRequest, q: Tensor, k: Tensor) -> dict[str, Any]:
 
 
 def ledger(asked: LaunchRequest) -> Ledger:
-    """Count the launch in the interpreter and return its ledger. bfloat16, which the interpreter lacks, is
-    replaced by float16 of the same width.
-    """
-    dtype = torch.float32 if asked.dtype == "float32" else torch.float16
-    launch, named = prepared(asked, "cpu", dtype)
+    """Count the launch in the interpreter and return its ledger."""
+    launch, named = prepared(asked, "cpu", getattr(torch, asked.dtype))
     with traffic.count(**named) as counted:
         launch()
     return counted

@@ -114,12 +114,24 @@ def launch_in_place(student: Callable[..., Any], case: Case) -> Trial:
     return launch(student, case, copies=False)
 
 
+def _require_interpreter() -> None:
+    """Raise TritonMissing, or patch the interpreter before any of its methods is replaced for one block."""
+    require_triton()
+    from triton import knobs
+
+    from ...doctor.fast_interpreter import patch_interpreter
+
+    if knobs.runtime.interpret:
+        patch_interpreter()
+
+
 @contextmanager
 def kernels_compute(*, copies: bool = True) -> Iterator[None]:
     """Context for a student's launcher: torch allocates NaN and computes nothing.
 
     At the end of a block without an error, every launched kernel is compiled.
     """
+    _require_interpreter()
     with (
         record_launches() as launches,
         name_failing_line(),
@@ -164,6 +176,8 @@ def _lanes_off_are_nan() -> Iterator[None]:
     from triton.language.semantic import TritonSemantic
     from triton.runtime.interpreter import InterpreterBuilder, TensorHandle, _get_np_dtype
 
+    from ...doctor.bfloat16_repair import BITS, nan_like
+
     load, asked, given = InterpreterBuilder.create_masked_load, TritonSemantic._load_legacy, False
 
     def _load_legacy(self: Any, ptr: Any, mask: Any, other: Any, *rest: Any) -> Any:
@@ -178,6 +192,8 @@ def _lanes_off_are_nan() -> Iterator[None]:
         dtype = np.dtype(_get_np_dtype(element))
         if other is None and not given and dtype.kind == "f":
             other = TensorHandle(np.full(np.shape(ptrs.data), np.nan, dtype), element)
+        elif other is None and not given and element.is_bf16() and dtype == BITS:
+            other = nan_like(ptrs)
         return load(self, ptrs, mask, other, *rest, **options)
 
     with (
@@ -514,7 +530,7 @@ def launch_and_count_masks(student: Callable[..., Any], case: Case) -> Trial:
     tl.where, is not detected.
     """
     scores = case.inputs["BM"] * case.inputs["BN"]
-    require_triton()
+    _require_interpreter()
     with _masked_tiles(scores) as tiles:
         trial = launch_in_place(student, case)
     return MaskedTrial(**vars(trial), masked=len(tiles))
@@ -602,7 +618,7 @@ class ProgramsTrial(KernelTrial):
 @trial_from_error
 def launch_and_count_programs(student: Callable[..., Any], case: Case) -> Trial:
     """Run `launch_in_place` and count the programs that store nothing and the products of each program."""
-    require_triton()
+    _require_interpreter()
     with _programs() as seen:
         trial = launch_in_place(student, case)
     return ProgramsTrial(

@@ -430,9 +430,7 @@ def _packed(
 def readable(interpreted: bool, *tensors: Tensor) -> list[Tensor]:
     """Return the tensors in a form that kernels can read: each one itself, or a copy of it."""
     if interpreted:
-        # Triton's interpreter, 3.6 to 3.9, computes bfloat16 wrongly; other types are read without a copy.
-        wide = [x.to(torch.float32) if x.dtype == torch.bfloat16 else x for x in tensors]
-        return [x if x.stride(-1) == 1 else x.contiguous() for x in wide]
+        return [x if x.stride(-1) == 1 else x.contiguous() for x in tensors]
     # A copy is padded with columns of zeros to a multiple of 16, which do not change any product.
     return [
         x if _on_borders(x) else torch.nn.functional.pad(x, (0, -x.shape[3] % 16)).contiguous()
