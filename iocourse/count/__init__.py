@@ -403,7 +403,7 @@ def text(record: dict[str, Any], ledger: Ledger) -> str:
 
 
 def _bounded(error: float) -> str:
-    """Print rounding errors as one bound, because their digits depend on the processor, and others as they are."""
+    """Format an error; a rounding error as a bound, because its digits depend on the processor."""
     return "below 1e-12" if error < 1e-12 else f"{error:.2e}"
 
 
