@@ -49,6 +49,8 @@ USED = {
         "Numba": "haswell",
     },
 }
+# Another processor than that of this run.
+OTHER = "Haswell" if os.environ.get("OPENBLAS_CORETYPE") == "Nehalem" else "Nehalem"
 CAN = platform.machine() in ("x86_64", "AMD64")
 CANNOT = "the variables that simulate another processor are those of x86-64"
 

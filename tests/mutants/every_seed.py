@@ -1,7 +1,7 @@
 """Verdicts on all seeds must agree: `pytest tests/mutants/every_seed.py`, `-k lesson04` for one lesson.
 
-The suite (`test_exercises.py`) tries each answer on one seed, chosen by its name. Here wrong answers are tried
-on 20 seeds, and right answers on 300, because each student gets a new seed and none may refuse a right answer.
+The suite (`test_exercises.py`) tries each answer on one seed, chosen by its name. Here each wrong answer is
+tried on 20 seeds, and each right one on 300, because a student gets a new seed for every check.
 """
 
 import pytest
