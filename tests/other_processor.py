@@ -33,7 +33,7 @@ PROCESSORS = {
         "NUMBA_CPU_NAME": "haswell",
     },
 }
-# What each library then uses.
+# The state of each library with these variables.
 USED = {
     "Nehalem": {
         "OpenBLAS": "Nehalem",

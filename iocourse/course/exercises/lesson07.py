@@ -356,7 +356,7 @@ def _by_nudging(trial: Trial) -> str | None:
         return f"got shape {got.shape}, expected {X.shape} as X"
     way = np.cos(np.arange(X.size, dtype=np.float64)).reshape(X.shape)
     mine, (slope, error) = float((got * way).sum()), _slope(trial.case.inputs, way)
-    # Each entry of a correct gradient has an error of its own, for which the check of values has a tolerance.
+    # A correct gradient is rounded too. Each of its entries may be off by the tolerance of the values.
     error += TOLERANCE * (1 + np.abs(trial.case.expected).max()) * np.abs(way).sum()
     close = bool(abs(slope - mine) <= error)
     return None if close else f"the slope of the loss is {slope:.6g}, but the gradient gives {mine:.6g}"
