@@ -18,7 +18,7 @@ from ...solution_guard import library_solution
 from ..exercise import Better, Case, Property, Sample, Trial, WrongForm, exercise
 from ..kinds.kernel import ATTENTION, kernel
 from ..properties import Form, budget_of, difference, each, is_number, only_where, several
-from ..trials.float32_inputs import FAR, attention_of, far_apart, normal
+from ..trials.float32_inputs import FAR, LARGE_TOLERANCE, attention_of, far_apart, normal
 from ..trials.kernel_launch import heavy_first, launch_and_count_programs, words_exactly
 
 Array = NDArray[Any]
@@ -456,6 +456,9 @@ SLICED = kernel(
     loads="Q K V",
     words=replace(words_exactly(), general=True),  # the property of the partial sums is read first
     also=(_sums_travel(),),
+    # A score sums 32 products, one of them up to 252. Each addition rounds by up to 2^-17. After the factor
+    # 1/√32 a score is off by up to 4e-5, a weight by this share, and O by twice that times the largest |V|.
+    looser={LARGE: LARGE_TOLERANCE},
 )
 
 
