@@ -18,7 +18,7 @@ from ...solution_guard import library_solution
 from ..exercise import Better, Case, Property, Sample, Trial, WrongForm, exercise
 from ..kinds.kernel import ATTENTION, kernel
 from ..properties import Form, budget_of, difference, each, is_number, only_where, several
-from ..trials.float32_inputs import FAR, LARGE_TOLERANCE, attention_of, far_apart, normal
+from ..trials.float32_inputs import FAR, attention_of, far_apart, normal
 from ..trials.kernel_launch import heavy_first, launch_and_count_programs, words_exactly
 
 Array = NDArray[Any]
@@ -408,7 +408,9 @@ def sliced(rng: np.random.Generator) -> Iterator[Sample]:
     """
     n = int(rng.integers(1, 15))
     rising = normal(rng, 3, 64, 32)
-    rising[0, :, 0], rising[1, :, 0] = 4.0, np.arange(64)  # the maximum grows with every tile of keys
+    # The maximum grows by 3 with every tile of keys. A steeper rise makes older sums vanish, and scores so
+    # large that their rounding errors exceed the tolerance (with 4.0 for one right answer in 600).
+    rising[0, :, 0], rising[1, :, 0] = 1.0, np.arange(64)
     yield _sliced(normal(rng, 3, 16, 32), 16, 32, 16)
     yield _sliced(normal(rng, 3, 64, 64), 32, 16, 32)
     yield _sliced(normal(rng, 3, 33, 32), 16, 32, 32)  # one key in the last tile
@@ -456,9 +458,6 @@ SLICED = kernel(
     loads="Q K V",
     words=replace(words_exactly(), general=True),  # the property of the partial sums is read first
     also=(_sums_travel(),),
-    # A score sums 32 products, one of them up to 252. Each addition rounds by up to 2^-17. After the factor
-    # 1/√32 a score is off by up to 4e-5, a weight by this share, and O by twice that times the largest |V|.
-    looser={LARGE: LARGE_TOLERANCE},
 )
 
 
