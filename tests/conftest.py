@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import other_processor
 import pytest
 import skips
 from hypothesis import settings
@@ -56,8 +57,12 @@ _temporary = pytest.StashKey[Path]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--order SEED`, which shuffles the files and the tests of each file by the seed."""
+    """Add `--order SEED`, which shuffles the files and the tests of each file by the seed, and `--processor`,
+    which sets the variables of another processor for the whole run.
+    """
     parser.addoption("--order", type=int, metavar="SEED", help="shuffle files, and the tests of each")
+    names = [*other_processor.PROCESSORS]
+    parser.addoption("--processor", choices=names, help="simulate another processor, see docs/guide/tests.md")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -67,15 +72,29 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     os.environ["IOCOURSE_HOME"] = _home.name
     if not hasattr(config, "workerinput"):
+        if processor := config.getoption("--processor"):
+            _simulate(processor)
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
         config.stash[_temporary] = Path(tempfile.mkdtemp(prefix="iocourse-tests-"))
         os.environ["TMPDIR"] = tempfile.tempdir = str(config.stash[_temporary])
 
 
+def _simulate(processor: str) -> None:
+    """Set the variables of a processor for this process and its workers, which have not loaded NumPy yet."""
+    if wrong := other_processor.differences(processor):
+        said = ", ".join(f"{name} uses {found}, not {wanted}" for name, (found, wanted) in wrong.items())
+        raise pytest.UsageError(f"--processor {processor} has no effect here: {said}")
+    os.environ.update(other_processor.PROCESSORS[processor])
+
+
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Print the seed in the header, so that an order can be repeated."""
-    seed = config.getoption("--order")
-    return [] if seed is None else [f"order: files, and the tests of each, as --order {seed} has them"]
+    """Print the seed in the header, so that an order can be repeated, and a simulated processor."""
+    seed, processor = config.getoption("--order"), config.getoption("--processor")
+    order = [] if seed is None else [f"order: files, and the tests of each, as --order {seed} has them"]
+    if processor is None:
+        return order
+    using = ", ".join(f"{name} {value}" for name, value in other_processor.USED[processor].items())
+    return [*order, f"processor: {processor}, simulated: {using}"]
 
 
 @pytest.hookimpl(optionalhook=True)

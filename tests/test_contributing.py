@@ -63,7 +63,9 @@ def scratch(tmp_path_factory, examples):
     for folder in COPIED:  # with what Python has compiled, which it compares with the sources
         shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("*.ipynb"))
     (root / "docs").mkdir()
-    shared = (f"tests/{name}.py" for name in ("conftest", "long_runs", "page_audit", "skips"))
+    shared = (
+        f"tests/{name}.py" for name in ("conftest", "long_runs", "other_processor", "page_audit", "skips")
+    )
     for file in ("pyproject.toml", "docs/proofs.toml", *shared):
         shutil.copy(ROOT / file, root / file)
     for name, where, code in examples:

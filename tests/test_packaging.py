@@ -15,6 +15,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from printed_examples import examples
 
 import iocourse
 from iocourse.cli import build_parser
@@ -406,12 +407,10 @@ def test_readme_is_a_page():
     assert len(README.split("<!-- spine -->")[0].split()) <= 700  # words before the lessons
 
 
-def test_the_example_in_readme_prints_what_readme_says():
-    code, said = re.findall(
-        r"^<!-- (?:example|output) -->\n```\w+\n(.*?)^```$", README, re.MULTILINE | re.DOTALL
-    )
-    assert len([line for line in code.splitlines() if line]) == 8
-    assert python(code) == said
+def test_the_example_in_readme_has_eight_lines():
+    """`test_printed_examples.py` runs it."""
+    (example,) = examples(ROOT / "README.md")
+    assert len([line for line in example.code.splitlines() if line]) == 8
 
 
 def test_every_title_opens_the_students_notebook_and_the_word_solution_the_solved_one():

@@ -1,16 +1,12 @@
-"""Tests of docs/guide/reading-the-code.md: its files and names exist; its examples print what it shows."""
+"""Tests of docs/guide/reading-the-code.md: its files and names exist (test_printed_examples.py runs it)."""
 
 import ast
-import contextlib
-import io
 import re
-import shlex
 from functools import cache
 from pathlib import Path
 
 import pytest
-
-from iocourse.cli import main
+from printed_examples import examples
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "guide" / "reading-the-code.md"
@@ -18,12 +14,8 @@ TEXT = PAGE.read_text(encoding="utf-8")
 SECTION = re.compile(
     r"^## \d\. .*?: `(?P<file>[\w/]+\.py)`$\n(?P<text>.*?)(?=^## )", re.DOTALL | re.MULTILINE
 )
-EXAMPLE = re.compile(
-    r"^```(?P<language>python|bash)\n(?P<code>.*?)^```\n\nIt prints:\n\n```text\n(?P<output>.*?)^```",
-    re.DOTALL | re.MULTILINE,
-)
 SECTIONS = dict(SECTION.findall(TEXT))
-EXAMPLES = EXAMPLE.findall(TEXT)
+EXAMPLES = examples(PAGE)
 
 
 @cache
@@ -71,15 +63,3 @@ def test_the_file_and_the_names_to_look_at_exist(file):
 @pytest.mark.parametrize("file", re.findall(r"`((?:iocourse|tests|docs|tools)/[\w/]+\.\w+)`", TEXT))
 def test_every_other_file_it_names_exists(file):
     assert (ROOT / file).is_file()
-
-
-@pytest.mark.parametrize(("language", "code", "output"), EXAMPLES, ids=list(SECTIONS))
-def test_an_example_prints_what_the_page_shows(language, code, output):
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        if language == "python":
-            exec(compile(code, PAGE.name, "exec"), {})
-        else:
-            program, *arguments = shlex.split(code)
-            assert program == "iocourse" and main(arguments) == 0
-    assert printed.getvalue() == output

@@ -97,8 +97,11 @@ def test_compile_with_lengths_that_change():
 @pytest.mark.parametrize("deterministic", [False, True])
 @pytest.mark.parametrize("options", [{}, {"causal": True}, {"window": (3, 2)}], ids=str)
 def test_gradients_against_finite_differences(options, deterministic):
-    """Compare gradients of the kernels with finite differences along random directions. They compute in
-    float32, so the step is coarse and the tolerance 1 %.
+    """Compare gradients of the kernels with finite differences along random directions.
+
+    Rounding: they compute in float32, and each of the 360 outputs near 1 is off by up to 3e-7. With weights
+    near 1 the loss is off by up to 1e-4, and the slope, with a step of 1e-2, by up to 1e-2. Truncation: the
+    square of the step, 1e-4, times a sixth of a third derivative that is of the size of the slope.
     """
     q, k, v = numbers()
     weights = torch.randn(1, 2, 20, 8), torch.randn(1, 2, 20)

@@ -1,6 +1,6 @@
 """Checks of all exercises: they reject the stub, mistakes and cheats, and accept correct answers.
 
-Each answer is tried on one seed, chosen by its name; `pytest tests/mutants/every_seed.py` tries all twenty.
+Each answer is tried on one seed, chosen by its name; `pytest tests/mutants/every_seed.py` tries many.
 """
 
 import pytest

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import forked_processes
+import other_processor
 import pytest
 
 from iocourse.doctor.thread_settings import environment
@@ -41,11 +42,18 @@ class Nbval:
 
 @pytest.fixture(scope="session")
 def importers():
-    """A function: module names -> the address of a server that forks processes with these imports done."""
-    env = {"MPLBACKEND": INLINE} | os.environ | environment(threads=1) | {"PYTHONHASHSEED": "0"}
-    env.pop("PYTHONPATH", None)  # each process gets its own
+    """A function: processor (None for this one), module names -> the address of a server that forks processes
+    with these imports done.
+    """
+
+    def server(processor, *modules):
+        env = {"MPLBACKEND": INLINE} | os.environ | environment(threads=1) | {"PYTHONHASHSEED": "0"}
+        env |= other_processor.PROCESSORS.get(processor, {})
+        env.pop("PYTHONPATH", None)  # each process gets its own
+        return running.enter_context(forked_processes.imported(modules, env))
+
     with ExitStack() as running:
-        yield cache(lambda *modules: running.enter_context(forked_processes.imported(modules, env)))
+        yield cache(server)
 
 
 @pytest.fixture
@@ -55,17 +63,26 @@ def fork_kernels(importers, monkeypatch):
     It returns the address of the fork server, or None if kernels start without imports.
     """
 
-    def begin(text):
+    def begin(text, processor=None):
         if not forked_processes.CAN:
             return None
-        address = importers(*IMPORTED, *(TENSORS if IMPORTS_TORCH.search(text) else ()))
+        address = importers(processor, *IMPORTED, *(TENSORS if IMPORTS_TORCH.search(text) else ()))
         forked_processes.kernels_from(address, monkeypatch)
         return address
 
     return begin
 
 
-def nbval(notebook, address, *, strict_outputs, strict_checks=None, cell_timeout=CELL_TIMEOUT, hidden=None):
+def nbval(
+    notebook,
+    address,
+    *,
+    strict_outputs,
+    strict_checks=None,
+    cell_timeout=CELL_TIMEOUT,
+    hidden=None,
+    processor=None,
+):
     """Run a notebook by nbval as on a command line, but with a faster start and a time limit.
 
     The run stops after three failing cells, because one error fails every cell that needs its result.
@@ -78,6 +95,8 @@ def nbval(notebook, address, *, strict_outputs, strict_checks=None, cell_timeout
             IOCOURSE_SEED unset.
         cell_timeout: seconds per cell.
         hidden: a folder with a `sitecustomize.py` that hides packages.
+        processor: the processor of `other_processor.PROCESSORS` to simulate. The fork server has loaded NumPy
+            and torch with its variables; the environment has them for Numba and for processes of a lesson.
     """
     command = [
         "pytest",
@@ -94,6 +113,7 @@ def nbval(notebook, address, *, strict_outputs, strict_checks=None, cell_timeout
     with lesson_environment(ROOT, strict=bool(strict_checks)) as env, tempfile.TemporaryFile("w+") as output:
         if strict_checks is None:
             del env["IOCOURSE_STRICT"], env["IOCOURSE_SEED"]
+        env |= other_processor.PROCESSORS.get(processor, {})
         env["PYTHONPATH"] += os.pathsep + str(HERE)
         if hidden:
             env["PYTHONPATH"] = str(hidden) + os.pathsep + env["PYTHONPATH"]
@@ -111,6 +131,6 @@ def nbval_fixture(fork_kernels):
 
     def run(notebook, **how):
         imported = "" if how.get("hidden") else notebook.read_text(encoding="utf-8")
-        return nbval(notebook, fork_kernels(imported), **how)
+        return nbval(notebook, fork_kernels(imported, how.get("processor")), **how)
 
     return run

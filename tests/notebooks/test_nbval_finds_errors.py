@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import other_processor
 import pytest
 
 from iocourse.course.student_copies.notebook import to_text
@@ -11,14 +12,21 @@ from tools.build.lesson import build
 from tools.build.project import Project
 
 SOURCE = Path(__file__).parent / "fixture_lesson.py"
+# The largest entry of what should be 0: how the numbers are added makes all of it.
+ERROR = "import numpy as np\nA = np.random.default_rng(0).standard_normal((99, 99))\n"
+ERROR += "error = abs(A @ A - np.array([row @ A for row in A])).max()\nprint({})"
 
 
 @pytest.fixture(scope="module")
 def notebooks(tmp_path_factory):
     """The small lesson as a solved notebook with saved outputs, and as a student's notebook."""
-    root = tmp_path_factory.mktemp("course")
+    return built(tmp_path_factory.mktemp("course"), SOURCE)
+
+
+def built(root, source):
+    """Build both notebooks of a lesson in a folder, and return the folder."""
     (root / "solutions").mkdir()
-    lesson = build(SOURCE, SOURCE, Project("owner/repo", "v1"))
+    lesson = build(source, source, Project("owner/repo", "v1"))
     solved = course.run_solved(lesson, root)
     for name, notebook in (("solved", solved), ("student", lesson.student)):
         (root / f"{name}.ipynb").write_text(to_text(notebook))
@@ -59,6 +67,20 @@ def test_a_broken_notebook_fails_and_its_cells_are_printed(notebooks, nbval):
     assert not result.passed and "3 failed" in result.text
     for said in ("mismatch 'stdout'", "2 + 3 = 6", "AssertionError: 0A", "Timeout of 8 seconds exceeded"):
         assert said in result.text
+
+
+@pytest.mark.skipif(not other_processor.CAN, reason=other_processor.CANNOT)
+@pytest.mark.parametrize(("said", "same"), [("f'{error:.2e}'", False), ("error < 1e-12", True)])
+def test_a_printed_rounding_error_differs_on_another_processor_and_a_bound_does_not(
+    said, same, tmp_path, nbval, fork_kernels
+):
+    fork_kernels("")
+    source = tmp_path / SOURCE.name
+    source.write_text(SOURCE.read_text().replace("add(20, 22)", ERROR.format(said)))
+    notebook = built(tmp_path, source) / "solved.ipynb"
+    assert nbval(notebook, strict_outputs=True).passed
+    result = nbval(notebook, strict_outputs=True, processor=other_processor.OTHER)
+    assert result.passed == same, result
 
 
 def test_html_that_takes_the_place_of_text_is_not_compared_and_the_text_is(notebooks, nbval):

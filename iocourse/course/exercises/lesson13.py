@@ -408,7 +408,9 @@ def sliced(rng: np.random.Generator) -> Iterator[Sample]:
     """
     n = int(rng.integers(1, 15))
     rising = normal(rng, 3, 64, 32)
-    rising[0, :, 0], rising[1, :, 0] = 4.0, np.arange(64)  # the maximum grows with every tile of keys
+    # The maximum grows by 3 with every tile of keys. A steeper rise makes older sums vanish, and scores so
+    # large that their rounding errors exceed the tolerance (with 4.0 for one right answer in 600).
+    rising[0, :, 0], rising[1, :, 0] = 1.0, np.arange(64)
     yield _sliced(normal(rng, 3, 16, 32), 16, 32, 16)
     yield _sliced(normal(rng, 3, 64, 64), 32, 16, 32)
     yield _sliced(normal(rng, 3, 33, 32), 16, 32, 32)  # one key in the last tile
