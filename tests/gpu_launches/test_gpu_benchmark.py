@@ -24,7 +24,7 @@ from tools.bench.problems import Cached, Masked, Packs
 
 torch = pytest.importorskip("torch")
 ROOT = Path(__file__).parents[2]
-KINDS = tuple(gpu.CONTESTS)
+KINDS = tuple(contests.CONTESTS)
 
 
 def dense(causal=True, N=48, d=16):
@@ -58,7 +58,7 @@ def place(monkeypatch):
         change = {"shapes": lambda quick, timed=timed: timed, "small": checked}
         change |= {"problem": partial(problems.masked, block=16)} if name == "sparse" else {}
         change |= {"takes_part": lambda shape, name: True} if name == "attention" else {}
-        monkeypatch.setitem(gpu.CONTESTS, name, replace(gpu.CONTESTS[name], **change))
+        monkeypatch.setitem(contests.CONTESTS, name, replace(contests.CONTESTS[name], **change))
     monkeypatch.setattr(problems.copy_speed, "__defaults__", (1024,))
     monkeypatch.setattr(gpu, "TUNED_HEADS", (64,))
     monkeypatch.setattr(problems, "filled", lambda dtype, d, N, causal: dense(causal, 32, d))
@@ -115,7 +115,7 @@ def test_the_whole_run_prints_its_rows_and_leaves_records(place, file, capsys, m
         part = record[name]
         assert part["shapes"]["done"] == part["shapes"]["asked"] == len(SMALL[name][0])
         rows = [*part["rows"], *part.get("density_rows", [])]
-        mine = [row for row in rows if row["contender"] in gpu.OURS]
+        mine = [row for row in rows if row["contender"] in problems.OURS]
         assert mine and all(row["ms"] == LAP and row["sm_mhz"] == 1980.0 for row in mine)
         assert {"what", "reached", "goal", "floor", "verdict"} <= part["goals"][0].keys()
         assert format_record(part) in said
@@ -127,8 +127,8 @@ def test_the_whole_run_prints_its_rows_and_leaves_records(place, file, capsys, m
         for line in said.splitlines()
         if line.startswith("float16, d = 16, N = 48, B = 1, H = 2, causal, ")
     ]
-    assert [line.split(", ")[6].split(":")[0] for line in rows] == [*gpu.PASSES, *gpu.PASSES]
-    passes = sum(len(SMALL[name][0]) * len(gpu.CONTESTS[name].passes) for name in KINDS)
+    assert [line.split(", ")[6].split(":")[0] for line in rows] == [*contest.PASSES, *contest.PASSES]
+    passes = sum(len(SMALL[name][0]) * len(contests.CONTESTS[name].passes) for name in KINDS)
     checked = sum(len(some) for _, some in SMALL.values())
     assert len(kept) == passes + checked + 4 + 1 + len(record["steps"])
     assert kept == sorted(kept) and kept[-1] == held(record) and len(set(kept)) > passes
@@ -183,8 +183,8 @@ def test_wrong_values_are_refused_before_anything_is_timed(place, file, capsys, 
 
 
 def test_a_step_that_fails_keeps_its_reason_and_the_next_one_runs(place, file, capsys, monkeypatch):
-    broken = replace(gpu.CONTESTS["decode"], facts=lambda place, asked: 1 / 0)
-    monkeypatch.setitem(gpu.CONTESTS, "decode", broken)
+    broken = replace(contests.CONTESTS["decode"], facts=lambda place, asked: 1 / 0)
+    monkeypatch.setitem(contests.CONTESTS, "decode", broken)
     assert main(["gpu", "--json", str(file), "--only", "decode", "--only", "small-cache"]) == 1
     record = json.loads(file.read_text())
     assert states(record) == {"decode": "failed", "small-cache": "done"}
@@ -215,7 +215,7 @@ def clock(place, monkeypatch):
 def only_ours(monkeypatch, *names):
     field = {"fused": problems.ours}
     for name in names:
-        monkeypatch.setitem(gpu.CONTESTS, name, replace(gpu.CONTESTS[name], contenders=lambda place: field))
+        monkeypatch.setitem(contests.CONTESTS, name, replace(contests.CONTESTS[name], contenders=lambda place: field))
 
 
 def test_a_step_stops_before_a_row_that_would_not_fit_and_nothing_is_lost(clock, file, monkeypatch, capsys):
@@ -226,7 +226,7 @@ def test_a_step_stops_before_a_row_that_would_not_fit_and_nothing_is_lost(clock,
     assert states(record) == {"attention": "cut off"}
     rows = rows_of(record, "attention", "fused")
     assert [(row["causal"], row["pass"]) for row in rows] == [
-        *((True, pass_) for pass_ in gpu.PASSES), (False, "forward"),
+        *((True, pass_) for pass_ in contest.PASSES), (False, "forward"),
     ]  # fmt: skip
     assert record["attention"]["shapes"] == {"asked": 2, "done": 1} and clock.now[0] == 40.0 < 45.0
     assert format_record(record["attention"]) in said
@@ -282,7 +282,7 @@ def test_an_interrupted_run_prints_what_it_has(place, file, monkeypatch, capsys,
         return
     rows = rows_of(record, "attention", "fused")
     assert states(record) == {"attention": "interrupted"}
-    assert [row["pass"] for row in rows] == list(gpu.PASSES[: 2 if where == "a finaliser" else 1])
+    assert [row["pass"] for row in rows] == list(contest.PASSES[: 2 if where == "a finaliser" else 1])
     assert format_record(record["attention"]) in said and "attention  interrupted" in said
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, "the handlers are those of before"
 

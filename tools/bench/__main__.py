@@ -6,7 +6,6 @@ import argparse
 import inspect
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -96,7 +95,7 @@ def bench(arguments: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
         return 1
     print(known[arguments.what].show(result))
-    if arguments.json and "keep" not in options:
+    if arguments.json and "file" not in options:
         write_json(arguments.json, result)
     if arguments.pictures:
         arguments.pictures.mkdir(parents=True, exist_ok=True)
@@ -120,8 +119,8 @@ def _bench_options(arguments: argparse.Namespace, known: Mapping[str, Any]) -> d
     given = {name: getattr(arguments, name) for name in options if getattr(arguments, name) is not None}
     for option in given:
         _only_for(f"--{option}", arguments.what, _takers(known, option))
-    if arguments.json and arguments.what in _takers(known, "keep"):
-        given["keep"] = partial(write_json, arguments.json)
+    if arguments.json and arguments.what in _takers(known, "file"):
+        given["file"] = arguments.json
     return given
 
 
