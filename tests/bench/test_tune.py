@@ -10,8 +10,8 @@ pytest.importorskip("triton")
 from iocourse.gpu.tuned_tiles import KERNELS, fits, tiles_of
 from iocourse.kernels.host.tile_table import TABLE, Tile, Tiles
 from tools.bench import steps, tiles
-from tools.bench.gpu import how_far
 from tools.bench.contest import Shape
+from tools.bench.gpu import how_far
 from tools.bench.tiles import BYTES, CURATED, SIZES, Problem, candidates, searches
 
 SHIPPED = Tile(64, 64, 4, 2)

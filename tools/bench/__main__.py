@@ -52,7 +52,8 @@ def parser() -> Parser:
         "--json",
         metavar="FILE",
         type=Path,
-        help="also write the numbers to FILE; gpu does so after every row, to build/gpu.json by default",
+        help="also write the numbers to FILE; gpu does so after every row, to build/gpu.json by default, and "
+        "continues the run whose record FILE holds",
     )
     made.add_argument(
         "--pictures", metavar="FOLDER", type=Path, help="for lowrank: also draw the numbers, as PNG files"
@@ -65,7 +66,9 @@ def parser() -> Parser:
     group.add_argument(
         "--tutorial", metavar="FILE", type=Path, help="also time this copy of Triton's tutorial 06"
     )
-    group.add_argument("--only", metavar="STEP", action="append", help="run only this step; repeatable")
+    group.add_argument(
+        "--only", metavar="STEP", action="append", help="run only this step; repeatable. The steps are below"
+    )
     group.add_argument(
         "--install", metavar="FILE", type=Path,
         help="copy the records of an earlier run into iocourse/data/bench and do nothing else",
@@ -105,9 +108,19 @@ def bench(arguments: argparse.Namespace) -> int:
 
 
 def _each_subject() -> str:
-    """Return the list of subjects for the help text, wrapped at 100 columns."""
-    lines = (f"  {name:12} {one.HELP}" for name, one in SUBJECTS.items())
-    return "\n".join(["subjects:", *(fill(line, 100, subsequent_indent=" " * 15) for line in lines)])
+    """Return the lists of subjects and of gpu's questions for the help text, wrapped at 100 columns."""
+    subjects = [f"  {name:12} {one.HELP}" for name, one in SUBJECTS.items()]
+    questions = [
+        f"  {', '.join(one.steps) or '-'}: {one.asks}{f' No step: {one.reason}.' if one.reason else ''}"
+        for one in gpu.QUESTIONS
+    ]
+    left = (
+        f"  {', '.join(gpu.LEFT)}: comparisons and tiles that were measured before, in the time that is left"
+    )
+    return "\n".join(
+        fill(line, 100, subsequent_indent=" " * 15)
+        for line in ("subjects:", *subjects, "steps of gpu, in this order (--only):", *questions, left)
+    )
 
 
 def _bench_options(arguments: argparse.Namespace, known: Mapping[str, Any]) -> dict[str, Any]:

@@ -126,12 +126,17 @@ def _seen(
     shape: Case, kind: str, name: str, device: str, block: int = problems.BLOCK
 ) -> tuple[dict[str, Any], Pairs | None, float]:
     """Return the mask as arguments of `attention`, the same as a function of pairs, and their number."""
+    import torch
+
+    from iocourse.kernels import tiled_mask
+
     n = shape.N
     if kind == BLOCKS:
         # Small problems (without a GPU) have blocks of 16 rows, because one of 128 would be all of the mask.
         mask = problems.mask_of(name, n, min(block, max(16, n // 32)))
-        pairs = problems.pairs_of(mask, device)
-        return {"block_mask": problems.tiles_seen(pairs, n, device)}, pairs, float(mask.nnz)
+        like = torch.empty(1, 1, n, 1, device=device)
+        tiled = {"block_mask": tiled_mask(mask, like, like)}
+        return tiled, problems.pairs_of(mask, device), float(mask.nnz)
     if kind == WINDOW:
         reach = min(REACH, n - 1)
         visible = n * (reach + 1) - reach * (reach + 1) / 2

@@ -53,7 +53,7 @@ WIDE_TILES: tuple[Tiles, ...] = (
     {"queries": (64, 64, 8, 2), "keys": (32, 64, 8, 2)},
 )
 WIDE_FUSED: Tiles = {"fused": (64, 64, 8, 1)}
-# With shared key heads and a causal mask, the measured tile at d = 64 spills registers; the table's does not.
+# With shared key heads and a causal mask, the measured tile at d = 64 spills registers, the table's does not.
 GROUPED_KEYS: Tiles = {"keys": (64, 128, 8, 3)}
 SQUARE_TILES: tuple[Tiles, ...] = ({"forward": (64, 64, 4, 3)}, {"forward": (64, 128, 4, 3)})
 # Options of `using` by the name of the implementation that runs with them.
@@ -61,7 +61,8 @@ WAYS: dict[str, dict[str, Any]] = {
     PACKED_DESCRIPTORS: {"packed_descriptors": True},
     ROW_DESCRIPTORS: {"row_descriptors": True},
     LAST_MERGES: {"last_merges": True},
-    **{named(tiles): dict[str, Any](tiles) for tiles in (*WIDE_TILES, WIDE_FUSED, GROUPED_KEYS, *SQUARE_TILES)},
+    **{named(tiles): dict[str, Any](tiles) for tiles in (*WIDE_TILES, WIDE_FUSED)},
+    **{named(tiles): dict[str, Any](tiles) for tiles in (GROUPED_KEYS, *SQUARE_TILES)},
 }
 
 

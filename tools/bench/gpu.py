@@ -151,7 +151,7 @@ def cuda_place() -> Place:
 Step = Callable[[Visit, float], Said]
 # The other steps and their shares, in minutes; those of comparisons are in `CONTESTS`.
 STEPS: dict[str, tuple[float, Step]] = {
-    "compile": (0.75, steps.compiled), "values": (0.25, steps.values), "checks": (1.0, steps.checked),
+    "compile": (1.0, steps.compiled), "values": (0.5, steps.values), "checks": (1.0, steps.checked),
     "bits": (0.25, steps.bits), "order": (1.0, steps.order), "counters": (1.5, steps.counted),
     "lessons": (2.0, steps.lessons), "roofs": (0.5, steps.roofs), "tune": (0.25, steps.tune),
 }  # fmt: skip
@@ -360,17 +360,38 @@ def show(result: Row) -> str:
 
 def _told(name: str, part: Row) -> str:
     if name in CONTESTS:
-        return records.format_record(part)
+        return paragraphs(records.format_record(part), _bytes_of(part) if part.get("runs") else "")
     if name == "tune":
         return tiles.shown(part)
     if name == "lessons":
         from tools.bench import compiled_lessons
 
         return "\n".join(map(compiled_lessons.text_of, part["rows"]))
-    if name == "values":
-        wrong = [f"{row['contender']}: {row['refused']}" for row in part["rows"] if "refused" in row]
-        return "\n".join(wrong) or f"{len(part['rows'])} results of our kernels agree with float64"
-    return "\n".join(f"{run['question']['what']}: {json.dumps(run['counters'])}" for run in part["runs"])
+    if name == "roofs":
+        return "\n".join(f"{key} {value:.4g}" for key, value in part.items() if isinstance(value, float))
+    if name in HELD:
+        wrong = [f"{row.get('contender') or row.get('check', name)}: {row['refused']}"
+                 for row in part["rows"] if "refused" in row]  # fmt: skip
+        return "\n".join(wrong) or HELD[name].format(len(part["rows"]), **part["shapes"])
+    return _bytes_of(part)
+
+
+# Texts of steps in which nothing is wrong; the number is that of the rows.
+HELD = {
+    "compile": "{done} of {asked} compiled",
+    "values": "{} results of our kernels agree with float64",
+    "checks": "{} checks of compiled kernels hold",
+    "bits": "{} results have equal bits in every run",
+}
+
+
+def _bytes_of(part: Row) -> str:
+    """Format the counted bytes of a record, one line per launch."""
+    return "\n".join(
+        f"{run['question']['what']}, {run.get('order', '')}: L2 {run['bytes']['l2']['read']}, DRAM "
+        f"{run['bytes']['dram']['read']} bytes read; {json.dumps(run['counters'])}"
+        for run in part["runs"]
+    )
 
 
 def _steps(result: Row) -> str:

@@ -36,7 +36,8 @@ def promises() -> list[Promise]:
     kinds = dict.fromkeys((one.pairs, one.d) for one in two_pass)
     first = [next(one for one in two_pass if (one.pairs, one.d) == kind) for kind in kinds]
     dense = [one for one in CONTESTS["attention"].shapes(False) if one.N == 1024]
-    decode = [*CONTESTS["merging"].shapes(True), *CONTESTS["decode"].shapes(True)]
+    # Both steps have one of the shapes.
+    decode = dict.fromkeys((*CONTESTS["merging"].shapes(True), *CONTESTS["decode"].shapes(True)))
     return [
         *(Promise("attention", shape, TWO_PASS, gradients) for shape in dense),
         *(Promise("two-pass", shape, TWO_PASS, gradients) for shape in first),
