@@ -166,7 +166,9 @@ def test_the_whole_run_prints_its_rows_and_leaves_records(place, file, capsys, m
         for line in said.splitlines()
         if line.startswith("float16, d = 16, N = 48, B = 1, H = 2, causal, ")
     ]
-    assert [line.split(", ")[6].split(":")[0] for line in rows] == [*contest.PASSES, *contest.PASSES]
+    assert [line.split(", ")[6].split(":")[0] for line in rows] == [
+        *contest.PASSES, *contest.PASSES, contest.PASSES[0],  # the last one of the step order
+    ]  # fmt: skip
     passes = sum(len(SMALL[name][0]) * len(contests.CONTESTS[name].times) for name in KINDS)
     checked = sum(len(some) for _, some in SMALL.values())
     # A row of compile, two of checks and of bits, four of tune, one of lessons, five of roofs.

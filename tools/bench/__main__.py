@@ -25,6 +25,7 @@ from tools.bench import (
     notebooks,
     pebbling,
     resources,
+    steps,
     widget_latency,
 )
 from tools.build.notebook_execution import ExecutionFailed
@@ -115,7 +116,7 @@ def _each_subject() -> str:
         for one in gpu.QUESTIONS
     ]
     left = (
-        f"  {', '.join(gpu.LEFT)}: comparisons and tiles that were measured before, in the time that is left"
+        f"  {', '.join(steps.LEFT)}: comparisons and tiles that were measured before, in the time that is left"
     )
     return "\n".join(
         fill(line, 100, subsequent_indent=" " * 15)

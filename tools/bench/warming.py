@@ -74,9 +74,12 @@ def compile_one(arch: int, multiprocessors: int, step: str, shape: Any, contende
     """Compile the launches of one `Wanted` in this process, which must do nothing else afterwards. Returns
     the reason of a failure, or "".
     """
+    import torch
+
     from iocourse.kernels.host import api, launches
     from tools.bench.contests import CONTESTS
 
+    torch.set_num_threads(1)  # block masks are evaluated here, and each process has one core
     # The tensors are on the CPU: large ones are allocated and never written, so they take no memory.
     for module, name, instead in (
         (api, "_check_device", lambda device: None),
