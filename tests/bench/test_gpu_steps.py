@@ -51,7 +51,7 @@ def test_the_shares_of_the_questions_are_their_minutes():
 
 
 def test_backward_passes_that_are_fused_for_want_of_a_time_are_timed_both_ways():
-    """Each reason of `FUSED` that says "not timed" for a kind of pairs has a shape in `two-pass`."""
+    """Each reason of `FUSED` about a missing time for a kind of pairs has a shape in `two-pass`."""
     from iocourse.kernels.host.dispatch import Backward, why_fused
 
     def why(shape):
@@ -269,7 +269,7 @@ if shard == "1/2":
     if "b: one" not in skip:
         print("b: one: WRONG, O errs by: 7", flush=True)
     sys.exit(1)
-print("warning of nobody")
+print("a warning")
 sys.stderr.write("Segmentation fault\n")
 sys.exit(139)
 """

@@ -30,7 +30,7 @@ from tools.bench.problems import KINDS, LENGTH_KINDS, LONGEST, REACH, SEQUENCES,
 
 PACKED, BLOCKS, WINDOW, CAUSAL, FULL = "packed", "blocks", "window", "causal", "full"
 GROUPS = (4, 8)
-N, LONG = 4096, 8192  # masks that leave few pairs are timed at LONG, so that the GPU and not Python is timed
+N, LONG = 4096, 8192  # with few visible pairs N is LONG, so that the GPU and not Python is timed
 
 
 class Case(NamedTuple):

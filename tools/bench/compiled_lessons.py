@@ -64,7 +64,7 @@ def row_of(file: Path, root: Path) -> Row:
 
 
 def rows_of(files: Sequence[Path], root: Path, at_once: int) -> Iterator[Row | None]:
-    """Run the lessons, at most `at_once` at a time, each in a process of its own. Yields the row of each that
+    """Run the lessons, at most `at_once` at a time, each in a separate process. Yields the row of each that
     ends, and None about once per second.
     """
     program = [sys.executable, "-m", "tools.bench.compiled_lessons"]

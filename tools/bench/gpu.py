@@ -1,6 +1,6 @@
 """GPU benchmark of our kernels, in one run of some minutes: values, times, tiles, byte counters and lessons.
 
-Each step answers one of `QUESTIONS`, in their order; values come first, and kernels with wrong values are not
+Each step answers one of `QUESTIONS`, in their order. Values are first, and kernels with wrong values are not
 timed. Each step has a share of the minutes, and unused time goes to later steps. After every row, a line is
 printed and the file is written, so that a run may be interrupted at any time; another run with the same file
 continues it. The parts of the file are records; `--install FILE` copies them into the package.
@@ -65,7 +65,7 @@ QUESTIONS = (
     Question("Do lessons 10 to 14b run with compiled kernels?", ("lessons",)),
     Question("How fast is a forward kernel in Gluon?", reason="the library has no such kernel"),
     Question("From which d on are slices faster than complete rows?", ("heads",)),
-    Question("When does merging by the last program pay, and how fast are long caches?",
+    Question("When is merging by the last program faster, and how fast are long caches?",
              ("merging", "decode")),
     Question("Which forward tiles are fast under block masks and for packed sequences?", ("tiles-64",)),
     Question("What are the rates of L2, of exponentials and of shared memory?", ("roofs",)),
@@ -378,7 +378,7 @@ def _told(name: str, part: Row) -> str:
 
 # Texts of steps in which nothing is wrong; the number is that of the rows.
 HELD = {
-    "compile": "{done} of {asked} compiled",
+    "compile": "{done} compiled",
     "values": "{} results of our kernels agree with float64",
     "checks": "{} checks of compiled kernels hold",
     "bits": "{} results have equal bits in every run",

@@ -47,7 +47,7 @@ _kernel = with_names(forward.forward_kernel, place_of_queries=_place)
 @contextmanager
 def order_of(name: str) -> Iterator[None]:
     """Launch the forward kernel with its programs in this order within the block. Raises ValueError for
-    another name than the two of this module.
+    another name.
     """
     if name not in (TILES_FASTEST, HEADS_FASTEST):
         raise ValueError(f"name must be {TILES_FASTEST!r} or {HEADS_FASTEST!r}, got {name!r}")

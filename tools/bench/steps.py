@@ -174,9 +174,9 @@ def recorded(subject: str, visit: Visit) -> list[Row]:
 def contested(name: str, contest: Contest, visit: Visit) -> Said:
     """Check and time every implementation of one step at every shape; yields after each pass.
 
-    Shapes that the shipped record lacks come first. What the run that this one continues has timed is not
-    timed again, and neither is another implementation with a row in that record (see `recorded`), whose row
-    then has the record's date as `recorded`.
+    Shapes that the shipped record lacks are timed first. Passes that the earlier run of this file has timed
+    are not timed again. Other implementations with a row in the shipped record (see `recorded`) are not
+    either; the row then has the date of that record as `recorded`.
     """
     import torch
 
