@@ -115,7 +115,7 @@ def _each_subject() -> str:
         f"  {', '.join(one.steps) or '-'}: {one.asks}{f' No step: {one.reason}.' if one.reason else ''}"
         for one in gpu.QUESTIONS
     ]
-    left = f"  {', '.join(steps.LEFT)}: comparisons and tiles that were measured before, in the time that is left"
+    left = f"  {', '.join(steps.LEFT)}: comparisons and tiles measured before, in the time that is left"
     return "\n".join(
         fill(line, 100, subsequent_indent=" " * 15)
         for line in ("subjects:", *subjects, "steps of gpu, in this order (--only):", *questions, left)
