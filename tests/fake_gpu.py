@@ -6,7 +6,7 @@ import json
 import pytest
 
 from iocourse.gpu.timing import ready
-from tools.bench import gpu
+from tools.bench import contests, steps
 from tools.bench.contest import FIRST
 
 LAP = 1e9  # milliseconds; so long that few laps fill any time budget
@@ -29,7 +29,7 @@ class CpuPlace:
         self.stopwatch, self.free = MadeUpWatch(), free
 
     def facts(self):
-        return {"name": "no GPU but a test", "arch": 90}
+        return {"name": "no GPU but a test", "arch": 90, "multiprocessors": 2}
 
     def free_bytes(self):
         return self.free
@@ -58,8 +58,8 @@ def in_a_hurry(monkeypatch):
 def measured(name, asked, field, place, quick=False, **changes):
     """Return the record of a step at these shapes and with these implementations."""
     change = {"shapes": lambda quick: asked, "contenders": lambda place: field, **changes}
-    contest = dataclasses.replace(gpu.CONTESTS[name], **change)
-    return [part for _, part in gpu.contested(name, contest, gpu.Visit(place, quick)) if part][-1]
+    contest = dataclasses.replace(contests.CONTESTS[name], **change)
+    return [part for _, part in steps.contested(name, contest, steps.Visit(place, quick)) if part][-1]
 
 
 def holds_numbers(record):

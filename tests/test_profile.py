@@ -19,6 +19,7 @@ SMALL = {
     "decode": "--N 300 --heads 4 --kv-heads 2 --d 64 --batch 2",
     "small-cache-fused": "--N 130 --heads 1 --d 72",
     "small-cache-materialised": "--N 130 --heads 1 --d 72 --causal",
+    "small-cache-materialised-backward": "--N 130 --heads 2 --kv-heads 1 --d 72",
     "block-sparse": "--N 200 --heads 2 --d 32 --block-mask window:1 --block 32",
     "packed": "--lengths 70,0,130 --heads 2 --d 32 --causal",
 }

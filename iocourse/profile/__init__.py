@@ -49,6 +49,10 @@ LAUNCHES = {
     "small-cache-materialised": Launch(
         "forward with d in slices, scores materialised",
         ("scores_kernel", "averages_kernel"), ("scores", "averages")),
+    "small-cache-materialised-backward": Launch(
+        "backward with d in slices, P and dS materialised, then dQ, and then dK and dV",
+        ("row_products_kernel", "weights_kernel", "query_gradients_kernel", "key_gradients_kernel"),
+        ("weights", "query_gradients", "key_gradients")),
     "block-sparse": Launch(
         "forward with a block mask", ("forward_kernel",), ("forward",), ("block_mask", "block")),
     "packed": Launch(

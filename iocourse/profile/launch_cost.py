@@ -94,7 +94,8 @@ def cost(request: LaunchRequest, arch: int, processors: int | None = None) -> La
     rows = max(one["BM"] for one in sizes.values())
     words = [kernel_words(name, p, **one, pad=rows) for name, one in sizes.items()]
     if "row_products_kernel" in LAUNCHES[request.what].kernels:
-        words.append(row_products(p, False, rows, zeros=True))
+        fused = "fused" in sizes  # its dQ is added to zeros; the other kernels read no row statistics
+        words.append(row_products(p, False, rows if fused else sizes["weights"]["BM"], zeros=fused))
     return LaunchCost(request, p, tiles, sum_ledgers(*words))
 
 

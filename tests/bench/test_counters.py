@@ -14,7 +14,7 @@ from test_profile import SMALL, asked
 from iocourse import doctor, kernels, profile
 from iocourse.kernels.host.launches import record_launches
 from iocourse.profile import launch_cost
-from tools.bench import counters, device, ncu, one_launch
+from tools.bench import counters, device, ncu, one_launch, steps
 
 import torch  # isort: skip  # after the kernels
 
@@ -153,3 +153,34 @@ def test_a_missing_permission_is_one_line(gpu, capsys):
     fake(gpu, "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access …\n", code=1)
     said = refused(capsys, "forward")
     assert "NVreg_RestrictProfilingToAdminUsers=0" in said and "--closed-form" in said
+
+
+def test_a_launch_in_another_order_is_asked_for_and_recorded(gpu):
+    fake(gpu, table([*"123456"]))
+    request = profile.LaunchRequest("forward", 1024, 64, 4, heads=4)
+    for order in ("tiles fastest", "heads fastest"):
+        assert counters.record_of(request, 60, order)["order"] == order
+        given = json.loads(json.loads((gpu / "asked.json").read_text())["arguments"][-1])
+        assert given["order"] == order and given["question"]["heads"] == 4
+
+
+def test_runs_that_an_earlier_file_has_are_not_counted_again(monkeypatch):
+    counted = []
+
+    def record_of(one, seconds, order):
+        counted.append((one.what, order))
+        facts = dict.fromkeys(("place", "tiles", "bytes", "kernels", "counters"))
+        return facts | {"question": asdict(one), "order": order, "device": {"ncu": "1"}}
+
+    monkeypatch.setattr(counters, "record_of", record_of)
+    monkeypatch.setattr(counters, "show", lambda record: "")
+    visit = types.SimpleNamespace(place=types.SimpleNamespace(tidy=lambda: None))
+    every = [*steps.ORDERED, *steps.COUNTED]
+    (*_, (_, runs)) = steps.runs_of(every, [], visit, 60)
+    assert len(counted) == len(runs) == len(every) == 10
+    before = json.loads(json.dumps(runs))
+    counted.clear()
+    del before[1]["order"], before[3]  # the shipped record has no order
+    (*_, (_, again)) = steps.runs_of(every, before, visit, 60)
+    assert counted == [("forward", "heads fastest"), (every[3][0].what, "tiles fastest")]
+    assert len(again) == len(every) + 1

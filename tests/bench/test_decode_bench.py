@@ -7,13 +7,13 @@ from fake_gpu import LAP, CpuPlace, by_contender, holds_numbers, is_wrong, measu
 
 from iocourse.costs.kernels import KernelProblem, attention_decode
 from iocourse.data.records import format_record, load_record
-from tools.bench import gpu, problems
+from tools.bench import contests, problems
 from tools.bench.contest import WAYS, Given, judged, work_of
 from tools.bench.problems import Cached as Shape
 
 torch = pytest.importorskip("torch")
 
-GOALS, LONG = gpu.GOALS["decode"], (32768, 65536, 131072)
+GOALS, LONG = contests.GOALS["decode"], (32768, 65536, 131072)
 
 
 def test_every_shape_of_the_issue_once():
@@ -21,7 +21,7 @@ def test_every_shape_of_the_issue_once():
     assert len(asked) == len(set(asked)) == 6 * 3 * 2
     assert {one.N for one in asked} == {4096, 8192, 16384, 32768, 65536, 131072}
     assert {(one.H, one.H_kv, one.d) for one in asked} == {(32, 32, 128), (32, 8, 128), (32, 1, 128)}
-    assert {one.B for one in asked} == {1, 8} and gpu.LONG == LONG
+    assert {one.B for one in asked} == {1, 8} and contests.LONG == LONG
     assert set(problems.caches(quick=True)) < set(asked)
 
 

@@ -18,15 +18,15 @@ from fake_gpu import CpuPlace, by_contender, holds_numbers, is_wrong, measured
 
 from iocourse.data.records import format_record, load_record
 from iocourse.errors import UsageError
-from tools.bench import contest, gpu, problems
+from tools.bench import contest, contests, gpu, problems, steps
 from tools.bench.__main__ import SUBJECTS, main
 from tools.bench.contest import PASSES, Shape, geometric_mean
 from tools.bench.problems import LENGTHS
 
 torch = pytest.importorskip("torch")
 
-STEP, BESIDE, MASKS = gpu.CONTESTS["attention"], gpu.CONTESTS["attention-tutorial"], (False, True)
-LAYOUT, GOALS = STEP.layout, (*gpu.GOALS["attention"], *gpu.GOALS["attention-tutorial"])
+STEP, BESIDE, MASKS = contests.CONTESTS["attention"], contests.CONTESTS["attention-tutorial"], (False, True)
+LAYOUT, GOALS = STEP.layout, (*contests.GOALS["attention"], *contests.GOALS["attention-tutorial"])
 attention = partial(measured, "attention", takes_part=lambda shape, name: True)
 
 
@@ -295,18 +295,18 @@ def test_a_way_that_is_off_is_on_for_its_contender_alone_and_in_both_passes(name
     from iocourse.kernels.host.tile_table import chosen
     from tools.bench.contest import WAYS
 
-    seen = {"forward": set(), "backward": set()}
+    seen, (option,) = {"forward": set(), "backward": set()}, WAYS[name]
 
     class Asking(torch.autograd.Function):
         @staticmethod
         def forward(ctx, o, contender):
-            seen["forward"].add((contender, chosen(WAYS[name])))
+            seen["forward"].add((contender, chosen(option)))
             ctx.contender = contender
             return o.clone()
 
         @staticmethod
         def backward(ctx, do):
-            seen["backward"].add((ctx.contender, chosen(WAYS[name])))
+            seen["backward"].add((ctx.contender, chosen(option)))
             return do, None
 
     def asking(contender):
@@ -314,7 +314,7 @@ def test_a_way_that_is_off_is_on_for_its_contender_alone_and_in_both_passes(name
 
     record = run_with(fused=asking("fused"), **{name: asking(name)})
     assert seen["forward"] == seen["backward"] == {("fused", False), (name, True)}
-    assert all("ms" in by_contender(record, pass_)[name] for pass_ in PASSES) and not chosen(WAYS[name])
+    assert all("ms" in by_contender(record, pass_)[name] for pass_ in PASSES) and not chosen(option)
 
 
 def test_what_is_not_written_is_wrong():
@@ -450,7 +450,7 @@ def test_the_options_are_for_one_subject_only(capsys, tmp_path):
     said = capsys.readouterr().err
     assert "--tutorial must be a copy of Triton's 06-fused-attention.py" in said and "is not a file" in said
     assert main(["gpu", "--only", "speed"]) == 2
-    assert "--only must be one of values, attention, sparse, " in capsys.readouterr().err
+    assert "--only must be one of compile, values, checks, bits, two-pass, " in capsys.readouterr().err
 
 
 # --- without a GPU -----------------------------------------------------------------------------------------
@@ -509,11 +509,11 @@ def test_the_clock_of_the_multiprocessors_is_the_median_since_it_was_read_last(t
 def test_a_line_says_the_time_of_the_host_and_whether_it_bounds_the_other():
     row = {"contender": "fused", "ms": 0.25, "host_ms": 0.125, "host_bound": False}
     rows = [row, row | {"contender": "B", "host_bound": True}, {"contender": "C", "refused": "why"}]
-    said = gpu._times(rows, 1980.0)
+    said = steps._times(rows, 1980.0)
     assert (
         said == "fused 0.250 (host 0.125), B 0.250 (host 0.125, which bounds it), C not timed; ms, 1,980 MHz"
     )
-    assert gpu._times([row | {"host_ms": None}], None) == "fused 0.250; ms"
+    assert steps._times([row | {"host_ms": None}], None) == "fused 0.250; ms"
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ import pytest
 from fake_gpu import by_contender, holds_numbers, measured
 
 from iocourse.data.records import format_record
-from tools.bench import gpu, problems
+from tools.bench import contests, problems
 from tools.bench.contest import Shape
 
 torch = pytest.importorskip("torch")
 
-STEP, GOALS = gpu.CONTESTS["small-cache"], gpu.GOALS["small-cache"]
+STEP, GOALS = contests.CONTESTS["small-cache"], contests.GOALS["small-cache"]
 
 
 def test_every_head_size_of_the_issue_with_whole_heads():

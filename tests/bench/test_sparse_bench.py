@@ -13,7 +13,7 @@ from fake_gpu import LAP, by_contender, holds_numbers, is_wrong, measured
 
 from iocourse import masks
 from iocourse.data.records import format_record
-from tools.bench import gpu, problems
+from tools.bench import contests, gpu, problems, steps
 from tools.bench.contest import DENSITIES, NO_MASK, SHARES, compared, line, lines
 from tools.bench.problems import BLOCK, KINDS, booleans, flex_mask, mask_of, masked, pairs_of
 from tools.bench.problems import Masked as Shape
@@ -22,7 +22,7 @@ from tools.bench.problems import tiles_seen as tiles_of
 torch = pytest.importorskip("torch")
 
 NAMES = list(DENSITIES)
-STEP, GOALS = gpu.CONTESTS["sparse"], gpu.GOALS["sparse"]
+STEP, GOALS = contests.CONTESTS["sparse"], contests.GOALS["sparse"]
 LINE_GOALS = [goal for goal in GOALS if goal.figure == "deviation"]
 RIVAL_GOALS = [goal for goal in GOALS if goal.rival]
 small = partial(measured, "sparse", problem=partial(masked, block=16))
@@ -230,14 +230,14 @@ def test_a_run_cut_off_among_the_densities_does_not_pass_for_whole(place, monkey
             about = self.shape._asdict() | {"pass": pass_, "density": 0.5}
             return [about | {"contender": name, "refused": "nothing is timed here"} for name in self.field]
 
-    monkeypatch.setattr(gpu, "Trial", Tried)
+    monkeypatch.setattr(steps, "Trial", Tried)
     shapes = [Shape("bfloat16", 16, 96, 1, 1, mask) for mask in ("random", *NAMES[:3])]
     step = dataclasses.replace(
         STEP, shapes=lambda quick: shapes, problem=partial(masked, block=16),
         contenders=lambda place: {"fused": None, "somebody": None},
     )  # fmt: skip
     with pytest.raises(KeyboardInterrupt):
-        for _, part in gpu.contested("sparse", step, gpu.Visit(place)):
+        for _, part in steps.contested("sparse", step, steps.Visit(place)):
             kept += [part] if part else []
     assert tried == [["fused", "somebody"], ["fused"], ["fused"]]
     assert [(part["shapes"]["done"], part["shapes"]["asked"]) for part in kept] == [

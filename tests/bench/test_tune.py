@@ -9,15 +9,16 @@ pytest.importorskip("triton")
 
 from iocourse.gpu.tuned_tiles import KERNELS, fits, tiles_of
 from iocourse.kernels.host.tile_table import TABLE, Tile, Tiles
-from tools.bench import gpu, tiles
+from tools.bench import steps, tiles
 from tools.bench.contest import Shape
+from tools.bench.gpu import how_far
 from tools.bench.tiles import BYTES, CURATED, SIZES, Problem, candidates, searches
 
 SHIPPED = Tile(64, 64, 4, 2)
 
 
 @pytest.mark.parametrize(
-    "key", [key for key in TABLE if key[1] in gpu.TUNED_HEADS and key[2] == BYTES], ids=str
+    "key", [key for key in TABLE if key[1] in steps.TUNED_HEADS and key[2] == BYTES], ids=str
 )
 def test_what_is_shipped_passes_the_filter_and_comes_first(key):
     arch, d, _ = key
@@ -59,7 +60,7 @@ def test_a_run_that_is_cut_off_leaves_the_kernels_it_tried():
         for _, kept in tiles.tuned(80, searches(80, (64,), True), CutOff, MadeUpWatch()):
             record = json.loads(json.dumps(kept))
     assert record["asked"] == 4 and [one["kernel"] for one in record["kernels"]] == [*KERNELS[:-1]]
-    assert "forward, d = 64" in tiles.shown(record) and gpu.how_far(record) == 3 / 4
+    assert "forward, d = 64" in tiles.shown(record) and how_far(record) == 3 / 4
 
 
 def tried(**ms):

@@ -9,7 +9,7 @@ import pytest
 from fake_gpu import LAP, by_contender, holds_numbers, is_wrong, measured
 
 from iocourse.data.records import format_record
-from tools.bench import gpu, problems
+from tools.bench import contests, problems
 from tools.bench.contest import compared
 from tools.bench.problems import LENGTH_KINDS as KINDS
 from tools.bench.problems import Packs as Shape
@@ -18,7 +18,7 @@ from tools.bench.problems import pairs_in as pairs
 
 torch = pytest.importorskip("torch")
 
-STEP, GOALS = gpu.CONTESTS["varlen"], gpu.GOALS["varlen"]
+STEP, GOALS = contests.CONTESTS["varlen"], contests.GOALS["varlen"]
 
 
 def test_lengths_are_drawn_once_for_all_runs_and_within_their_limits():

@@ -26,8 +26,11 @@ from iocourse.kernels.backward_delta import row_products_kernel
 from iocourse.kernels.backward_dkdv import backward_keys_kernel
 from iocourse.kernels.forward import forward_kernel
 from iocourse.kernels.host.tile_table import SlicedTiles, Tiles
-from tools.bench import tiles
-from tools.bench.problems import filled
+from iocourse.kernels.split_kv_decode import merge_kernel, parts_kernel
+from tools.bench import tiles, warming
+from tools.bench.contest import SPLIT_KV, work_of
+from tools.bench.contests import CONTESTS
+from tools.bench.problems import Cached, filled
 
 N = 512
 SLICES = dict.fromkeys(SlicedTiles._fields, (32, 32, 64, 4, 2))  # by pointers: no box depends on their sizes
@@ -112,8 +115,8 @@ def variants():
 
 
 def warmed():
-    """Launches of two candidates of tune, compiled beforehand: how many, and how many were then on disk,
-    where nothing else is.
+    """Launches of two candidates of tune and of a decode step, compiled beforehand: how many, and how many
+    were then on disk, where nothing else is.
     """
     with tempfile.TemporaryDirectory() as empty:
         os.environ["TRITON_CACHE_DIR"] = empty
@@ -125,17 +128,22 @@ def warmed_and_found():
         (filled("bfloat16", 64, N, causal), kernel, (64, 64, 4, stages))
         for causal, kernel, stages in ((True, "forward", 2), (False, "fused", 1))
     ]
+    step = warming.Wanted("merging", Cached("bfloat16", 128, 4096, 1, 8, 2), SPLIT_KV)
     for one in few:
         tiles.compile_one(stub_driver.ARCH, *one)
+    assert not (reason := warming.compile_one(stub_driver.ARCH, stub_driver.PROCESSORS, *step)), reason
     tiles.normal = lambda sizes, count, *_: [numbers(*sizes) for _ in range(count)]
     problems = [tiles.Problem(shape, "cpu") for shape, _, _ in few]
-    for kernel in (forward_kernel, row_products_kernel, backward_keys_kernel):
+    for kernel in (forward_kernel, row_products_kernel, backward_keys_kernel, parts_kernel, merge_kernel):
         kernel.device_caches.clear()  # what this process has in memory already
     found = []
     triton.knobs.compilation.listener = lambda **said: found.append(said["cache_hit"])
     for one, (_, kernel, tile) in zip(problems, few, strict=True):
         with using(**{kernel: tile}):
             one.run(kernel)
+    contest = CONTESTS[step.step]
+    given = contest.problem(step.shape, "cpu", 0).given_to(step.contender)
+    work_of(contest.contenders(None)[step.contender], given, "forward")()
     triton.knobs.compilation.listener = None
     return {"warmed": len(found), "cached": sum(found)}
 

@@ -17,21 +17,48 @@ from fake_gpu import LAP, CpuPlace, in_a_hurry, needs_the_interpreter
 from test_launches import kernels
 
 from iocourse.data.records import format_record, missing_metadata
-from tools.bench import compiled_lessons, contest, gpu, problems, tiles
+from tools.bench import (
+    checks,
+    compiled_lessons,
+    contest,
+    contests,
+    gpu,
+    problems,
+    roofs,
+    run_to_run,
+    steps,
+    tiles,
+    warming,
+)
 from tools.bench.__main__ import main
-from tools.bench.contest import DENSITIES, NO_MASK, Shape
+from tools.bench.cases import Case
+from tools.bench.contest import DENSITIES, NO_MASK, TWO_PASS, Shape
 from tools.bench.problems import Cached, Masked, Packs
+from tools.bench.processes import Printed
 
 torch = pytest.importorskip("torch")
 ROOT = Path(__file__).parents[2]
-KINDS = tuple(gpu.CONTESTS)
+KINDS = tuple(contests.CONTESTS)
 
 
 def dense(causal=True, N=48, d=16):
     return Shape("float16", d, N, 1, 2, causal)
 
 
+def case(pairs, N=48, H=2, H_kv=2):
+    return Case("float16", 16, N, 2, H, H_kv, pairs)
+
+
 SMALL = {  # by step: shapes that are timed, and those at which values are checked
+    "two-pass": (
+        [case("packed log-uniform"), case("blocks random", 64), case("window"), case("causal", H=4, H_kv=1)],
+        [case("full", 33, 4, 2)],
+    ),
+    "d-256": ([dense(N=24, d=24)], [dense(N=20, d=24)]),
+    "order": ([dense()], [dense(N=33)]),
+    "heads": ([dense(N=24, d=24)], []),
+    "merging": ([Cached("float16", 16, 200, 1, 4, 1)], []),
+    "tiles-64": ([case("packed equal"), case("blocks window", 64)], []),
     "attention": ([dense(), dense(False)], [dense(N=33)]),
     "attention-tutorial": ([dense()], []),
     "sparse": (
@@ -58,16 +85,25 @@ def place(monkeypatch):
         change = {"shapes": lambda quick, timed=timed: timed, "small": checked}
         change |= {"problem": partial(problems.masked, block=16)} if name == "sparse" else {}
         change |= {"takes_part": lambda shape, name: True} if name == "attention" else {}
-        monkeypatch.setitem(gpu.CONTESTS, name, replace(gpu.CONTESTS[name], **change))
+        monkeypatch.setitem(contests.CONTESTS, name, replace(contests.CONTESTS[name], **change))
     monkeypatch.setattr(problems.copy_speed, "__defaults__", (1024,))
-    monkeypatch.setattr(gpu, "TUNED_HEADS", (64,))
+    monkeypatch.setattr(steps, "TUNED_HEADS", (64,))
+    monkeypatch.setattr(roofs, "SIZES", roofs.Sizes(16, 64, 8 * roofs.WORDS, 1, 2))
+    promises = [run_to_run.Promise("two-pass", case("window"), TWO_PASS, "forward+backward")]
+    promises += [run_to_run.Promise("decode", SMALL["merging"][0][0], "last program merges", "forward")]
+    monkeypatch.setattr(run_to_run, "promises", lambda: promises)
+    monkeypatch.setattr(run_to_run, "RUNS", 2)
+    # Separate processes: those that compile, those that check compiled kernels, those of the lessons.
+    monkeypatch.setattr(warming, "in_processes", lambda work, jobs: iter([[], [""] * len(jobs)]))
+    held = [(0, None), (2, {"check": "one"}), (2, {"check": "two"})]
+    monkeypatch.setattr(checks, "checked", lambda file, done: iter(held))
     monkeypatch.setattr(problems, "filled", lambda dtype, d, N, causal: dense(causal, 32, d))
     candidates = tiles.candidates
     monkeypatch.setattr(tiles, "candidates", lambda *asked: candidates(*asked)[:2])
     monkeypatch.setattr(tiles, "warm", lambda *_: None)  # in separate processes
     lesson = {"lesson": "10_x", "cells": 3, "ran": 2, "uncounted": [], "failed": {"cell 1": "NameError: x"}}
     lesson |= {"seconds": 1.0}
-    monkeypatch.setattr(compiled_lessons, "row_of", lambda file, root: lesson)
+    monkeypatch.setattr(compiled_lessons, "rows_of", lambda files, root, at_once: iter([None, lesson]))
     monkeypatch.setattr(compiled_lessons, "files", lambda root: [root])
     return here
 
@@ -98,14 +134,15 @@ def test_the_whole_run_prints_its_rows_and_leaves_records(place, file, capsys, m
     monkeypatch.setattr(launches, "start", start)
     kept, write = [], gpu.write_json
     monkeypatch.setattr(
-        "tools.bench.__main__.write_json",
-        lambda file, record: kept.append(held(record)) or write(file, record),
+        gpu, "write_json", lambda file, record: kept.append(held(record)) or write(file, record)
     )
     tutorial = Path(__file__).with_name("stub_tutorial.py")
-    assert main(["gpu", "--json", str(file), "--tutorial", str(tutorial)]) == 0
+    assert main(["gpu", "--json", str(file), "--tutorial", str(tutorial), "--minutes", "900"]) == 0
     said, record = capsys.readouterr().out, json.loads(file.read_text())
-    assert states(record) == dict.fromkeys(gpu.plan(tutorial), "done") | {"counters": "not run"}
-    assert next(iter(states(record))) == "values" and "ncu" in record["steps"]["counters"]["why"]
+    without_ncu = {"order": "cut off", "counters": "not run"}
+    assert states(record) == dict.fromkeys(gpu.plan(tutorial), "done") | without_ncu
+    assert [*states(record)][:2] == ["compile", "values"]
+    assert all("ncu" in record["steps"][name]["why"] for name in without_ncu)
     assert started == kernels(), "values and times meet every kernel"
     for name in (*KINDS, "tune"):
         assert (
@@ -113,11 +150,13 @@ def test_the_whole_run_prints_its_rows_and_leaves_records(place, file, capsys, m
         )
     for name in KINDS:
         part = record[name]
-        assert part["shapes"]["done"] == part["shapes"]["asked"] == len(SMALL[name][0])
+        whole = len(SMALL[name][0])
+        assert part["shapes"] == {"asked": whole + 2 * (name == "order"), "done": whole}
         rows = [*part["rows"], *part.get("density_rows", [])]
-        mine = [row for row in rows if row["contender"] in gpu.OURS]
+        mine = [row for row in rows if row["contender"] in problems.OURS]
         assert mine and all(row["ms"] == LAP and row["sm_mhz"] == 1980.0 for row in mine)
-        assert {"what", "reached", "goal", "floor", "verdict"} <= part["goals"][0].keys()
+        assert all({"what", "reached", "goal", "floor", "verdict"} <= goal.keys() for goal in part["goals"])
+        assert bool(part["goals"]) == (name in contests.GOALS)
         assert format_record(part) in said
     assert record["subject"] == "gpu" and record["attention-tutorial"]["subject"] == "attention"
     assert len(record["tune"]["kernels"]) == record["tune"]["asked"] == 4 and record["tune"]["tiles"] == []
@@ -127,11 +166,16 @@ def test_the_whole_run_prints_its_rows_and_leaves_records(place, file, capsys, m
         for line in said.splitlines()
         if line.startswith("float16, d = 16, N = 48, B = 1, H = 2, causal, ")
     ]
-    assert [line.split(", ")[6].split(":")[0] for line in rows] == [*gpu.PASSES, *gpu.PASSES]
-    passes = sum(len(SMALL[name][0]) * len(gpu.CONTESTS[name].passes) for name in KINDS)
+    assert [line.split(", ")[6].split(":")[0] for line in rows] == [
+        *contest.PASSES, *contest.PASSES, contest.PASSES[0],  # the last one of the step order
+    ]  # fmt: skip
+    passes = sum(len(SMALL[name][0]) * len(contests.CONTESTS[name].times) for name in KINDS)
     checked = sum(len(some) for _, some in SMALL.values())
-    assert len(kept) == passes + checked + 4 + 1 + len(record["steps"])
+    # A row of compile, two of checks and of bits, four of tune, one of lessons, five of roofs.
+    assert len(kept) == passes + checked + 1 + 2 + 2 + 4 + 1 + 5 + len(record["steps"])
     assert kept == sorted(kept) and kept[-1] == held(record) and len(set(kept)) > passes
+    assert all("refused" not in row for name in ("values", "bits") for row in record[name]["rows"])
+    assert {"l2_tb_s", "exp2_t_s", "shared_tb_s", "product_tflops", "copy_tb_s"} <= record["roofs"].keys()
     assert "10_x: 2 of 3 cells ran\n  cell 1: NameError: x" in said
     assert "goals (stated for an H200; this GPU: no GPU but a test)" in said and "1,980 MHz" in said
 
@@ -183,8 +227,8 @@ def test_wrong_values_are_refused_before_anything_is_timed(place, file, capsys, 
 
 
 def test_a_step_that_fails_keeps_its_reason_and_the_next_one_runs(place, file, capsys, monkeypatch):
-    broken = replace(gpu.CONTESTS["decode"], facts=lambda place, asked: 1 / 0)
-    monkeypatch.setitem(gpu.CONTESTS, "decode", broken)
+    broken = replace(contests.CONTESTS["decode"], facts=lambda place, asked: 1 / 0)
+    monkeypatch.setitem(contests.CONTESTS, "decode", broken)
     assert main(["gpu", "--json", str(file), "--only", "decode", "--only", "small-cache"]) == 1
     record = json.loads(file.read_text())
     assert states(record) == {"decode": "failed", "small-cache": "done"}
@@ -215,7 +259,8 @@ def clock(place, monkeypatch):
 def only_ours(monkeypatch, *names):
     field = {"fused": problems.ours}
     for name in names:
-        monkeypatch.setitem(gpu.CONTESTS, name, replace(gpu.CONTESTS[name], contenders=lambda place: field))
+        change = replace(contests.CONTESTS[name], contenders=lambda place: field)
+        monkeypatch.setitem(contests.CONTESTS, name, change)
 
 
 def test_a_step_stops_before_a_row_that_would_not_fit_and_nothing_is_lost(clock, file, monkeypatch, capsys):
@@ -226,7 +271,7 @@ def test_a_step_stops_before_a_row_that_would_not_fit_and_nothing_is_lost(clock,
     assert states(record) == {"attention": "cut off"}
     rows = rows_of(record, "attention", "fused")
     assert [(row["causal"], row["pass"]) for row in rows] == [
-        *((True, pass_) for pass_ in gpu.PASSES), (False, "forward"),
+        *((True, pass_) for pass_ in contest.PASSES), (False, "forward"),
     ]  # fmt: skip
     assert record["attention"]["shapes"] == {"asked": 2, "done": 1} and clock.now[0] == 40.0 < 45.0
     assert format_record(record["attention"]) in said
@@ -240,7 +285,7 @@ def test_what_a_step_leaves_is_for_those_after_it_and_without_time_none_begins(c
     main(["gpu", "--json", str(file), *asked, "--minutes", "0.9"])
     steps = json.loads(file.read_text())["steps"]
     assert [entry["at_most"] for entry in steps.values()] == [36, 54], (
-        "3 of 4.5 parts, and then all that is left"
+        "2 of 2.25 parts, and then all that is left"
     )
     clock.seconds = 200.0
     main(["gpu", "--json", str(file), *asked, "--minutes", "0.9"])
@@ -282,7 +327,7 @@ def test_an_interrupted_run_prints_what_it_has(place, file, monkeypatch, capsys,
         return
     rows = rows_of(record, "attention", "fused")
     assert states(record) == {"attention": "interrupted"}
-    assert [row["pass"] for row in rows] == list(gpu.PASSES[: 2 if where == "a finaliser" else 1])
+    assert [row["pass"] for row in rows] == list(contest.PASSES[: 2 if where == "a finaliser" else 1])
     assert format_record(record["attention"]) in said and "attention  interrupted" in said
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, "the handlers are those of before"
 
@@ -310,7 +355,7 @@ def test_an_interrupt_while_a_step_ends_begins_no_other(place, file, monkeypatch
         if states(record) == {"decode": "done"}:
             signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr("tools.bench.__main__.write_json", interrupted)
+    monkeypatch.setattr(gpu, "write_json", interrupted)
     assert main(["gpu", "--json", str(file), "--only", "decode", "--only", "small-cache"]) == 130
     assert states(json.loads(file.read_text())) == {"decode": "done"}
 
@@ -355,6 +400,197 @@ def test_a_run_that_is_killed_loses_nothing_that_was_printed(file, how):
         assert running.returncode == 130 and states(record) == {"toy": "interrupted"}
         assert f"{len(record['toy']['rows'])} rows in the end" in rest
         assert [one.name for one in file.parent.iterdir()] == ["gpu.json"], "no half of a file is left"
+
+
+# --- a run that continues another ---------------------------------------------------------------------------
+
+
+def test_a_run_with_the_same_file_times_only_what_the_earlier_one_left(clock, file, monkeypatch, capsys):
+    only_ours(monkeypatch, "attention")
+    clock.seconds = 5.0  # a row is a pass, for which the stopwatch is called twice
+    arguments = ["gpu", "--json", str(file), "--only", "attention", "--minutes"]
+    assert main([*arguments, "0.75"]) == 0
+    first = json.loads(file.read_text())
+    assert states(first) == {"attention": "cut off"} and len(first["attention"]["rows"]) == 4
+    began = clock.now[0]
+    assert main([*arguments, "60"]) == 0
+    whole = json.loads(file.read_text())
+    assert clock.now[0] - began == 2 * 10, "two passes were left"
+    rows = whole["attention"]["rows"]
+    assert rows[:4] == first["attention"]["rows"] and states(whole) == {"attention": "done"}
+    assert [(row["causal"], row["pass"]) for row in rows] == [
+        (causal, pass_) for causal in (True, False) for pass_ in contest.PASSES
+    ]
+    assert whole["attention"]["shapes"] == {"asked": 2, "done": 2} and whole["seed"] == first["seed"]
+    assert len(whole["attention"]["errors"]) == 2, "one for each shape"
+    capsys.readouterr()
+    assert main([*arguments, "60"]) == 0
+    said = capsys.readouterr().out
+    assert f"--- attention: done by an earlier run of {file}" in said and clock.now[0] - began == 20
+    assert format_record(whole["attention"]) in said
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("commit", "another"),
+        ("versions", {"torch": "1.0"}),
+        ("device", {"name": "another GPU"}),
+        ("kernels_code", "0"),
+        ("quick", True),
+        ("subject", "decode"),
+    ],
+)
+def test_a_file_of_another_run_is_refused_in_one_line_and_stays(place, file, capsys, name, other):
+    facts = steps.Visit(place).facts("gpu") | {"steps": {}}
+    text = json.dumps(facts | {name: other})
+    file.write_text(text)
+    assert main(["gpu", "--json", str(file), "--only", "decode"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and str(file) in said and "--json FILE" in said
+    assert name == "subject" or f"holds a run with {name} " in said
+    assert file.read_text() == text
+
+
+def test_wrong_values_of_an_earlier_run_are_not_timed():
+    row = {"step": "attention", "contender": "fused", "refused": "why", "passes": ["forward", "backward"]}
+    earlier = {"values": {"rows": [row, {"step": "decode", "contender": "split-KV"}]}}
+    assert steps.wrong_before(earlier) == {
+        "attention": {("fused", "forward"): "why", ("fused", "backward"): "why"}
+    }
+    assert steps.wrong_before({}) == {}
+
+
+def test_every_other_step_leaves_out_the_rows_it_finds(place, file, monkeypatch):
+    """Of a whole run: the last row of each step is removed, and a second run makes it again."""
+    asked, names = [], ("values", "checks", "bits", "lessons", "roofs", "tune")
+    files = [Path("10_x.ipynb"), Path("11_y.ipynb")]
+    monkeypatch.setattr(compiled_lessons, "files", lambda root: files)
+
+    def rows_of(some, root, at_once):
+        asked.append(("lessons", [file.stem for file in some]))
+        yield from ({"lesson": file.stem, "refused": "why", "seconds": 0.0} for file in some)
+
+    def checked(file, done):
+        asked.append(("checks", sorted(done)))
+        yield from ((2, {"check": name}) for name in ("one", "two") if name not in done)
+
+    kept, rates = run_to_run.kept, roofs.rates
+    monkeypatch.setattr(compiled_lessons, "rows_of", rows_of)
+    monkeypatch.setattr(checks, "checked", checked)
+    monkeypatch.setattr(run_to_run, "kept", lambda one, *rest: asked.append("bits") or kept(one, *rest))
+    for name, one in contests.CONTESTS.items():
+        few = [shape for shape in one.small if name in ("order", "decode")]
+        monkeypatch.setitem(contests.CONTESTS, name, replace(one, small=few))
+    trial = contest.Trial
+    monkeypatch.setattr(steps, "Trial", lambda *all_: asked.append("values") or trial(*all_))
+
+    def noted(*arguments):
+        return {name: partial(noting, name, make) for name, make in rates(*arguments).items()}
+
+    def noting(name, make):
+        asked.append(name)
+        return make()
+
+    monkeypatch.setattr(roofs, "rates", noted)
+    only = [word for name in names for word in ("--only", name)]
+    arguments = ["gpu", "--json", str(file), *only, "--minutes", "900"]
+    assert main(arguments) == 0
+    first = json.loads(file.read_text())
+    assert states(first) == dict.fromkeys(names, "done")
+    less = json.loads(file.read_text())
+    for name in names:
+        less["steps"][name]["state"] = "cut off"
+    gone = {name: less[name][key].pop() for name, key in dict.fromkeys(names[:4], "rows").items()}
+    gone["tune"] = less["tune"]["kernels"].pop()
+    # All rows of the last shape of `values`, which are made together.
+    less["values"]["rows"] = [row for row in less["values"]["rows"] if row["step"] != gone["values"]["step"]]
+    del less["roofs"]["l2_tb_s"]
+    file.write_text(json.dumps(less))
+    asked.clear()
+    assert main(arguments) == 0
+    again = json.loads(file.read_text())
+    assert states(again) == dict.fromkeys(names, "done")
+    assert asked == ["values", ("checks", ["one"]), "bits", ("lessons", ["11_y"]), "l2_tb_s"]
+    for name in ("checks", "bits", "lessons"):
+        assert again[name]["rows"] == first[name]["rows"], name
+    assert len(again["tune"]["kernels"]) == len(first["tune"]["kernels"]) == 4
+    assert again["roofs"].keys() == first["roofs"].keys()
+
+
+def a_record(rows, **facts):
+    about = {"device": {"name": "no GPU but a test"}, "date": "1970-01-01", "density_rows": []}
+    return about | {"versions": steps.Visit(CpuPlace()).facts("x")["versions"], "rows": rows} | facts
+
+
+def flash_row(shape, pass_, ms=2.0, **facts):
+    made = {**shape._asdict(), "contender": "SDPA flash", "pass": pass_, "ms": ms, "ratio": 7.0}
+    return made | {"host_ms": 0.1, "host_bound": False, "tflops": 1.0} | facts
+
+
+def contested_beside(monkeypatch, record, calls):
+    """The rows of `attention` at both shapes, where the shipped record is this one."""
+    monkeypatch.setattr(steps, "load_record", lambda name: record if name == "attention" else None)
+
+    def flash(q, k, v, causal):
+        calls.append(causal)
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+    field = {"fused": problems.ours, "SDPA flash": flash}
+    change = replace(contests.CONTESTS["attention"], contenders=lambda place: field)
+    parts = [part for _, part in steps.contested("attention", change, steps.Visit(CpuPlace())) if part]
+    return parts[-1]["rows"]
+
+
+@pytest.mark.parametrize("mine", ["", "device", "torch", "host", "a pass"])
+def test_rivals_of_the_shipped_record_are_not_run_again(place, monkeypatch, mine):
+    """Unless it is of another GPU or torch, the host bounded the time, or a pass is missing."""
+    first = SMALL["attention"][0][0]
+    rows = [flash_row(first, pass_) for pass_ in contest.PASSES]
+    rows = [row | {"host_bound": True} for row in rows] if mine == "host" else rows
+    record = a_record(rows[: 2 if mine == "a pass" else 3])
+    record |= {"device": {"name": "another"}} if mine == "device" else {}
+    record |= {"versions": record["versions"] | {"torch": "0"}} if mine == "torch" else {}
+    calls = []
+    found = contested_beside(monkeypatch, record, calls)
+    flash = [row for row in found if row["contender"] == "SDPA flash"]
+    assert len(flash) == 6 and all(row["ms"] for row in flash)
+    old = [row for row in flash if "recorded" in row]
+    if mine:
+        assert old == [] and {*calls} == {True, False}
+    else:
+        assert {*calls} == {False}, "only at the shape that the record lacks"
+        assert [(row["causal"], row["ms"], row["recorded"]) for row in old] == [(True, 2.0, "1970-01-01")] * 3
+        assert {row["ratio"] for row in old} == {1.0}, "and not that of the record"
+        ours_ = [row for row in found if row["contender"] == "fused"]
+        assert [row["causal"] for row in ours_] == [False] * 3 + [True] * 3, (
+            "what is not measured comes first"
+        )
+
+
+def test_a_lesson_is_a_process_and_one_that_dies_has_a_row(tmp_path, monkeypatch):
+    lost = tmp_path / "10_lost.ipynb"
+    (row,) = [row for row in compiled_lessons.rows_of([lost], ROOT, 2) if row]
+    assert row["lesson"] == "10_lost" and "ended with exit code 1; KeyError: " in row["refused"]
+    assert compiled_lessons.text_of(row) == f"10_lost: {row['refused']}"
+    printed = [None, Printed("10_a", "noise"), Printed("10_a", '{"lesson": "10_a"}'), Printed("10_a", "", 0)]
+    monkeypatch.setattr(compiled_lessons, "printed_by", lambda *_: iter(printed))
+    assert [*compiled_lessons.rows_of([tmp_path / "10_a.ipynb"], ROOT, 2)] == [None, {"lesson": "10_a"}]
+
+
+def test_what_every_step_raises_is_its_own(place, file, monkeypatch):
+    """All of them raise, and each of them is run."""
+
+    def broken(*_):
+        raise RuntimeError("it fails")
+
+    monkeypatch.setattr(place, "tidy", broken)
+    monkeypatch.setattr(warming, "in_processes", broken)
+    monkeypatch.setattr(checks, "checked", broken)
+    assert main(["gpu", "--json", str(file), "--minutes", "900"]) == 1
+    record = json.loads(file.read_text())
+    assert states(record) == dict.fromkeys(gpu.plan(None), "failed")
+    assert {entry["why"] for entry in record["steps"].values()} == {"RuntimeError: it fails"}
 
 
 # --- lessons ------------------------------------------------------------------------------------------------

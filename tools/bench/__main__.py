@@ -6,7 +6,6 @@ import argparse
 import inspect
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -26,6 +25,7 @@ from tools.bench import (
     notebooks,
     pebbling,
     resources,
+    steps,
     widget_latency,
 )
 from tools.build.notebook_execution import ExecutionFailed
@@ -53,7 +53,8 @@ def parser() -> Parser:
         "--json",
         metavar="FILE",
         type=Path,
-        help="also write the numbers to FILE; gpu does so after every row, to build/gpu.json by default",
+        help="also write the numbers to FILE; gpu does so after every row, to build/gpu.json by default, and "
+        "continues the run whose record FILE holds",
     )
     made.add_argument(
         "--pictures", metavar="FOLDER", type=Path, help="for lowrank: also draw the numbers, as PNG files"
@@ -66,7 +67,9 @@ def parser() -> Parser:
     group.add_argument(
         "--tutorial", metavar="FILE", type=Path, help="also time this copy of Triton's tutorial 06"
     )
-    group.add_argument("--only", metavar="STEP", action="append", help="run only this step; repeatable")
+    group.add_argument(
+        "--only", metavar="STEP", action="append", help="run only this step; repeatable. The steps are below"
+    )
     group.add_argument(
         "--install", metavar="FILE", type=Path,
         help="copy the records of an earlier run into iocourse/data/bench and do nothing else",
@@ -96,7 +99,7 @@ def bench(arguments: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
         return 1
     print(known[arguments.what].show(result))
-    if arguments.json and "keep" not in options:
+    if arguments.json and "file" not in options:
         write_json(arguments.json, result)
     if arguments.pictures:
         arguments.pictures.mkdir(parents=True, exist_ok=True)
@@ -106,9 +109,17 @@ def bench(arguments: argparse.Namespace) -> int:
 
 
 def _each_subject() -> str:
-    """Return the list of subjects for the help text, wrapped at 100 columns."""
-    lines = (f"  {name:12} {one.HELP}" for name, one in SUBJECTS.items())
-    return "\n".join(["subjects:", *(fill(line, 100, subsequent_indent=" " * 15) for line in lines)])
+    """Return the lists of subjects and of gpu's questions for the help text, wrapped at 100 columns."""
+    subjects = [f"  {name:12} {one.HELP}" for name, one in SUBJECTS.items()]
+    questions = [
+        f"  {', '.join(one.steps) or '-'}: {one.asks}{f' No step: {one.reason}.' if one.reason else ''}"
+        for one in gpu.QUESTIONS
+    ]
+    left = f"  {', '.join(steps.LEFT)}: comparisons and tiles measured before, in the time that is left"
+    return "\n".join(
+        fill(line, 100, subsequent_indent=" " * 15)
+        for line in ("subjects:", *subjects, "steps of gpu, in this order (--only):", *questions, left)
+    )
 
 
 def _bench_options(arguments: argparse.Namespace, known: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,8 +131,8 @@ def _bench_options(arguments: argparse.Namespace, known: Mapping[str, Any]) -> d
     given = {name: getattr(arguments, name) for name in options if getattr(arguments, name) is not None}
     for option in given:
         _only_for(f"--{option}", arguments.what, _takers(known, option))
-    if arguments.json and arguments.what in _takers(known, "keep"):
-        given["keep"] = partial(write_json, arguments.json)
+    if arguments.json and arguments.what in _takers(known, "file"):
+        given["file"] = arguments.json
     return given
 
 

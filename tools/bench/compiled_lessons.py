@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,8 @@ from iocourse.files import read_json
 from iocourse.ledger import Ledger
 from iocourse.traffic import CannotCount
 from tools.bench import Row
+from tools.bench.device import environment
+from tools.bench.processes import printed_by
 from tools.build.notebook_execution import ExecutionFailed, cell_label, execute, lesson_environment
 
 LESSONS = "1[0-4]*.ipynb"
@@ -58,6 +61,24 @@ def row_of(file: Path, root: Path) -> Row:
     except ExecutionFailed as error:
         row |= {"refused": " ".join(str(error).split())}
     return row | {"seconds": round(time.monotonic() - started, 1)}
+
+
+def rows_of(files: Sequence[Path], root: Path, at_once: int) -> Iterator[Row | None]:
+    """Run the lessons, at most `at_once` at a time, each in a separate process. Yields the row of each that
+    ends, and None about once per second.
+    """
+    program = [sys.executable, "-m", "tools.bench.compiled_lessons"]
+    commands = {file.stem: [*program, str(file), str(root)] for file in files}
+    rows: dict[str, Row] = {}
+    for one in printed_by(commands, environment(interpret=False), at_once):
+        if one is None:
+            yield None
+        elif one.code is None:
+            if one.line.startswith("{"):
+                rows[one.name] = json.loads(one.line)
+        else:
+            why = f"its process ended with exit code {one.code}; {one.line or 'no error was printed'}"
+            yield rows.get(one.name) or {"lesson": one.name, "refused": why, "seconds": 0.0}
 
 
 def text_of(row: Row) -> str:
@@ -153,3 +174,7 @@ def on_device(run: Callable[..., Any], device: str = "cuda") -> Callable[..., An
         return result
 
     return launched
+
+
+if __name__ == "__main__":
+    print(json.dumps(row_of(Path(sys.argv[1]), Path(sys.argv[2]))))

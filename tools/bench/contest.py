@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from iocourse.console import times_joined
 from iocourse.errors import UsageError
 from iocourse.gpu.roofline import PASSES, TIMES_FORWARD, tflops
 from iocourse.gpu.timing import Staged, Timing, Work, side_by_side
@@ -31,12 +32,38 @@ Pairs = Callable[[Tensor, Tensor], Tensor]  # positions i and j, which broadcast
 # The library's kernels: the backward pass of `attention`; `decode`; `attention` at large d.
 FUSED, TWO_PASS, SPLIT_KV, DEFAULT = "fused", "two-pass", "split-KV", "default"
 FIRST = (FUSED, SPLIT_KV, DEFAULT)  # ratios and goals are for these; each step has one of them
-# The library's kernels with options that are off by default: the option's name in `using`.
 PACKED_DESCRIPTORS, ROW_DESCRIPTORS = "packed by descriptors", "rows by descriptors"
 LAST_MERGES = "last program merges"  # `decode` in one launch
-WAYS = {
-    PACKED_DESCRIPTORS: "packed_descriptors", ROW_DESCRIPTORS: "row_descriptors", LAST_MERGES: "last_merges",
-}  # fmt: skip
+
+
+Tiles = dict[str, tuple[int, ...]]  # of kernels, by their names in `using`
+
+
+def named(tiles: Tiles) -> str:
+    """Return the name of an implementation with these tiles, as in 'queries 64 × 64 × 8 × 2'."""
+    return ", ".join(f"{kernel} {times_joined(tile)}" for kernel, tile in tiles.items())
+
+
+# Tiles that the questions of `tools.bench gpu` compare with those of the tables: BM, BN, warps, stages.
+# At d = 256 the table's tile of the kernel for dK and dV is too small for wgmma; these use it, without spills
+# in the inner loop.
+WIDE_TILES: tuple[Tiles, ...] = (
+    {"queries": (64, 64, 8, 2), "keys": (64, 64, 8, 2)},
+    {"queries": (64, 64, 8, 2), "keys": (64, 64, 8, 1)},
+    {"queries": (64, 64, 8, 2), "keys": (32, 64, 8, 2)},
+)
+WIDE_FUSED: Tiles = {"fused": (64, 64, 8, 1)}
+# With shared key heads and a causal mask, the measured tile at d = 64 spills registers, the table's does not.
+GROUPED_KEYS: Tiles = {"keys": (64, 128, 8, 3)}
+SQUARE_TILES: tuple[Tiles, ...] = ({"forward": (64, 64, 4, 3)}, {"forward": (64, 128, 4, 3)})
+# Options of `using` by the name of the implementation that runs with them.
+WAYS: dict[str, dict[str, Any]] = {
+    PACKED_DESCRIPTORS: {"packed_descriptors": True},
+    ROW_DESCRIPTORS: {"row_descriptors": True},
+    LAST_MERGES: {"last_merges": True},
+    **{named(tiles): dict[str, Any](tiles) for tiles in (*WIDE_TILES, WIDE_FUSED)},
+    **{named(tiles): dict[str, Any](tiles) for tiles in (GROUPED_KEYS, *SQUARE_TILES)},
+}
 
 
 # --- the problem -------------------------------------------------------------------------------------------
@@ -166,9 +193,11 @@ def with_warnings(work: Callable[[], Any]) -> tuple[Any, str]:
             return None, reason_of(error, [str(one.message) for one in said])
 
 
-def work_of(attend: Contender, given: Given, pass_: str, way: str | None = None) -> Work:
+def work_of(
+    attend: Contender, given: Given, pass_: str, options: Mapping[str, Any] | None = None
+) -> Work:  # fmt: skip
     """Return the work of a pass: "backward" is preceded by an untimed forward pass. It runs within
-    `using(way=True)` unless way is None.
+    `using(**options)`.
     """
     import torch
 
@@ -176,11 +205,11 @@ def work_of(attend: Contender, given: Given, pass_: str, way: str | None = None)
     inputs = q, k, v = [x.detach().requires_grad_(not alone) for x in given.inputs]
 
     def on() -> Any:
-        if way is None:
+        if not options:
             return nullcontext()
         from iocourse.kernels import using
 
-        return using(**{way: True})
+        return using(**options)
 
     def forward() -> Tensor:
         with on(), torch.set_grad_enabled(not alone):

@@ -26,6 +26,7 @@ from iocourse.profile import LAUNCHES, LaunchRequest, add_options, parse_request
 from iocourse.profile.launch_cost import Bytes, LaunchCost, cost, moved
 from tools import run_main
 from tools.bench.device import device_facts, environment
+from tools.bench.problems import TILES_FASTEST
 
 from . import ncu
 
@@ -35,10 +36,13 @@ COLUMNS = {
 RATIOS = {"L2 / closed form": ("l2", "closed_form"), "DRAM / compulsory": ("dram", "compulsory")}
 
 
-def record_of(asked: LaunchRequest, seconds: float | None = None) -> dict[str, Any]:
+def record_of(
+    asked: LaunchRequest, seconds: float | None = None, order: str = TILES_FASTEST
+) -> dict[str, Any]:  # fmt: skip
     """Return a record of the bytes that a launch must move, and of those that ncu counts on this GPU.
 
-    seconds: time limit of ncu. The entry `counters` has the counters of `ncu.MORE` that the chip supports.
+    seconds: time limit of ncu. order: of the programs of a forward pass (`program_order`). The entry
+    `counters` has the counters of `ncu.MORE` that the chip supports.
 
     Raises UsageError without a GPU or ncu, or if ncu fails; the message names what is needed.
     """
@@ -54,7 +58,7 @@ def record_of(asked: LaunchRequest, seconds: float | None = None) -> dict[str, A
         device = device_facts()
         must = cost(asked, row_of(device["arch"]), device["multiprocessors"])
         kernels, around = LAUNCHES[asked.what].kernels, environment(interpret=False)
-        found = ncu.measure(tool, kernels, _program(must), around, seconds)
+        found = ncu.measure(tool, kernels, _program(must, order), around, seconds)
     except ncu.CannotMeasure as error:
         raise UsageError(
             f"{error}. To print the closed form without them, run `iocourse profile {asked.what} … "
@@ -62,16 +66,17 @@ def record_of(asked: LaunchRequest, seconds: float | None = None) -> dict[str, A
         ) from None
     return {
         "subject": "profile", **run_metadata("torch", "triton"), "question": asdict(must.request),
-        "place": device["name"], "device": device | {"ncu": ncu.version(tool)}, "tiles": must.tiles,
+        "order": order, "place": device["name"], "device": device | {"ncu": ncu.version(tool)},
+        "tiles": must.tiles,
         "bytes": {"compulsory": must.compulsory, "closed_form": must.bytes, **_levels(found)},
         "kernels": [{"name": one.name, **_levels([one])} for one in found],
         "counters": {name: ncu.total(found, name) for name in ncu.MORE if name in found[0].bytes},
     }  # fmt: skip
 
 
-def _program(must: LaunchCost) -> list[str]:
+def _program(must: LaunchCost, order: str) -> list[str]:
     """Return the command that runs the launch with its tiles in a separate process."""
-    told = json.dumps({"question": asdict(must.request), "tiles": must.chosen})
+    told = json.dumps({"question": asdict(must.request), "tiles": must.chosen, "order": order})
     return [sys.executable, "-m", "tools.bench.one_launch", told]
 
 

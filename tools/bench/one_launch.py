@@ -18,6 +18,7 @@ from torch import Tensor
 from iocourse import kernels, traffic
 from iocourse.ledger import Ledger
 from iocourse.profile import LaunchRequest
+from tools.bench.program_order import order_of
 
 Launch = Callable[[], Any]
 WARM_UPS = 2
@@ -51,7 +52,7 @@ def prepared(asked: LaunchRequest, device: str, dtype: torch.dtype) -> tuple[Lau
 def _options(asked: LaunchRequest, q: Tensor, k: Tensor) -> dict[str, Any]:
     if asked.what == "block-sparse":
         return {"block_mask": kernels.tiled_mask(asked.mask, q, k)}
-    way = asked.what.removeprefix("small-cache-") if asked.sliced else "never"
+    way = asked.what.removeprefix("small-cache-").removesuffix("-backward") if asked.sliced else "never"
     return {"causal": asked.causal, "tile_d": way, "deterministic": asked.what == "split-backward"}
 
 
@@ -75,10 +76,10 @@ def once(launch: Launch, profiler: Any, wait: Callable[[], Any]) -> None:
 
 
 def main(text: str) -> None:
-    """Run the launch that the JSON object `{"question": …, "tiles": …}` describes."""
+    """Run the launch that the JSON object `{"question": …, "tiles": …, "order": …}` describes."""
     given = json.loads(text)
     asked = LaunchRequest(**given["question"])
-    with kernels.using(**given["tiles"]):
+    with kernels.using(**given["tiles"]), order_of(given["order"]):
         launch, _ = prepared(asked, "cuda", getattr(torch, asked.dtype))
         once(launch, torch.cuda.profiler, torch.cuda.synchronize)
 

@@ -31,12 +31,16 @@ from tools.bench.contest import (
     ROW_DESCRIPTORS,
     SPLIT_KV,
     TWO_PASS,
+    WAYS,
+    WIDE_FUSED,
+    WIDE_TILES,
     Contender,
     Given,
     Pairs,
     Problem,
     Shape,
     Tensor,
+    named,
     normal,
     rates,
     reason_of,
@@ -50,9 +54,11 @@ BACKENDS = {  # their names in torch.nn.attention.SDPBackend
 }  # fmt: skip
 FLEX, PACKED = "FlexAttention", "varlen_attn"
 TUTORIAL, SPECIALISED = "tutorial", "tutorial, warp-specialised"
-BY_TILE_D = {"never": "whole rows", "fused": "fused split-d", "materialised": "materialised"}
-OURS = (FUSED, TWO_PASS, ROW_DESCRIPTORS, PACKED_DESCRIPTORS, SPLIT_KV, LAST_MERGES, DEFAULT,
-        *BY_TILE_D.values())  # fmt: skip
+WHOLE_ROWS = "whole rows"
+BY_TILE_D = {"never": WHOLE_ROWS, "fused": "fused split-d", "materialised": "materialised"}
+# Orders of the programs of the forward pass: the library's, and another one (`program_order`).
+TILES_FASTEST, HEADS_FASTEST = "tiles fastest", "heads fastest"
+OURS = (FUSED, TWO_PASS, SPLIT_KV, DEFAULT, *WAYS, *BY_TILE_D.values(), TILES_FASTEST, HEADS_FASTEST)
 # Scores, weights and their gradients in float32: about this many bytes per query-key pair.
 MATRIX_BYTES_A_PAIR = 16
 
@@ -240,10 +246,39 @@ def of_small_cache(place: Any) -> dict[str, Contender]:
     return found | {name: partial(with_matrices, found[name], place) for name in ("materialised", MATH)}
 
 
+def of_wide(place: Any) -> dict[str, Contender]:
+    """Return the backward passes at d = 256: the default, complete rows with the table's tiles and with
+    larger ones, and SDPA. `place` is ignored.
+    """
+    whole = {fixed: partial(ours, tile_d="never", deterministic=fixed) for fixed in (False, True)}
+    found: dict[str, Contender] = {DEFAULT: ours, WHOLE_ROWS: whole[True]}
+    found |= dict.fromkeys(map(named, WIDE_TILES), whole[True]) | {named(WIDE_FUSED): whole[False]}
+    return found | {name: partial(sdpa, name) for name in (FLASH, CUDNN)}
+
+
+def of_border(place: Any) -> dict[str, Contender]:
+    """Return the forward pass with complete rows and with slices of d; `place` is ignored."""
+    return {BY_TILE_D[way]: partial(ours, tile_d=way) for way in ("never", "fused")}
+
+
+def of_order(place: Any) -> dict[str, Contender]:
+    """Return the forward pass with its programs in both orders; `place` is ignored."""
+    from tools.bench.program_order import in_order
+
+    return {name: in_order(name, ours) for name in (TILES_FASTEST, HEADS_FASTEST)}
+
+
+def of_merging(place: Any) -> dict[str, Contender]:
+    """Return our implementations of decoding: a second launch merges, or the last program."""
+    return {name: one for name, one in of_decode(place).items() if name in OURS}
+
+
 # --- problems ----------------------------------------------------------------------------------------------
 
 TOKENS, WIDTH = 16384, 2048  # tokens of every dense shape; H · d, rounded down to a multiple of d
-LENGTHS = (4096, 1024, 2048, 8192, 16384)  # a quick run uses only the first
+LENGTHS = (4096, 1024, 16384, 8192, 2048)  # a quick run uses only the first
+WIDE_HEADS, BORDER_HEADS = (256, 192), (320, 288, 384, 448)
+MERGING_HEADS, MERGING_GROUP, MERGING_LENGTHS = (8, 12, 16, 24, 32), 4, (32768, 8192)
 SPARSE_LENGTHS, DENSITIES_AT, BLOCK, REACH = (4096, 8192, 16384), 8192, 128, 512
 KINDS = ("window", "BigBird", "random")
 SMALL_CACHE_HEADS, SMALL_CACHE_LENGTHS = (512, 256, 320, 1024), (4096, 1024, 16384)
@@ -297,6 +332,20 @@ def dense_shapes(dtype: str, heads: Sequence[int], lengths: Sequence[int]) -> Ca
         filled(dtype, d, N, causal)
         for N, d, causal in product(lengths[:1] if quick else lengths, heads, (False, True))
     ]
+
+
+def wide_shapes(quick: bool) -> list[Shape]:
+    """Return the dense shapes of large heads, full and causal; quick: only d = 256 at one length."""
+    every = [filled("bfloat16", d, N, causal)
+             for N in (LENGTHS[0], 16384) for d in WIDE_HEADS for causal in (False, True)]  # fmt: skip
+    return every[:2] if quick else every
+
+
+def merging_caches(quick: bool) -> list[Cached]:
+    """Return decoding problems with few key heads, four query heads for each; quick: at one length."""
+    lengths = MERGING_LENGTHS[:1] if quick else MERGING_LENGTHS
+    return [Cached("bfloat16", 128, N, 1, MERGING_GROUP * H_kv, H_kv)
+            for N, H_kv in product(lengths, MERGING_HEADS)]  # fmt: skip
 
 
 def sparse_shapes(quick: bool) -> list[Masked]:

@@ -9,19 +9,18 @@ recorded on tensors without memory, and several processes compile them with Trit
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, wait
 from functools import partial
 from itertools import product
-from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
 from iocourse.console import table, times_joined
-from iocourse.data.records import run_metadata
 from iocourse.gpu import tuned_tiles
 from iocourse.gpu.timing import Work
 from tools.bench import Row
 from tools.bench.contest import Shape, Tensor, normal, outcomes, relative_error, with_warnings
+from tools.bench.warming import compile_all, in_processes
 
 if TYPE_CHECKING:
     from iocourse.kernels import Tile
@@ -44,7 +43,6 @@ CURATED: dict[tuple[int, int, str], tuple[tuple[int, int, int, int], ...]] = {
     (90, 128, "fused"): ((64, 128, 8, 2), (64, 128, 8, 1), (64, 64, 8, 2)),
 }  # fmt: skip
 WORTH_IT = 1.02  # minimum speedup of a tile that replaces the shipped one
-MOST = 16  # processes that compile
 SEED = 0
 # A head size, a kernel, and the tiles to try; the shipped one is the first.
 Search = tuple[int, str, list["Tile"]]
@@ -145,15 +143,11 @@ def wanted(asked: Sequence[Search], shapes: Sequence[Shape]) -> list[Wanted]:
 
 
 def warm(arch: int, every: Sequence[Wanted], seconds: float) -> None:
-    """Compile the candidates, in one process per core and at most MOST, for at most `seconds`. The others are
-    compiled when they are timed.
-    """
-    processes = max(1, min(MOST, run_metadata()["cores"], len(every)))
-    pool = ProcessPoolExecutor(processes, get_context("spawn"))
-    try:
-        wait([pool.submit(compile_one, arch, *one) for one in every], seconds)
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+    """Compile the candidates for at most `seconds`. The others are compiled when they are timed."""
+    ends = time.monotonic() + seconds
+    for _ in in_processes(partial(compile_one, arch), every):
+        if time.monotonic() > ends:
+            break
 
 
 def compile_one(arch: int, shape: Shape, kernel: str, tile: tuple[int, ...]) -> None:
@@ -166,21 +160,28 @@ def compile_one(arch: int, shape: Shape, kernel: str, tile: tuple[int, ...]) -> 
         written.clear()  # those of the shipped tiles
         with using(**{kernel: tile}):
             problem.run(kernel)
-        for launch in written:
-            launch.kernel.warmup(*launch.arguments, grid=(1,), **launch.constants)
+        compile_all(written)
 
 
 def tuned(
-    arch: int, asked: Sequence[Search], problem: Callable[[int, bool], Any], stopwatch: Any
+    arch: int,
+    asked: Sequence[Search],
+    problem: Callable[[int, bool], Any],
+    stopwatch: Any,
+    before: Mapping[str, Any] | None = None,
 ) -> Iterator[tuple[str, Row]]:
     """Time the candidates of each search, and yield a line and the record after each.
 
     The record has the times of all candidates, the best tile for each kernel and mask, and a list of those
     that are faster than the shipped ones. arch: of the tile table. problem: creates one from (d, causal).
+    before: the record of an earlier run, whose searches are not made again.
     """
-    record: Row = {"arch": arch, "asked": len(asked), "kernels": [], "tiles": []}  # both lists grow
+    record: Row = {"arch": arch, "asked": len(asked)}
+    record |= {key: list((before or {}).get(key, ())) for key in ("kernels", "tiles")}  # both lists grow
     of_d, problems = 0, list[Any]()
     for d, kernel, tiles in asked:
+        if is_done(record, d, kernel):
+            continue
         if d != of_d:
             problems.clear()  # free their tensors before new ones are drawn
             of_d, problems = d, [problem(d, causal) for causal in MASKS]
@@ -195,6 +196,11 @@ def tuned(
                 )
                 record["tiles"].append({**at._asdict(), "tile": tile})
         yield f"{kernel}, d = {d}: {len(tiles)} tiles; to take {', '.join(map(times_joined, best))}", record
+
+
+def is_done(record: Mapping[str, Any], d: int, kernel: str) -> bool:
+    """Return True if a record has the times of this search."""
+    return any((one["d"], one["kernel"]) == (d, kernel) for one in record.get("kernels", ()))
 
 
 def _tried(kernel: str, tiles: list[Tile], problems: Sequence[Any], stopwatch: Any) -> list[Row]:
