@@ -251,7 +251,7 @@ print(f"first run {first:.1f} ms; then median {np.median(later):.1f}, "
 #
 # ## 17.9 The table, redone
 #
-# So let us do it again with care: the same data and metric; one run, one thread for all, warm, interleaved, medians, in milliseconds. There is *one baseline*, exact softmax attention, the faster of two (PyTorch's, and the best one that writes its weights in place). Forward, a compiled exact run was measured 1.4 to 3.8 times faster than this baseline, and in both passes a padded one 2.0 times, so divide the ratios by that factor. All quotients are over its time: those of the library's compiled passes with every check they make, and that of the published algorithm itself, "the script", written anew and timed in the same run. (`python -m tools.bench lowrank` does it; its record is kept with the package.)
+# So let us do it again with care: the same data and metric; one run, one thread for all, warm, interleaved, medians, in milliseconds. There is *one baseline*, exact softmax attention, the faster of two (PyTorch's, and the best one that writes its weights in place). At $d = 8$ to 12 an exact run of compiled loops was measured 1.1 to 3.8 times faster than this baseline, by another factor in each row and pass, so every ratio is an upper limit. All quotients are over its time: those of the library's compiled passes with every check they make, and that of the published algorithm itself, "the script", written anew and timed in the same run. (`python -m tools.bench lowrank` does it; its record is kept with the package.)
 #
 # Degree 4 has the smallest errors of those shown, and in every row 3.3 to 11.6 times as many features as the script.
 #

@@ -26,8 +26,8 @@ def calls(key_mask: Any, K: Any) -> Iterator[tuple[Places, Kept]]:
     mask = np.asarray(key_mask.detach().cpu() if hasattr(key_mask, "detach") else key_mask)
     if mask.dtype != np.bool_:
         raise TypeError(
-            f"key_mask must be Boolean, True where a key takes part, got {mask.dtype}. For ones and zeros pass "
-            "key_mask == 1; for lengths pass np.arange(n_k) < lengths[..., None]"
+            f"key_mask must be Boolean, True where a key takes part, got {mask.dtype}. For ones and zeros "
+            "pass key_mask == 1; for lengths pass np.arange(n_k) < lengths[..., None]"
         )
     heads, n_k = tuple(K.shape[:-2]), K.shape[-2]
     fits = mask.ndim == len(heads) + 1 and all(
@@ -35,9 +35,9 @@ def calls(key_mask: Any, K: Any) -> Iterator[tuple[Places, Kept]]:
     )
     if mask.shape[-1:] != (n_k,) or not (mask.ndim == 1 or fits):
         raise ValueError(
-            f"key_mask must have shape ({n_k},) or (…, {n_k}) with the leading axes of K, {heads}, each of its "
-            f"size or 1, got {mask.shape}. For one mask per batch and K of shape (batch, heads, n_k, d), pass "
-            "key_mask[:, None]"
+            f"key_mask must have shape ({n_k},) or (…, {n_k}) with the leading axes of K, {heads}, each of "
+            f"its size or 1, got {mask.shape}. For one mask per batch and K of shape (batch, heads, n_k, d), "
+            "pass key_mask[:, None]"
         )
     lead = mask.shape[:-1]
     for row in np.ndindex(*lead):

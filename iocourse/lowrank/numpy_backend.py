@@ -65,7 +65,7 @@ def forward(Q: Array, K: Array, V: Array, s: Approximation, tile: int = TILE) ->
 
 
 def from_state(Q: Array, T: Array, s: Approximation, tile: int = TILE) -> Array:
-    """Return [N, den] (n, d_v + 1) of the queries from the weighted state T, which may have fewer features."""
+    """Return [N, den] (n, d_v + 1) from the weighted state T, which may have fewer features than s."""
     found = np.empty((len(Q), T.shape[1]), Q.dtype)
     for rows in slices(len(Q), tile):
         x = s.queries(Q[rows])

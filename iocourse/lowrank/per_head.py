@@ -213,7 +213,7 @@ def _two_degrees_lower(Q: Array, K: Array, V: Array, was: Attended, options: Opt
     if not options.causal:
         return plain.from_state(Q, f.T[: rank_of(s.plan.d, s.plan.g - 2)], low)  # lower degrees come first
     compiled = is_compiled(options) and not in_registers(Q, V, options, s.plan.g)
-    found = (fast if compiled else plain).causal_forward(Q, K, V, low)
+    found: Forward = (fast if compiled else plain).causal_forward(Q, K, V, low)
     return plain.with_ones(found.O) * found.den[:, None]
 
 

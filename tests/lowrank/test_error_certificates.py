@@ -72,9 +72,7 @@ def test_entries_whose_powers_overflow(engine, polynomial):
     Q, K, V, dO = dense_attention.draw(1, (), 20, 20, 3, 3, np.float32)
     with pytest.raises(lowrank.NotCertified, match=r"row 0 of Q .*±inf"):
         Q, K = Q * np.float32(1e20), K * np.float32(1e20)
-        dense_attention.by(
-            engine, Q, K, V, dO, degree=2, polynomial=polynomial, **RADIUS.get(polynomial, {})
-        )
+        dense_attention.by(engine, Q, K, V, dO, degree=2, polynomial=polynomial, **RADIUS.get(polynomial, {}))
 
 
 def test_values_whose_sums_overflow(engine):
@@ -377,7 +375,8 @@ def test_whatever_comes_back_is_sane(engine, name, degree, d, n, n_k, of_Q, of_K
     Q, K, V, dO = dense_attention.draw(seed, (), n, n_k, d, 3, dtype, size=1.0)
     Q, K = Q * dtype(of_Q), K * dtype(of_K)
     try:
-        found = dense_attention.by(engine, Q, K, V, dO, degree=degree, polynomial=name, **RADIUS.get(name, {}))
+        options = {"degree": degree, "polynomial": name} | RADIUS.get(name, {})
+        found = dense_attention.by(engine, Q, K, V, dO, **options)
     except ValueError as error:
         assert isinstance(error, lowrank.NotCertified)
         assert "of Q" in str(error) or "both signs" in str(error) or "not finite" in str(error)

@@ -86,7 +86,7 @@ def test_masks_of_torch():
     "mask, error, message",
     [
         (np.ones(70, int), TypeError, r"key_mask must be Boolean, .* got int64\. For ones and zeros pass"),
-        (np.ones((3, 70), bool), ValueError, r"\(70,\) or .* \(3, 2\), .* got \(3, 70\)\. .*key_mask\[:, None\]"),
+        (np.ones((3, 70), bool), ValueError, r"\(70,\) or .* \(3, 2\), .* \(3, 70\)\. .*key_mask\[:, None\]"),
         (np.ones((3, 2, 69), bool), ValueError, r"with the leading axes of K, \(3, 2\), .* got \(3, 2, 69\)"),
         (np.ones((2, 2, 70), bool), ValueError, r"got \(2, 2, 70\)"),
         (np.array(True), ValueError, r"got \(\)"),

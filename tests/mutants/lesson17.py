@@ -72,7 +72,19 @@ def by_bisection(theirs):
     return np.array([least, inf if theirs == 1 else solve(lambda u: u / (2 + u))])
 
 
-RANGE = Suite("17C", right=by_bisection)
+RANGE = Suite(
+    "17C",
+    right=by_bisection,
+    wrong={
+        "it leaves out the absolute value": (
+            Mutant(
+                "no-end-above-1",
+                "the upper end can be reached for errors above 1",
+                ("if theirs != 1", "if theirs < 1"),
+            ),
+        ),
+    },
+)
 
 
 # ---------------------------------------------------------------------- 17D
