@@ -66,10 +66,12 @@ def forward(Q: Array, K: Array, V: Array, s: Approximation, tile: int = TILE) ->
 
 def from_state(Q: Array, T: Array, s: Approximation, tile: int = TILE) -> Array:
     """Return [N, den] (n, d_v + 1) from the weighted state T, which may have fewer features than s."""
+    if s.plan.g == 1:  # the features are 1 and the row, and their factors are 1
+        return T[:1] + s.queries(Q)[:, : len(T) - 1] @ T[1:]
     found = np.empty((len(Q), T.shape[1]), Q.dtype)
     for rows in slices(len(Q), tile):
         x = s.queries(Q[rows])
-        found[rows] = (features(x, s.plan) * s.row_factors(x))[: len(T)].T @ T
+        found[rows] = (features(x, s.plan) * s.row_factors(x)).T @ T
     return found
 
 
@@ -82,7 +84,7 @@ def _divided(found: Array, T: Array) -> Forward:
 def backward(
     Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Approximation, tile: int = TILE
 ) -> Gradients:
-    """Return the gradient of Σ dO ∘ O; shift and covariance are treated as constants."""
+    """Return the gradient of Σ dO ∘ O without the part through shift and covariance, see `statistics`."""
     G = over_denominators(dO, f.O, f.den)  # (n, d_v + 1)
     dQ, dK, dV = np.empty_like(Q), np.empty_like(K), np.empty_like(V)
     U = np.zeros_like(f.T)

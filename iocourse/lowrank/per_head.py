@@ -212,8 +212,11 @@ def _two_degrees_lower(Q: Array, K: Array, V: Array, was: Attended, options: Opt
     low = of_second_derivative(s)
     if not options.causal:
         return plain.from_state(Q, f.T[: rank_of(s.plan.d, s.plan.g - 2)], low)  # lower degrees come first
-    compiled = is_compiled(options) and not in_registers(Q, V, options, s.plan.g)
-    found: Forward = (fast if compiled else plain).causal_forward(Q, K, V, low)
+    if in_registers(Q, V, options, low.plan.g):
+        found: Forward = fast.register_calls().causal_forward(Q, K, V, low)[0]
+    else:  # where the passes in registers are used, nothing else is compiled
+        compiled = is_compiled(options) and not in_registers(Q, V, options, s.plan.g)
+        found = (fast if compiled else plain).causal_forward(Q, K, V, low)
     return plain.with_ones(found.O) * found.den[:, None]
 
 

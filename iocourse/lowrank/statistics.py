@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -26,8 +26,6 @@ from .polynomials import CLIP, Polynomial, taylor
 
 SAMPLE = 1024  # rows of V whose mean is near enough to that of all
 FIRST = 64  # with a causal mask: the first tile, which no earlier row precedes
-
-S = TypeVar("S")  # Approximation, or BatchApproximation
 
 
 @cache
@@ -53,13 +51,18 @@ def add_gradient(dQ: Any, dK: Any, Q: Any, K: Any, dO: Any, f: Any, low: Any, s:
     if low is not None:
         x = Q * s.factor
         spread = x @ s.covariance
-        slopes = ((dO * f.O).sum(-1) * low[..., -1] - (dO * low[..., :-1]).sum(-1)) / f.den  # 2 dL/dσ²
-        slopes = (slopes * ((spread * x).sum(-1) < CLIP))[..., None]  # a clipped variance is a constant
+        slopes = (_row_dots(dO, f.O) * low[..., -1] - _row_dots(dO, low[..., :-1])) / f.den  # 2 dL/dσ²
+        slopes = (slopes * (_row_dots(spread, x) < CLIP))[..., None]  # a clipped variance is a constant
         dQ += s.factor * slopes * spread
         if s.fitted:
             dK += s.keys(K) @ ((x * slopes).swapaxes(-1, -2) @ x / K.shape[-2])
     if s.shift is not None:
         dK -= dK.mean(-2, keepdims=True)
+
+
+def _row_dots(a: Any, b: Any) -> Any:
+    """Return the scalar products of the rows; einsum is faster than a sum over a short last axis."""
+    return np.einsum("ij,ij->i", a, b) if isinstance(a, np.ndarray) else (a * b).sum(-1)
 
 
 def value_offset(V: Any, causal: bool) -> Any:
