@@ -61,11 +61,18 @@ def forward(Q: Array, K: Array, V: Array, s: Approximation, tile: int = TILE) ->
     for rows in slices(len(K), tile):
         T += features(s.keys(K[rows]), s.plan) @ with_ones(V[rows])
     T *= s.weights(Q)
-    found = np.empty((len(Q), V.shape[1] + 1), Q.dtype)
+    return _divided(from_state(Q, T, s, tile), T)
+
+
+def from_state(Q: Array, T: Array, s: Approximation, tile: int = TILE) -> Array:
+    """Return [N, den] (n, d_v + 1) from the weighted state T, which may have fewer features than s."""
+    if s.plan.g == 1:  # the features are 1 and the row, and their factors are 1
+        return T[:1] + s.queries(Q)[:, : len(T) - 1] @ T[1:]
+    found = np.empty((len(Q), T.shape[1]), Q.dtype)
     for rows in slices(len(Q), tile):
         x = s.queries(Q[rows])
         found[rows] = (features(x, s.plan) * s.row_factors(x)).T @ T
-    return _divided(found, T)
+    return found
 
 
 def _divided(found: Array, T: Array) -> Forward:
@@ -77,7 +84,7 @@ def _divided(found: Array, T: Array) -> Forward:
 def backward(
     Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Approximation, tile: int = TILE
 ) -> Gradients:
-    """Return the gradient of Σ dO ∘ O; shift and covariance are treated as constants."""
+    """Return the gradient of Σ dO ∘ O without the part through shift and covariance, see `statistics`."""
     G = over_denominators(dO, f.O, f.den)  # (n, d_v + 1)
     dQ, dK, dV = np.empty_like(Q), np.empty_like(K), np.empty_like(V)
     U = np.zeros_like(f.T)
