@@ -140,7 +140,8 @@ def attention(
         deterministic: True: compute the backward pass in two kernels with a fixed order of every sum,
             bit-equal from run to run, as torch.use_deterministic_algorithms(True) does. False: in one kernel
             with atomic additions. None: the algorithm that was measured to be faster (`dispatch.FUSED`): two
-            kernels on sm_90 in 16 bits at d = 64 and 128, full or causal; otherwise one.
+            kernels on sm_90 in 16 bits at d = 64 and 128, full or causal; otherwise one. If dQ needs no
+            gradient, or dK and dV need none, the kernel of the needed side runs alone, where it fits.
         tile_d: use of slices of d. 'never': tiles of complete rows (d at most 512). 'fused': slices, without
             materialised scores. 'materialised': slices, with N × N scores stored. None: slices if complete
             rows do not fit the chip or move more bytes, by the recorded resources and the closed forms;
