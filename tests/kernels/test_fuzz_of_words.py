@@ -227,8 +227,8 @@ def check(call: Call) -> None:
         assert ledger is form is None or words(ledger) == words(form), (ledger - form, call)
 
 
-# NumPy warns of masked scores that overflow, and of masked elements in memory that nobody wrote: they are
-# loaded, and their results are discarded.
+# NumPy warns of masked scores that overflow, and of masked elements of uninitialised memory: they are loaded,
+# and their results are discarded.
 @pytest.mark.filterwarnings("ignore:(overflow|invalid value):RuntimeWarning")
 @pytest.mark.timeout(900)  # where the machine is busy
 @pytest.mark.parametrize("first", range(0, MANY, EACH))

@@ -457,7 +457,7 @@ def _sums_apart() -> Property:
             return None
         return (
             f"{got:,} words are written to arrays that are not read, expected {want:,}, those of O and LSE. "
-            "Keep partial sums in an array of their own: in 16 bits O would round them"
+            "Keep partial sums in a separate array, because in 16 bits O would round them"
         )
 
     return idle(each("keeps partial sums out of the results", judge))

@@ -374,7 +374,7 @@ def refuse_transforms(*tensors: Tensor) -> None:
 def _warn_of_layout(q: Tensor, k: Tensor) -> None:
     """Warn once per calling line if q has more heads than a model, and fewer rows, as (B, N, H, d) has.
 
-    Fewer heads are no sign: a short prompt has fewer rows than heads, too.
+    With fewer heads it may be a short prompt, which has fewer rows than heads, too.
     """
     heads, n_q, n_k = q.shape[1], q.shape[2], k.shape[2]
     if heads > max(MOST_HEADS, n_q) and k.shape[1] == heads and n_q > 1 and n_k > 0 and n_q % n_k == 0:

@@ -243,7 +243,7 @@ def backward(
 
 def _one_side_fits(table: Table, q: Tensor, seen: VisiblePairs, needed: str) -> bool:
     """Return True if one two-pass kernel computes all needed gradients: dQ with 3 products per tile of
-    scores, or dK and dV with 4, in place of the 5 of the fused kernel.
+    scores, or dK and dV with 4, in place of 5 products in the fused kernel.
     """
     if ("q" in needed) == (needed != "q") or table.whole is None:
         return False
