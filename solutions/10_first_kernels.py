@@ -520,8 +520,8 @@ print(ledger)
 #
 # $$ M = b_m b_n + b_k(b_m + b_n) . \tag{10.5} $$
 #
-# Run one after the other, the programs are a schedule for a machine with so many words, and the bound holds for them. (The four single words that lesson 02 gives away are left out here: they change no bound below by more than 0.3 percent.) On a GPU the sums live in *registers*, the private words of the workers, and the pieces in *shared memory*, which the workers of one program have in common. Both belong to a *multiprocessor*, the part of the chip that a program runs on:
-# <!-- 0.3 = 100 * (bounds.matmul(1024, 1024, 1024, 16**2 + 2 * 16**2) / bounds.matmul(1024, 1024, 1024, 16**2 + 2 * 16**2 + 4) - 1) -->
+# Run one after the other, the programs are a schedule for a machine with so many words, and the bound holds for them. (The four single words that lesson 02 gives away are left out here: they change no bound below by more than 0.4 percent.) On a GPU the sums live in *registers*, the private words of the workers, and the pieces in *shared memory*, which the workers of one program have in common. Both belong to a *multiprocessor*, the part of the chip that a program runs on:
+# <!-- 0.4 = 100 * (bounds.matmul(1024, 1024, 1024, 512) / bounds.matmul(1024, 1024, 1024, 512 + 4) - 1) -->
 
 # %%
 for arch in (75, 80, 90):
@@ -694,7 +694,7 @@ print("8 x 8 in the interpreter, right:", bool(abs(C.double() - want).max() < 0.
 # %% [markdown]
 # <details><summary>Who is served by the tensor cores</summary>
 #
-# float16 runs on tensor cores. float32 that is to stay float32 does not: these units would round its inputs to fewer bits.
+# float16 runs on tensor cores. float32 with `input_precision="ieee"` does not, because these units would round its inputs to fewer bits. (`"tf32x3"` runs there, with three products of rounded parts for each product.)
 #
 # </details>
 #

@@ -32,9 +32,9 @@ from iocourse.gpu import CHIPS
 
 # %%
 N, d, BM = 8192, 64, 128
-chip = CHIPS[90]  # an H200, for which NVIDIA gives 50 MB of L2 cache
+chip = CHIPS[90]  # an H200, whose driver reports 60 MB of L2 cache
 sizes = {"programs ask for, by (11.1)": 2 * costs.flash2(N, d, Br=BM, Bc=64).total,
-         "the L2 cache holds": 50 * 2**20,
+         "the L2 cache holds": 60 * 2**20,
          "Q, K, V and O, once each": 2 * 4 * N * d,
          "registers of a multiprocessor": 4 * chip.registers,
          "shared memory of a program": chip.shared_bytes}
@@ -42,7 +42,7 @@ explore.bars({name: size / 2**20 for name, size in sizes.items()}, unit="MB", lo
              title="One head of attention and the memories of an H200")
 
 # %% [markdown]
-# *There are several memories.* Below a program lies the L2 cache that all programs share, and below that the HBM. Programs ask for 130 MB, and all four arrays together are 4 MB. The programs of a head read $K$ and $V$, 2 MB of these, at about the same time, so most of the $\lceil N/B_M\rceil$ readings can find them in L2; then HBM sees little more than the compulsory $4Nd$. The formula (11.1) is the traffic at L2.
+# *There are several memories.* Below a program lies the L2 cache that all programs share, and below that the HBM. Programs ask for 130 MB, and all four arrays together are 4 MB. The programs of a head read $K$ and $V$, 2 MB of these, at about the same time, so most of the $\lceil N/B_M\rceil$ readings can find them in L2; then HBM sees little more than the compulsory $4Nd$. The formula (11.1) counts what programs request. On an H200 fewer words are read from L2, because requests of several SMs for the same words are merged.
 #
 # *$M$ is not one number.* A program's fast memory is shared memory, up to 227 KB for a program, and registers, another 256 KB for each multiprocessor: the two short bars. They hold different things: tiles of $Q$, $K$ and $V$ lie in shared memory, accumulators and scores in registers.
 #
@@ -111,7 +111,7 @@ explore.roofline([75, 80, 90], {"naive, d = 64": naive[64], "BM = 64": tiles[64]
 #
 # ## 11.11 What a tile takes of the chip
 #
-# The words depend on $B_M$ alone, so the model says: give every word of fast memory to queries and take the keys one at a time, $B_N = 1$. On a chip, the library takes $B_M = B_N = 128$ for $d = 128$ on an H200. How much would the model gain in the same footprint (4.1)?
+# The words depend on $B_M$ alone, so the model says: give every word of fast memory to queries and take the keys one at a time, $B_N = 1$. For $d = 128$ on an H200, the library takes tiles of $64 \times 64$; tiles of $128 \times 128$ move fewer words and took longer. How much would the model gain in the footprint of the larger tile (4.1)?
 #
 # <!-- 200 = round(1000 * CHIPS[75].tensor_tflops / CHIPS[75].gbytes_per_s, -2) -->
 
@@ -162,7 +162,7 @@ explore.kernel_resources(rows, d=128, chips=[75, 80, 90])
 #
 # ## 11.12 What a round costs a thread
 #
-# Registers say whether a tile fits. How long a round takes is said by what each thread has to do in it, and that too stands in the machine code: the *hot loop*, of the two loops the one without a mask. `gpu.resources` finds it and counts its instructions, among them *multiply-adds* in float32, *wgmma*, which is an H200's tensor-core instruction, and *special* ones: powers of two and reciprocals. We look at the library's kernel for $d = 64$: in 16 bits, where 128 threads share a tile of $128 \times 64$, and in float32, where 256 threads share one of $64 \times 32$ and no tensor core is at work.
+# Registers say whether a tile fits. How long a round takes is said by what each thread has to do in it, and that too stands in the machine code: the *hot loop*, of the two loops the one without a mask. `gpu.resources` finds it and counts its instructions, among them *multiply-adds* in float32, *wgmma*, which is an H200's tensor-core instruction, and *special* ones: powers of two and reciprocals. We look at the library's kernel for $d = 64$: in 16 bits, where 128 threads share a tile of $64 \times 64$, and in float32, where 256 threads share one of $64 \times 32$ and no tensor core is at work.
 #
 # **Predict** (guess). In 16 bits, of 100 instructions of a round, how many multiply tiles?
 #
@@ -196,7 +196,7 @@ measured("11.12", percent=100 * loop["wgmma"] / loop["instructions"])
 # %% [markdown]
 # <details><summary>What a thread does with its round</summary>
 #
-# Three. With one wgmma 128 threads multiply $64 \times 16$ by $16 \times 64$ numbers, so the two products of a tile take 8 of them. Then there is the softmax of 32 scores a thread: for every one at least a maximum, a fused multiply-add, a power of two and a sum, and for the accumulator a rescaling. It is *nearly all* of the round.
+# Three. With one wgmma 128 threads multiply $64 \times 16$ by $16 \times 64$ numbers, so the two products of a tile take 8 of them. Then there is the softmax of 32 scores a thread: for every one at least a maximum, a fused multiply-add, a power of two and a sum, and for the accumulator a rescaling. These are *more than half* of the round.
 #
 # </details>
 #
@@ -404,7 +404,7 @@ yours = attempt(hot_loops, my_repaired)
 #
 # - **"The best tile is the one with the fewest words."** It is the one that the tensor cores, the registers and the L2 cache can agree on (11.10, 11.11).
 # - **"FlashAttention is limited by memory, since it is about memory."** By its own count it would be, on all three chips. Most of its words come from L2, and there the products decide, and the softmax (11.10, 11.12).
-# - **"A kernel's time is in its products."** On tensor cores they are a few instructions of a round (11.12).
+# - **"The products are a few instructions of a round, so they take little of its time."** One of these instructions keeps the tensor cores at work for many clocks. The number of instructions is not the time (11.12).
 # - **"Three wrong lines in a ledger are three faults."** $K$ and $V$ were wrong for one reason, and the third fault moved no word (11.13).
 #
 # ## Take-away

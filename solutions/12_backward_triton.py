@@ -572,7 +572,8 @@ measured("12.7", bytes_ratio=f.bytes / s.bytes)
 #
 # </details>
 #
-# Which pass should be the library's default? FlashAttention-2 takes the fused one. Bytes are one cost; arithmetic is the other, and the split pass has seven products against five. Our counts do not show how many words a cache answers: one head's $Q$, $dO$ and $dQ$ at $N = 4096$, $d = 64$ are 2 MB. So only a measurement decides. On one NVIDIA H200 (bfloat16, $d$ = 64 and 128, full and causal) the fused pass took 1.08 to 1.46 times the time of the split pass at $N = 4096$. There the split pass is the default. Elsewhere the fused pass is, because no measurement compares both.
+# Which pass should be the library's default? FlashAttention-2 takes the fused one. Bytes are one cost; arithmetic is the other, and the split pass has seven products against five. Our counts do not show how many words a cache answers: one head's $Q$, $dO$ and $dQ$ at $N = 4096$, $d = 64$ are 2 MB. So only a measurement decides. On one NVIDIA H200 (bfloat16, $d$ = 64 and 128, full and causal) the fused pass took 1.08 to 1.46 times the time of the split pass at $N = 4096$. On an H200 the split pass is therefore the default for these cases, from 16,896 rows of $Q$ on, if no heads share keys. In all other cases the fused pass is.
+# <!-- 16,896 = 128 * 132 -->
 # <!-- rows = {(row["d"], row["N"], row["causal"], row["contender"]): row["ms"] for row in load_record("attention")["rows"] if row["pass"] == "backward" and "ms" in row} -->
 # <!-- ratios = [ms / rows[(*shape, "two-pass")] for (*shape, name), ms in rows.items() if name == "fused" and shape[1] == 4096] -->
 # <!-- 1.08, 1.46 = min(ratios), max(ratios) -->
@@ -675,7 +676,7 @@ def forward_pass(Q, K, V, causal, BM=32, BN=32):
 
 
 # %% [markdown]
-# <!-- exercise 12E --> Write both methods. The kernels are `forward_pass`, and yours: `my_dq` and `my_dk_dv`, or `my_fused`. Options such as `causal` are attributes of `ctx`. The check asks what `save_for_backward` keeps, refuses tensors on `ctx` and what torch computes (copies are allowed), and hands over $dO$ with the strides of section 12.3 and others, for which your kernels were not made. If you are stuck after seven minutes, run `hint("12E")` in a cell of your own.
+# <!-- exercise 12E --> Write both methods. The kernels are `forward_pass`, and yours: `my_dq` and `my_dk_dv`, or `my_fused`. Options such as `causal` are attributes of `ctx`. The check asks what `save_for_backward` keeps, counts the words of both passes, refuses tensors on `ctx` and what torch computes (copies are allowed), and hands over $dO$ with the strides of section 12.3 and others, for which your kernels were not made. If you are stuck after seven minutes, run `hint("12E")` in a cell of your own.
 
 # %% [raw] name="about-12E"
 # title = "Attention with autograd"

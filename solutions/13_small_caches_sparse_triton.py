@@ -38,9 +38,9 @@ from iocourse.gpu import CHIPS
 explore.kernel_tuner(arch=80, d=512, kernel="forward")
 
 # %% [markdown]
-# 32 rows of queries and as many keys take 164 KB of the 419 KB that a multiprocessor has. What is full are the registers: 219 for each of 256 threads, 56,064 of 65,536. When $d$ doubles, all of this doubles. So for a larger $d$ there are fewer rows, and fewer rows mean more words: $K$ and $V$ are read $\lceil N/B_M \rceil$ times, and here they are nearly all of the 274,731,008 words.
+# 32 rows of queries and as many keys take 164 KB of the 419 KB that a multiprocessor has. What is full are the registers: 219 for each of 256 threads, 56,064 of 65,536. When $d$ doubles, all of this doubles. So for a larger $d$ the largest tile that fits has fewer rows, and fewer rows mean more words: $K$ and $V$ are read $\lceil N/B_M \rceil$ times, and here they are nearly all of the 274,731,008 words.
 #
-# In the model of lesson 07 the line is near $M = d^2$. With less, a schedule that cuts $d$ too moves fewer words. A program on a T4 has 64 KB of shared memory, 32,768 numbers of 16 bits: less than $d^2$ from $d = 182$ on. One on an H200 has 227 KB, 116,224 numbers: less than $d^2$ from $d = 341$ on. But the model knows no registers, and a multiprocessor has 256 KB of those beside its shared memory. We need not guess. `python -m tools.bench resources` has compiled the library's kernels for each chip, and for each head size its table has the first tile, from large to small, that fits and spills no register in its hot loop, or the smallest where none does. (*Spilled*: a value that found no register and is kept in slow memory. *Hot loop*: the loop without a mask. What is spilled outside it is stored and loaded once a program.)
+# In the model of lesson 07 the line is near $M = d^2$. With less, a schedule that cuts $d$ too moves fewer words. A program on a T4 has 64 KB of shared memory, 32,768 numbers of 16 bits: less than $d^2$ from $d = 182$ on. One on an H200 has 227 KB, 116,224 numbers: less than $d^2$ from $d = 341$ on. But the model knows no registers, and a multiprocessor has 256 KB of those beside its shared memory. We need not guess. `python -m tools.bench resources` has compiled the library's kernels for each chip, and for each head size its table has the first tile, from large to small, that fits and spills no register in its hot loop, or the smallest where none does; on an H200, at $d = 64$ and $128$, the one that was measured to be fastest. (*Spilled*: a value that found no register and is kept in slow memory. *Hot loop*: the loop without a mask. What is spilled outside it is stored and loaded once a program.)
 #
 # **Predict** (guess). Tiles of whole rows for the forward pass, 16 bits. At $d = 64$ there are 64 rows of queries on an H200 and on a T4. How many are left on an H200 at $d = 512$, and on a T4 at $d = 256$?
 # <!-- 32,768, 64 = CHIPS[75].shared_bytes / 2, CHIPS[75].shared_bytes / 2**10 -->
@@ -235,7 +235,7 @@ measured("13.2b", t4=begin[75], a100=begin[80], h200=begin[90])
 # %% [markdown]
 # <details><summary>Where slices begin to pay</summary>
 #
-# The T4 from 256 on, A100 and L4 at 512, H200 and B200 not at all: they have 64 rows left. Each time it is (13.3). On a T4 slices have $b = 64$, and 16 rows are fewer than $\tfrac27 \cdot 64 = 18.3$; elsewhere 32 are fewer than 36.6. The gain at 512 is modest, 884 MB instead of 1,032 on an A100. But it grows. Slices cost in proportion to $d$; whole rows cost in proportion to $d$ and to the number of tiles of queries, which doubles when the rows halve, so to $d^2$.
+# The T4 from 256 on, A100 and L4 at 512, H200 and B200 not at all: they have 64 rows left. Each time it is (13.3). On a T4 slices have $b = 64$, and 16 rows are fewer than $\tfrac27 \cdot 64 = 18.3$; elsewhere 32 are fewer than 36.6. The gain at 512 is modest, 884 MB instead of 1,032 on an A100. But it grows. Slices cost in proportion to $d$; whole rows cost in proportion to $d$ and to the number of tiles of queries, which doubles when the rows halve.
 #
 # Go back to the picture of section 13.1 and choose the kernel `sliced_forward`. Under its causal mask $128 \times 128$ with 64 columns each move 170,921,984 words: $Q$ comes as often as $K$ and $V$ do, and the sums go and come nearly as often. In words slices are further ahead than in bytes, for the sums are 4 bytes wide.
 #
@@ -658,13 +658,13 @@ for name in ("small-cache", "sparse-lines"):
 #
 # ## Misconceptions
 #
-# - **"A large head size does not fit a GPU."** In the forward pass some tile of whole rows fits every chip of the table, up to $d = 512$. What is lost are rows: 64 are left on an H200, 16 on a T4 (13.1).
+# - **"A large head size does not fit a GPU."** In the forward pass some tile of whole rows fits every chip of the table, up to $d = 512$. Rows are lost on a T4, from 64 to 16; an H200 keeps 64 (13.1).
 # - **"What fits is best."** At $d = 512$ whole rows move 1,032 MB on an A100 and slices 884 MB (13.2).
 # - **"A sparse mask saves what it hides."** A mask with one pair in a thousand moved 1.226 times the bytes of none. Only tiles that nobody sees are saved (13.5).
 #
 # ## Take-away
 #
-# - Whole rows lose rows as $d$ grows, slices do not. In 16 bits whole rows win while $B_M > \frac27 b$; the table of compiled tiles says what $B_M$ is.
+# - On most chips tiles of whole rows lose rows as $d$ grows, slices do not. In 16 bits whole rows win while $B_M > \frac27 b$; the table of compiled tiles says what $B_M$ is.
 # - A mask becomes lists once: entries, spans, patterns of cut tiles, and an order. The kernel loops over a list, and bytes are a straight line in the number of tiles.
 #
 # ## References

@@ -36,15 +36,16 @@ from iocourse.gpu import CHIPS
 # | memory | on an H200 | who uses it |
 # | --- | --- | --- |
 # | registers and shared memory | 256 KB and 227 KB in each of 132 multiprocessors | the programs that run on that multiprocessor |
-# | L2 cache | 50 MB | all programs |
+# | L2 cache | 60 MB | all programs |
 # | DRAM | 141 GB, at 4,800 GB/s | all programs |
 #
 # (DRAM is the kind of memory; HBM, on an H200, is how it is built. Between shared memory and registers there is a third line, which we leave to the compiler.) Words can be counted at two lines. What loads and stores ask for crosses the upper one, between a program and L2: that is the ledger. What L2 does not have crosses the lower one, between L2 and DRAM. The two-level model fits at either line, with an $M$ of its own: at the upper line $M$ is what a program holds, at the lower line it is L2. (All registers and shared memories together are 62 MB, more than L2. But they are 132 pieces, and a word that every program wants has to be brought to every piece.)
 #
-# At the lower line the lower bounds leave everything open. For $N = 8192$, $d = 64$ and an $M$ of 50 MB in 16 bits, Theorem A asks for fewer words than the compulsory $4Nd$; so no bound forbids that DRAM sees each word once, although the ledger of F2 has each word of $K$ and $V$ cross the upper line $\lceil N/B_M\rceil$ times. Whether L2 can answer all but the first time depends on *when* the others ask. So we need the programs in their order, side by side.
+# At the lower line the lower bounds leave everything open. For $N = 8192$, $d = 64$ and an $M$ of 60 MB in 16 bits, Theorem A asks for fewer words than the compulsory $4Nd$; so no bound forbids that DRAM sees each word once, although the ledger of F2 has each word of $K$ and $V$ cross the upper line $\lceil N/B_M\rceil$ times. Whether L2 can answer all but the first time depends on *when* the others ask. So we need the programs in their order, side by side.
 #
 # Here they are, in NumPy's terms: F2 as lesson 11 launches it, 8 heads of 512 queries, tiles of 64. The unit is a row of 64 words: in 16 bits that is 128 bytes, one line of the cache.
-# <!-- 132, 50 from https://developer.nvidia.com/blog/nvidia-hopper-architecture-in-depth/ -->
+# <!-- 60 = load_record("profile")["device"]["l2_bytes"] / 2**20 -->
+# <!-- 132 from https://developer.nvidia.com/blog/nvidia-hopper-architecture-in-depth/ -->
 # <!-- 141 from https://www.nvidia.com/en-us/data-center/h200/ -->
 # <!-- h200 = CHIPS[90] -->
 # <!-- 256, 227, 4,800 = h200.registers * 4 / 2**10, h200.shared_bytes / 2**10, h200.gbytes_per_s -->
@@ -169,11 +170,11 @@ for room in (256, 512, 1280):
 
 
 # %% [markdown]
-# With 256 rows nearly everything is lost, 7.75 readings instead of 2, and with 512 still 5.75: the cache must now span the distance between the first program and the last. With $K$ and $V$ of a whole head in it, 1,280 rows here, it makes no difference how the programs drift. That is the case to aim for, and by size it is the usual one on an H200. $K$ and $V$ of one head with $N = 8192$ and $d = 64$ are 2 MB in 16 bits, $B_M = 128$ makes 64 programs of it, and 132 multiprocessors with a program each are at work on three heads: 6 MB of the 50. Scattered over 32 heads it would be 64 MB. One head fills L2 at 204,800 tokens.
+# With 256 rows nearly everything is lost, 7.75 readings instead of 2, and with 512 still 5.75: the cache must now span the distance between the first program and the last. With $K$ and $V$ of a whole head in it, 1,280 rows here, it makes no difference how the programs drift. That is the case to aim for, and by size it is the usual one on an H200. $K$ and $V$ of one head with $N = 8192$ and $d = 64$ are 2 MB in 16 bits, $B_M = 64$ makes 128 programs of it, and 132 multiprocessors with two programs each are at work on three heads: 6 MB of the 60. Scattered over 32 heads it would be 64 MB. One head fills L2 at 245,760 tokens.
 #
 # This cache is a model, and simpler than the chip's. How an H200 chooses the line that leaves is, as far as we know, not published; a line can lie in certain places only; it fetches sectors of 32 bytes, not whole lines; and it holds what is written as well. What it shows is what can happen, and why the order of programs is part of a kernel. What did happen, counters say (lesson 14b).
 # <!-- 2, 6, 64 = (heads * 2 * 8192 * 64 * 2 / 2**20 for heads in (1, 3, 32)) -->
-# <!-- 204,800 = 50 * 2**20 / (2 * 64 * 2) -->
+# <!-- 245,760, 128 = 60 * 2**20 / (2 * 64 * 2), 8192 / 64 -->
 #
 # ## 14.3 One new token
 #
@@ -361,7 +362,7 @@ measured("14.5", **{pass_: attempt(first_limited_by_products, my_least_time, pas
 #
 # Training and reading a prompt lie on the flat part of the roof from a few hundred tokens on, if L2 answers as in section 14.2, and the kernels of lessons 11 and 12 live from their products. Decode never gets there.
 #
-# The next cell draws all of this for sizes that you choose. Each pass has two points: the coloured one for the compulsory bytes, the grey one for those that the library's kernels ask for. Move $N$, $d$ and the heads, and watch which points cross the bend. (Tab goes from control to control, the arrow keys move a slider. Without a running kernel you see a still picture.)
+# The next cell draws all of this for sizes that you choose. Each pass has two points: the coloured one for the compulsory bytes, the grey one for those that the library's kernels ask for (of the backward pass, the fused kernels). Move $N$, $d$ and the heads, and watch which points cross the bend. (Tab goes from control to control, the arrow keys move a slider. Without a running kernel you see a still picture.)
 
 # %%
 explore.roofline_explorer(90, N=4096, d=128, H=32, H_kv=8, causal=False)
@@ -378,7 +379,7 @@ explore.roofline_explorer(90, N=4096, d=128, H=32, H_kv=8, causal=False)
 # | prediction | from | step of `python -m tools.bench gpu` |
 # | --- | --- | --- |
 # | a decode step takes the time of its bytes, whatever $H_{kv}$ is, where that is long beside the time of a launch | (14.2), (14.3) | `decode` |
-# | forward and backward are limited by products from some hundred tokens on | 14.5 | `attention` |
+# | forward and backward are limited by products from some hundred tokens on; a time alone does not show the limit | 14.5 | `attention` |
 # | packing gains what padding wastes, the share of the pairs | lesson 14b | `varlen` |
 # | with a block mask, time goes with the number of tiles | lesson 13 | `sparse` |
 # | $d$ in slices pays where few whole rows are left | (13.3) | `small-cache` |
@@ -488,6 +489,6 @@ for place, found in (("recorded", recorded_step()), ("here", timed_here(1, 32, 8
 # - J. Ainslie et al.: *GQA*, 2023, [arXiv 2305.13245](https://arxiv.org/abs/2305.13245).
 # - A. Grattafiori et al.: *The Llama 3 herd of models*, 2024, [arXiv 2407.21783](https://arxiv.org/abs/2407.21783). The sizes of the 8B model.
 # - Y. Leviathan, M. Kalman, Y. Matias: *Fast inference from transformers via speculative decoding*, 2023, [arXiv 2211.17192](https://arxiv.org/abs/2211.17192).
-# - NVIDIA: data sheets of the chips (`iocourse.gpu.CHIPS` names the source of each), for the DRAM that of the [H200](https://www.nvidia.com/en-us/data-center/h200/); [*NVIDIA Hopper architecture in-depth*](https://developer.nvidia.com/blog/nvidia-hopper-architecture-in-depth/), for the number of multiprocessors, the registers and the L2, which the H200 shares with the H100.
+# - NVIDIA: data sheets of the chips (`iocourse.gpu.CHIPS` names the source of each), for the DRAM that of the [H200](https://www.nvidia.com/en-us/data-center/h200/); [*NVIDIA Hopper architecture in-depth*](https://developer.nvidia.com/blog/nvidia-hopper-architecture-in-depth/), for the number of multiprocessors and the registers. The size of the L2 is what the driver of the measured H200 reports.
 #
 # **What comes next.** The GPU act ends here; [14b](14b_parts_and_packs.ipynb) adds two kernels to it. From lesson 01 on every schedule met every pair that its mask lets through, and the lower bounds of lesson 05 say how little such a schedule can move. What if pairs need not be met one by one? If the entries are small, $e^{QK^\top}$ is nearly a product of two thin matrices, and attention nearly a product of three, computed from either end. The next act is about *almost-linear time*: what such an answer costs in words, and what it costs in accuracy.

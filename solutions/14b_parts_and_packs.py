@@ -432,7 +432,7 @@ print(f"yours {of_rows(mine[0]):,} words, library {of_rows(theirs[0]):,}, "
 #
 # | line | counter | compare it with |
 # | --- | --- | --- |
-# | program to L2 | `lts__t_sectors_srcunit_tex_op_read.sum` and `…_op_write.sum`, in sectors of 32 bytes | the ledger, the closed form |
+# | program to L2 | `l1tex__m_xbar2l1tex_read_bytes.sum`, the bytes that the SMs read | the ledger, the closed form |
 # | L2 to DRAM | `dram__bytes_read.sum`, `dram__bytes_write.sum` | the compulsory bytes, (14.1) |
 #
 # On a machine with a GPU and `ncu`, `python -m tools.bench gpu` in a checkout of iocourse launches each kernel once and prints these next to the closed form. (Each multiprocessor also has an L1 cache, in the same silicon as its shared memory: what it answers does not reach the first counter.) Two traps: caches must be emptied before the launch, or the inputs are found where the last launch left them; and what was written may still lie in L2 when the kernel ends, so DRAM's counter can show *fewer* bytes written than there are results.
@@ -447,7 +447,7 @@ print(f"program to L2: {at_l2 / 2**20:.0f} MB read, L2 to DRAM: {at_dram / 2**20
 
 
 # %% [markdown]
-# 129 MB at the upper line, 3 MB at the lower: of 43 bytes that programs ask for, L2 answers 42.
+# 129 MB at the upper line, 3 MB at the lower: of 43 bytes that programs ask for, DRAM delivers 1.
 #
 # `iocourse profile` prints the bytes that a launch must move, here for one head:
 
@@ -457,7 +457,7 @@ from iocourse.cli import main
 done = main(["profile", "forward", "--N", "8192", "--d", "64", "--heads", "1", "--closed-form"])
 
 # %% [markdown]
-# The closed form has 269,484,032 bytes read, twice the 129 MB above because these tiles have 64 queries and not 128, and the compulsory column 3,145,728, its 3 MB. The prediction is that the counter between programs and L2 will show the first, and the counter between L2 and DRAM something near the second. If the second comes out as large as the first, the programs were scattered, or the cache is not what we took it for; and then the chip has said something that no ledger could.
+# The closed form has 269,484,032 bytes read, twice the 129 MB above because these tiles have 64 queries and not 128, and the compulsory column 3,145,728, its 3 MB. In the record `profile`, five launches on an H200, the first counter shows the closed form, to the byte in three of them, and in the forward passes the second one is near the compulsory bytes. L2 itself looks up fewer words than the first counter shows, because requests of several SMs for the same words are merged. If the second comes out as large as the first, the programs were scattered, or the cache is not what we took it for; and then the chip has said something that no ledger could.
 #
 # ## Misconceptions
 #

@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 
 from .jit_helpers import (
-    HUGE,
     LOG2_E,
+    LOWEST,
     Pairs,
     corner,
     heaviest,
@@ -54,7 +54,8 @@ def absorb_queries(
         total = tl.load(sums + at + tl.arange(0, BM))
         s = tl.dot(k_tile, tl.trans(q_tile), input_precision=TILE.PRECISION)  # (BN, BM)
         if SEEN.RAGGED_Q:
-            s = tl.where(s < HUGE, s, HUGE)  # rows past the last query may hold NaN (0 · -∞)
+            # Rows past the last query may hold NaN (0 · -∞). -∞ and LOWEST have the weight 0 alike.
+            s = tl.where(s > LOWEST, s, LOWEST)
         p = tl.exp2(s * scale - total[None, :])
         if MASKED:
             if SEEN.LISTED:
