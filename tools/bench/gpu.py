@@ -5,7 +5,7 @@ kernels and of other implementations; tiles; byte counters, if Nsight Compute is
 kernels with compiled kernels. Kernels with wrong values are not timed. Each step has a share of the
 minutes, and unused time goes to later steps. After every row, a line is printed and the file is written, so
 that a run may be interrupted at any time. The parts of the file are records; `--install FILE` copies them
-into the package.
+into the package (see `install.py`).
 """
 
 from __future__ import annotations
@@ -29,12 +29,11 @@ from typing import Any
 from iocourse.console import number, paragraphs, table
 from iocourse.course.project_paths import find_checkout
 from iocourse.data import records
-from iocourse.data.records import kernels_code, load_record, missing_metadata, record_source, run_metadata
+from iocourse.data.records import load_record, record_source, run_metadata
 from iocourse.errors import UsageError
-from iocourse.files import read_json, write_json
+from iocourse.files import write_json
 from iocourse.gpu.roofline import PASSES
 from iocourse.gpu.timing import CudaStopwatch, cuda_unavailable_reason
-from iocourse.gpu.tuned_tiles import tiles_of
 from iocourse.profile import LaunchRequest
 from tools.bench import Row, problems, tiles
 from tools.bench.contest import (
@@ -71,6 +70,7 @@ from tools.bench.problems import (
     Masked,
     Packs,
 )  # fmt: skip
+from tools.bench.resources import kernels_at_hand
 
 NAME = "gpu"
 HELP = "our kernels on a GPU: values, times next to PyTorch's and others', tiles, bytes, lessons (needs CUDA)"
@@ -336,7 +336,9 @@ class Visit:
     def facts(self, subject: str) -> Row:
         """Return the common entries of each part of the record."""
         facts = {"quick": self.quick, "subject": subject, **run_metadata("torch", "triton")}
-        return facts | {"kernels_code": kernels_code(), "device": self.place.facts(), "seed": self.seed}
+        device = self.place.facts()
+        kernels = kernels_at_hand(device.get("arch", 0))
+        return facts | {"kernels_code": kernels, "device": device, "seed": self.seed}
 
 
 def values(visit: Visit, seconds: float) -> Said:
@@ -504,6 +506,8 @@ def run(
         UsageError: an argument is invalid, or there is no GPU.
     """
     if install:
+        from tools.bench.install import installed
+
         return {"installed": installed(install)}
     if not 0 < minutes < inf:
         raise UsageError(f"--minutes must be more than 0, got {minutes:g}")
@@ -516,6 +520,10 @@ def run(
     visit = Visit(cuda_place(), quick, tutorial)
     keep, ends = keep or (lambda whole: write_json(FILE, whole)), time.monotonic() + 60 * minutes
     whole = visit.facts(NAME) | {"minutes": minutes, "steps": {}}
+    if whole["commit"].endswith("+"):
+        print(
+            "This checkout has changed files, so --install will refuse the records. Commit first.", flush=True
+        )
     to_do = {name: step for name, step in known.items() if not only or name in only}
     code = 0
     try:
@@ -675,35 +683,3 @@ def _goals(result: Row) -> str:
     stated = f"goals (stated for an H200; this GPU: {result['device']['name']})"
     lined = map(str.__add__, table(cells).splitlines(), verdicts)
     return "\n".join([stated, *lined]) if len(cells) > 1 else ""
-
-
-FOLDER = Path(records.__file__).parent / "bench"
-
-
-def installed(file: Path) -> list[str]:
-    """Copy every part that a lesson reads into the package, and return one line about each.
-
-    A shipped record is not replaced by a less complete one, such as that of a quick run. Raises UsageError if
-    this command did not write the file, or a part is not a valid record.
-    """
-    whole, said = read_json(file), []
-    if whole.get("subject") != NAME:
-        raise UsageError(f"--install must be a file that --json of this command wrote, got {file}")
-    for name in (*CONTESTS, "tune", "counters"):
-        if not (part := whole.get(name)):
-            continue
-        if absent := missing_metadata(part):
-            raise UsageError(f"{file} is not a valid record of {name}: missing {', '.join(absent)}")
-        if name == "tune":
-            tiles_of(part)  # raises UsageError for rows that no launch can use
-        target = FOLDER / f"{'profile' if name == 'counters' else name}.json"
-        before = read_json(target)
-        fullness = [(not one.get("quick"), how_far(one)) for one in (before, part)]
-        if before and fullness[0] > fullness[1]:
-            said.append(f"{target} is unchanged, because it is more complete than {file}")
-        else:
-            write_json(target, part)
-            said.append(f"{target} written, from {file}")
-    if not said:
-        raise UsageError(f"--install {file} contains no record that the package ships")
-    return said
