@@ -193,5 +193,12 @@ def test_only_kernels_that_were_timed_age_a_record(package, tmp_path):
 
 def test_a_compiler_that_lacks_a_kernel_does_not_count(package, tmp_path):
     code = TODAY | {"3.6.0": TODAY["3.6.0"] | {ROWS[0]: ""}}
-    install.installed(run(tmp_path, attention=record("attention", kernels_code=code)))
+    facts = {"kernels_code": code}
+    install.installed(run(tmp_path, attention=record("attention", **facts), values=record("values", **facts)))
     assert [*shipped(package)["kernels_code"]] == ["3.7.1"]
+    known = shipped(package, "values")["kernels_code"]
+    assert known == TODAY | {"3.6.0": dict.fromkeys(ROWS[1:], "new")}
+    code = {version: rows | {ROWS[0]: ""} for version, rows in TODAY.items()}
+    (line,) = install.installed(run(tmp_path, lessons=record("lessons", kernels_code=code)))
+    assert line.endswith("; its kernels cannot be compared")
+    assert shipped(package, "lessons")["kernels_code"] == {}, "no compiler knows all of them"

@@ -126,14 +126,17 @@ def _remarks(part: Row, before: Row) -> Iterator[str]:
 
 
 def narrowed(part: Row) -> dict[str, dict[str, str]]:
-    """Return the fingerprints of the kernels that a part has timed, for each version of Triton that compiled
-    them all. A kernel that is not timed does not age the record.
+    """Return the known fingerprints of the kernels that a part has timed, for each version of Triton; {} if
+    none of them compiled all these kernels. A kernel that is not timed does not age the record.
     """
     wanted = {
         version: {name: digits for name, digits in rows.items() if _is_timed(name, part)}
         for version, rows in part["kernels_code"].items()
     }
-    return {version: rows for version, rows in wanted.items() if rows and all(rows.values())}
+    if not any(rows and all(rows.values()) for rows in wanted.values()):
+        return {}
+    known = {version: {name: one for name, one in rows.items() if one} for version, rows in wanted.items()}
+    return {version: rows for version, rows in known.items() if rows}
 
 
 def _is_timed(name: str, part: Row) -> bool:
