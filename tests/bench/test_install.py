@@ -5,10 +5,11 @@ remark. Every part is judged alone; the others are installed.
 import json
 
 import pytest
+from fake_gpu import CpuPlace
 
 from iocourse.data import records
 from iocourse.errors import UsageError
-from tools.bench import install
+from tools.bench import gpu, install
 from tools.bench.__main__ import main
 
 CLEAN, DIRTY = "0123456789abcdef0123456789abcdef01234567", "0123456789abcdef0123456789abcdef01234567+"
@@ -202,3 +203,13 @@ def test_a_compiler_that_lacks_a_kernel_does_not_count(package, tmp_path):
     (line,) = install.installed(run(tmp_path, lessons=record("lessons", kernels_code=code)))
     assert line.endswith("; its kernels cannot be compared")
     assert shipped(package, "lessons")["kernels_code"] == {}, "no compiler knows all of them"
+
+
+@pytest.mark.parametrize("commit", [CLEAN, DIRTY])
+def test_a_run_says_at_its_start_that_its_records_will_be_refused(monkeypatch, capsys, commit):
+    monkeypatch.setattr(gpu, "cuda_place", CpuPlace)
+    monkeypatch.setattr(gpu, "plan", lambda tutorial: {})
+    monkeypatch.setattr(gpu, "kernels_at_hand", lambda capability: {})
+    monkeypatch.setattr(gpu, "run_metadata", lambda *packages: {"commit": commit})
+    gpu.run(False, keep=lambda whole: None)
+    assert ("--install will refuse the records" in capsys.readouterr().out) == (commit == DIRTY)
