@@ -21,7 +21,7 @@ from typing import Any
 
 from ..console import number, paragraphs, table
 
-NAMES = (
+_AWAITED = (
     "answers",
     "attention",
     "attention-lengths",
@@ -41,6 +41,11 @@ NAMES = (
     "tune",
     "values",
     "varlen",
+)
+_BENCH = resources.files(__package__).joinpath("bench")
+# Records that lessons, pages and kernels load, also before they exist, and all others of the folder.
+NAMES = tuple(
+    sorted({*_AWAITED, *(file.name[:-5] for file in _BENCH.iterdir() if file.name.endswith(".json"))})
 )
 COMPILED = "resources", "hot-loops"  # records of compiled kernels, each of one version of Triton
 NONE_YET = "no recorded run yet"

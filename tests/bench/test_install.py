@@ -66,7 +66,7 @@ def test_every_part_that_is_a_record_is_installed_under_its_name(package, tmp_pa
         "a_new_step": "order",
     }
     made = {name: record(subject) for name, subject in parts.items()} | {"counters": record("profile")}
-    assert main(["gpu", "--install", str(run(tmp_path, **made))]) == 0
+    assert main(["gpu", "--install", str(run(tmp_path, compile=record("compile"), **made))]) == 0
     lines = capsys.readouterr().out.splitlines()
     names = ["values", "lessons", "attention-tutorial", "a-new-step", "profile"]
     assert lines == [f"{package / name}.json written" for name in names]

@@ -28,6 +28,7 @@ from tools.bench import Row
 from tools.bench.gpu import NAME, how_far
 
 FOLDER = Path(records.__file__).parent / "bench"
+UNSHIPPED = ("compile",)  # parts that measure nothing
 CALLED = {"counters": "profile"}  # names of records that are not those of their steps
 DECODE = ("decode_parts", "decode_merge")
 # The pairs of the kernels that each comparison times; its other parts may have run any kernel.
@@ -45,7 +46,11 @@ def installed(file: Path) -> list[str]:
     whole = read_json(file)
     if whole.get("subject") != NAME:
         raise UsageError(f"--install must be a file that --json of this command wrote, got {file}")
-    parts = {name: part for name, part in whole.items() if isinstance(part, dict) and "subject" in part}
+    parts = {
+        name: part
+        for name, part in whole.items()
+        if isinstance(part, dict) and "subject" in part and name not in UNSHIPPED
+    }
     faults = {name: fault for name, part in parts.items() if (fault := _fault(part))}
     refused = [f"{name} is not installed, because {fault}" for name, fault in faults.items()]
     good = {name: part for name, part in parts.items() if name not in faults}
