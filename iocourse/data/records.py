@@ -8,15 +8,11 @@ no recorded run yet
 
 from __future__ import annotations
 
-import ast
-import hashlib
-import io
 import json
 import os
 import platform
 import subprocess
-import tokenize
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from functools import cache
 from importlib import metadata, resources
@@ -25,7 +21,7 @@ from typing import Any
 
 from ..console import number, paragraphs, table
 
-NAMES = (
+_AWAITED = (
     "answers",
     "attention",
     "attention-lengths",
@@ -33,6 +29,7 @@ NAMES = (
     "decode",
     "depth",
     "hot-loops",
+    "lessons",
     "lowrank",
     "notebooks",
     "profile",
@@ -42,10 +39,18 @@ NAMES = (
     "sparse",
     "sparse-lines",
     "tune",
+    "values",
     "varlen",
 )
+_BENCH = resources.files(__package__).joinpath("bench")
+# Records that lessons, pages and kernels load, also before they exist, and all others of the folder.
+NAMES = tuple(
+    sorted({*_AWAITED, *(file.name[:-5] for file in _BENCH.iterdir() if file.name.endswith(".json"))})
+)
+COMPILED = "resources", "hot-loops"  # records of compiled kernels, each of one version of Triton
 NONE_YET = "no recorded run yet"
 CHANGED = "measured before a later change of the kernels or of their tiles"
+NOT_COMPARED = "with kernels that cannot be compared with those of today"
 Rows = Sequence[dict[str, Any]]
 _FIGURES = {"tflops": "TFLOP/s", "gbytes_per_s": "GB/s of K and V"}
 _OF_OURS = {
@@ -72,7 +77,7 @@ def load_record(name: str) -> dict[str, Any] | None:
 def record_source(record: dict[str, Any] | None) -> str:
     """Describe the source of a record in one line: device, versions, date; "no recorded run yet" for None.
 
-    For a record of our kernels the line also has the commit, and a remark if the kernels have changed since.
+    For a record of our kernels the line also has the commit, and a remark if they are not those of today.
     """
     if record is None:
         return NONE_YET
@@ -80,7 +85,7 @@ def record_source(record: dict[str, Any] | None) -> str:
     timed = ""
     if "kernels_code" in record and "commit" in record:
         timed = f"commit {record['commit'][:7]}{'+' if record['commit'].endswith('+') else ''}"
-    changed = CHANGED if record.get("kernels_code", kernels_code()) != kernels_code() else ""
+    changed = kernels_remark(record) if timed else ""
     parts = (_device(record.get("device")), versions, record["date"], timed, changed)
     return ", ".join(part for part in parts if part)
 
@@ -167,41 +172,45 @@ def _commit() -> str:
 
 
 @cache
-def kernels_code() -> str:
-    """Return a fingerprint of the Triton kernels and their tiles.
+def kernels_code() -> dict[str, dict[str, str]]:
+    """Return a fingerprint of every kernel as compiled: {version of Triton: {`kernel_row`: digits}}; "" for a
+    kernel whose machine code is not recorded.
 
-    Comments, docstrings, imports, layout and file names do not count.
+    They are read from the records of compiled kernels, because a plain install has no compiler. A record of
+    times stores those of its commit, so that the two files can be compared. A fingerprint covers machine
+    code, constants, shared memory and warps, so it depends on the default tile as well.
     """
-    kernels = Path(__file__).parents[1] / "kernels"
-    files = [*kernels.glob("*.py"), kernels / "host" / "tile_table.py"]
-    code = "\n".join(sorted(_code_of(file.read_text(encoding="utf-8")) for file in files))
-    tiles = json.dumps((load_record("tune") or {}).get("tiles", []), sort_keys=True)
-    return hashlib.sha256(f"{code}\n{tiles}".encode()).hexdigest()[:16]
+    found: dict[str, dict[str, str]] = {}
+    for record in filter(None, map(load_record, COMPILED)):
+        of_version = found.setdefault(record["versions"]["triton"], {})
+        of_version |= {kernel_row(row): row.get("machine_code", "") for row in record["shipped"]}
+    return found
 
 
-def _code_of(text: str) -> str:
-    """Return the code of a module without comments, docstrings, imports, white space and line breaks.
+def kernel_row(row: Mapping[str, Any]) -> str:
+    """Return the name of a compiled kernel: architecture, kernel, d, bytes per number, causal or full, pairs.
 
-    It is cut from the text, because Python 3.12 splits f-strings into other tokens than 3.11.
+    The tile is not part of the name: with another default tile it is the same kernel, changed.
     """
-    nodes = [*ast.walk(ast.parse(text))]
-    prose = {place for node in nodes for place in _docstring_lines(node)}
-    for node in nodes:
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            prose |= {*range(node.lineno, (node.end_lineno or node.lineno) + 1)}
-    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-    comments = {one.start[0]: one.start[1] for one in tokens if one.type == tokenize.COMMENT}
-    lines = (line[: comments.get(at)] for at, line in enumerate(text.splitlines(), 1) if at not in prose)
-    return "".join("".join(lines).split())
+    causal = "causal" if row["causal"] else "full"
+    return f"sm_{row['arch']} {row['kernel']} {row['d']} {row['bytes']} {causal} {row['pairs']}"
 
 
-def _docstring_lines(node: ast.AST) -> Iterator[int]:
-    """Yield the line numbers of a node's docstring, if it has one."""
-    body = getattr(node, "body", None)
-    first = body[0] if isinstance(body, list) and body else None
-    if (
-        isinstance(first, ast.Expr)
-        and isinstance(first.value, ast.Constant)
-        and isinstance(first.value.value, str)
-    ):
-        yield from range(first.lineno, (first.end_lineno or first.lineno) + 1)
+def kernels_remark(record: Mapping[str, Any]) -> str:
+    """Return a remark if the kernels of a record are not known to be those of today, otherwise "".
+
+    They are compared for each version of Triton for which both sides know every fingerprint. "kernels_code"
+    is a string in records made before machine code was compared; their kernels have changed since.
+    """
+    then, now = record["kernels_code"], kernels_code()
+    if isinstance(then, str):
+        return CHANGED
+    both = [
+        [(digits, now[version].get(name)) for name, digits in rows.items()]
+        for version, rows in then.items()
+        if version in now
+    ]
+    known = [pairs for pairs in both if pairs and "" not in {one for pair in pairs for one in pair}]
+    if any(before != after for pairs in known for before, after in pairs):
+        return CHANGED
+    return "" if known and not record["commit"].endswith("+") else NOT_COMPARED

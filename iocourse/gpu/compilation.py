@@ -19,7 +19,7 @@ import tempfile
 import types
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,8 @@ class Resources:
     for spilled registers. shared_bytes: shared memory per program. tensor_core, async_copies,
     bulk_reductions: instructions of each kind in the PTX. seconds: compile time. mma_sync: tensor-core
     instructions with both operands in registers, the only kind before sm_90. hot_loop: instructions of one
-    iteration of the inner loop; None if no loop multiplies or none was recorded.
+    iteration of the inner loop; None if no loop multiplies or none was recorded. machine_code: fingerprint of
+    what the compiler made, without names and line numbers.
     """
 
     arch: int
@@ -66,11 +67,12 @@ class Resources:
     seconds: float
     mma_sync: int = 0
     hot_loop: Loop | None = None
+    machine_code: str = field(default="", repr=False)
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Resources:
         """Return a report from the names and values of a recorded row; other keys are ignored."""
-        known = {field.name: facts[field.name] for field in fields(cls) if field.name in facts}
+        known = {one.name: facts[one.name] for one in fields(cls) if one.name in facts}
         loop = known.get("hot_loop")
         return cls(**{"seconds": 0.0} | known | {"hot_loop": None if loop is None else Loop(**loop)})
 

@@ -14,6 +14,7 @@ import os
 import re
 import select
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ import threading
 import time
 from collections import namedtuple
 from dataclasses import asdict
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,8 @@ from triton.compiler import ASTSource
 from .hot_loop import hot_loop
 
 IDLE = 300.0  # seconds without a job until this process exits
+DIGITS = 16  # of a fingerprint
+PROGRAM_BITS, LOADED = 1, 2  # SHT_PROGBITS and SHF_ALLOC of an ELF section
 PATTERNS = {
     "tensor_core": r"\b(?:wgmma\.mma_async|mma\.sync|tcgen05\.mma)\b",
     "mma_sync": r"\bmma\.sync\b",
@@ -106,6 +110,21 @@ def machine_code(cubin: bytes) -> dict[str, Any]:
     }
 
 
+def fingerprint(cubin: bytes, *facts: int) -> str:
+    """Return 16 hexadecimal digits for everything in a cubin that is loaded into the GPU, and for `facts`.
+
+    These are machine code and constants. Names and line numbers are in sections that are not loaded, so a
+    comment, a docstring, a renamed variable or function and a moved file leave the fingerprint as it is.
+    """
+    start, size, count = struct.unpack_from("<40xQ10xHH", cubin)  # the section table of a 64-bit ELF file
+    code = sha256(repr(facts).encode())
+    for at in range(start, start + size * count, size):
+        kind, flags, offset, length = struct.unpack_from("<4xIQ8xQQ", cubin, at)
+        if kind == PROGRAM_BITS and flags & LOADED:
+            code.update(cubin[offset : offset + length])
+    return code.hexdigest()[:DIGITS]
+
+
 def _printed_by(tool: str, *arguments: str) -> str:
     """Run a tool that is shipped with Triton and return its output."""
     command = [str(Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / tool), *arguments]
@@ -121,11 +140,13 @@ def report(job: dict[str, Any]) -> dict[str, Any]:
     except (Exception, SystemExit) as error:  # any failure, so that the other jobs still run
         return {"error": _innermost(error)}
     counts = {name: len(re.findall(pattern, kernel.asm["ptx"])) for name, pattern in PATTERNS.items()}
+    shared, warps = int(kernel.metadata.shared), int(kernel.metadata.num_warps)
     return {
         **facts,
-        "shared_bytes": int(kernel.metadata.shared),
-        "warps": int(kernel.metadata.num_warps),
+        "shared_bytes": shared,
+        "warps": warps,
         **counts,
+        "machine_code": fingerprint(kernel.asm["cubin"], shared, warps),
         "seconds": round(time.perf_counter() - start, 2),
     }
 

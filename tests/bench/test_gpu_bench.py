@@ -6,7 +6,6 @@ a rehearsal of the complete run.
 """
 
 import inspect
-import json
 import math
 import sys
 import time
@@ -514,74 +513,6 @@ def test_a_line_says_the_time_of_the_host_and_whether_it_bounds_the_other():
         said == "fused 0.250 (host 0.125), B 0.250 (host 0.125, which bounds it), C not timed; ms, 1,980 MHz"
     )
     assert steps._times([row | {"host_ms": None}], None) == "fused 0.250; ms"
-
-
-@pytest.fixture
-def package(monkeypatch, tmp_path):
-    monkeypatch.setattr(gpu, "FOLDER", tmp_path / "package")
-    return tmp_path / "package"
-
-
-def record(subject, **facts):
-    made = {"subject": subject, "date": "1970-01-01", "versions": {"x": "1"}, "commit": "c"}
-    return made | {"device": {"name": "a toy"}, "shapes": {"asked": 6, "done": 6}} | facts
-
-
-def put(folder, name, **facts):
-    folder.mkdir(exist_ok=True)
-    (folder / f"{name}.json").write_text(json.dumps(record(name, **facts)))
-
-
-def whole(tmp_path, **parts):
-    file = tmp_path / "gpu.json"
-    file.write_text(
-        json.dumps(record("gpu") | {name.replace("_", "-"): part for name, part in parts.items()})
-    )
-    return file
-
-
-def test_a_record_is_installed_and_never_in_the_place_of_more(package, tmp_path, capsys):
-    file = whole(tmp_path, decode=record("decode", quick=True), attention_tutorial=record("attention"))
-    assert main(["gpu", "--install", str(file)]) == 0
-    assert "decode.json written, from" in capsys.readouterr().out
-    assert json.loads((package / "decode.json").read_text())["quick"] is True
-    assert (package / "attention-tutorial.json").is_file() and len(list(package.iterdir())) == 2
-    for held in ({"quick": False}, {"quick": False, "shapes": {"asked": 6, "done": 2}}):
-        put(package, "decode", **held)
-        (_, line) = gpu.installed(file)
-        assert "is unchanged, because it is more complete than" in line
-    file = whole(tmp_path, decode=record("decode", quick=False, shapes={"asked": 6, "done": 5}))
-    assert "written" in gpu.installed(file)[0]
-
-
-def test_counters_take_the_place_of_the_profiles(package, tmp_path):
-    gpu.installed(whole(tmp_path, counters=record("profile", runs=[1])))
-    assert json.loads((package / "profile.json").read_text())["runs"] == [1]
-
-
-def test_what_is_no_record_is_not_installed(package, tmp_path):
-    with pytest.raises(UsageError, match="contains no record that the package ships"):
-        gpu.installed(whole(tmp_path))
-    file = whole(tmp_path, decode=record("decode", commit=None, device={}))
-    with pytest.raises(UsageError, match="is not a valid record of decode: missing device, commit"):
-        gpu.installed(file)
-    with pytest.raises(UsageError, match="must be a file that --json of this command wrote, got "):
-        gpu.installed(tmp_path / "nowhere.json")
-    assert not package.exists()
-
-
-FASTER = {"arch": 90, "kernel": "forward", "d": 64, "itemsize": 2, "causal": True, "tile": [64, 32, 4, 2]}
-
-
-def test_tiles_that_were_found_are_shipped_and_nonsense_is_not(package, tmp_path):
-    tune = {"kernels": [], "asked": 1, "tiles": [FASTER]}
-    gpu.installed(whole(tmp_path, tune=record("tune", **tune)))
-    assert json.loads((package / "tune.json").read_text())["tiles"] == [FASTER]
-    file = whole(tmp_path, tune=record("tune", **tune | {"tiles": [FASTER | {"tile": [48] * 4}]}))
-    with pytest.raises(
-        UsageError, match=r"the measured tile \[48, 48, 48, 48\] of forward cannot run on sm_90"
-    ):
-        gpu.installed(file)
 
 
 def test_a_record_has_what_the_shipped_one_of_its_step_has(interpreter, place):

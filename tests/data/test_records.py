@@ -79,36 +79,51 @@ def test_what_a_record_lacks_is_named(missing):
     ]
 
 
-def test_a_record_says_when_the_kernels_have_changed_since(monkeypatch):
-    made_up = {
-        "versions": {"torch": "0.1"},
-        "date": "1970-01-01",
-        "commit": "0123456789",
-        "kernels_code": "a",
-    }
-    monkeypatch.setattr(records, "kernels_code", lambda: "a")
-    assert record_source(made_up) == "torch 0.1, 1970-01-01, commit 0123456"
-    changed = made_up | {"commit": "0123456789+"}
-    assert record_source(changed) == "torch 0.1, 1970-01-01, commit 0123456+"
-    monkeypatch.setattr(records, "kernels_code", lambda: "b")
-    assert record_source(made_up) == f"torch 0.1, 1970-01-01, commit 0123456, {records.CHANGED}"
+ROW = "sm_90 forward 64 2 causal band"
+TODAY = {"1.0": {ROW: "a", "sm_90 keys 64 2 full band": "b"}, "2.0": {ROW: "c"}, "3.0": {ROW: ""}}
+
+
+def source(monkeypatch, kernels_code, commit="0123456789"):
+    """The source of a made-up record with these fingerprints, without its first part."""
+    monkeypatch.setattr(records, "kernels_code", lambda: TODAY)
+    made_up = {"versions": {"torch": "0.1"}, "date": "1970-01-01", "commit": commit}
+    return record_source(made_up | {"kernels_code": kernels_code}).removeprefix("torch 0.1, 1970-01-01, ")
 
 
 @pytest.mark.parametrize(
-    ("text", "same"),
+    ("then", "remark"),
     [
-        ('"""Other words."""\nx = f"{1}"  # why\ndef f():\n    """More."""\n    return x\n', True),
-        ('"""Words."""\n\nx = f"{1}"\n\n\ndef f():\n    return (\n        x\n    )\n', False),
-        ('"""Words."""\nx = f"{2}"\ndef f():\n    return x\n', False),
-        ('"""Words."""\nx = f"{ 1 }"\ndef f():\n    return x\n', True),  # Python 3.12 splits an f-string
-        ('"""Words."""\nx = f"{1}"\ndef f():\n  return x\n', True),
-        ('"""Words."""\nfrom .there import (\n    y,\n)\nx = f"{1}"\ndef f():\n    return x\n', True),
-        ('"""Words."""\nx = f"{1}"\ndef f():\n    import there\n    return there.x\n', False),
+        ({"1.0": {ROW: "a"}}, ""),
+        ({"1.0": {ROW: "a"}, "2.0": {ROW: "c"}}, ""),
+        ({"1.0": {ROW: "b"}}, records.CHANGED),
+        ({"1.0": {ROW: "a"}, "2.0": {ROW: "d"}}, records.CHANGED),  # one compiler shows the change
+        ({"1.0": {"sm_90 gone 64 2 full band": "a"}}, records.CHANGED),
+        ("a made-up string", records.CHANGED),  # of a record before machine code was compared
+        ({}, records.NOT_COMPARED),
+        ({"1.0": {}}, records.NOT_COMPARED),
+        ({"0.9": {ROW: "a"}}, records.NOT_COMPARED),  # another Triton
+        ({"1.0": {ROW: ""}}, records.NOT_COMPARED),  # not known then
+        ({"3.0": {ROW: "a"}}, records.NOT_COMPARED),  # not known now
+        ({"0.9": {ROW: "z"}, "1.0": {ROW: "a"}, "3.0": {ROW: "z"}}, ""),
     ],
 )
-def test_only_code_counts_in_the_fingerprint(text, same):
-    code = '"""Words."""\nx = f"{1}"\ndef f():\n    return x\n'
-    assert (records._code_of(code) == records._code_of(text)) == same
+def test_a_record_says_whether_its_kernels_are_those_of_today(monkeypatch, then, remark):
+    """Fingerprints are compared for the versions of Triton for which both sides know all of them."""
+    assert source(monkeypatch, then) == ", ".join(filter(None, ["commit 0123456", remark]))
+
+
+def test_a_checkout_with_changed_files_is_never_of_today(monkeypatch):
+    dirty = "0123456789+"
+    assert source(monkeypatch, TODAY, dirty) == f"commit 0123456+, {records.NOT_COMPARED}"
+    assert source(monkeypatch, {"1.0": {ROW: "z"}}, dirty) == f"commit 0123456+, {records.CHANGED}"
+
+
+def test_fingerprints_are_read_from_the_records_of_compiled_kernels():
+    for name in records.COMPILED:
+        record = load_record(name)
+        rows = records.kernels_code()[record["versions"]["triton"]]
+        assert rows == {records.kernel_row(row): row.get("machine_code", "") for row in record["shipped"]}
+        assert len(rows) == len(record["shipped"]), "no two kernels have the same name"
 
 
 def test_an_unknown_name_is_refused():

@@ -19,12 +19,14 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from compiled_launches import as_reported, compiled  # noqa: E402
+from long_runs import many  # noqa: E402
 from small_kernels import double_kernel, product_kernel, uneven_kernel  # noqa: E402
 from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 
-from iocourse.data.records import load_record  # noqa: E402
+from iocourse.data.records import NAMES, kernel_row, kernels_code, load_record  # noqa: E402
 from iocourse.gpu import CHIPS, CompilationFailed, Resources, chip_of, compilation, resources  # noqa: E402
 from iocourse.gpu.compilation import job, reports  # noqa: E402
+from iocourse.gpu.compile_worker import DIGITS  # noqa: E402
 from iocourse.kernels.host.dispatch import PASSES, choose_variant  # noqa: E402
 from iocourse.kernels.host.resources import KERNELS, WHOLE, check_tile, launches, resources_of  # noqa: E402
 from iocourse.kernels.host.tile_table import (  # noqa: E402
@@ -174,19 +176,48 @@ def test_a_row_of_other_code_is_found():
     assert of_other_code(record, {"shipped": [other]}) == [("shipped", other)]
 
 
+def test_fingerprints_at_hand_are_those_of_unchanged_code(monkeypatch):
+    """Of two kernels with other code nothing is known, and of a GPU that no table has neither."""
+    recorded = [row for row in load_record("resources")["shipped"] if row["arch"] == 90]
+    codes = {kernel_row(row): row["code"] for row in recorded}
+    now = {name: "other" if " keys " in name else code for name, code in codes.items()}
+    monkeypatch.setattr(bench, "code_as_it_stands", lambda one: now[kernel_row(one._asdict())])
+    at_hand = bench.kernels_at_hand.__wrapped__
+    for version, rows in at_hand(90).items():
+        assert rows.keys() == codes.keys()
+        known = kernels_code()[version]
+        assert rows == {name: "" if now[name] == "other" else known.get(name, "") for name in codes}
+    assert at_hand(50) == {}
+
+
+def test_machine_code_is_recorded_where_times_are():
+    """A record of times is compared with it; elsewhere it may be missing until the next compilation."""
+    timed = {
+        record["device"]["arch"] for name in NAMES if "kernels_code" in (record := load_record(name) or {})
+    }
+    known = [{name: digits for name, digits in rows.items()} for rows in kernels_code().values()]
+    for arch, rows in itertools.product(timed, known):
+        assert [name for name, digits in rows.items() if f"sm_{arch} " in name and not digits] == []
+    every = [digits for rows in known for digits in rows.values() if digits]
+    assert {len(digits) for digits in every} == {DIGITS} and len({*every}) > len(every) / 2
+
+
 # One with bulk reductions and wgmma, and one with mma.sync; tests/bench/test_hot_loops.py compiles two more.
+# With IOCOURSE_LONG=1 every row of every chip.
 SAMPLE = [("fused", False), ("decode_parts", False)]
 
 
 @pytest.mark.skipif(not IS_PINNED, reason=f"the record is of triton {PINNED['triton']}")
+@pytest.mark.timeout(many(300, 4 * 3600))
 def test_the_compiler_says_what_is_recorded(rows):
-    asked = [
-        next(one for one in bench.every(90, (64,), (2,)) if (one.kernel, one.causal) == sample)
-        for sample in SAMPLE
-    ]
-    said = compiled([(90, launch_of(one)) for one in asked])
-    record = [Resources.of(rows[90, 64, 2, *sample, "band"]) for sample in SAMPLE]
-    assert [dataclasses.replace(one, seconds=0.0) for one in said] == record
+    sample = [one for one in bench.every(90, (64,), (2,)) if (one.kernel, one.causal) in SAMPLE]
+    asked = many(sample, [one for arch in CHIPS for one in bench.every(arch, bench.HEADS, bench.BYTES)])
+    said = compiled([(one.arch, launch_of(one)) for one in asked])
+    names = ("arch", "d", "bytes", "kernel", "causal", "pairs")
+    record = [Resources.of(rows[tuple(getattr(one, name) for name in names)]) for one in asked]
+    for found, row in zip(said, record, strict=True):
+        code = found.machine_code if row.machine_code else ""  # not yet recorded for every chip
+        assert dataclasses.replace(found, seconds=0.0, machine_code=code) == row
 
 
 def test_every_row_of_the_tables_is_recorded_with_its_tiles(rows):

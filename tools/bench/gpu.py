@@ -3,7 +3,8 @@
 Each step answers one of `QUESTIONS`, in their order. Values are first, and kernels with wrong values are not
 timed. Each step has a share of the minutes, and unused time goes to later steps. After every row, a line is
 printed and the file is written, so that a run may be interrupted at any time; another run with the same file
-continues it. The parts of the file are records; `--install FILE` copies them into the package.
+continues it. The parts of the file are records; `--install FILE` copies them into the package (see
+`install.py`).
 """
 
 from __future__ import annotations
@@ -25,11 +26,10 @@ from typing import Any, NamedTuple
 
 from iocourse.console import number, paragraphs, table
 from iocourse.data import records
-from iocourse.data.records import load_record, missing_metadata, record_source
+from iocourse.data.records import load_record, record_source
 from iocourse.errors import UsageError
 from iocourse.files import read_json, write_json
 from iocourse.gpu.timing import CudaStopwatch, cuda_unavailable_reason
-from iocourse.gpu.tuned_tiles import tiles_of
 from tools.bench import Row, problems, steps, tiles
 from tools.bench.contest import reason_of
 from tools.bench.contests import CONTESTS
@@ -190,6 +190,8 @@ def run(
             one can continue.
     """
     if install:
+        from tools.bench.install import installed
+
         return {"installed": installed(install)}
     if not 0 < minutes < inf:
         raise UsageError(f"--minutes must be more than 0, got {minutes:g}")
@@ -203,6 +205,9 @@ def run(
     ends, code = time.monotonic() + 60 * minutes, 0
     try:
         whole = begun(file, visit.facts(NAME))
+        if whole["commit"].endswith("+"):
+            said = "This checkout has changed files, so --install will refuse the records. Commit first."
+            print(said, flush=True)
         visit.seed, visit.before, visit.wrong = whole["seed"], dict(whole), wrong_before(whole)
         whole |= {"minutes": minutes, "steps": dict(whole.get("steps", {}))}
         to_do = {name: step for name, step in known.items() if not only or name in only}
@@ -414,35 +419,3 @@ def _goals(result: Row) -> str:
     stated = f"goals (stated for an H200; this GPU: {result['device']['name']})"
     lined = map(str.__add__, table(cells).splitlines(), verdicts)
     return "\n".join([stated, *lined]) if len(cells) > 1 else ""
-
-
-FOLDER = Path(records.__file__).parent / "bench"
-
-
-def installed(file: Path) -> list[str]:
-    """Copy every part that a lesson reads into the package, and return one line about each.
-
-    A shipped record is not replaced by a less complete one, such as that of a quick run. Raises UsageError if
-    this command did not write the file, or a part is not a valid record.
-    """
-    whole, said = read_json(file), []
-    if whole.get("subject") != NAME:
-        raise UsageError(f"--install must be a file that --json of this command wrote, got {file}")
-    for name in (*CONTESTS, "tune", "counters"):
-        if not (part := whole.get(name)):
-            continue
-        if absent := missing_metadata(part):
-            raise UsageError(f"{file} is not a valid record of {name}: missing {', '.join(absent)}")
-        if name == "tune":
-            tiles_of(part)  # raises UsageError for rows that no launch can use
-        target = FOLDER / f"{'profile' if name == 'counters' else name}.json"
-        before = read_json(target)
-        fullness = [(not one.get("quick"), how_far(one)) for one in (before, part)]
-        if before and fullness[0] > fullness[1]:
-            said.append(f"{target} is unchanged, because it is more complete than {file}")
-        else:
-            write_json(target, part)
-            said.append(f"{target} written, from {file}")
-    if not said:
-        raise UsageError(f"--install {file} contains no record that the package ships")
-    return said

@@ -1,7 +1,8 @@
 """Hot loops of every shipped kernel on sm_90, in 16 bits, compiled with another Triton than the pinned one.
 
-A GPU machine may have another version of Triton, which may compile a kernel worse. Results of the pinned
-version are part of `python -m tools.bench resources`. For another version, install it into a separate folder
+A GPU machine may have another version of Triton, which may compile a kernel worse. The fingerprints of its
+machine code show later whether the kernels that were timed there have changed. Results of the pinned version
+are part of `python -m tools.bench resources`. For another version, install it into a separate folder
 that Python searches first:
 
     pip install --no-deps --target FOLDER triton==3.6.0

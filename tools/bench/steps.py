@@ -13,13 +13,14 @@ from typing import Any
 from iocourse.console import number
 from iocourse.course.project_paths import find_checkout
 from iocourse.data import records
-from iocourse.data.records import kernels_code, load_record, run_metadata
+from iocourse.data.records import load_record, run_metadata
 from iocourse.errors import UsageError
 from iocourse.profile import LaunchRequest
 from tools.bench import Row, problems, tiles, warming
 from tools.bench.contest import Trial, about, compared, reason_of
 from tools.bench.contests import CONTESTS, GOALS, Contest
 from tools.bench.problems import HEADS_FASTEST, OURS, TILES_FASTEST
+from tools.bench.resources import kernels_at_hand
 
 # Comparisons with other implementations that were made before, and tiles: what is left of the time.
 LEFT = ("sparse", "varlen", "small-cache", "tune")
@@ -43,7 +44,9 @@ class Visit:
     def facts(self, subject: str) -> Row:
         """Return the common entries of each part of the record."""
         facts = {"quick": self.quick, "subject": subject, **run_metadata("torch", "triton")}
-        return facts | {"kernels_code": kernels_code(), "device": self.place.facts(), "seed": self.seed}
+        device = self.place.facts()
+        kernels = kernels_at_hand(device.get("arch", 0))
+        return facts | {"kernels_code": kernels, "device": device, "seed": self.seed}
 
     def begun(self, name: str, subject: str = "", key: str = "rows") -> Row:
         """Return the record of a step with the rows of the run that this one continues."""

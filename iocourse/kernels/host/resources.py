@@ -4,6 +4,7 @@ and compile them.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from . import dispatch
 from .api import LARGEST_DECODE, LARGEST_HEAD, TYPES, band_of
 from .launches import Launch, decode_launches, record_launches
 from .tile_table import SlicedTile, SlicedTiles, Tile, has_row, padded, tiles_for, using
-from .visible_pairs import Packed, VisiblePairs, tiled_mask
+from .visible_pairs import Packed, TiledMask, VisiblePairs, tiled_mask
 
 WHOLE = ("forward", "row_products", "fused", "queries", "keys")
 SLICED = SlicedTiles._fields
@@ -77,8 +78,7 @@ def _visible(
     pairs: str, band: Any, causal: bool, arch: int, q: torch.Tensor, k: torch.Tensor, fixed: bool
 ) -> VisiblePairs:
     if pairs == "block_mask":
-        blocks = torch.ones(N // 128, N // 128, dtype=torch.bool)
-        mask = tiled_mask(blocks.tril() if causal else blocks, q, k, block=128)
+        mask = _blocks(causal, q.shape, k.shape)
         table = tiles_for(arch, q.shape[3], q.element_size(), listed=True)
         lists = mask.lists(table, q.device, q.shape[1] // k.shape[1], fixed)
         return VisiblePairs(band_of(False, None, N, N), lists)
@@ -86,6 +86,14 @@ def _visible(
         cu = torch.tensor([0, N // 2, N], dtype=torch.int32)
         return VisiblePairs(band, packed=Packed(cu, cu, N // 2, N // 2, False))
     return VisiblePairs(band)
+
+
+@cache
+def _blocks(causal: bool, of_q: torch.Size, of_k: torch.Size) -> TiledMask:
+    """Return a mask in blocks of 128, kept because cutting it into tiles takes longer than a launch."""
+    blocks = torch.ones(N // 128, N // 128, dtype=torch.bool)
+    q, k = torch.empty(of_q), torch.empty(of_k)
+    return tiled_mask(blocks.tril() if causal else blocks, q, k, block=128)
 
 
 def check_tile(tile: Tile | SlicedTile, arch: int, width: int, itemsize: int) -> None:

@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import chain, islice, product
 from typing import Any
 
 from iocourse.console import table, times_joined
-from iocourse.data.records import record_source, run_metadata
+from iocourse.data.records import (
+    COMPILED,
+    kernel_row,
+    kernels_code,
+    load_record,
+    record_source,
+    run_metadata,
+)
 from iocourse.gpu import CHIPS
 from tools.bench import Row
-from tools.bench.resources.compiling import GROUP, Compilation, compiled, need_compiler, shipped
+from tools.bench.resources.compiling import (
+    GROUP,
+    Compilation,
+    code_as_it_stands,
+    compiled,
+    need_compiler,
+    shipped,
+)
 
 NAME = "resources"
 HELP = "registers, spills, shared memory and hot loop of every kernel on every chip (compiled, no GPU needed)"
@@ -47,6 +62,27 @@ def record(
     rows = iter(compiled([*chain(*parts.values())]))
     found = {part: [*islice(rows, len(asked))] for part, asked in parts.items()}
     return {"subject": name, **run_metadata("triton"), **found}
+
+
+@cache
+def kernels_at_hand(capability: int) -> dict[str, dict[str, str]]:
+    """Return `records.kernels_code` for the kernels that a GPU runs, as they are now; {} for an unknown GPU.
+
+    A kernel whose source or tile has changed since it was compiled for the record has the fingerprint "".
+    """
+    from iocourse.kernels.host.tile_table import row_of
+
+    if not (arch := row_of(capability)):
+        return {}
+    now = {kernel_row(one._asdict()): code_as_it_stands(one) for one in every(arch, HEADS, BYTES)}
+    known: dict[str, set[tuple[str, str]]] = {}
+    for record in filter(None, map(load_record, COMPILED)):
+        codes = known.setdefault(record["versions"]["triton"], set())
+        codes |= {(kernel_row(row), row["code"]) for row in record["shipped"]}
+    return {
+        version: {name: rows[name] if (name, code) in known[version] else "" for name, code in now.items()}
+        for version, rows in kernels_code().items()
+    }
 
 
 def asked_for(
