@@ -30,9 +30,9 @@ from .segments import SCALE
 CHARGING = "derived in this course: pairs of rows in fast memory are charged to the row that is moved"
 WHOLE = "Rows of {arrays}, distinct arrays, are read, started, merged, stored and freed as a whole"
 STEPS = (
-    ". The run can be cut into steps: between steps no score, weight or part of one is in fast memory (the row "
-    "statistics of a single key count as a score), none is ever moved, and in a step rows of at most t words "
-    "are loaded or started. Any order, several partial sums of a row, any recomputation."
+    ". The run can be cut into steps: between steps no score, weight or part of one is in fast memory (the "
+    "row statistics of a single key count as a score), none is ever moved, and in a step rows of at most t "
+    "words are loaded or started. Any order, several partial sums of a row, any recomputation."
 )
 FORWARD_ROWS = WHOLE.format(arrays="Q, K, V and O") + STEPS
 BACKWARD_ROWS = WHOLE.format(arrays="Q, K, V, dO, dQ, dK and dV") + STEPS

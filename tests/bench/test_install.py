@@ -9,7 +9,7 @@ from fake_gpu import CpuPlace
 
 from iocourse.data import records
 from iocourse.errors import UsageError
-from tools.bench import gpu, install
+from tools.bench import gpu, install, steps
 from tools.bench.__main__ import main
 
 CLEAN, DIRTY = "0123456789abcdef0123456789abcdef01234567", "0123456789abcdef0123456789abcdef01234567+"
@@ -206,10 +206,10 @@ def test_a_compiler_that_lacks_a_kernel_does_not_count(package, tmp_path):
 
 
 @pytest.mark.parametrize("commit", [CLEAN, DIRTY])
-def test_a_run_says_at_its_start_that_its_records_will_be_refused(monkeypatch, capsys, commit):
+def test_a_run_says_at_its_start_that_its_records_will_be_refused(monkeypatch, capsys, tmp_path, commit):
     monkeypatch.setattr(gpu, "cuda_place", CpuPlace)
     monkeypatch.setattr(gpu, "plan", lambda tutorial: {})
-    monkeypatch.setattr(gpu, "kernels_at_hand", lambda capability: {})
-    monkeypatch.setattr(gpu, "run_metadata", lambda *packages: {"commit": commit})
-    gpu.run(False, keep=lambda whole: None)
+    monkeypatch.setattr(steps, "kernels_at_hand", lambda capability: {})
+    monkeypatch.setattr(steps, "run_metadata", lambda *packages: {"commit": commit})
+    gpu.run(False, file=tmp_path / "gpu.json")
     assert ("--install will refuse the records" in capsys.readouterr().out) == (commit == DIRTY)

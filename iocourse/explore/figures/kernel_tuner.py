@@ -173,8 +173,8 @@ def _words(shown: TileReport) -> Iterator[Element]:
         colour, said = fill_of(name.removesuffix("_sum"), k).colour, read_and_written(read, written)
         bars.append(Moved(name, colour, read, written, said))
     bars.append(Moved("total", SUM, ledger.read, ledger.written, _total(ledger, s)))
-    # The longest bar is that of the smallest tile in the map. So the scale does not depend on the tile, and the
-    # length of a bar follows its words.
+    # The longest bar is that of the smallest tile in the map. So the scale does not depend on the tile, and
+    # the length of a bar follows its words.
     least = s.with_tile(SIDES[0], SIDES[0], s.BD and SIDES[0], s.warps)
     longest = words_of(least)
     most = LEFT_WIDTH - NAMES - 8 - 1.08 * text_width(_total(longest, s), SMALL)

@@ -216,7 +216,7 @@ def _where(s: TileTunerState, played: Playback) -> str:
 # ---------------------------------------------------------------------- words moved
 def _words(s: TileTunerState, ledger: Ledger) -> Iterator[Element]:
     least, title = bound_of(s)
-    # The scale depends on N, d, M and the schedule, not on the tile, so the length of a bar follows its words.
+    # The scale depends on N, d, M and the schedule, not on the tile: the length of a bar follows its words.
     scale = 0.36 * RIGHT_WIDTH / (FULL * max(least_words(s), least))
     yield Text(RIGHT, 58, "Memory traffic (words)", NORMAL, bold=True)
     yield from key_of_moved(RIGHT + RIGHT_WIDTH - 170, 46)
@@ -284,7 +284,8 @@ def _in_words(
     least, title = bound_of(s)
     held = totals(played.states[s.step])
     listed = ", ".join(f"{kind} {words:,}" for kind, words in held.items()) or "nothing"
-    alt = f"Tile tuner, {heading}. Traffic {ledger.total:,} words, {against_bound(s, f' ({title})')}. Footprint {ledger.peak:,} words; {verdict(ledger.peak, s.M)}. "
+    alt = f"Tile tuner, {heading}. Traffic {ledger.total:,} words, {against_bound(s, f' ({title})')}. "
+    alt += f"Footprint {ledger.peak:,} words; {verdict(ledger.peak, s.M)}. "
     alt += f"Move {played.first + s.step + 1:,}: {in_words(played.moves[s.step])}. "
     alt += f"Tile of scores: {_where(s, played)}. In fast memory: {listed}."
     split = ", ".join(f"{kind} {words:,}" for kind, words in parts.items())

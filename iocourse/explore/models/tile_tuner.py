@@ -166,7 +166,7 @@ def _least_words(name: str, N: int, d: int, M: int) -> int:
 
 
 def least_words(s: TileTunerState) -> int:
-    """Return the traffic with the tile that the schedule selects for M, or for its smallest M if that is more."""
+    """Return the traffic with the tile that the schedule selects for M, or for its smallest M if larger."""
     return _least_words(s.schedule, s.N, s.d, s.M)
 
 
