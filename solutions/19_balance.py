@@ -237,7 +237,7 @@ measured("19.4", thousand=short.words, million=long.words)
 # %% [markdown]
 # <details><summary>What came out</summary>
 #
-# $(d + 1)(P - 1) = 903$ words, and $N$ is not in it. DistAttention, in Infinite-LLM, keeps the cache of one long text on many machines in this way. Fewer words are possible: with the common maximum known, a reduce-scatter of the weighted outputs and an all-gather of the sums move 231.
+# $(d + 1)(P - 1) = 903$ words, and $N$ is not in it. DistAttention, in Infinite-LLM, keeps the cache of one long text on many machines in this way. Fewer words are possible: an all-gather of the log-sum-exps, a reduce-scatter of the weighted outputs and an all-gather of their sums move 231.
 #
 # </details>
 # <!-- 231 = 2 * 128 * 7 // 8 + 7 -->
