@@ -79,7 +79,7 @@ print(done.ledgers[0])
 def merged(o, L, other, other_L):
     """(o, L) over both sets of keys. o, other (n, d); L, other_L (n,)."""
     both = np.logaddexp(L, other_L)
-    finite = np.maximum(both, -1e300)               # without any key both is -inf, and -inf + inf is NaN
+    finite = np.maximum(both, -1e300)               # -inf where there is no key: -inf + inf is NaN
     return (o * np.exp(L - finite)[:, None] + other * np.exp(other_L - finite)[:, None]), both
 
 
@@ -524,7 +524,7 @@ attempt(on_torch, my_ring)
 # ## Misconceptions
 #
 # - **"Twice the chips, half the words for each."** Not on a ring: $2Nd$ words come to every rank, however many there are (18.3).
-# - **"The ring is best, it only talks to neighbours."** Of the schedules drawn here for one head it needs the least memory, but no theorem says so. In words it is $(\sqrt P + 1)/2$ above what a grid reaches (18.4, 18.5).
+# - **"The ring is best, it only talks to neighbours."** Of the schedules drawn here for one head it needs the least memory; this is a comparison, not a theorem. In words it is $(\sqrt P + 1)/2$ above what a grid reaches (18.4, 18.5).
 # - **"K and V must be what travels."** Backward, the side of the queries is a quarter lighter (18.6).
 #
 # ## Take-away

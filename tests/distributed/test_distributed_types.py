@@ -173,7 +173,7 @@ Q, K, V = np.random.default_rng(0).standard_normal((3, 11, 4))
 
 
 def ring_in(cast):
-    """Return a ring whose blocks travel in another type, and are used in that of Q."""
+    """Return a ring whose blocks are sent in another type, and are used in that of Q."""
 
     def ring(me, Q, K, V):
         k, v = cast(K), cast(V)

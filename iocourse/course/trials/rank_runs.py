@@ -67,7 +67,7 @@ class ReadsTheNotebook(distributed.RankError):
 
 # ------------------------------------------------------------------ cases
 RAGGED, FEW = "ragged", "more ranks than rows"  # tags
-MANY = "many ranks"  # all blocks are many times what a rank needs, so copies of them can be told from it
+MANY = "many ranks"  # so many that copies of all blocks are far larger than the arrays a rank needs
 ClosedForm = Callable[..., distributed.RankLedger]
 
 
@@ -168,7 +168,7 @@ def _measured(student: Callable[..., Any], case: RankCase) -> tuple[int, ...]:
     """Return, for each rank, the largest number of words that its arrays have at one of its calls.
 
     Ledgers do not see copies, so a schedule that keeps copies of all blocks would seem to hold two. The
-    schedule runs once more for this, because looking at the variables of a frame may prolong their lives.
+    schedule runs again for this, because looking at the variables of a frame may prolong their lives.
     """
     held = [0] * case.P
 
@@ -197,8 +197,8 @@ class _Watched:
 def words_of(frame: FrameType | None) -> int:
     """Return the words of all arrays that the functions of a rank, called from this frame up, can reach.
 
-    A slice counts as the array whose memory it keeps. Numbers in lists count too. Frames of the library do
-    not count, and neither does what it keeps for `me`.
+    A slice counts as the array whose memory it keeps. Numbers in lists count too. Frames of the library and
+    the private attributes of `me` do not count.
     """
     words, todo = dict[int, int](), list[Any]()
     while frame is not None:

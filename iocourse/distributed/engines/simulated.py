@@ -110,7 +110,7 @@ def _end_all(threads: Sequence[threading.Thread], turns: RoundRobin, why: RankEr
     """End the ranks: those that wait for others at once, the rest by an exception that is raised in them.
 
     An exception raised while an object is being destroyed is lost, so it is raised again until the rank ends.
-    A rank in a long call of C, such as a sleep, ends after it; nobody waits for its daemon thread.
+    A rank in a long call of C, such as a sleep, ends after it; its daemon thread is not waited for.
     """
     turns.fail(why)
     for _ in range(20):

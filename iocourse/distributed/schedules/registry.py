@@ -49,7 +49,7 @@ class RankSchedule:
 
     def __call__(self, me: Rank, *args: Any, **named: Any) -> Any:
         """Run the schedule on one rank. Raises ValueError if the rows have another layout than its own."""
-        if not self.any_layout and me.rank == 0:  # one rank knows the rows of all
+        if not self.any_layout and me.rank == 0:  # one check for all ranks
             self._check_layout([me.blocks(rank) for rank in range(me.size)])
         return self.body(me, *args, **named)
 

@@ -224,8 +224,8 @@ def headline(v: View) -> tuple[str, str]:
     fastest = min(entries, key=lambda one: one.hidden)
     others = sum(one.words == fewest.words for one in entries) - 1
     also = f" (tied with {with_unit(others, 'other')})" if others else ""
-    among = f"of the {with_unit(len(entries), 'schedule')} counted here, " if len(entries) > 1 else ""
-    first = f"P = {v.P:,}: {among}{fewest.title(v.P)} has the least traffic, {fewest.words:,} words{also}"
+    first = f"P = {v.P:,}: {fewest.title(v.P)} has the least traffic of the {len(entries)} counted, "
+    first += f"{fewest.words:,} words{also}"
     first += f", {fewest.words / least:.2f} times the lower bound ({id})." if least else "."
     where = f"On {v.on.chip.name} with {v.on.link.name}"
     return (
