@@ -79,7 +79,7 @@ print(done.ledgers[0])
 def merged(o, L, other, other_L):
     """(o, L) over both sets of keys. o, other (n, d); L, other_L (n,)."""
     both = np.logaddexp(L, other_L)
-    finite = np.maximum(both, -1e300)               # -inf where there is no key: -inf + inf is NaN
+    finite = np.maximum(both, -1e300)               # both is -inf without any key
     return (o * np.exp(L - finite)[:, None] + other * np.exp(other_L - finite)[:, None]), both
 
 

@@ -67,7 +67,7 @@ class ReadsTheNotebook(distributed.RankError):
 
 # ------------------------------------------------------------------ cases
 RAGGED, FEW = "ragged", "more ranks than rows"  # tags
-MANY = "many ranks"  # so many that copies of all blocks are far larger than the arrays a rank needs
+MANY = "many ranks"  # copies of all blocks are far larger than the arrays that a rank needs
 ClosedForm = Callable[..., distributed.RankLedger]
 
 
