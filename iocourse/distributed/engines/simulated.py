@@ -127,10 +127,18 @@ def _end_all(threads: Sequence[threading.Thread], turns: RoundRobin, why: RankEr
 
 
 def _waiter(thread: threading.Thread) -> Any:
-    """Return the lock on which a thread waits in `Condition.wait` (also of a queue or an event), or None."""
+    """Return the lock on which a thread waits in `Condition.wait` (also of a queue or an event), or None.
+
+    None too if it waits for its turn.
+    """
     frame = sys._current_frames().get(thread.ident or 0)
     if frame is None or frame.f_code is not threading.Condition.wait.__code__:
         return None
+    caller = frame.f_back
+    while caller is not None:
+        if caller.f_code is RoundRobin.take.__code__:
+            return None
+        caller = caller.f_back
     return frame.f_locals.get("waiter")
 
 
