@@ -220,6 +220,7 @@ def test_runs_in_several_threads_leave_the_output_as_it_was(capsys):
         print("not shown either")
         outside.set()
         thread.join()
+        print("not shown after the other has ended")
     print("shown")
     assert sys.stdout is before and capsys.readouterr().out == "shown\n"
 
