@@ -169,7 +169,7 @@ measured("9.11", times=tied / bounds.theorem_A(N, d, M))
 #
 # The two-level memory model has one fast memory and one slow memory, and it counts words. A GPU is different in four ways:
 #
-# - **Which traffic?** A program runs on one SM of the chip. The next level is the L2 cache, which all SMs share. With $N = 8192$ and $d = 128$ (section 9.9), $K$ and $V$ of one head are 4 MB, so they are kept in L2 while many programs load them. So the words of section 9.9 for `sm` are words from L2, and the traffic of HBM is closer to the words for `l2`. One kernel is at two values of $M$ in the first figure of lesson 09.
+# - **Which traffic?** A program runs on one SM of the chip. The next level is the L2 cache, which all SMs share. With $N = 8192$ and $d = 128$ (section 9.9), $K$ and $V$ of one head are 4 MiB, so they are kept in L2 while many programs load them. So the words of section 9.9 for `sm` are words from L2, and the traffic of HBM is closer to the words for `l2`. One kernel is at two values of $M$ in the first figure of lesson 09.
 # - **Which fast memory?** In addition to its shared memory, an SM has 256 KB of registers, and real kernels keep $O$ and the scores there. Several programs may share an SM. A program that loads the next block while it computes with this one needs space for two.
 # - **Which word?** In real kernels, inputs are bf16, and sums are float32. So a word of $O$ takes as many bytes as two words of $Q$, and fewer rows fit than in section 9.9.
 # - **Which tile?** Matrix units multiply a tile by a tile. A tile with $B_c = 1$ moves the fewest words, but leaves these units almost idle.

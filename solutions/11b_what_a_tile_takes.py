@@ -32,17 +32,17 @@ from iocourse.gpu import CHIPS
 
 # %%
 N, d, BM = 8192, 64, 128
-chip = CHIPS[90]  # an H200, whose driver reports 60 MB of L2 cache
+chip = CHIPS[90]  # an H200, whose driver reports 60 MiB of L2 cache
 sizes = {"programs ask for, by (11.1)": 2 * costs.flash2(N, d, Br=BM, Bc=64).total,
          "the L2 cache holds": 60 * 2**20,
          "Q, K, V and O, once each": 2 * 4 * N * d,
          "registers of a multiprocessor": 4 * chip.registers,
          "shared memory of a program": chip.shared_bytes}
-explore.bars({name: size / 2**20 for name, size in sizes.items()}, unit="MB", log=True,
+explore.bars({name: size / 2**20 for name, size in sizes.items()}, unit="MiB", log=True,
              title="One head of attention and the memories of an H200")
 
 # %% [markdown]
-# *There are several memories.* Below a program lies the L2 cache that all programs share, and below that the HBM. Programs ask for 130 MB, and all four arrays together are 4 MB. The programs of a head read $K$ and $V$, 2 MB of these, at about the same time, so most of the $\lceil N/B_M\rceil$ readings can find them in L2; then HBM sees little more than the compulsory $4Nd$. The formula (11.1) counts what programs request. On an H200 fewer words are read from L2, because requests of several SMs for the same words are merged.
+# *There are several memories.* Below a program lies the L2 cache that all programs share, and below that the HBM. Programs ask for 130 MiB, and all four arrays together are 4 MiB. The programs of a head read $K$ and $V$, 2 MiB of these, at about the same time, so most of the $\lceil N/B_M\rceil$ readings can find them in L2; then HBM sees little more than the compulsory $4Nd$. The formula (11.1) counts what programs request. On an H200 fewer words are read from L2, because requests of several SMs for the same words are merged.
 #
 # *$M$ is not one number.* A program's fast memory is shared memory, up to 227 KB for a program, and registers, another 256 KB for each multiprocessor: the two short bars. They hold different things: tiles of $Q$, $K$ and $V$ lie in shared memory, accumulators and scores in registers.
 #
@@ -103,7 +103,7 @@ explore.roofline([75, 80, 90], {"naive, d = 64": naive[64], "BM = 64": tiles[64]
 #
 # All three. By its own count, the kernel with 128 rows does 124.1 operations a byte (128 less what $Q$ and $O$ cost), to the left of where any of the three roofs bends (203, 153 and 206): if every word came from HBM, it would be limited by memory on all three chips. (In the picture an operation is a FLOP.) With 64 rows it is 63.0, and naive attention at $d = 128$ has 62.1. By this count the two are equals.
 #
-# What separates them is not how many words move, but which. $K$ and $V$ of one head, at $d = 64$, are 1 MB, read again and again while they lie in L2. HBM sees them once, and the point that belongs to HBM's roof is the last one: 2,048 operations a byte, far out on the flat part, limited by tensor cores. The scores of naive attention are 32 MB for one head, and the weights as many, times all heads: more than L2 holds, and each word is used once for each time it moves. For FlashAttention the slope that matters is that of L2, which lies higher; the data sheets of these chips do not give it. So a kernel may get by with 64 or 128 rows, where (11.8) and HBM would ask for more than 200 on a T4 or an H200.
+# What separates them is not how many words move, but which. $K$ and $V$ of one head, at $d = 64$, are 1 MiB, read again and again while they lie in L2. HBM sees them once, and the point that belongs to HBM's roof is the last one: 2,048 operations a byte, far out on the flat part, limited by tensor cores. The scores of naive attention are 32 MiB for one head, and the weights as many, times all heads: more than L2 holds, and each word is used once for each time it moves. For FlashAttention the slope that matters is that of L2, which lies higher; the data sheets of these chips do not give it. So a kernel may get by with 64 or 128 rows, where (11.8) and HBM would ask for more than 200 on a T4 or an H200.
 #
 # </details>
 #

@@ -223,7 +223,7 @@ def where_slices_begin(choose):
             tile, moved = choose(two, chip.shared_bytes, 4096, d, 2)
             if tile["BD"]:
                 begin[arch] = min(begin[arch], d)
-            line += f"{'slices' if tile['BD'] else 'rows':6}{moved / 2**20:6,.0f} MB   "
+            line += f"{'slices' if tile['BD'] else 'rows':6}{moved / 2**20:6,.0f} MiB   "
         lines.append(line)
     print(" " * 16 + "".join(f"d = {d:<14}" for d in (64, 128, 256, 512)), *lines, sep="\n")
     return begin
@@ -235,7 +235,7 @@ measured("13.2b", t4=begin[75], a100=begin[80], h200=begin[90])
 # %% [markdown]
 # <details><summary>Where slices begin to pay</summary>
 #
-# The T4 from 256 on, A100 and L4 at 512, H200 and B200 not at all: they have 64 rows left. Each time it is (13.3). On a T4 slices have $b = 64$, and 16 rows are fewer than $\tfrac27 \cdot 64 = 18.3$; elsewhere 32 are fewer than 36.6. The gain at 512 is modest, 884 MB instead of 1,032 on an A100. But it grows. Slices cost in proportion to $d$; whole rows cost in proportion to $d$ and to the number of tiles of queries, which doubles when the rows halve.
+# The T4 from 256 on, A100 and L4 at 512, H200 and B200 not at all: they have 64 rows left. Each time it is (13.3). On a T4 slices have $b = 64$, and 16 rows are fewer than $\tfrac27 \cdot 64 = 18.3$; elsewhere 32 are fewer than 36.6. The gain at 512 is modest, 884 MiB instead of 1,032 on an A100. But it grows. Slices cost in proportion to $d$; whole rows cost in proportion to $d$ and to the number of tiles of queries, which doubles when the rows halve.
 #
 # Go back to the picture of section 13.1 and choose the kernel `sliced_forward`. Under its causal mask $128 \times 128$ with 64 columns each move 170,921,984 words: $Q$ comes as often as $K$ and $V$ do, and the sums go and come nearly as often. In words slices are further ahead than in bytes, for the sums are 4 bytes wide.
 #
@@ -428,7 +428,7 @@ predict("13.5", share=1.2)  #> predict("13.5", share=...)
 
 # %%
 def megabytes(pairs, B=64, d=64):
-    """Bytes of the forward pass under a mask, one head in 16 bits, in MB; lists included."""
+    """Bytes of the forward pass under a mask, one head in 16 bits, in MiB; lists included."""
     problem = BlockLists(*pairs.shape, d, pairs=pairs[None, None])
     ledger = attention_forward(problem, BM=B, BN=B)
     ledger.itemsizes = dict.fromkeys("QKVO", 2) | {"patterns": 1}
@@ -453,7 +453,7 @@ for name, pairs in compared.items():
     hit, cut = BlockLists(N, N, 64, pairs=pairs[None, None]).tiles(64, 64)
     share[name] = megabytes(pairs) / megabytes(compared["dense"])
     print(f"{name:19} {pairs.mean():8.4%} of pairs: {hit.sum():5,} tiles, {cut.sum():5,} cut, "
-          f"{megabytes(pairs):5.2f} MB, {share[name]:.3f} of dense")
+          f"{megabytes(pairs):5.2f} MiB, {share[name]:.3f} of dense")
 measured("13.5", share=share["pairs, 1 in 1,000"])
 
 # %% [markdown]
@@ -659,7 +659,7 @@ for name in ("small-cache", "sparse-lines"):
 # ## Misconceptions
 #
 # - **"A large head size does not fit a GPU."** In the forward pass some tile of whole rows fits every chip of the table, up to $d = 512$. Rows are lost on a T4, from 64 to 16; an H200 keeps 64 (13.1).
-# - **"What fits is best."** At $d = 512$ whole rows move 1,032 MB on an A100 and slices 884 MB (13.2).
+# - **"What fits is best."** At $d = 512$ whole rows move 1,032 MiB on an A100 and slices 884 MiB (13.2).
 # - **"A sparse mask saves what it hides."** A mask with one pair in a thousand moved 1.226 times the bytes of none. Only tiles that nobody sees are saved (13.5).
 #
 # ## Take-away

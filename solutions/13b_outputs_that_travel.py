@@ -311,10 +311,10 @@ for name, form in {
     f"F5, {scores} and {averages}": f5,
 }.items():
     print(f"{name:42} {gigabytes(form):.2f} GB")
-print(f"scores of one head: {4 * 4096**2 / 2**20:.0f} MB")
+print(f"scores of one head: {4 * 4096**2 / 2**20:.0f} MiB")
 
 # %% [markdown]
-# Whole rows are ahead, with 0.51 GB. Of the two that cut $d$, F5 moves fewer bytes here, 0.69 GB against 0.86 for F6. But it wants 64 MB of slow memory for the scores of each head, 2 GB for 32 heads, and four times as much for twice the $N$: the very thing that FlashAttention was made to avoid. So in the forward pass the library's `attention` keeps F5 for those who ask for it, `tile_d="materialised"`, and on a GPU chooses by itself between whole rows and F6 (`tile_d="fused"`). (Its backward pass materialises by itself from $d = 256$ on, on an H200 in 16 bits without a window, where this was measured to be faster, and keeps the matrices of a few heads at a time.) It does so as you did in exercise 13A, with the recorded table and the closed forms at $N = 4096$. It neither guesses nor tries to compile. For the forward pass, and for the two backward passes of lesson 12 where the weights are not materialised:
+# Whole rows are ahead, with 0.51 GB. Of the two that cut $d$, F5 moves fewer bytes here, 0.69 GB against 0.86 for F6. But it wants 64 MiB of slow memory for the scores of each head, 2 GiB for 32 heads, and four times as much for twice the $N$: the very thing that FlashAttention was made to avoid. So in the forward pass the library's `attention` keeps F5 for those who ask for it, `tile_d="materialised"`, and on a GPU chooses by itself between whole rows and F6 (`tile_d="fused"`). (Its backward pass materialises by itself from $d = 256$ on, on an H200 in 16 bits without a window, where this was measured to be faster, and keeps the matrices of a few heads at a time.) It does so as you did in exercise 13A, with the recorded table and the closed forms at $N = 4096$. It neither guesses nor tries to compile. For the forward pass, and for the two backward passes of lesson 12 where the weights are not materialised:
 # <!-- 64, 2 = 4 * 4096**2 / 2**20, 32 * 64 / 2**10 -->
 
 # %%
@@ -438,7 +438,7 @@ measured("13.13c", suspect=diagnosis.faulty_line("C"))
 #
 # ## Misconceptions
 #
-# - **"The schedule with the fewest bytes is the one to take."** F5 moves fewer than F6, but wants 64 MB of scratch for each head; the library pays that in the backward pass only, where it was measured to be faster (13.11).
+# - **"The schedule with the fewest bytes is the one to take."** F5 moves fewer than F6, but wants 64 MiB of scratch for each head; the library pays that in the backward pass only, where it was measured to be faster (13.11).
 # - **"The order of programs does not matter, they run at once."** More programs than processors stand in line: 82 steps in one order, 64 in another (13.9).
 # - **"Right on random inputs is right."** Kernel B is, and loses every row whose scores lie far below 0 (13.13).
 #

@@ -36,12 +36,12 @@ from iocourse.gpu import CHIPS
 # | memory | on an H200 | who uses it |
 # | --- | --- | --- |
 # | registers and shared memory | 256 KB and 227 KB in each of 132 multiprocessors | the programs that run on that multiprocessor |
-# | L2 cache | 60 MB | all programs |
+# | L2 cache | 60 MiB | all programs |
 # | DRAM | 141 GB, at 4,800 GB/s | all programs |
 #
-# (DRAM is the kind of memory; HBM, on an H200, is how it is built. Between shared memory and registers there is a third line, which we leave to the compiler.) Words can be counted at two lines. What loads and stores ask for crosses the upper one, between a program and L2: that is the ledger. What L2 does not have crosses the lower one, between L2 and DRAM. The two-level model fits at either line, with an $M$ of its own: at the upper line $M$ is what a program holds, at the lower line it is L2. (All registers and shared memories together are 62 MB, more than L2. But they are 132 pieces, and a word that every program wants has to be brought to every piece.)
+# (DRAM is the kind of memory; HBM, on an H200, is how it is built. Between shared memory and registers there is a third line, which we leave to the compiler.) Words can be counted at two lines. What loads and stores ask for crosses the upper one, between a program and L2: that is the ledger. What L2 does not have crosses the lower one, between L2 and DRAM. The two-level model fits at either line, with an $M$ of its own: at the upper line $M$ is what a program holds, at the lower line it is L2. (All registers and shared memories together are 62 MiB, more than L2. But they are 132 pieces, and a word that every program wants has to be brought to every piece.)
 #
-# At the lower line the lower bounds leave everything open. For $N = 8192$, $d = 64$ and an $M$ of 60 MB in 16 bits, Theorem A asks for fewer words than the compulsory $4Nd$; so no bound forbids that DRAM sees each word once, although the ledger of F2 has each word of $K$ and $V$ cross the upper line $\lceil N/B_M\rceil$ times. Whether L2 can answer all but the first time depends on *when* the others ask. So we need the programs in their order, side by side.
+# At the lower line the lower bounds leave everything open. For $N = 8192$, $d = 64$ and an $M$ of 60 MiB in 16 bits, Theorem A asks for fewer words than the compulsory $4Nd$; so no bound forbids that DRAM sees each word once, although the ledger of F2 has each word of $K$ and $V$ cross the upper line $\lceil N/B_M\rceil$ times. Whether L2 can answer all but the first time depends on *when* the others ask. So we need the programs in their order, side by side.
 #
 # Here they are, in NumPy's terms: F2 as lesson 11 launches it, 8 heads of 512 queries, tiles of 64. The unit is a row of 64 words: in 16 bits that is 128 bytes, one line of the cache.
 # <!-- 60 = load_record("profile")["device"]["l2_bytes"] / 2**20 -->
@@ -170,7 +170,7 @@ for room in (256, 512, 1280):
 
 
 # %% [markdown]
-# With 256 rows nearly everything is lost, 7.75 readings instead of 2, and with 512 still 5.75: the cache must now span the distance between the first program and the last. With $K$ and $V$ of a whole head in it, 1,280 rows here, it makes no difference how the programs drift. That is the case to aim for, and by size it is the usual one on an H200. $K$ and $V$ of one head with $N = 8192$ and $d = 64$ are 2 MB in 16 bits, $B_M = 64$ makes 128 programs of it, and 132 multiprocessors with two programs each are at work on three heads: 6 MB of the 60. Scattered over 32 heads it would be 64 MB. One head fills L2 at 245,760 tokens.
+# With 256 rows nearly everything is lost, 7.75 readings instead of 2, and with 512 still 5.75: the cache must now span the distance between the first program and the last. With $K$ and $V$ of a whole head in it, 1,280 rows here, it makes no difference how the programs drift. That is the case to aim for, and by size it is the usual one on an H200. $K$ and $V$ of one head with $N = 8192$ and $d = 64$ are 2 MiB in 16 bits, $B_M = 64$ makes 128 programs of it, and 132 multiprocessors with two programs each are at work on three heads: 6 MiB of the 60. Scattered over 32 heads it would be 64 MiB. One head fills L2 at 245,760 tokens.
 #
 # This cache is a model, and simpler than the chip's. How an H200 chooses the line that leaves is, as far as we know, not published; a line can lie in certain places only; it fetches sectors of 32 bytes, not whole lines; and it holds what is written as well. What it shows is what can happen, and why the order of programs is part of a kernel. What did happen, counters say (lesson 14b).
 # <!-- 2, 6, 64 = (heads * 2 * 8192 * 64 * 2 / 2**20 for heads in (1, 3, 32)) -->
@@ -251,7 +251,7 @@ for name, heads in (("MHA", 32), ("GQA", 8), ("MQA", 1)):
     step = attempt(my_decode_step, **LAYER | {"H_kv": heads}, gbytes_per_s=4800)
     words = 2 * 32768 * 128 * heads // 32
     print(f"{name}, H_kv = {heads:2}: {words:9,} words a head of queries, "
-          f"{step[0] / 2**20:5.0f} MB, {step[1]:5.1f} µs on an H200, "
+          f"{step[0] / 2**20:5.0f} MiB, {step[1]:5.1f} µs on an H200, "
           f"{32 // heads:2} FLOP a byte")
 
 

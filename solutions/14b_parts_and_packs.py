@@ -442,12 +442,12 @@ print(f"yours {of_rows(mine[0]):,} words, library {of_rows(theirs[0]):,}, "
 # %%
 forward = attention_forward(KernelProblem(8192, 8192, 64), BM=128, BN=128)
 at_l2, at_dram = 2 * forward.read, 2 * 3 * 8192 * 64
-print(f"program to L2: {at_l2 / 2**20:.0f} MB read, L2 to DRAM: {at_dram / 2**20:.0f} MB read, "
+print(f"program to L2: {at_l2 / 2**20:.0f} MiB read, L2 to DRAM: {at_dram / 2**20:.0f} MiB read, "
       f"a ratio of {at_l2 / at_dram:.0f}")
 
 
 # %% [markdown]
-# 129 MB at the upper line, 3 MB at the lower: of 43 bytes that programs ask for, DRAM delivers 1.
+# 129 MiB at the upper line, 3 MiB at the lower: of 43 bytes that programs ask for, DRAM delivers 1.
 #
 # `iocourse profile` prints the bytes that a launch must move, here for one head:
 
@@ -457,7 +457,7 @@ from iocourse.cli import main
 done = main(["profile", "forward", "--N", "8192", "--d", "64", "--heads", "1", "--closed-form"])
 
 # %% [markdown]
-# The closed form has 269,484,032 bytes read, twice the 129 MB above because these tiles have 64 queries and not 128, and the compulsory column 3,145,728, its 3 MB. In the record `profile`, five launches on an H200, the first counter shows the closed form, to the byte in three of them, and in the forward passes the second one is near the compulsory bytes. L2 itself looks up fewer words than the first counter shows, because requests of several SMs for the same words are merged. If the second comes out as large as the first, the programs were scattered, or the cache is not what we took it for; and then the chip has said something that no ledger could.
+# The closed form has 269,484,032 bytes read, twice the 129 MiB above because these tiles have 64 queries and not 128, and the compulsory column 3,145,728, its 3 MiB. In the record `profile`, five launches on an H200, the first counter shows the closed form, to the byte in three of them, and in the forward passes the second one is near the compulsory bytes. L2 itself looks up fewer words than the first counter shows, because requests of several SMs for the same words are merged. If the second comes out as large as the first, the programs were scattered, or the cache is not what we took it for; and then the chip has said something that no ledger could.
 #
 # ## Misconceptions
 #

@@ -169,7 +169,7 @@ def test_what_14_2_says_of_caches_of_every_size(cache):
 
 
 def test_theorem_A_leaves_dram_open_and_a_wave_is_at_work_on_three_heads():
-    for M in (25 * 2**20, 25 * 2**19):  # 50 MB of 16-bit and of 32-bit words
+    for M in (25 * 2**20, 25 * 2**19):  # 50 MiB of 16-bit and of 32-bit words
         assert bounds.theorem_A(8192, 64, M) < bounds.compulsory(8192, 64)
     waves = ({(first + n) // 64 for n in range(132)} for first in range(0, 32 * 64 - 131, 132))
     assert {len(wave) for wave in waves} == {3}
