@@ -54,9 +54,9 @@ def test_it_prints_the_table_and_writes_the_numbers(subject, capsys, tmp_path):
     assert main(["waiting"]) == 0 and subject.asked == [True, False]
 
 
-def test_a_subject_that_keeps_its_numbers_itself_is_told_the_file(subject, tmp_path):
-    def run(quick, keep=None):
-        keep({"rows": 3})
+def test_a_subject_that_writes_its_file_itself_gets_the_path(subject, tmp_path):
+    def run(quick, file=None):
+        file.write_text(json.dumps({"rows": 3}))
         return {"s": 1, "exit": 7}
 
     subject.run = run
