@@ -146,7 +146,7 @@ def another_array_travels(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 @_operator
 def copies_are_kept(node: ast.AST, around: Around) -> Iterator[ast.AST]:
     """Keep a copy of every block that a shift returns."""
-    if isinstance(node, ast.Assign) and calls_in_head(node, "shift"):
+    if isinstance(node, ast.Assign) and node.value in calls_in_head(node, "shift"):
         came = ast.unparse(node.targets[0])
         copies = f"np.array({came})" if isinstance(node.targets[0], ast.Name) else f"*map(np.array, {came})"
         yield one_after_another(node, *ast.parse(f"me.kept = [*getattr(me, 'kept', ()), {copies}]").body)

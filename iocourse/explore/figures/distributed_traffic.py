@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ...console import table, with_unit
+from ...console import table
 from ...distributed.time_model import (
     Cluster,
     ScheduleEstimate,
@@ -223,8 +223,8 @@ def headline(v: View) -> tuple[str, str]:
     fewest = min(entries, key=lambda one: one.words)
     fastest = min(entries, key=lambda one: one.hidden)
     others = sum(one.words == fewest.words for one in entries) - 1
-    also = f" (tied with {with_unit(others, 'other')})" if others else ""
-    first = f"P = {v.P:,}: {fewest.title(v.P)} has the least traffic of the {len(entries)} counted, "
+    also = f" (tied with {others})" if others else ""
+    first = f"P = {v.P:,}: {fewest.title(v.P)} moves the least of {len(entries)} counted, "
     first += f"{fewest.words:,} words{also}"
     first += f", {fewest.words / least:.2f} times the lower bound ({id})." if least else "."
     where = f"On {v.on.chip.name} with {v.on.link.name}"
