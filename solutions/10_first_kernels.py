@@ -694,7 +694,7 @@ print("8 x 8 in the interpreter, right:", bool(abs(C.double() - want).max() < 0.
 # %% [markdown]
 # <details><summary>Who is served by the tensor cores</summary>
 #
-# float16 runs on tensor cores. float32 with `input_precision="ieee"` does not, because these units would round its inputs to fewer bits. (`"tf32x3"` runs there, with three products of rounded parts for each product.)
+# float16 runs on tensor cores. float32 with `input_precision="ieee"` does not, because these units would round its inputs to fewer bits.
 #
 # </details>
 #

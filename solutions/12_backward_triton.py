@@ -572,8 +572,7 @@ measured("12.7", bytes_ratio=f.bytes / s.bytes)
 #
 # </details>
 #
-# Which pass should be the library's default? FlashAttention-2 takes the fused one. Bytes are one cost; arithmetic is the other, and the split pass has seven products against five. Our counts do not show how many words a cache answers: one head's $Q$, $dO$ and $dQ$ at $N = 4096$, $d = 64$ are 2 MiB. So only a measurement decides. On one NVIDIA H200 (bfloat16, $d$ = 64 and 128, full and causal) the fused pass took 1.08 to 1.46 times the time of the split pass at $N = 4096$. On an H200 the split pass is therefore the default for these cases, from 16,896 rows of $Q$ on, if no heads share keys. In all other cases the fused pass is.
-# <!-- 16,896 = 128 * 132 -->
+# Which pass should be the library's default? FlashAttention-2 takes the fused one. Bytes are one cost; arithmetic is the other, and the split pass has seven products against five. Our counts do not show how many words a cache answers: one head's $Q$, $dO$ and $dQ$ at $N = 4096$, $d = 64$ are 2 MiB. So only a measurement decides. On one NVIDIA H200 (bfloat16, $d$ = 64 and 128, full and causal) the fused pass took 1.08 to 1.46 times the time of the split pass at $N = 4096$. On that chip the split pass is the default in such cases, elsewhere the fused pass.
 # <!-- rows = {(row["d"], row["N"], row["causal"], row["contender"]): row["ms"] for row in load_record("attention")["rows"] if row["pass"] == "backward" and "ms" in row} -->
 # <!-- ratios = [ms / rows[(*shape, "two-pass")] for (*shape, name), ms in rows.items() if name == "fused" and shape[1] == 4096] -->
 # <!-- 1.08, 1.46 = min(ratios), max(ratios) -->

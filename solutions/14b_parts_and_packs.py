@@ -433,6 +433,7 @@ print(f"yours {of_rows(mine[0]):,} words, library {of_rows(theirs[0]):,}, "
 # | line | counter | compare it with |
 # | --- | --- | --- |
 # | program to L2 | `l1tex__m_xbar2l1tex_read_bytes.sum`, the bytes that the SMs read | the ledger, the closed form |
+# | at L2 | `lts__t_sectors_srcunit_tex_op_read.sum` and `…_op_write.sum`, in sectors of 32 bytes | the ledger, which is larger where requests are merged |
 # | L2 to DRAM | `dram__bytes_read.sum`, `dram__bytes_write.sum` | the compulsory bytes, (14.1) |
 #
 # On a machine with a GPU and `ncu`, `python -m tools.bench gpu` in a checkout of iocourse launches each kernel once and prints these next to the closed form. (Each multiprocessor also has an L1 cache, in the same silicon as its shared memory: what it answers does not reach the first counter.) Two traps: caches must be emptied before the launch, or the inputs are found where the last launch left them; and what was written may still lie in L2 when the kernel ends, so DRAM's counter can show *fewer* bytes written than there are results.
