@@ -22,10 +22,11 @@ from typing import Any
 import numpy as np
 
 from ..monomials import plan
+from .numpy_backend import CAUSAL_TILE
 from .polynomials import CLIP, Polynomial, taylor
 
 SAMPLE = 1024  # rows of V whose mean is near enough to that of all
-FIRST = 64  # with a causal mask: the first tile, which no earlier row precedes
+FIRST = CAUSAL_TILE  # rows of the first tile of causal attention
 
 
 @cache
