@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 16 The gradient in almost linear time
 #
-# Lesson 15 put a polynomial in the place of the exponential, and attention became two products with a small state that does not grow with $N$. Training needs the gradient as well. The paper that this lesson follows, 2408.13233, shows that where the entries are bounded it too can be approximated in almost linear time, for any loss and a number of layers that does not grow with $N$. We read its decomposition on a page and come to a product that is too wide to be built. There is a way not to build it, and a better one, which differentiates the features instead of the matrices. In the end a backward pass reads its inputs once, writes its results once, and moves one small state besides.
+# Lesson 15 put a polynomial in the place of the exponential, and attention became two products with a small state that does not grow with $N$. Training needs the gradient as well. The paper that this lesson follows, 2408.13233, shows that where the entries are bounded it too can be approximated in almost linear time, for any loss and a constant number of layers. We read its decomposition on a page and come to a product that is too wide to be built. There is a way not to build it, and a better one, which differentiates the features instead of the matrices. In the end a backward pass reads its inputs once, writes its results once, and moves one small state besides.
 #
 # **What you will learn**
 #
@@ -91,7 +91,7 @@ print(f"the loss changes by {change:.6f} a unit, the gradient says {promised:.6f
 #
 # $$ e_g(q_i\cdot k_j) = \phi(q_i)\cdot\psi(k_j), \qquad \tilde f = \Phi\Psi^\top \quad\text{with}\quad \Phi = \mathrm{diag}(1/\mathrm{den})\,\phi(Q), \quad \Psi = \psi(K) , \tag{16.4} $$
 #
-# where $\mathrm{den}_i = \sum_j e_g(q_i \cdot k_j)$, and the state of the forward pass is $T = \Psi^\top[V, \mathbf 1]$, with $r$ rows and $d + 1$ columns. (The polynomials of lesson 15b have other weights, and the row-adaptive one multiplies $\phi(Q)$ by factors of its own, which count as constants here; the library adds the derivatives of these factors and of the mean key. Nothing else in this lesson changes.) With $G_e = [G, -\delta]$ and $V_e = [V, \mathbf 1]$ an entry of $\tilde p = \tilde f \circ (G_eV_e^\top)$ is a sum over $a$ times a sum over $c$. Multiplied out it is a sum over pairs $(a, c)$, and so $\tilde p$ is again a product:
+# where $\mathrm{den}_i = \sum_j e_g(q_i \cdot k_j)$, and the state of the forward pass is $T = \Psi^\top[V, \mathbf 1]$, with $r$ rows and $d + 1$ columns. (The polynomials of lesson 15b have other weights, and the row-adaptive one multiplies $\phi(Q)$ by factors of its own, constants here; the library adds the derivatives of these factors and of the mean key.) With $G_e = [G, -\delta]$ and $V_e = [V, \mathbf 1]$ an entry of $\tilde p = \tilde f \circ (G_eV_e^\top)$ is a sum over $a$ times a sum over $c$. Multiplied out it is a sum over pairs $(a, c)$, and so $\tilde p$ is again a product:
 #
 # $$ \tilde p_{ij} = \sum_{a,c} \bigl(\Phi_{ia}G_{ic}\bigr)\bigl(\Psi_{ja}V_{jc}\bigr), \qquad \tilde p = (\Phi \oslash G_e)\,(\Psi \oslash V_e)^\top, \qquad \text{rank at most } r\,(d+1) . \tag{16.5} $$
 #

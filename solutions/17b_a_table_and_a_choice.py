@@ -71,7 +71,7 @@ explore.curve({"relative error, percent": [(d, error) for d, (error, _) in PRINT
 #
 # If $x$ is close to $y$, then $x + y$ is close to $2y$, so $e$ is about half of $u$. How close to half, if only $e$ is known?
 #
-# <!-- exercise 17C --> Give the least and the largest usual error that go with a printed one. Both as fractions, not in percent; `float("inf")` where there is no limit. A printed error may be larger than 1. The triangle inequality is enough, and the range has to be as narrow as possible. If you are stuck after four minutes, run `hint("17C")` in a cell of your own.
+# <!-- exercise 17C --> Give the least and the largest usual error that go with a printed one. Both as fractions, not in percent; `float("inf")` where there is no limit. The triangle inequality is enough, and the range has to be as narrow as possible. If you are stuck after four minutes, run `hint("17C")` in a cell of your own.
 
 # %% [raw] name="about-17C"
 # title = "What a printed error says"
@@ -251,7 +251,7 @@ print(f"first run {first:.1f} ms; then median {np.median(later):.1f}, "
 #
 # ## 17.9 The table, redone
 #
-# So let us do it again with care: the same data and metric; one run, one thread for all, warm, interleaved, medians, in milliseconds. There is *one baseline*, exact softmax attention, the faster of two (PyTorch's, and the best one that writes its weights in place). At $d = 8$ to 12 an exact run of compiled loops was measured 1.1 to 3.8 times faster than this baseline, by another factor in each row and pass, so every ratio is an upper limit. All quotients are over its time: those of the library's compiled passes with every check they make, and that of the published algorithm itself, "the script", written anew and timed in the same run. (`python -m tools.bench lowrank` does it; its record is kept with the package.)
+# Again, with care: the same data and metric; one run, one thread for all, warm, interleaved, medians, in milliseconds. There is *one baseline*, exact softmax attention, the faster of two (PyTorch's, and one that writes its weights in place). At $d = 8$ to 12 an exact run of compiled loops was measured 1.1 to 3.8 times faster than this baseline, by another factor in each row and pass, so every ratio is an upper limit. Today's gradient includes the mean key and takes longer. All quotients are over its time: those of the library's compiled passes with every check they make, and that of the published algorithm itself, "the script", timed in the same run. (`python -m tools.bench lowrank` does it; its record is kept with the package.)
 #
 # Degree 4 has the smallest errors of those shown, and in every row 3.3 to 11.6 times as many features as the script.
 #
@@ -329,9 +329,9 @@ if lowrank_run:
         print_both_passes(lowrank_run[section])
 
 # %% [markdown]
-# In the last row degree 3 takes 38.7 ms where exact attention takes 290 times as long, and its worst gradient is off by 0.740 percent, less than the script's *output*; degree 2 has 1,073 times, but 3.70 percent. Under the causal mask, where exact attention has half of the pairs, degree 3 keeps 88.3 times, two in the first row.
+# In the last row degree 3 takes 38.7 ms where exact attention takes 290 times as long, and its worst gradient is off by 0.736 percent, less than the script's *output*; degree 2 has 1,073 times, but 3.62 percent. Under the causal mask, where exact attention has half of the pairs, degree 3 keeps 88.3 times, two in the first row.
 # <!-- both = load_record("lowrank")["gradient"][-1]["degrees"][0] -->
-# <!-- 1,073, 3.70 = both["speedup"], both["worst"] -->
+# <!-- 1,073, 3.62 = both["speedup"], both["worst"] -->
 #
 # Any row and degree, under your hand:
 
@@ -565,7 +565,7 @@ attempt(exposed) if claims else print(record_source(lowrank_run))
 # %% [markdown]
 # <details><summary>Which rows fall, and by what</summary>
 #
-# Two stand beside the runs of this record, the first and the last. The dearest trick is the plainest: a forward pass held against two makes 1,630 times of 507. A slower baseline makes 1,580 of 888, a second thread 1,650 of 982. Row 6 looks harmless, one's own lower quartile under the other's upper one, and gains 8 percent. Row 3 has an honest speed-up, and an error of 0.839 percent where a gradient is off by 1.48. And row 7 may even be true: exact attention *is* quadratic, and was timed up to 40,960 tokens. But then it is a calculation, and has to be called one.
+# Two stand beside the runs of this record, the first and the last. The dearest trick is the plainest: a forward pass held against two makes 1,630 times of 507. A slower baseline makes 1,580 of 888, a second thread 1,650 of 982. Row 6 looks harmless, one's own lower quartile under the other's upper one, and gains 8 percent. Row 3 has an honest speed-up, and an error of 0.807 percent where a gradient is off by 1.47. And row 7 may even be true: exact attention *is* quadratic, and was timed up to 40,960 tokens. But then it is a calculation, and has to be called one.
 #
 # </details>
 #

@@ -6,7 +6,7 @@ and their errors), `approximation` (for one head), `numpy_backend` (forward and 
 causal), `paper_gradient` (the gradient in the paper's form), `error_certificates` (checks that raise errors);
 then `statistics` (the gradient through means and variances), `numba_backend` (the same passes compiled),
 `torch_backend` (for torch, with autograd), `per_head`, which chooses the engine for NumPy arrays, and
-`key_mask` (keys left out). `baselines` contains other linear-time methods for comparison.
+`key_mask` (calls without some keys). `baselines` contains other linear-time methods for comparison.
 """
 
 from __future__ import annotations

@@ -125,8 +125,8 @@ def check_statistics(causal: bool, name: str, key_variance: float | None, radius
         raise ValueError(
             f"polynomial={name!r} needs radius, because it approximates exp on [-radius, radius] and nowhere "
             "else. Pass radius, a bound of the scaled logits known beforehand; lowrank.advise(Q, K) has one "
-            "as logit_limit. It is not taken from the data: it would then have a gradient of its own, and in "
-            "causal attention include later keys"
+            "as logit_limit. It is not taken from the data, because it would then depend on Q and K, and in "
+            "causal attention on later keys"
         )
 
 

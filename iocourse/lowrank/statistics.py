@@ -1,4 +1,4 @@
-"""What low-rank attention takes from the data besides each row: the mean key, variances and a mean of V.
+"""Statistics of the data in low-rank attention: their part of the gradient, and an offset of V.
 
 The backward passes treat the mean key m and the variances σᵢ² = xᵢᵀ C xᵢ (C: covariance of the keys) as
 constants. But the output depends on the data through them too, so their part of the gradient is added here:
@@ -22,10 +22,11 @@ from typing import Any
 import numpy as np
 
 from ..monomials import plan
+from .numpy_backend import CAUSAL_TILE
 from .polynomials import CLIP, Polynomial, taylor
 
 SAMPLE = 1024  # rows of V whose mean is near enough to that of all
-FIRST = 64  # with a causal mask: the first tile, which no earlier row precedes
+FIRST = CAUSAL_TILE  # rows of the first tile of causal attention
 
 
 @cache
@@ -45,8 +46,8 @@ def of_second_derivative(s: Any) -> Any:
 def add_gradient(dQ: Any, dK: Any, Q: Any, K: Any, dO: Any, f: Any, low: Any, s: Any) -> None:
     """Add the gradient through the statistics of s to dQ and dK, in place.
 
-    f: the forward pass, with O and den. low: [N, den] (…, n, d_v + 1) of degree g - 2; None if rows have no
-    polynomial of their own.
+    f: the forward pass, with O and den. low: [N, den] (…, n, d_v + 1) of degree g - 2; None if all rows
+    share one polynomial.
     """
     if low is not None:
         x = Q * s.factor

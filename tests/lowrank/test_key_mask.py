@@ -60,7 +60,7 @@ def test_any_keys_may_be_left_out_and_masks_may_be_shared(engine, causal):
 
 
 def test_without_a_mask_rows_of_zeros_are_keys_that_take_part(engine):
-    """The docstring says so."""
+    """The docstring states it."""
     Q, K, V, dO = dense_attention.draw(3, (), 50, 100, 4, 3, size=0.3)
     K[50:] = V[50:] = 0
     mask = np.arange(100) < 50
