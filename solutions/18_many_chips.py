@@ -71,13 +71,16 @@ print(done.ledgers[0])
 #
 # $$ L = \log\left(e^{L_1} + e^{L_2}\right), \qquad O = e^{L_1 - L}\, O_1 + e^{L_2 - L}\, O_2 . \tag{18.2} $$
 #
+# Where neither side has a key, $L_1 = L_2 = -\infty$, the result is empty too: $O = 0$ and $L = -\infty$.
+#
 # A pair $(O, L)$ is $d + 1$ words a row, however many keys stand behind it. That will matter: it can travel too.
 
 # %% tags=["given"]
 def merged(o, L, other, other_L):
     """(o, L) over both sets of keys. o, other (n, d); L, other_L (n,)."""
     both = np.logaddexp(L, other_L)
-    return (o * np.exp(L - both)[:, None] + other * np.exp(other_L - both)[:, None]), both
+    finite = np.maximum(both, -1e300)               # -inf where there is no key: -inf + inf is NaN
+    return (o * np.exp(L - finite)[:, None] + other * np.exp(other_L - finite)[:, None]), both
 
 
 # %%
@@ -111,7 +114,7 @@ measured("18.3", words=ring.words, peak=ring.peak)
 #
 # $$ W_{\text{ring}} = 2Nd\,\frac{P - 1}{P}, \qquad \text{peak } \frac{4Nd}{P} \text{ from } P = 3 \text{ on}. \tag{18.3} $$
 #
-# Words alone do not make a ring; its peak does. With $P$ chips it can take $P$ times as long a text as one chip.
+# Words alone do not make a ring; its peak does. A rank holds $4Nd/P$ words of its own and as many of others, so from $P = 3$ on the ring takes a text $P/2$ times as long as one chip with the same memory.
 #
 # <!-- exercise 18A --> Write the ring. The check compares the words of every rank, array by array, with the closed form, and the peak with two blocks of $K$ and $V$. $P$ need not divide $N$: sizes of blocks differ by one then, and `me.shift` does not mind. The library's own merge refuses while a check runs; `merged` is yours, and one case has scores of 10,000. If you are stuck after six minutes, run `hint("18A")` in a cell of your own.
 
@@ -292,7 +295,7 @@ def grid_beside_bound():
 attempt(grid_beside_bound)
 
 # %% [markdown]
-# Within one percent of (18.4), and the words fall at last, in the end with $1/\sqrt P$. The price stands in the last column. What a row and a column have gathered is all there at once: at 64 ranks seven times as much as in the ring. Fewer words against more room is the oldest trade of this course.
+# Within one percent of (18.4), and the words fall at last, in the end with $1/\sqrt P$. The price stands in the last column. This grid gathers whole blocks before it attends, so its rank holds, at 64 ranks, seven times as much as in the ring.
 #
 # ## 18.6 Backward: what shall travel?
 #
@@ -328,7 +331,7 @@ print(done.ledgers[0])
 # %% [markdown]
 # Sums begin at the first rank that a block visits and end at home, after $P - 1$ hops like everything else. Inputs received and sums sent are $4Nd(P - 1)/P$ words.
 #
-# **Predict** (compute). Now the rows travel, and $K$, $V$, $dK$ and $dV$ stay. Which arrays must go round? Give the words of $W$ for each row of $Q$ and hop, inputs received and sums sent, for $d = 64$.
+# **Predict** (compute). Now the rows travel, and $K$, $V$, $dK$ and $dV$ stay. Which arrays go round, if `attend_backward` gets its arguments as they are? Give the words of $W$ for each row of $Q$ and hop, inputs received and sums sent, for $d = 64$.
 
 # %% tags=["predict"]
 predict("18.6", words=194)  #> predict("18.6", words=...)
@@ -347,11 +350,11 @@ measured("18.6", words=rows.words / (3 * 1024))
 #
 # $$ W_{\text{columns}} = 4Nd\,\frac{P-1}{P}, \qquad W_{\text{rows}} = (3d + 2)N\,\frac{P-1}{P} , \tag{18.6} $$
 #
-# a quarter less, but for the two numbers.
+# a quarter less, but for the two numbers. One number is enough where $e^{s}$ does not overflow: with $e^{-L} dO$ in place of $dO$ and $e^{-L} D$ in place of $D$, $L$ need not travel, and $3d + 1$ words do.
 #
 # </details>
 #
-# <!-- exercise 18C --> Let the rows travel. Names for the ledger: those of the arguments, `D`, and `dQ` for the sums. The check wants at most $3/4$ of the words of columns, and two a row. Hops as in `columns_travel` do that, and a rank holds what is in use and what is arriving, no more. If you are stuck after eight minutes, run `hint("18C")` in a cell of your own.
+# <!-- exercise 18C --> Let the rows travel. Names for the ledger: those of the arguments, `D`, and `dQ` for the sums. The check allows $3/4$ of the words of columns, and two a row; a scaled `dO` or `D` keeps its name. Hops as in `columns_travel` do that, and a rank holds what is in use and what is arriving, no more. If you are stuck after eight minutes, run `hint("18C")` in a cell of your own.
 
 # %% [raw] name="about-18C"
 # title = "Ring backward: query rows are sent"
@@ -482,7 +485,7 @@ check("18D", my_ulysses)
 # - $H = 1$ and `pass` to *backward*: the two rings keep their distance of a quarter. At which $P$ does the grid leave them?
 # - The column *memory*, which counts a rank's own rows too: is the schedule with the fewest words ever the one with the least memory? (At $H = 16$ and $P = 16$ it is.)
 #
-# The dashed line, *claimed*, is a bound of which we have a sketch and no proof: no ratio is taken over it.
+# The dashed line, *claimed*, is a bound whose proof no second reader has checked yet: no ratio is taken over it.
 
 # %%
 explore.distributed_explorer("forward", 16, N=131072, d=128, H=16)
@@ -490,14 +493,14 @@ explore.distributed_explorer("forward", 16, N=131072, d=128, H=16)
 # %% [markdown]
 # <details><summary>What the hand should have found</summary>
 #
-# With one head and 64 ranks the ring stands 4.51 times above the line, and the grid on it. With 16 heads Ulysses ends at 16; at 32 ranks two share a head, and `ulysses ring 2 × 16` is down to 48,234,496 words. Backward the grid is ahead from $P = 4$ on. And with 16 heads on 16 ranks Ulysses has the fewest words and the least memory; with one head the grid has the one, and the ring the other.
+# With one head and 64 ranks the ring stands 4.51 times above the line, and the grid on it. With 16 heads Ulysses ends at 16; at 32 ranks two share a head, and `ulysses ring 2 × 16` is down to 48,234,496 words. Backward the grid is ahead from $P = 4$ on. And with 16 heads on 16 ranks Ulysses has the fewest words and the least memory; with one head and the schedules drawn here, the grid has the fewest words and the ring the least memory.
 #
 # </details>
 #
 # <!-- 4.51 = distributed.get("ring").ledgers(64, 131072, 128)[0].words / distributed.bounds.network(131072, 128, 64) -->
 # <!-- 48,234,496 = distributed.get("ulysses_ring").ledgers(32, 131072, 128, H=16, a=2)[0].words -->
 #
-# The dotted line is a bound that nobody but its author has checked. The two columns of times are a matter of lesson 19.
+# The two columns of times are a matter of lesson 19.
 #
 # And a real network? The same text runs on PyTorch's: `on="gloo"` starts $P$ ranks that are threads of this process and talk through `torch.distributed`, as processes on many machines would. The rows are PyTorch's tensors then, so a ring that makes arrays of its own with NumPy stops here, though it is right. Values and ledgers must be the same. In the next lesson the ranks become processes.
 
@@ -521,14 +524,14 @@ attempt(on_torch, my_ring)
 # ## Misconceptions
 #
 # - **"Twice the chips, half the words for each."** Not on a ring: $2Nd$ words come to every rank, however many there are (18.3).
-# - **"The ring is best, it only talks to neighbours."** It is best in room. In words it is $(\sqrt P + 1)/2$ above what a grid reaches (18.4, 18.5).
+# - **"The ring is best, it only talks to neighbours."** Of the schedules drawn here for one head it needs the least memory; this is a comparison, not a theorem. In words it is $(\sqrt P + 1)/2$ above what a grid reaches (18.4, 18.5).
 # - **"K and V must be what travels."** Backward, the side of the queries is a quarter lighter (18.6).
 #
 # ## Take-away
 #
 # - A rank pays for inputs it receives and partial sums it sends. For $N^2/P$ pairs a strip has long edges, a square short ones: ring against grid.
 # - $(O, L)$ makes attention a sum that can be begun anywhere and finished at home.
-# - Heads are the cheapest cut, while there are enough of them.
+# - Where $K$ and $V$ have as many heads as $Q$, heads are the cheapest cut here, while there are enough of them.
 #
 # ## References
 #

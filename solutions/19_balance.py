@@ -178,11 +178,12 @@ for name, one in placed.items():
 # %% [markdown]
 # <details><summary>What came out</summary>
 #
-# 4.52, 9.21 and 1.00. Whole texts are the worst: one text is more than nine shares, and no order of the others can mend that. With three of 114 texts split the work is even. Two prices are printed beside it. A rank that has much of a long text has few tokens, and one with short texts many: 1.89 times the mean, so balanced work is not balanced memory. And 176,230,400 words move, 3.5 times as many as where tokens are cut without a thought, because the longest text now stands on ten ranks in place of four, and because in zigzag each of the ten has a block near its end, and needs nearly all keys before it; a stretch near the start would need few.
+# 4.52, 9.21 and 1.00. Whole texts are the worst: one text is more than nine shares, and no order of the others can mend that. With three of 114 texts split the work is even. Two prices are printed beside it. A rank that has much of a long text has few tokens, and one with short texts many: 1.89 times the mean, so balanced work is not balanced memory. And 176,230,400 words move, 3.5 times as many as where tokens are cut without a thought, because the longest text now stands on ten ranks in place of four, and because in zigzag each of the ten has a block near its end, and needs nearly all keys before it; a stretch near the start would need few. Zigzag is not the cheapest of all cuts with equal work: on ten ranks its parts need 6.75 times the rows of the text from others, and contiguous parts that end at $n\sqrt{k/10}$ need 6.11 times.
 #
 # </details>
 # <!-- tokens, split = (sum(place(distributed.load_balance.draw_lengths(np.random.default_rng(19), 2**19), 16).words(128)) for place in (distributed.load_balance.equal_tokens, distributed.load_balance.split_texts)) -->
 # <!-- 3.5 = split / tokens -->
+# <!-- 6.75, 6.11 = (sum((18 - p) / 20 for p in range(10)), sum((k / 10) ** 0.5 for k in range(10))) -->
 #
 # Zeppelin (see the references, of which we use the abstract) also splits texts by what they cost, in a hierarchy, and routes what moves between nodes of a cluster, which we do not.
 #
@@ -236,9 +237,10 @@ measured("19.4", thousand=short.words, million=long.words)
 # %% [markdown]
 # <details><summary>What came out</summary>
 #
-# $(d + 1)(P - 1) = 903$ words, and $N$ is not in it. DistAttention, in Infinite-LLM, keeps the cache of one long text on many machines in this way.
+# $(d + 1)(P - 1) = 903$ words, and $N$ is not in it. DistAttention, in Infinite-LLM, keeps the cache of one long text on many machines in this way. Fewer words are possible: an all-gather of the log-sum-exps, a reduce-scatter of the weighted outputs and an all-gather of their sums move 231.
 #
 # </details>
+# <!-- 231 = 2 * 128 * 7 // 8 + 7 -->
 #
 # The same few lines serve wherever few queries meet many keys. A film is summed up by *attentive pooling*: one learned query, the same for all films, attends to the frames, and its output is the film's vector. Put 10,000 frames on ranks, and the pooling is a decode step.
 #
@@ -294,7 +296,7 @@ right = abs(done.O - A @ V / A.sum(axis=1, keepdims=True)).max() < 1e-12
 print(f"right: {right}; W = {done.words:,}, r(d + 1)(P - 1) = {16 * 17 * 3:,}")
 
 # %% [markdown]
-# Against the ring's $2Nd(P-1)/P$ the states win when $r(d + 1) < 2dN/P$, that is, from about this many rows a rank on:
+# Against the ring's $2Nd(P-1)/P$ the gathered states win when $r(d + 1) < 2dN/P$, that is, from about this many rows a rank on:
 #
 # $$ \frac NP > \frac r2 . \tag{19.4} $$
 #
@@ -310,7 +312,7 @@ measured("19.5", **{name: round(rows, -1) for name, rows in least.items()})
 # %% [markdown]
 # <details><summary>What came out</summary>
 #
-# 30 and 1,090 rows: a state is a bargain for linear attention at any length worth distributing, and for a polynomial from a thousand rows a rank on. Under a causal mask a rank adds the states of the ranks *below* it, and treats its own rows by itself; the words are the same.
+# 30 and 1,090 rows: a state is a bargain for linear attention at any length worth distributing, and for a polynomial from a thousand rows a rank on. This holds for states that are gathered: a reduce-scatter and then an all-gather, which together are an all-reduce, move $2r(d + 1)(P - 1)/P$ words, $P/2$ times fewer. Under a causal mask a rank adds the states of the ranks *below* it, and treats its own rows by itself; the words are the same.
 #
 # </details>
 #

@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import accumulate, pairwise
 from operator import add
 
-from .layouts import Layout, blocks_of, row_count
+from .layouts import Layout, blocks_of, check_lengths, row_count
 from .ledger import RankLedger
 
 Form = Callable[..., RankLedger]
@@ -230,7 +230,9 @@ def packed(
     """Return the ledger: 2d words per row of another rank that an own query attends to.
 
     These rows are in the same sequence and not after the query. `texts` are the lengths of the sequences.
+    Raises ValueError if they do not sum to N.
     """
+    texts = check_lengths(texts, N)
     owned = [blocks_of(layout, N, P, at) for at in range(P)]
     come, go = list[int](), 0
     for start, stop in pairwise(accumulate(texts, initial=0)):

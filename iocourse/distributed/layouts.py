@@ -61,6 +61,39 @@ def row_count(layout: Layout, N: int, P: int, rank: int) -> int:
     return sum(map(len, blocks_of(layout, N, P, rank)))
 
 
+def follows(layout: str, blocks: Sequence[Sequence[range]]) -> bool:
+    """Return whether the blocks of all ranks have the order of a layout; their sizes may differ.
+
+    Contiguous: each rank's rows follow those of the lower ranks. Zigzag: two blocks per rank, the first ones
+    in the order of the ranks, then the second ones in the reverse order. Striped: exactly every P-th row.
+    """
+    P = len(blocks)
+    if layout == "striped":
+        N = sum(map(len, chain.from_iterable(blocks)))
+        return all(row_indices(own).tolist() == list(range(rank, N, P)) for rank, own in enumerate(blocks))
+    ordered = list(chain.from_iterable(blocks))
+    if layout == "zigzag":
+        if any(len(own) != 2 for own in blocks):
+            return False
+        ordered = [own[0] for own in blocks] + [own[1] for own in reversed(blocks)]
+    ends = [end for one in ordered if one for end in (one[0], one[-1])]
+    return ends == sorted(ends)
+
+
+def check_lengths(lengths: Any, N: int) -> list[int]:
+    """Return the lengths of packed sequences as integers; raise ValueError unless they sum to N rows."""
+    told = lengths.tolist() if hasattr(lengths, "tolist") else lengths
+    if not isinstance(told, (list, tuple)):
+        raise TypeError(f"texts must be a list of the lengths of the sequences, got {told!r}")
+    found = [zero_or_more(f"texts[{k}]", length) for k, length in enumerate(told)]
+    if sum(found) == N:
+        return found
+    said = f"texts must be the lengths of the sequences; they sum to {sum(found)}, but there are {N} rows"
+    if found and found[0] == 0 and found[-1] == N and found == sorted(found):
+        said += ". For cu_seqlens, pass the differences np.diff(cu_seqlens)"
+    raise ValueError(said)
+
+
 def check_layout(layout: Any, N: int, P: int) -> None:
     """Raise ValueError unless each of N rows has exactly one owner and each rank's blocks are increasing."""
     if isinstance(layout, str):

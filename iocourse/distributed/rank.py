@@ -7,7 +7,7 @@ them. A rank posts the arrays to send, collects the received ones from its engin
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from math import prod
 from typing import Any, NamedTuple, Protocol
@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from .layouts import row_indices
 from .ledger import Exchange, RankLedger
-from .partial_attention import Array, namespace
-from .shape_arrays import ShapeArray
+from .partial_attention import Array, namespace, wide
+from .shape_arrays import FLOATS, ShapeArray, type_name
 
 MOST_CALLS = 100_000  # per rank: far more than any schedule of the course makes
+TYPES = (*reversed(FLOATS), "int64", "int32", "int8", "uint8", "bool")  # those that gloo sends in every call
 Blocks = Callable[[int], tuple[range, ...]]  # rank (global number) -> the ranges of rows that it owns
 
 
@@ -28,8 +29,8 @@ class Rank:
     """Handle of one rank, passed to its schedule as `me`: its number, its rows and its communication calls.
 
     `shift`, `all_gather`, `all_to_all` and `reduce_scatter` are collective: all ranks of the group must make
-    them in the same order with the same names. `send` and `recv` are between two ranks. Each returns one
-    array, or a tuple in the order of the names. Sent arrays are copied immediately.
+    them in the same order with the same names and types. `send` and `recv` are between two ranks. Each
+    returns one array, or a tuple in the order of the names. Sent arrays are copied immediately.
     """
 
     def __init__(
@@ -105,8 +106,8 @@ class Rank:
         call = Call("all_gather", tuple(arrays))
         self._refuse(call, arrays.items())
         moving = self._post(call, dict.fromkeys(self._others, arrays), self._others)
-        came = zip(moving.all_that_came(), arrays.values(), strict=True)
-        return _one_or_all([joined(_in_order(each, self.rank, own)) for each, own in came])
+        came = zip(arrays, moving.all_that_came(), arrays.values(), strict=True)
+        return _one_or_all([joined(self._alike(call, name, each, own)) for name, each, own in came])
 
     def all_to_all(self, **pieces: Sequence[Array | None]) -> Any:
         """Send one piece to every rank and return the list of pieces received, for each name.
@@ -118,11 +119,14 @@ class Rank:
             self._refuse_pieces(call, name, parts)
         outgoing = {to: {name: parts[to] for name, parts in pieces.items()} for to in self._others}
         moving = self._post(call, outgoing, self._others)
-        came = zip(moving.all_that_came(), pieces.values(), strict=True)
-        return _one_or_all([_in_order(each, self.rank, parts[self.rank]) for each, parts in came])
+        came = zip(pieces, moving.all_that_came(), pieces.values(), strict=True)
+        return _one_or_all([self._alike(call, name, each, parts[self.rank]) for name, each, parts in came])
 
     def reduce_scatter(self, **pieces: Sequence[Array]) -> Any:
-        """Exchange pieces as `all_to_all` does; return the sum of the pieces for this rank, for each name."""
+        """Exchange pieces as `all_to_all` does; return the sum of the pieces for this rank, for each name.
+
+        Pieces of a 16-bit type are summed in float32.
+        """
         for name, parts in pieces.items():
             self._refuse_pieces(Call("reduce_scatter", tuple(pieces)), name, parts)
         came = self.all_to_all(**pieces)
@@ -187,8 +191,13 @@ class Rank:
 
     def _refuse(self, call: Call, arrays: Iterable[tuple[str, Any]]) -> None:
         for name, array in arrays:
-            if array is not None and not hasattr(array, "shape"):
+            if array is None:
+                continue
+            if not hasattr(array, "shape"):
                 raise TypeError(f"{name} in {call} must be an array or None, got {type(array).__name__}")
+            if type_name(array) not in TYPES:
+                known = ", ".join(TYPES)
+                raise TypeError(f"{name} in {call} has type {type_name(array)}, expected one of {known}")
         if not call.names:
             raise TypeError(f"{call.kind}() got no arrays. Pass them by name: {call.kind}(K=k)")
 
@@ -199,6 +208,15 @@ class Rank:
                 f"{name} in {call} must be a list of {self.size} pieces, one for each rank, got {got}"
             )
         self._refuse(call, [(name, part) for part in parts])
+
+    def _alike(self, call: Call, name: str, came: dict[int, Array | None], own: Any) -> list[Array | None]:
+        """Return the pieces in the order of the ranks. Raises RankError if they differ in type."""
+        pieces = _in_order(came, self.rank, own)
+        kinds = {rank: type_name(piece) for rank, piece in enumerate(pieces) if piece is not None}
+        if len(set(kinds.values())) > 1:
+            told = ", ".join(f"{kind} from rank {rank}" for rank, kind in kinds.items())
+            raise RankError(f"rank {self._number} receives {name} in {call} as {told}; expected one type")
+        return pieces
 
     def _post(
         self,
@@ -344,7 +362,8 @@ def _in_order(came: dict[int, Array | None], rank: int, own: Array | None) -> li
 
 
 def _summed(parts: Sequence[Array]) -> Array:
-    total = copied(parts[0])
+    total = wide(parts[0])[0] if type_name(parts[0]) in ("float16", "bfloat16") else parts[0]
+    total = copied(total)
     for part in parts[1:]:
         total += part
     return total
@@ -435,9 +454,28 @@ class Transfer(NamedTuple):
         return str(self.call._replace(kind=self.role or self.call.kind))
 
 
-Shapes = tuple[tuple[int, ...] | None, ...]  # of the arrays of a call; None: no array is sent
+class Form(NamedTuple):
+    """Type and shape of an array that is sent."""
+
+    kind: str
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.shape}"
+
+
+Forms = tuple[Form | None, ...]  # of the arrays of a call; None: no array is sent
+
+
+class Planned(NamedTuple):
+    """Forms of the arrays that leave and arrive in a call, by the rank at the other end."""
+
+    leave: dict[int, Forms]
+    arrive: dict[int, Forms]
+
+
 CallKey = tuple[tuple[Any, ...], int, str]  # of a call among all those of a rank
-Plan = dict[CallKey, dict[int, Shapes]]  # shapes that arrive in each call, by the sending rank
+Plan = dict[CallKey, Planned]
 
 
 def call_key(transfer: Transfer) -> CallKey:
@@ -445,9 +483,12 @@ def call_key(transfer: Transfer) -> CallKey:
     return transfer.group.key, transfer.number, transfer.role
 
 
-def shape_of(array: Any) -> tuple[int, ...] | None:
-    """Return the shape of an array that was sent; None if nothing was sent."""
-    return None if array is None else tuple(array.shape)
+def forms_of(by_rank: Mapping[int, Sequence[Any]]) -> dict[int, Forms]:
+    """Return the form of each array, by rank; None where nothing was sent."""
+    return {
+        rank: tuple(None if a is None else Form(type_name(a), tuple(a.shape)) for a in arrays)
+        for rank, arrays in by_rank.items()
+    }
 
 
 class Transport(Protocol):

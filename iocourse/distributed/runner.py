@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from contextlib import redirect_stdout
+import sys
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from io import StringIO
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,8 +17,9 @@ from ..sizes import Shape, positive_int
 from .engines.simulated import run_in_turns
 from .layouts import Layout, blocks_of, check_layout, row_count, rows_of
 from .ledger import RankLedger
-from .rank import Group, Plan, Rank, RankAccount, RankError, RankFailed, Transport
-from .shape_arrays import ShapeArray
+from .partial_attention import namespace
+from .rank import Group, Plan, Rank, RankAccount, RankError, RankFailed, Transport, copied
+from .shape_arrays import ShapeArray, type_name
 
 ENGINES = ("count", "dry", "gloo", "processes")
 MOST_RANKS = 1024  # each is a thread
@@ -71,7 +74,8 @@ def run(
         timeout: seconds after which all ranks are ended. None is 60 on "gloo" and "processes", and no limit
             otherwise.
         given: arrays (N, …), for "dry" also shapes: each rank gets a copy of its rows. Everything else is
-            passed on as an option.
+            passed on as an option. Arrays keep their type: float64, float32, float16 or bfloat16. A bfloat16
+            tensor, which NumPy cannot represent, makes all arrays tensors, also on "count".
 
     Raises:
         RankError: if a rank fails; the message contains its number.
@@ -82,7 +86,7 @@ def run(
         raise ValueError(f"P must be at most {MOST_RANKS}, got {P}")
     if on not in ENGINES:
         raise ValueError(f"on must be one of {', '.join(ENGINES)}, got {on!r}")
-    arrays, options = _sorted_out(given, dry=on == "dry")
+    arrays, options = _sorted_out(given, getattr(schedule, "options", ()), dry=on == "dry")
     partition = RowPartition(
         P, layout, _shared(shared, arrays), {name: a.shape[0] for name, a in arrays.items()}
     )
@@ -123,9 +127,10 @@ class RowPartition:
     def part(self, name: str, value: Any, rank: int) -> Any:
         """Return a copy of the part of an array that a rank gets."""
         if name in self.shared:
-            return value.copy()
+            return copied(value)
         if isinstance(value, ShapeArray):
-            return ShapeArray((row_count(self.layout, len(value), self.P, rank), *value.shape[1:]))
+            rows = row_count(self.layout, len(value), self.P, rank)
+            return ShapeArray((rows, *value.shape[1:]), kind=value.kind)
         return value[rows_of(self.layout, len(value), self.P, rank)]
 
     def join_outputs(self, parts: list[Any]) -> np.ndarray:
@@ -139,6 +144,11 @@ class RowPartition:
                 raise WrongResult(
                     f"rank {rank} returned an array of shape {part.shape}, but it owns {owned} of the {N} "
                     f"rows of {self.first} and must return {owned} rows"
+                )
+            if part.shape[1:] != parts[0].shape[1:]:  # assigning it would repeat its columns
+                raise WrongResult(
+                    f"rank {rank} returned an array of shape {part.shape}, rank 0 one of {parts[0].shape}; "
+                    "their rows must have the same shape"
                 )
         whole = np.empty((N, *parts[0].shape[1:]))
         for rank, part in enumerate(parts):
@@ -165,7 +175,7 @@ def identity(array: Any) -> Any:
 
 
 class RankOutcome(NamedTuple):
-    """Results of one rank: the arrays that it returned, its ledger, and the shapes that it received."""
+    """Results of one rank: the arrays that it returned, its ledger, and the plan of its calls."""
 
     returned: tuple[Any, ...]
     ledger: RankLedger
@@ -195,7 +205,7 @@ class RankTask:
 
     def on_shapes(self) -> RankTask:
         """Return the same task with ShapeArrays instead of arrays."""
-        shapes = {name: ShapeArray(tuple(a.shape)) for name, a in self.arrays.items()}
+        shapes = {name: ShapeArray(tuple(a.shape), kind=type_name(a)) for name, a in self.arrays.items()}
         return replace(self, arrays=shapes, convert=identity, back=identity)
 
 
@@ -209,12 +219,48 @@ def _on_torch(on: str, task: RankTask, P: int, timeout: float) -> list[RankOutco
 
 
 def _plans(task: RankTask, P: int, timeout: float) -> list[Plan]:
-    """Return the shapes that each rank receives, from a run on shapes, or on tensors if that run fails."""
-    with redirect_stdout(StringIO()):  # the real run prints the output of the ranks
+    """Return what each rank sends and receives, from a run on shapes, or on tensors if that run fails."""
+    with _muted():  # the real run prints the output of the ranks
         try:
             return [outcome.plan for outcome in run_in_turns(task.on_shapes(), P, timeout)]
         except RankFailed:
             return [outcome.plan for outcome in run_in_turns(task, P, timeout)]
+
+
+MUTED = ContextVar("MUTED", default=False)  # a rank of a simulated run has the context of its caller
+_muting = threading.Lock()
+
+
+class _Stdout:
+    """Standard output without the text of counting runs. Runs in other threads keep theirs."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream, self.runs = stream, 0
+
+    def write(self, text: str) -> int:
+        return len(text) if MUTED.get() else self.stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+@contextmanager
+def _muted() -> Iterator[None]:
+    """Drop what is printed in this context, until the end of the block."""
+    with _muting:
+        if not isinstance(sys.stdout, _Stdout):
+            sys.stdout = _Stdout(sys.stdout)
+        ours: Any = sys.stdout
+        ours.runs += 1
+    before = MUTED.set(True)
+    try:
+        yield
+    finally:
+        MUTED.reset(before)
+        with _muting:
+            ours.runs -= 1
+            if not ours.runs and sys.stdout is ours:
+                sys.stdout = ours.stream
 
 
 def _returned(rank: int, returned: Any) -> tuple[Any, ...]:
@@ -235,22 +281,36 @@ def _outputs(returned: list[tuple[Any, ...]], partition: RowPartition) -> tuple[
     if isinstance(returned[0][0], ShapeArray):
         return ()
     return tuple(
-        partition.join_outputs([np.asarray(part) for part in parts]) for parts in zip(*returned, strict=True)
+        partition.join_outputs([_numpy(part) for part in parts]) for parts in zip(*returned, strict=True)
     )
 
 
-def _sorted_out(given: Mapping[str, Any], dry: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split the arguments into arrays (in a dry run ShapeArrays) and options; check the arrays."""
-    arrays = {name: _array(name, value, dry) for name, value in given.items() if _is_words(value, dry)}
+def _numpy(part: Any) -> np.ndarray:
+    return np.asarray(part) if namespace(part) is np else part.detach().double().numpy()
+
+
+def _sorted_out(
+    given: Mapping[str, Any], known: Collection[str], dry: bool
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Split the arguments into arrays (in a dry run ShapeArrays) and options; check the arrays.
+
+    Options that the schedule has under a known name may be arrays or tuples, such as lengths.
+    """
+    arrays = {
+        name: _array(name, value, dry)
+        for name, value in given.items()
+        if name not in known and _is_words(value, dry)
+    }
     if not arrays:
         raise TypeError(
             "run got no arrays. Pass them by the names of the schedule's parameters: "
             "run(schedule, 4, Q=Q, K=K, V=V)"
         )
     if not dry and {"Q", "K"} <= set(arrays) and arrays["Q"].shape[-1] == arrays["K"].shape[-1]:
-        # Overflowing scores would give NaN, so they are an error here, as in `exact`.
-        d = arrays["Q"].shape[-1]
-        check_products(arrays["Q"].reshape(-1, d), arrays["K"].reshape(-1, d))
+        _check_scores(arrays["Q"], arrays["K"])
+    if any(type_name(array) == "bfloat16" for array in arrays.values()):
+        torch = sys.modules["torch"]
+        arrays = {name: torch.as_tensor(array) for name, array in arrays.items()}
     return arrays, {name: value for name, value in given.items() if name not in arrays}
 
 
@@ -265,7 +325,24 @@ def _array(name: str, value: Any, dry: bool) -> Any:
     shape: Shape = value if isinstance(value, tuple) else tuple(value.shape)
     if not shape:
         raise ValueError(f"{name} must be an array with rows, shape (N, …), got shape ()")
-    return ShapeArray(shape) if dry else real_array(name, value)
+    if dry:
+        return ShapeArray(shape, kind=type_name(value) if hasattr(value, "dtype") else "float64")
+    value = value.detach() if hasattr(value, "detach") else value
+    checked = real_array(name, value.double().numpy() if type_name(value) == "bfloat16" else value)
+    if type_name(value) == "bfloat16":
+        return copied(value)
+    return checked.astype(type_name(value)) if type_name(value) in ("float32", "float16") else checked
+
+
+def _check_scores(Q: Any, K: Any) -> None:
+    """Raise ValueError if scores overflow the type in which ranks compute them; they would give NaN."""
+    d, both = Q.shape[-1], [_numpy(X).astype(np.float64).reshape(-1, Q.shape[-1]) for X in (Q, K)]
+    check_products(*both)
+    if "float64" in (type_name(Q), type_name(K)):
+        return
+    largest, limit = [float(np.abs(X).max(initial=0.0)) for X in both], float(np.finfo(np.float32).max)
+    if d * largest[0] * largest[1] >= limit and np.abs(both[0] @ both[1].T).max() >= limit:
+        raise ValueError("the scores QKᵀ overflow float32, in which ranks compute them; pass float64 arrays")
 
 
 def _shared(shared: Collection[str], arrays: Mapping[str, Any]) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Arrays with a shape but no values, for dry runs, which count a schedule without computing anything."""
+"""Arrays with a shape and a type but no values, for dry runs, which count a schedule without computing."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from ..sizes import Shape, words_in
 
 ZERO = np.zeros(())  # one word, broadcast to any shape
+FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
 class ShapesOnly(TypeError):
@@ -19,14 +20,16 @@ class ShapesOnly(TypeError):
 class ShapeArray:
     """An array with a shape and no values. Arithmetic returns ShapeArrays by NumPy's broadcasting rules.
 
-    `changes` counts the writes to it, including writes through its slices. Raises ShapesOnly for operations
-    that need values, and for NumPy functions that are not in `FUNCTIONS`.
+    `kind` is the name of its type, "bfloat16" included. Types are promoted as torch does, where an integer
+    never widens a float, because a dry run plans the buffers of a run on tensors. `changes` counts the writes
+    to it, including writes through its slices. Raises ShapesOnly for operations that need values, and for
+    NumPy functions that are not in `FUNCTIONS`.
     """
 
-    __slots__ = ("__weakref__", "base", "changes", "shape")
+    __slots__ = ("__weakref__", "base", "changes", "kind", "shape")
 
-    def __init__(self, shape: Shape, base: ShapeArray | None = None) -> None:
-        self.shape, self.base, self.changes = shape, base, 0
+    def __init__(self, shape: Shape, base: ShapeArray | None = None, kind: str = "float64") -> None:
+        self.shape, self.base, self.changes, self.kind = shape, base, 0, kind
 
     @property
     def ndim(self) -> int:
@@ -39,9 +42,9 @@ class ShapeArray:
         return words_in(self.shape)
 
     @property
-    def dtype(self) -> np.dtype[np.float64]:
-        """Always float64, the data type of the course."""
-        return np.dtype(np.float64)
+    def dtype(self) -> Any:
+        """The data type, float64 by default; "bfloat16", which NumPy lacks, as a string."""
+        return self.kind if self.kind == "bfloat16" else np.dtype(self.kind)
 
     @property
     def T(self) -> ShapeArray:
@@ -49,7 +52,7 @@ class ShapeArray:
         return self._view(self.shape[::-1])
 
     def _view(self, shape: Shape) -> ShapeArray:
-        return ShapeArray(shape, self if self.base is None else self.base)
+        return ShapeArray(shape, self if self.base is None else self.base, self.kind)
 
     def _hollow(self) -> np.ndarray:
         """Return a NumPy array of this shape that needs one word of memory."""
@@ -69,8 +72,13 @@ class ShapeArray:
         (self if self.base is None else self.base).changes += 1
 
     def copy(self) -> ShapeArray:
-        """Return a new array of the same shape that is not a view."""
-        return ShapeArray(self.shape)
+        """Return a new array of the same shape and type that is not a view."""
+        return ShapeArray(self.shape, kind=self.kind)
+
+    def astype(self, dtype: Any, *, copy: bool = True) -> ShapeArray:
+        """Return a new array of the same shape and another type; the array itself if nothing changes."""
+        kind = dtype if dtype == "bfloat16" else np.dtype(dtype).name
+        return self if kind == self.kind and not copy else ShapeArray(self.shape, kind=kind)
 
     def reshape(self, *shape: Any) -> ShapeArray:
         """Return a view with another shape, as NumPy does; one length may be -1."""
@@ -86,10 +94,15 @@ class ShapeArray:
         return self._view(self._hollow().transpose(*axes).shape)
 
     def sum(self, axis: Any = None, keepdims: bool = False) -> ShapeArray:
-        """Return the array reduced over `axis`; `max`, `min` and `mean` give the same shape."""
-        return ShapeArray(_reduced(self.shape, axis, keepdims))
+        """Return the sum over `axis`; integers and Booleans are summed in int64."""
+        kind = self.kind if self.kind in FLOATS else "int64"
+        return ShapeArray(_reduced(self.shape, axis, keepdims), kind=kind)
 
-    max = min = mean = sum
+    def max(self, axis: Any = None, keepdims: bool = False) -> ShapeArray:
+        """Return the maximum over `axis`; `min` and `mean` give the same shape."""
+        return ShapeArray(_reduced(self.shape, axis, keepdims), kind=self.kind)
+
+    min = mean = max
 
     def __matmul__(self, other: Any) -> ShapeArray:
         return _product(self, other)
@@ -98,10 +111,19 @@ class ShapeArray:
         return _product(other, self)
 
     def _with(self, other: Any) -> ShapeArray:
-        return ShapeArray(np.broadcast_shapes(self.shape, np.shape(other)))
+        shape = np.broadcast_shapes(self.shape, np.shape(other))
+        return ShapeArray(shape, kind=promoted(self, other))
 
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _with
-    __truediv__ = __rtruediv__ = __pow__ = __gt__ = __ge__ = __lt__ = __le__ = _with
+    def _quotient(self, other: Any) -> ShapeArray:
+        made = self._with(other)
+        return made if made.kind in FLOATS else made.astype("float32")
+
+    def _compared(self, other: Any) -> ShapeArray:
+        return self._with(other).astype("bool")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __pow__ = _with
+    __truediv__ = __rtruediv__ = _quotient
+    __gt__ = __ge__ = __lt__ = __le__ = _compared
 
     def _in_place(self, other: Any) -> ShapeArray:
         if np.broadcast_shapes(self.shape, np.shape(other)) != self.shape:
@@ -112,7 +134,7 @@ class ShapeArray:
     __iadd__ = __isub__ = __imul__ = __itruediv__ = _in_place
 
     def __neg__(self) -> ShapeArray:
-        return ShapeArray(self.shape)
+        return self.copy()
 
     def __array__(self, *args: Any, **named: Any) -> Any:
         raise ShapesOnly('a dry run has only shapes, no values. Use on="count" instead')
@@ -124,7 +146,8 @@ class ShapeArray:
             raise ShapesOnly(f"a dry run does not support np.{ufunc.__name__}.{method} with these arguments")
         if ufunc is np.matmul:
             return _product(*inputs)
-        return ShapeArray(np.broadcast_shapes(*(np.shape(one) for one in inputs)))
+        shape = np.broadcast_shapes(*(np.shape(one) for one in inputs))
+        return ShapeArray(shape, kind=_kind_after(ufunc, promoted(*inputs)))
 
     def __array_function__(self, function: Any, types: Any, args: Any, named: Any) -> Any:
         known = FUNCTIONS.get(function.__name__)
@@ -133,6 +156,32 @@ class ShapeArray:
                 f"a dry run does not support np.{function.__name__}, only {', '.join(sorted(FUNCTIONS))}"
             )
         return known(*args, **named)
+
+
+def type_name(array: Any) -> str:
+    """Return the name of the type of a NumPy array, a tensor or a ShapeArray, such as "bfloat16"."""
+    return array.kind if isinstance(array, ShapeArray) else str(array.dtype).removeprefix("torch.")
+
+
+def promoted(*arrays: Any) -> str:
+    """Return the name of the type of an elementary operation on arrays and numbers, by torch's rules."""
+    kinds = [type_name(one) for one in arrays if getattr(one, "ndim", 0)]
+    kinds = kinds or [type_name(one) for one in arrays if hasattr(one, "dtype")]
+    floats = {kind for kind in kinds if kind in FLOATS}
+    if floats == {"float16", "bfloat16"}:
+        return "float32"
+    if floats:
+        return max(floats, key=FLOATS.index)
+    fraction = any(isinstance(one, float) for one in arrays)
+    return "float32" if fraction else np.result_type(*kinds).name
+
+
+def _kind_after(ufunc: np.ufunc, kind: str) -> str:
+    """Return the type of the results of a ufunc on operands of this type."""
+    kept = {given: made for given, made in (one.split("->") for one in ufunc.types)}
+    if kept.get("d" * ufunc.nin, "d") == "?":
+        return "bool"
+    return kind if kind in FLOATS or "l" * ufunc.nin in kept else "float32"
 
 
 def _reshaped(shape: Shape, wanted: Any) -> Shape:
@@ -155,11 +204,12 @@ def _product(a: Any, b: Any) -> ShapeArray:
     left, right = np.shape(a), np.shape(b)
     if not left or not right or left[-1] != right[-2 if len(right) > 1 else 0]:
         raise ValueError(f"matmul: shapes {left} and {right} do not match")
+    kind = promoted(a, b)
     if len(right) == 1:
-        return ShapeArray(left[:-1])
+        return ShapeArray(left[:-1], kind=kind)
     if len(left) == 1:
-        return ShapeArray(right[:-2] + right[-1:])
-    return ShapeArray((*np.broadcast_shapes(left[:-2], right[:-2]), left[-2], right[-1]))
+        return ShapeArray(right[:-2] + right[-1:], kind=kind)
+    return ShapeArray((*np.broadcast_shapes(left[:-2], right[:-2]), left[-2], right[-1]), kind=kind)
 
 
 def _concatenated(arrays: Sequence[Any], axis: int = 0) -> ShapeArray:
@@ -167,29 +217,35 @@ def _concatenated(arrays: Sequence[Any], axis: int = 0) -> ShapeArray:
     at = axis % len(shapes[0])
     if len({shape[:at] + shape[at + 1 :] for shape in shapes}) > 1:
         raise ValueError(f"arrays of shapes {', '.join(map(str, shapes))} cannot be joined along axis {axis}")
-    return ShapeArray((*shapes[0][:at], sum(shape[at] for shape in shapes), *shapes[0][at + 1 :]))
+    shape = (*shapes[0][:at], sum(one[at] for one in shapes), *shapes[0][at + 1 :])
+    return ShapeArray(shape, kind=promoted(*arrays))
 
 
 def _stacked(arrays: Sequence[Any], axis: int = 0) -> ShapeArray:
     shape = np.shape(arrays[0])
     at = axis % (len(shape) + 1)
-    return ShapeArray((*shape[:at], len(arrays), *shape[at:]))
+    return ShapeArray((*shape[:at], len(arrays), *shape[at:]), kind=promoted(*arrays))
 
 
 def _split(array: ShapeArray, parts: Any, axis: int = 0) -> list[ShapeArray]:
     return [array._view(piece.shape) for piece in np.array_split(array._hollow(), parts, axis)]
 
 
-def _reduction(array: ShapeArray, axis: Any = None, *, keepdims: bool = False) -> ShapeArray:
+def _summed(array: ShapeArray, axis: Any = None, *, keepdims: bool = False) -> ShapeArray:
     return array.sum(axis, keepdims)
 
 
+def _reduction(array: ShapeArray, axis: Any = None, *, keepdims: bool = False) -> ShapeArray:
+    return array.max(axis, keepdims)
+
+
 def _same(array: ShapeArray, *args: Any, **named: Any) -> ShapeArray:
-    return ShapeArray(array.shape)
+    return array.astype(named.get("dtype") or array.kind)
 
 
 def _chosen(condition: Any, one: Any, other: Any) -> ShapeArray:
-    return ShapeArray(np.broadcast_shapes(np.shape(condition), np.shape(one), np.shape(other)))
+    shape = np.broadcast_shapes(np.shape(condition), np.shape(one), np.shape(other))
+    return ShapeArray(shape, kind=promoted(one, other) if np.ndim(one) or np.ndim(other) else "float32")
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -205,5 +261,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "ndim": lambda array: array.ndim,
     "copy": _same,
     **dict.fromkeys(("zeros_like", "ones_like", "full_like", "empty_like", "tril", "triu"), _same),
-    **dict.fromkeys(("sum", "max", "min", "amax", "amin", "mean"), _reduction),
+    "sum": _summed,
+    **dict.fromkeys(("max", "min", "amax", "amin", "mean"), _reduction),
 }

@@ -9,6 +9,9 @@ import pytest
 from lesson_source import Lesson
 
 from iocourse import distributed, exact
+from iocourse.course.checking import judge
+from iocourse.course.exercise import find
+from iocourse.distributed.time_model import cluster, compare_schedules
 
 SOURCE = Lesson("18_many")
 says = SOURCE.says
@@ -116,6 +119,75 @@ def test_exchanged_rows_and_columns_pass_on_a_square_alone():
         run = distributed.run(exchanged, P, Q=Q, K=K, V=V, a=a)
         assert np.allclose(run.O, exact.attention(Q, K, V))
         assert (list(run.ledgers) == list(of("grid", P, 12, 4, a=a))) is same
+
+
+def test_two_empty_parts_merge_to_an_empty_part(lesson):
+    says("18.2", r"$L_1 = L_2 = -\infty$", r"$O = 0$ and $L = -\infty$")
+    Q, K, V = np.random.default_rng(0).standard_normal((3, 8, 4))
+    empty, part = distributed.attend(Q, K[:0], V[:0]), distributed.attend(Q, K, V)
+    o, L = lesson["merged"](*empty, *empty)
+    assert (o == 0).all() and np.isneginf(L).all()
+    for one, other in ((empty, part), (part, empty)):
+        o, L = lesson["merged"](*one, *other)
+        assert np.array_equal(o, part[0]) and np.array_equal(L, part[1])
+    run = distributed.run(lesson["my_ring"], 4, Q=Q, K=K[:2], V=V[:2])  # ranks without a key
+    assert exact.max_abs_error(run.O, exact.attention(Q, K[:2], V[:2])) < 1e-12
+
+
+def rows_without_lse(me, Q, K, V, O, dO, LSE):
+    """Send rows around with dO and D scaled by exp(-LSE): 3d + 1 words per row."""
+    scale, share = Q.shape[1] ** -0.5, np.exp(-LSE)
+
+    def part(q, do, D):
+        P = np.exp(q @ K.T * scale)
+        dS = P * (do @ V.T - D[:, None]) * scale
+        return dS @ K, dS.T @ q, P.T @ do
+
+    q, do, D, dq = Q, dO * share[:, None], (dO * O).sum(axis=1) * share, None
+    dQ, dK, dV = part(q, do, D)
+    for _ in range(1, me.size):
+        q, do, D, dq = me.shift(Q=q, dO=do, D=D, dQ=dq)
+        dq_here, dk, dv = part(q, do, D)
+        dK, dV, dq = dK + dk, dV + dv, dq_here if dq is None else dq + dq_here
+    return (dQ + me.shift(dQ=dq) if me.size > 1 else dQ), dK, dV
+
+
+def test_one_number_per_row_is_enough_and_accepted():
+    says("18.6", "$3d + 1$ words do")
+    assert not [said for _, said in judge(find("18C"), rows_without_lse, 0) if said]
+    P, N, d = 4, 16, 5
+    Q, K, V, dO = np.random.default_rng(0).standard_normal((4, N, d))
+    O, LSE = exact.attention(Q, K, V), exact.log_sum_exp(exact.scores(Q, K))
+    run = distributed.run(rows_without_lse, P, Q=Q, K=K, V=V, O=O, dO=dO, LSE=LSE)
+    assert run.words * P == (3 * d + 1) * N * (P - 1)
+    wanted = exact.attention_backward(Q, K, V, dO)
+    assert max(exact.max_abs_error(x, y) for x, y in zip(run.outputs, wanted, strict=True)) < 1e-12
+
+
+@pytest.mark.parametrize("P", [2, 3, 4, 6, 16, 64])
+def test_the_ring_needs_the_least_memory_of_the_schedules_drawn_for_one_head(P):
+    assert "Of the schedules drawn here for one head it needs the least memory" in SOURCE.text
+    says("18.8", "the grid has the fewest words and the ring the least memory")
+    drawn = compare_schedules("forward", 131072, 128, P, cluster("nvlink4"), H=1)
+    of = {one.name: one for one in drawn}
+    assert of["ring"].memory == min(one.memory for one in drawn)
+    assert of["grid"].words == min(one.words for one in drawn)
+
+
+@pytest.mark.parametrize("P", [3, 4, 64])
+def test_how_much_longer_a_text_a_ring_takes(P):
+    says("18.3", "from $P = 3$ on the ring takes a text $P/2$ times as long as one chip")
+    N, d = 128 * P, 16
+    memory = 4 * N * d // P + of("ring", P, N, d)[0].peak
+    assert memory * P == 4 * N * d * 2
+
+
+@pytest.mark.parametrize("P", [3, 4, 8, 16])
+def test_heads_are_the_cheapest_cut_of_as_many_heads_of_keys(P):
+    assert "Where $K$ and $V$ have as many heads as $Q$, heads are the cheapest cut here" in SOURCE.text
+    drawn = compare_schedules("forward", 131072, 128, P, cluster("nvlink4"), H=48)
+    words = {one.name: one.words for one in drawn}
+    assert words["ulysses"] == min(words.values()) < min(words["ring"], words["grid"])
 
 
 def test_schedules_of_this_lesson_stand_in_its_sections():

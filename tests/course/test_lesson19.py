@@ -1,5 +1,6 @@
 """Tests of lesson 19: formulas compared with the library, statements on PyTorch, and exercises."""
 
+import functools
 import importlib.util
 import inspect
 from itertools import product
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lesson_source import Lesson
 
-from iocourse import distributed, explore
+from iocourse import distributed, exact, explore
 from iocourse.course.checking import judge
 from iocourse.course.exercise import find
 from iocourse.course.exercises import lesson19
@@ -24,6 +25,53 @@ few = st.integers(1, 7)
 def refused(exercise_id, answer, seed=3):
     """Return the properties that fail for an answer."""
     return {name for name, said in judge(find(exercise_id), answer, seed) if said}
+
+
+def test_partial_results_merge_in_every_order_also_where_ranks_have_no_frame():
+    """(18.2) is used as taught, on parts of which several are empty."""
+    merged = Lesson("18_many").run()["merged"]
+
+    def pooled(backwards):
+        def my_pooling(me, Q, K, V):
+            o, L = distributed.attend(Q, K, V)
+            all_o, all_L = me.all_gather(O=o[None], L=L[None])
+            parts = list(zip(all_o, all_L, strict=True))
+            return functools.reduce(lambda a, b: merged(*a, *b), parts[::-1] if backwards else parts)[0]
+
+        return my_pooling
+
+    assert refused("19C", pooled(False)) == set() == refused("19C", pooled(True))
+
+
+def test_a_reduce_scatter_and_an_all_gather_move_fewer_words_than_gathering():
+    LESSON.says("19.4", "a reduce-scatter of the weighted outputs and an all-gather of their sums move 231")
+    LESSON.says("19.5", "move $2r(d + 1)(P - 1)/P$ words, $P/2$ times fewer")
+
+    def all_reduced(me, Q, K, V):
+        o, L = distributed.attend(Q, K, V)
+        all_L = me.all_gather(L=L[None])
+        weights = np.exp(all_L - all_L.max(0))
+        pieces = np.split((o * weights[me.rank][:, None]).reshape(-1), me.size)
+        summed = me.all_gather(O=me.reduce_scatter(O=pieces))
+        return summed.reshape(o.shape) / weights.sum(0)[:, None]
+
+    def states_reduced(me, Q, K, V):
+        state = K.T @ np.concatenate([V, np.ones((len(V), 1))], axis=1)
+        pieces = np.split(state.reshape(-1), me.size)
+        whole = me.all_gather(KV=me.reduce_scatter(KV=pieces)).reshape(state.shape)
+        o = Q @ whole
+        return o[:, :-1] / o[:, -1:]
+
+    Q, K, V = np.abs(np.random.default_rng(0).standard_normal((3, 64, 128)))
+    run = distributed.run(all_reduced, 8, Q=Q[:1], K=K, V=V, shared=("Q",))
+    assert np.allclose(run.O, exact.attention(Q[:1], K, V))
+    assert run.words == 231 and distributed.get("decode").dry(8, 64, 128).words == 903
+    P, r, d = 16, 64, 64
+    Q, K, V = Q[:, :r], K[:, :r], V[:, :d]
+    run = distributed.run(states_reduced, P, Q=Q, K=K, V=V)
+    assert np.allclose(run.O, distributed.get("states").run(P, Q=Q, K=K, V=V).O)
+    gathered = distributed.get("states").dry(P, 64, d, r=r).words
+    assert run.words * P == 2 * r * (d + 1) * (P - 1) and gathered == run.words * P // 2
 
 
 # ---------------------------------------------------------------------- work and words

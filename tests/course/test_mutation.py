@@ -101,6 +101,12 @@ def test_names_given_in_the_same_way_are_mistaken_for_their_neighbours(monkeypat
         ("reads_back", "m.store(o, O, i)", ["m.load(O, i).free()"]),
         ("zeros_for_loads", "q = m.load(Q, i)", ["q = m.zeros(i, Q.shape[1])", "q = m.zeros(i)"]),
         ("words_sent_again", "k = me.shift(K=k)", ["me.shift(K=k)"]),
+        (
+            "copies_are_kept",
+            "k, v = me.shift(K=k, V=v)",
+            ["me.kept = [*getattr(me, 'kept', ()), *map(np.array, (k, v))]"],
+        ),
+        ("copies_are_kept", "k = me.shift(K=k)", ["me.kept = [*getattr(me, 'kept', ()), np.array(k)]"]),
         ("written_inputs", "return Q", ["result = Q\nQ += 1\nreturn result"]),
         ("forms_of_results", "return a, b", ["return (b, a)", "return a", "return b"]),
         ("masks", "q = tl.load(Q + i, mask=i < N, other=0.0)", ["q = tl.load(Q + i)"]),

@@ -1,5 +1,9 @@
 """Tests of checks of distributed schedules: each failure gives one sentence in time, with the rank."""
 
+import collections
+import functools
+import queue
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -9,9 +13,10 @@ import pytest
 
 from iocourse import distributed, exact
 from iocourse.course.checking import OWN, RUNS, UNWRITTEN, judge
-from iocourse.course.exercise import FORM, Exercise
+from iocourse.course.exercise import FORM, Exercise, find
 from iocourse.course.trials import rank_runs
 from iocourse.course.trials.rank_runs import (
+    MANY,
     RankTrial,
     arrays_outside,
     holds_within,
@@ -22,6 +27,7 @@ from iocourse.course.trials.rank_runs import (
     right_on_every_rank,
     run_distributed,
     sends,
+    words_of,
     words_within,
 )
 from iocourse.distributed import rank as rank_module
@@ -179,12 +185,153 @@ def test_calls_without_end_are_stopped(monkeypatch):
     assert "has made 50 calls. Check for an endless loop" in failed(loops_together)[RUNS]
 
 
-def test_a_loop_without_end_is_stopped(monkeypatch):
-    monkeypatch.setattr(rank_runs, "SECONDS", 0.3)
+def through_a_queue(me, Q, K, V):
+    if me.rank == 0:
+        return BETWEEN.get()
+    BETWEEN.put(Q)
+    return Q
+
+
+def through_an_event(me, Q, K, V):
+    if me.rank == 0:
+        EVENT.wait(10_000)
+    return Q
+
+
+def catches_all(me, Q, K, V):
+    while True:
+        try:
+            loops_forever = True
+            while loops_forever:
+                pass
+        except Exception:
+            pass
+
+
+BETWEEN, EVENT = queue.Queue(), threading.Event()
+ENDLESS = "rank {} was still computing after 0.2 seconds. Check for an endless loop, a lock or a sleep ("
+WAITS = (
+    "rank 0 was still waiting for a queue, an event or a lock after 0.2 seconds. Ranks run one at a time; "
+)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "says"),
+    [
+        (loops, ENDLESS.format(1)),
+        (catches_all, ENDLESS.format(0)),
+        (through_a_queue, WAITS),
+        (through_an_event, WAITS),
+    ],
+)
+def test_a_rank_that_does_not_end_is_stopped(schedule, says, monkeypatch):
+    monkeypatch.setattr(rank_runs, "SECONDS", 0.2)
     before = threading.active_count()
-    assert "still running after 0.3 seconds" in failed(loops)[RUNS]
-    while threading.active_count() > before:  # a stopped process needs a moment to end
+    assert says in failed(schedule)[RUNS]
+    while threading.active_count() > before:  # a stopped thread needs a moment to end
         time.sleep(0.01)
+
+
+def test_a_rank_in_a_call_that_cannot_be_interrupted_does_not_hang_the_check(monkeypatch):
+    monkeypatch.setattr(rank_runs, "SECONDS", 0.2)
+    lock = threading.Lock()
+
+    def locked(me, Q, K, V):
+        lock.acquire()
+        return Q
+
+    with lock:  # released after the check, so that the thread ends
+        before = threading.active_count()
+        assert ENDLESS.format(0) in failed(locked)[RUNS]
+    while threading.active_count() >= before + 1:
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("id", ["19A", "19B", "19E"])
+def test_a_plain_function_that_does_not_end_is_stopped(id, monkeypatch):
+    monkeypatch.setattr(rank_runs, "SECONDS", 0.2)
+
+    def endless(*given):
+        while True:
+            pass
+
+    said = dict(judge(find(id), endless, 0))[RUNS]
+    assert "the function was still running after 0.2 seconds. Check for an endless loop" in said
+
+
+# ------------------------------------------------------------------ words that a rank's functions hold
+def in_a_thread(function):
+    """Return the result of a function that is called by nothing else, as a rank's is."""
+    found = []
+    thread = threading.Thread(target=lambda: found.append(function()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def held_by(keep):
+    """Return the words that a function holds if it keeps something of an array of 6 words."""
+
+    def holding():
+        a = np.ones((2, 3))
+        kept = keep(a)  # noqa: F841 - a local variable of the frame that is measured
+        return words_of(sys._getframe())
+
+    return in_a_thread(holding)
+
+
+class Box:
+    def __init__(self, inside):
+        self.inside = inside
+
+
+@pytest.mark.parametrize(
+    ("keep", "words"),
+    [
+        (lambda a: None, 6),
+        (lambda a: a[1:], 6),  # a slice keeps the memory of its array, which is counted once
+        (lambda a: a.T.reshape(6), 12),
+        (lambda a: [a.copy(), (a.copy(), {"k": a.copy()})], 24),
+        (lambda a: a.copy()[:1], 12),
+        (lambda a: a.tolist(), 12),
+        (lambda a: Box(a.copy()), 12),
+        (lambda a: functools.partial(print, a.copy()), 12),
+        (lambda a: lambda copy=a.copy(): copy, 12),  # noqa: B008
+        (lambda a: (lambda copy: lambda: copy)(a.copy()), 12),
+        (lambda a: (x for x in [a.copy()]), 12),
+        (lambda a: collections.deque([a.copy()]), 12),
+        (lambda a: np.broadcast_to(np.ones(1), (100,)), 7),
+        (lambda a: (np, Box, print, distributed.attend, "text", 3), 6),
+    ],
+)
+def test_all_that_variables_reach_is_held(keep, words):
+    assert held_by(keep) == words
+
+
+def test_recursion_holds_the_blocks_of_all_its_calls():
+    def deeper(levels):
+        block = np.ones(5)  # noqa: F841
+        return deeper(levels - 1) if levels else words_of(sys._getframe())
+
+    assert in_a_thread(lambda: deeper(3)) == 20
+
+
+KEPT = []
+
+
+def test_a_list_of_the_notebook_is_held_and_attributes_of_me_too():
+    def in_a_global(me, Q, K, V):
+        KEPT.append(K.copy())
+        me.own = [V.copy()]
+        me.shift(K=K)
+        return Q
+
+    KEPT.clear()
+    Q, K, V = np.ones((3, 48, 4))
+    case = rank_case("ring", 24, {"Q": Q, "K": K, "V": V}, Q, tag=MANY)
+    held = run_distributed(in_a_global, case).held
+    KEPT.clear()
+    assert held[23] >= 24 * 8 + 3 * 8 + 8 and len(held) == 24
 
 
 def test_arrays_of_the_notebook_are_found_in_helpers_closures_and_inner_functions():

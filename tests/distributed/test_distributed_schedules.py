@@ -1,5 +1,6 @@
 """Distributed schedules: values against float64 on ragged shapes, with and without heads; layouts; merge."""
 
+import re
 from types import ModuleType
 
 import numpy as np
@@ -54,6 +55,135 @@ def test_a_query_that_sees_no_key_is_passed_over_by_merge():
         assert np.array_equal(o, seen[0]) and np.array_equal(L, seen[1])
     o, L = distributed.merge(*hidden, *hidden)
     assert (o == 0).all() and np.isneginf(L).all()
+
+
+def test_rows_and_columns_are_as_many_as_queries_and_keys():
+    q, k, v = np.random.default_rng(0).standard_normal((3, 4, 3))
+    with pytest.raises(ValueError, match="of the 4 queries and 4 keys, got 4 and 3 positions"):
+        distributed.attend(q, k, v, rows=np.arange(4), cols=np.arange(3))
+
+
+def raises(run, *says, error=distributed.RankError):
+    with pytest.raises(error) as caught:
+        run()
+    for said in says:
+        assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+# ------------------------------------------------------------------ layouts
+WRITTEN_FOR = {
+    "causal_contiguous": "contiguous",
+    "causal_zigzag": "zigzag",
+    "causal_striped": "striped",
+    "states_causal": "contiguous",
+}
+Q16, K16, V16 = np.abs(np.random.default_rng(0).standard_normal((3, 16, 4)))
+
+
+@pytest.mark.parametrize("layout", distributed.LAYOUTS)
+@pytest.mark.parametrize("name", NAMES)
+def test_another_layout_is_right_or_refused_on_every_way_to_run(name, layout):
+    schedule, told = distributed.get(name), {"texts": (16,)} if name == "packed" else {}
+    told |= {"a": 2} if "a" in schedule.options else {}
+    told |= {"H": 4} if schedule.heads else {}
+    arrays = arrays_of(schedule, 16, 4, told, 0)
+
+    def by_name():
+        return schedule.run(4, layout=layout, **arrays, **settings_of(schedule, told))
+
+    def by_run():
+        own = {"layout": layout, "shared": schedule.shared}
+        return distributed.run(schedule, 4, **own, **arrays, **settings_of(schedule, told))
+
+    for run in (by_name, by_run):
+        if layout == WRITTEN_FOR.get(name, layout):
+            assert worst_error(run(), expected(schedule, arrays, told)) < 1e-11
+        else:
+            own = WRITTEN_FOR[name]
+            raises(run, f'rank 0 raised ValueError: {name} is written for rows in the layout "{own}"')
+
+
+@pytest.mark.parametrize(
+    ("name", "layout"),
+    [
+        ("causal_contiguous", [[range(9)], [range(9, 9)], [range(9, 10), range(10, 16)]]),
+        ("causal_zigzag", [[range(1), range(9, 16)], [range(1, 5), range(5, 9)]]),
+        ("causal_striped", [[range(0, 16, 2)], [range(1, 16, 2)]]),
+        ("states_causal", [[range(3)], [range(3, 16)]]),
+    ],
+)
+def test_uneven_blocks_in_the_order_of_the_layout_are_right(name, layout):
+    schedule = distributed.get(name)
+    run = schedule.run(len(layout), layout=layout, Q=Q16, K=K16, V=V16)
+    assert worst_error(run, expected(schedule, {"Q": Q16, "K": K16, "V": V16}, {})) < 1e-11
+
+
+# ------------------------------------------------------------------ packed sequences
+def packed(texts, N=7, P=3, **told):
+    Q, K, V = np.random.default_rng(0).standard_normal((3, N, 4))
+    return distributed.get("packed").run(P, Q=Q, K=K, V=V, texts=texts, **told)
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        ([3, 3], "they sum to 6, but there are 7 rows"),
+        ([3, 5], "they sum to 8, but there are 7 rows"),
+        ([], "they sum to 0, but there are 7 rows"),
+        ([9, -2], "texts[1] must be at least 0, got -2"),
+        ([3.0, 4.0], "texts[0] must be an integer of at least 0, got 3.0"),
+        ([True, 6], "texts[0] must be an integer of at least 0, got True"),
+        (7, "texts must be a list of the lengths of the sequences, got 7"),
+        ([[3, 4]], "texts[0] must be an integer of at least 0, got [3, 4]"),
+        ([0, 3, 7], "For cu_seqlens, pass the differences np.diff(cu_seqlens)"),
+        (np.array([0, 3, 7]), "they sum to 10, but there are 7 rows. For cu_seqlens"),
+    ],
+)
+def test_lengths_that_do_not_describe_the_rows_are_named(texts, said):
+    raises(lambda: packed(texts), said, "rank 0 raised ", "texts")
+    with pytest.raises((ValueError, TypeError), match=re.escape(said)):
+        distributed.get("packed").ledgers(3, 7, 4, texts=texts)
+
+
+@pytest.mark.parametrize("texts", [(3, 4), [3, 4], np.diff([0, 3, 7]), [3, 0, 4], [np.int32(3), 4]])
+def test_lengths_may_be_a_list_a_tuple_or_an_array(texts):
+    assert exact.max_abs_error(packed(texts).O, packed((3, 4), P=1).O) < 1e-12
+    shapes = dict.fromkeys("QKV", (7, 4))
+    dry = distributed.get("packed").run(3, on="dry", texts=texts, **shapes)
+    assert dry.ledgers == packed((3, 4)).ledgers
+
+
+# ------------------------------------------------------------------ heads
+def with_heads(name, H, of_keys, P=4, **told):
+    rng = np.random.default_rng(0)
+    Q, (K, V) = rng.standard_normal((8, H, 2)), rng.standard_normal((2, 8, of_keys, 2))
+    return lambda: distributed.get(name).run(P, Q=Q, K=K, V=V, **told)
+
+
+@pytest.mark.parametrize("of_keys", [1, 2, 4])
+@pytest.mark.parametrize("name", ["ring", "grid", "causal_zigzag", "causal_striped", "packed"])
+def test_fewer_heads_of_keys_are_refused_in_one_line(name, of_keys):
+    told = {"a": 2} if name == "grid" else {"texts": [8]} if name == "packed" else {}
+    said = f"q has 8 heads and k has {of_keys}: repeat the heads of k and v"
+    raises(with_heads(name, 8, of_keys, **told), "attend(q, k, v) got q, k, v of shapes (", said)
+
+
+@pytest.mark.parametrize(
+    ("name", "H", "of_keys", "told", "said"),
+    [
+        ("ulysses", 8, 2, {}, "with the same H heads, got (2, 8, 2), (2, 2, 2), (2, 2, 2)"),
+        ("ulysses", 6, 6, {}, "H = 6 heads cannot be distributed evenly over 4 ranks. Use 1, 2, 3, 6 ranks"),
+        ("ulysses", 2, 2, {}, "H = 2 heads cannot be distributed evenly over 4 ranks. Use 1, 2 ranks"),
+        ("ulysses_ring", 3, 3, {"a": 2}, "H = 3 heads cannot be distributed evenly over 2 ranks"),
+        ("ulysses_ring", 8, 4, {"a": 2}, "with the same H heads"),
+    ],
+)
+def test_heads_that_cannot_be_shared_out_are_refused_in_one_line(name, H, of_keys, told, said):
+    raises(with_heads(name, H, of_keys, **told), said, "rank 0 raised ValueError")
+    flat = np.ones((8, 2))
+    arrays = {"Q": flat, "K": flat, "V": flat}
+    raises(lambda: distributed.get(name).run(4, **arrays, **told), "must have shape (n, H, d) with the same")
 
 
 @pytest.mark.parametrize("layout", distributed.LAYOUTS)

@@ -1,12 +1,17 @@
 """Runs on ranks: peaks, copies, changed arrays, deadlocks, and error messages (rank, argument, remedy)."""
 
+import queue
 import subprocess
 import sys
+import threading
+import time
+import types
 
 import numpy as np
 import pytest
 
 from iocourse import distributed, solution_guard
+from iocourse.distributed import runner
 
 Q, K, V = np.random.default_rng(0).standard_normal((3, 20, 4))
 
@@ -179,6 +184,52 @@ def test_ranks_that_wait_for_each_other_are_told_without_a_clock():
     fails(one_less, distributed.Deadlock, "rank 1 waits in shift(K) for rank 0 (finished)")
 
 
+BOX, RUNG = queue.Queue(), threading.Event()
+
+
+@pytest.mark.parametrize("waits", [BOX.get, RUNG.wait, threading.Barrier(2).wait])
+def test_a_rank_that_waits_for_something_else_than_a_call_is_stopped(waits):
+    def waiting(me, Q, K, V):
+        if me.rank == 0:
+            waits()
+        return Q
+
+    before = threading.active_count()
+    said = (
+        "rank 0 was still waiting for a queue, an event or a lock after 0.2 seconds. Ranks run one at a time"
+    )
+    fails(waiting, distributed.TimedOut, said, timeout=0.2)
+    while threading.active_count() > before:  # a stopped thread needs a moment to end
+        time.sleep(0.01)
+
+
+def test_runs_in_several_threads_leave_the_output_as_it_was(capsys):
+    """A counting run prints nothing, also if another one begins before it and ends after it."""
+    inside, outside = threading.Event(), threading.Event()
+
+    def first():
+        with runner._muted():
+            print("not shown")
+            inside.set()
+            outside.wait()
+
+    thread, before = threading.Thread(target=first), sys.stdout
+    thread.start()
+    inside.wait()
+    with runner._muted():
+        print("not shown either")
+        outside.set()
+        thread.join()
+    print("shown")
+    assert sys.stdout is before and capsys.readouterr().out == "shown\n"
+
+
+def test_a_half_imported_torch_is_not_asked_for_its_tensors(monkeypatch):
+    """Another thread may be importing torch: the module exists without Tensor, and no array is a tensor."""
+    monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
+    assert run(ring).ledgers == distributed.get("ring").ledgers(4, 20, 4)
+
+
 def test_a_message_that_nobody_receives_is_found():
     def lost(me, Q, K, V):
         if me.rank == 2:
@@ -323,10 +374,14 @@ def test_what_is_returned_must_be_the_ranks_own_rows():
     def different(me, Q, K, V):
         return Q + me.rank
 
+    def narrow(me, Q, K, V):
+        return Q[:, :1] if me.rank else Q
+
     says = "rank 1 returned an array of shape (2, 4), but it owns 5 of the 20 rows of Q"
     fails(part, distributed.RankError, says)
     fails(nothing, distributed.RankError, "returned NoneType; a schedule must return the rows of its result")
     fails(more, distributed.RankError, "rank 1 returned 2 arrays, rank 0 returned 1")
+    fails(narrow, distributed.RankError, "rank 1 returned an array of shape (5, 1), rank 0 one of (5, 4)")
     fails(different, distributed.RankError, "rank 1 and rank 0 returned different results", shared="Q")
 
 

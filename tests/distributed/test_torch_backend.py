@@ -1,6 +1,8 @@
 """Schedules with torch.distributed: values, ledgers, independent traffic counts, and handling of failures."""
 
+import errno
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -139,6 +141,97 @@ def test_a_group_that_breaks_in_every_attempt_is_given_up(monkeypatch):
     with pytest.raises(distributed.TimedOut, match=r"rank \d could not reach the others: the connection"):
         distributed.get("ring").run(2, on="gloo", Q=Q[:4], K=K[:4], V=V[:4])
     assert sorted(tried) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+def test_an_interface_that_does_not_exist_is_named(monkeypatch):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "nonexist0")
+    said = (
+        r"rank \d could not reach the others: the connection broke \(Unable to find address for: nonexist0; "
+        r"GLOO_SOCKET_IFNAME is nonexist0\)$"
+    )
+    with pytest.raises(distributed.TimedOut, match=said):
+        distributed.get("ring").run(2, on="gloo", Q=Q[:4], K=K[:4], V=V[:4])
+
+
+def test_runs_of_several_threads_at_once_are_right():
+    found = {}
+
+    def one(number):
+        found[number] = distributed.get("ring").run(3, on="gloo", Q=Q[:9] + number, K=K[:9], V=V[:9]).O
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    for number, O in found.items():
+        assert exact.max_abs_error(O, exact.attention(Q[:9] + number, K[:9], V[:9])) < 1e-11
+
+
+NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
+SAYS_FULL = r"the temporary folder \S+ is full, and the ranks exchange their results there\. Delete files, or"
+
+
+def raising(error):
+    def fail(*_):
+        raise error
+
+    return fail
+
+
+def test_a_rank_that_cannot_write_its_result_ends_with_a_code_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(multiprocess, "atomic_write", raising(NO_SPACE))
+    monkeypatch.setattr(multiprocess.os, "_exit", sys.exit)
+    with pytest.raises(SystemExit) as ended:
+        multiprocess._write_result(tmp_path, 0, None)
+    assert ended.value.code == multiprocess.FULL
+    monkeypatch.setattr(multiprocess, "atomic_write", raising(PermissionError("no")))
+    with pytest.raises(PermissionError):
+        multiprocess._write_result(tmp_path, 0, None)
+
+
+def test_a_full_temporary_folder_is_named(tmp_path, monkeypatch):
+    class Ended:
+        returncode = multiprocess.FULL
+
+        def poll(self):
+            return self.returncode
+
+    with pytest.raises(distributed.RankError, match=SAYS_FULL):
+        multiprocess._results(tmp_path, Ended(), 2, 1)
+    monkeypatch.setattr(multiprocess, "_start", raising(NO_SPACE))
+    with pytest.raises(distributed.RankError, match=SAYS_FULL):
+        distributed.get("ring").run(2, on="processes", Q=Q[:4], K=K[:4], V=V[:4])
+    monkeypatch.setattr(multiprocess, "_start", raising(OSError(errno.EMFILE, "too many files")))
+    with pytest.raises(OSError, match="too many files"):
+        distributed.get("ring").run(2, on="processes", Q=Q[:4], K=K[:4], V=V[:4])
+
+
+SMALL_FOLDER = """
+import numpy as np
+from iocourse import distributed
+
+Q = np.ones((600, 16))
+try:
+    distributed.get("ring").run(2, on="processes", Q=Q, K=Q, V=Q)
+except distributed.RankError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("kilobytes", [16, 64])
+def test_a_small_temporary_folder_is_named_by_whoever_fills_it(kilobytes, tmp_path):
+    mount = f'mount -t tmpfs -o size={kilobytes}k none "$TMPDIR"'
+    command = ["unshare", "-rm", "sh", "-c", f'{mount} && exec "$0" -c "$1"', sys.executable, SMALL_FOLDER]
+    told = {**os.environ, "TMPDIR": str(tmp_path)}
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*command[:4], mount], env=told, capture_output=True, check=False).returncode
+    ):
+        pytest.skip("needs unshare, and the permission to mount a folder")
+    ended = subprocess.run(command, env=told, capture_output=True, text=True, check=False)
+    assert re.match(SAYS_FULL, ended.stdout), ended
 
 
 def test_a_rank_that_never_comes_to_form_a_group_is_not_waited_for_longer_than_told():

@@ -11,13 +11,22 @@ from figure_layout import texts
 from iocourse import bounds, costs, explore, schedules
 from iocourse.console import with_unit
 from iocourse.explore.draw.line_chart import Frame, Line, Scale, area_below, spread
-from iocourse.explore.draw.palette import BOUND, FORBIDDEN, SKY
+from iocourse.explore.draw.palette import ARRAY_FILLS, BOUND, FORBIDDEN, SKY
 from iocourse.explore.draw.picture import Poly, Rect, Text
 from iocourse.explore.draw.shapes import read_and_written
 from iocourse.explore.draw.text import big, figures, words
 from iocourse.explore.figures.fast_memory import COLUMNS, condensed
+from iocourse.explore.figures.rank_work import BAND
 from iocourse.explore.models.schedule_selection import ROW_TILED
 from iocourse.ledger import Ledger
+
+
+# ---------------------------------------------------------------------- work of ranks
+def test_rows_that_a_rank_needs_have_the_colours_of_their_arrays():
+    boxes = [one for one in explore.rank_work(6, 2).elements if isinstance(one, Rect)]
+    queries = [(one.fill, one.hatch) for one in boxes if one.width == BAND]
+    keys = [(one.fill, one.hatch) for one in boxes if one.height == BAND]
+    assert queries == [ARRAY_FILLS["Q"]] and keys == [ARRAY_FILLS["K"]]
 
 
 # ---------------------------------------------------------------------- words against memory

@@ -26,14 +26,67 @@ def one_by_one(me, Q, K, V):
     return top / total[:, None]
 
 
+def copies_in_lists(me, Q, K, V):
+    """Keep copies, of which the ledger knows nothing, and attend to all keys at the end."""
+    keys, values = [K], [V]
+    for _ in range(1, me.size):
+        k, v = me.shift(K=keys[-1], V=values[-1])
+        keys.append(k.copy())
+        values.append(v.copy())
+        del k, v
+    return distributed.attend(Q, np.concatenate(keys), np.concatenate(values))[0]
+
+
+def copies_in_one_array(me, Q, K, V):
+    """Let an array grow by every block, and attend to its last rows only."""
+    keys, values, k, v = K, V, K, V
+    o, L = distributed.attend(Q, K, V)
+    for _ in range(1, me.size):
+        k, v = me.shift(K=k, V=v)
+        keys, values = np.concatenate([keys, k]), np.concatenate([values, v])
+        other, other_L = distributed.attend(Q, keys[len(keys) - len(k) :], values[len(values) - len(v) :])
+        both = np.logaddexp(L, other_L)
+        finite = np.maximum(both, -1e300)
+        o = o * np.exp(L - finite)[:, None] + other * np.exp(other_L - finite)[:, None]
+        L = both
+    return o
+
+
+def copies_in_a_closure(me, Q, K, V):
+    """Keep copies where only an inner function refers to them."""
+    kept = [(K, V)]
+
+    def next_block():
+        k, v = me.shift(K=kept[-1][0], V=kept[-1][1])
+        kept.append((k.copy(), v.copy()))
+
+    for _ in range(1, me.size):
+        next_block()
+    return distributed.attend(Q, *map(np.concatenate, zip(*kept, strict=True)))[0]
+
+
+def copies_as_numbers(me, Q, K, V):
+    """Keep the blocks as lists of numbers."""
+    keys, values, k, v = K.tolist(), V.tolist(), K, V
+    for _ in range(1, me.size):
+        k, v = me.shift(K=k, V=v)
+        keys, values = keys + k.tolist(), values + v.tolist()
+    d = Q.shape[1]
+    return distributed.attend(Q, np.array(keys).reshape(-1, d), np.array(values).reshape(-1, d))[0]
+
+
 RING = Suite(
     "18A",
     right=one_by_one,
     wrong={
-        "no recorded mutant fails this property alone": (
+        "all blocks at once, in other ways": (
             Mutant(
                 "gathers", TWO, ("k, v = K, V", "return distributed.attend(Q, *me.all_gather(K=K, V=V))[0]")
             ),
+            (copies_in_lists, TWO),
+            (copies_in_one_array, TWO),
+            (copies_in_a_closure, TWO),
+            (copies_as_numbers, TWO),
         )
     },
 )
@@ -80,7 +133,27 @@ def by_hand(me, Q, K, V, O, dO, LSE):
     return (own if dQ is None else own + me.shift(dQ=dQ)), dK, dV
 
 
-ROWS = Suite("18C", right=by_hand, wrong={"right, and holds too much": ((gathered_and_reduced, BLOCKS),)})
+def copies_of_rows(me, Q, K, V, O, dO, LSE):
+    """Send rows around, keep copies of all, and compute dK and dV from them at the end."""
+    q, do, lse, D, dq = Q, dO, LSE, (dO * O).sum(axis=1), None
+    dQ = distributed.attend_backward(Q, K, V, dO, LSE, D)[0]
+    kept = [(Q, dO, LSE, D)]
+    for _ in range(1, me.size):
+        q, do, lse, D, dq = me.shift(Q=q, dO=do, LSE=lse, D=D, dQ=dq)
+        here = distributed.attend_backward(q, K, V, do, lse, D)[0]
+        dq = here if dq is None else dq + here
+        kept.append((q.copy(), do.copy(), lse.copy(), D.copy()))
+    if me.size > 1:
+        dQ = dQ + me.shift(dQ=dq)
+    q, do, lse, D = map(np.concatenate, zip(*kept, strict=True))
+    return dQ, *distributed.attend_backward(q, K, V, do, lse, D)[1:]
+
+
+ROWS = Suite(
+    "18C",
+    right=by_hand,
+    wrong={"right, and holds too much": ((gathered_and_reduced, BLOCKS), (copies_of_rows, BLOCKS))},
+)
 
 
 # ---------------------------------------------------------------------- 18D

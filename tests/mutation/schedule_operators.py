@@ -144,6 +144,15 @@ def another_array_travels(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 
 
 @_operator
+def copies_are_kept(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """Keep a copy of every block that a shift returns."""
+    if isinstance(node, ast.Assign) and calls_in_head(node, "shift"):
+        came = ast.unparse(node.targets[0])
+        copies = f"np.array({came})" if isinstance(node.targets[0], ast.Name) else f"*map(np.array, {came})"
+        yield one_after_another(node, *ast.parse(f"me.kept = [*getattr(me, 'kept', ()), {copies}]").body)
+
+
+@_operator
 def written_inputs(node: ast.AST, around: Around) -> Iterator[ast.AST]:
     """Write into an input after its last use."""
     if not (isinstance(node, ast.FunctionDef) and isinstance(end := node.body[-1], ast.Return) and end.value):

@@ -11,7 +11,7 @@ from ... import exact
 from ..exercise import Case
 from ..kinds.distributed import FAR, RankSample, distributed, normal, shards
 from ..properties import LARGE
-from ..trials.rank_runs import RankCase, holds_blocks, holds_within, nothing_else_moves, receives, sends
+from ..trials.rank_runs import MANY, RankCase, holds_within, nothing_else_moves, receives, sends
 
 Array = NDArray[np.float64]
 
@@ -23,7 +23,7 @@ RING = distributed(
     (
         receives("every rank receives K and V of the other ranks once", "K", "V"),
         nothing_else_moves(),
-        holds_blocks("no rank holds more than two blocks of other ranks", 2),
+        holds_within("no rank holds more than two blocks of other ranks", copies_of=("K", "V")),
     ),
     where=FAR,
 )
@@ -65,12 +65,13 @@ GRID = distributed(
 
 # ------------------------------------------------------------------ 18C query rows are sent
 def _with_results(rng: np.random.Generator) -> Iterator[RankSample]:
-    """Yield even and ragged shards, two ranks, and one rank."""
+    """Yield even and ragged shards, two ranks, one rank, and many ranks."""
     n, d = int(rng.integers(2, 5)), int(rng.integers(2, 6))
-    for P, N, columns in [(4, 4 * n, d), (3, 3 * n + 2, d), (2, 2 * n, d + 1), (1, n, d)]:
+    sizes = [(4, 4 * n, d), (3, 3 * n + 2, d), (2, 2 * n, d + 1), (1, n, d), (24, 48, 4)]
+    for P, N, columns in sizes:
         Q, K, V, dO = rng.standard_normal((4, N, columns))
         O, LSE = exact.attention(Q, K, V), exact.log_sum_exp(exact.scores(Q, K))
-        yield "", P, {"Q": Q, "K": K, "V": V, "O": O, "dO": dO, "LSE": LSE}
+        yield MANY if P == 24 else "", P, {"Q": Q, "K": K, "V": V, "O": O, "dO": dO, "LSE": LSE}
 
 
 def _gradients(Q: Array, K: Array, V: Array, O: Array, dO: Array, LSE: Array) -> tuple[Array, ...]:
@@ -90,10 +91,12 @@ ROWS = distributed(
     _with_results,
     (
         receives("every rank receives Q and dO of the other ranks once", "Q", "dO"),
-        receives("a rank receives one word per row of LSE and of D", "LSE", "D"),
+        receives("a rank receives at most one word per row of LSE and of D", "LSE", "D", fewer=True),
         sends("partial sums of dQ are sent P - 1 times", "dQ"),
         nothing_else_moves("sends no K, V, dK, dV or O"),
-        holds_within("no rank holds more than two blocks of rows", _two_blocks_of_rows),
+        holds_within(
+            "no rank holds more than two blocks of rows", _two_blocks_of_rows, copies_of=("Q", "dO")
+        ),
     ),
     values="dQ, dK and dV are exact",
 )

@@ -13,11 +13,11 @@ from ...console import with_unit
 from ...costs import ceil_div
 from ...distributed import RankLedger, load_balance
 from ...distributed.layouts import blocks_of
-from ..exercise import Case, Trial, exercise, student_call, trial_from_error
+from ..exercise import Case, Trial, exercise, run_function, student_call, trial_from_error
 from ..kinds.distributed import FAR, RankSample, distributed, normal
 from ..properties import LARGE, Form, idle, whole
 from ..trials.case_inputs import low_queries_and_keys
-from ..trials.rank_runs import FEW, holds_within, words_within
+from ..trials.rank_runs import FEW, holds_within, in_time, words_within
 
 Array = NDArray[np.float64]
 
@@ -98,7 +98,7 @@ OWNER = exercise(
         OWNERS.must("every rank has the same work", _same_work),
         idle(OWNERS.must("receives no more keys than zigzag", _few_words)),
     ),
-    run_case=_play_owner,
+    run_case=in_time(_play_owner),
 )
 
 
@@ -203,6 +203,7 @@ PLACEMENT = exercise(
         PLACED.must("balances the work as far as the lengths allow", _even_work),
         idle(PLACED.must("splits no sequence unnecessarily", _sparing)),
     ),
+    run_case=in_time(run_function),
 )
 
 
@@ -376,6 +377,7 @@ GROUPS = exercise(
         POSITIONS.must("finds groups that attend to complete groups", _few_lacked, "complete groups"),
         POSITIONS.must("no rank receives more than the bound", _few_lacked),
     ),
+    run_case=in_time(run_function),
 )
 
 EXERCISES = (OWNER, PLACEMENT, POOLING, CLIPS, GROUPS)

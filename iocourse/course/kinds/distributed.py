@@ -14,7 +14,7 @@ import numpy as np
 from ... import distributed as ranks
 from ..exercise import Case, Exercise, Property, exercise
 from ..properties import LARGE, values_in
-from ..trials.rank_runs import ClosedForm, rank_case, right_on_every_rank, run_distributed
+from ..trials.rank_runs import MANY, ClosedForm, rank_case, right_on_every_rank, run_distributed
 
 FAR = {LARGE: f"{LARGE} neither overflow nor vanish"}
 RankSample = tuple[str, int, dict[str, Any]]  # the difficulty, "" to compute it; P; the inputs by name
@@ -92,8 +92,9 @@ def normal(rng: np.random.Generator, names: str, *shape: int, large: bool = Fals
 
 
 def shards(rng: np.random.Generator) -> Iterator[RankSample]:
-    """Yield even and ragged shards, two ranks, one rank, ranks without rows, and scores far from 0."""
+    """Yield even and ragged shards, two, one and many ranks, ranks without rows, and scores far from 0."""
     n, d = int(rng.integers(2, 5)), int(rng.integers(2, 6))
     for P, N, columns in [(4, 4 * n, d), (5, 5 * n + 3, d), (2, 2 * n + 1, d + 1), (1, n, d), (4, 3, d)]:
         yield "", P, normal(rng, "Q K V", N, columns)
+    yield MANY, 24, normal(rng, "Q K V", 48, 4)
     yield LARGE, 3, normal(rng, "Q K V", 7, d, large=True)

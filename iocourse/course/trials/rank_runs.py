@@ -6,20 +6,20 @@ stops with an error, so a check never hangs.
 
 from __future__ import annotations
 
-import ctypes
 import dis
+import gc
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from types import CodeType, FunctionType
+from functools import lru_cache
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from ... import distributed
+from ...distributed.engines.simulated import LONGER, run_in_turns
+from ...distributed.rank import PendingTransfer
 from ...distributed.runner import WrongResult
 from ...solution_guard import LibrarySolutionUsed
 from ..exercise import (
@@ -37,6 +37,7 @@ from ..exercise import (
 from ..properties import LARGE, TOLERANCE, Where, each, idle, is_right, only_where
 
 SECONDS = 10.0  # for all ranks of a case: a thousand times the run time of a correct function
+_NOT_HELD = (ModuleType, type, CodeType, FrameType, PendingTransfer, str, int, float, np.generic)
 
 
 @dataclass(frozen=True)
@@ -54,22 +55,19 @@ class RankCase(Case):
 
 @dataclass(frozen=True)
 class RankTrial(Trial):
-    """A trial with the ledger of every rank and the largest number of keys in a call of `attend`."""
+    """A trial with the ledger of every rank and, for many ranks, the words that each rank's arrays have."""
 
     ledgers: tuple[distributed.RankLedger, ...] = ()
-    keys: int = 0
+    held: tuple[int, ...] = ()
 
 
 class ReadsTheNotebook(distributed.RankError):
     """A rank used an array that was not passed to it."""
 
 
-class _Late(BaseException):
-    """Raised within a rank after the time limit; `except Exception` in a schedule does not catch it."""
-
-
 # ------------------------------------------------------------------ cases
 RAGGED, FEW = "ragged", "more ranks than rows"  # tags
+MANY = "many ranks"  # so many that copies of all blocks are far larger than the arrays a rank needs
 ClosedForm = Callable[..., distributed.RankLedger]
 
 
@@ -128,8 +126,11 @@ def run_distributed(student: Callable[..., Any], case: Case) -> Trial:
             "the data that it receives through me"
         )
     try:
-        with student_call(), in_time(student, SECONDS) as timed, count_attended_keys() as keys:
-            done = distributed.run(timed, case.P, **case.machine, **case.inputs)
+        with student_call():
+            done = distributed.run(student, case.P, timeout=SECONDS, **case.machine, **case.inputs)
+            held = _measured(student, case) if case.has(MANY) else ()
+    except distributed.TimedOut as late:
+        raise distributed.TimedOut(str(late).removesuffix(LONGER)) from None
     except distributed.RankFailed as failed:
         return RankTrial(case, error=_as_a_student_reads(failed))
     except WrongResult as wrong:
@@ -140,26 +141,91 @@ def run_distributed(student: Callable[..., Any], case: Case) -> Trial:
             f"every rank returned {len(done.outputs)} arrays, expected {case.results}",
         )
     value = done.outputs[0] if len(done.outputs) == 1 else done.outputs
-    return RankTrial(case, value, ledgers=done.ledgers, keys=max(keys, default=0))
+    return RankTrial(case, value, ledgers=done.ledgers, held=held)
 
 
-@contextmanager
-def count_attended_keys() -> Iterator[list[int]]:
-    """Yield a list of the number of keys in each call of `distributed.attend`.
+def in_time(run_case: Callable[[Callable[..., Any], Case], Trial]) -> Callable[..., Trial]:
+    """Decorate the `run_case` of a plain function, which gets `SECONDS` for a case, as ranks do.
 
-    Ledgers do not see copies, so a schedule that joins copies of all blocks would seem to hold two blocks.
+    The function runs as the only rank, so an endless loop or a long sleep does not hang the check.
     """
-    attend, keys = distributed.attend, list[int]()
 
-    def watched(q: Any, k: Any, v: Any, **named: Any) -> Any:
-        keys.append(len(k))
-        return attend(q, k, v, **named)
+    @trial_from_error
+    def limited(student: Callable[..., Any], case: Case) -> Trial:
+        try:
+            (trial,) = run_in_turns(lambda _rank, _transport: run_case(student, case), 1, SECONDS)
+        except distributed.TimedOut:
+            raise distributed.TimedOut(
+                f"the function was still running after {SECONDS:g} seconds. Check for an endless loop"
+            ) from None
+        assert isinstance(trial, Trial)
+        return trial
 
-    vars(distributed)["attend"] = watched
-    try:
-        yield keys
-    finally:
-        vars(distributed)["attend"] = attend
+    return limited
+
+
+def _measured(student: Callable[..., Any], case: RankCase) -> tuple[int, ...]:
+    """Return, for each rank, the largest number of words that its arrays have at one of its calls.
+
+    Ledgers do not see copies, so a schedule that keeps copies of all blocks would seem to hold two. The
+    schedule runs again for this, because looking at the variables of a frame may prolong their lives.
+    """
+    held = [0] * case.P
+
+    def watched(me: distributed.Rank, *args: Any, **named: Any) -> Any:
+        me._transport = _Watched(me._transport, me.rank, held)
+        return student(me, *args, **named)
+
+    distributed.run(watched, case.P, timeout=SECONDS, **case.machine, **case.inputs)
+    return tuple(held)
+
+
+class _Watched:
+    """A transport that measures, at every call of its rank, the words that the rank's functions hold."""
+
+    def __init__(self, inner: Any, rank: int, held: list[int]) -> None:
+        self.inner, self.rank, self.held = inner, rank, held
+
+    def post(self, transfer: Any) -> None:
+        self.held[self.rank] = max(self.held[self.rank], words_of(sys._getframe(1)))
+        self.inner.post(transfer)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+def words_of(frame: FrameType | None) -> int:
+    """Return the words of all arrays that the functions of a rank, called from this frame up, can reach.
+
+    A slice counts as the array whose memory it keeps. Numbers in lists count too. Frames of the library and
+    the private attributes of `me` do not count.
+    """
+    words, todo = dict[int, int](), list[Any]()
+    while frame is not None:
+        if not frame.f_globals.get("__name__", "").startswith(("iocourse.", "threading")):
+            known, read = frame.f_globals, _read(frame.f_code)
+            todo += [*frame.f_locals.values(), *(known[name] for name in read if name in known)]
+        frame = frame.f_back
+    while todo:
+        value = todo.pop()
+        if isinstance(value, np.ndarray):
+            while isinstance(value.base, np.ndarray):
+                value = value.base
+            words[id(value)] = value.size
+        elif id(value) not in words and not isinstance(value, _NOT_HELD):
+            found = _parts(value)
+            words[id(value)] = sum(isinstance(one, (float, np.generic)) for one in found)
+            todo += found
+    return sum(words.values())
+
+
+def _parts(value: Any) -> list[Any]:
+    """Return the objects to which an object of the student refers, without globals and the library's."""
+    if isinstance(value, FunctionType):
+        return [value.__closure__, value.__defaults__, value.__kwdefaults__, value.__dict__]
+    if isinstance(value, distributed.Rank):
+        return [part for name, part in vars(value).items() if not name.startswith("_")]
+    return gc.get_referents(value)
 
 
 def _as_a_student_reads(failed: distributed.RankFailed) -> Exception:
@@ -168,52 +234,6 @@ def _as_a_student_reads(failed: distributed.RankFailed) -> Exception:
     if isinstance(cause, (NotImplementedError, LibrarySolutionUsed)):
         return cause
     return failed.with_traceback(cause.__traceback__ if cause else failed.__traceback__)
-
-
-@contextmanager
-def in_time(student: Callable[..., Any], seconds: float) -> Iterator[Callable[..., Any]]:
-    """Yield the schedule; its ranks are stopped after this number of seconds and at the end of the block."""
-    running: dict[int, int] = {}  # ranks by their threads
-
-    def timed(me: distributed.Rank, *args: Any, **named: Any) -> Any:
-        running[threading.get_ident()] = me.rank
-        try:
-            return student(me, *args, **named)
-        except _Late:
-            raise distributed.TimedOut(
-                f"rank {me.rank} was still running after {seconds:g} seconds. Is one of its loops endless?"
-            ) from None
-        finally:
-            running.pop(threading.get_ident(), None)
-
-    clock = threading.Timer(seconds, _stop_all, [running])
-    clock.daemon = True
-    clock.start()
-    try:
-        yield timed
-    finally:
-        clock.cancel()
-        if running:  # after an interrupt
-            threading.Thread(target=_stop_all, args=[running], daemon=True).start()
-
-
-def _stop_all(running: Mapping[int, int]) -> None:
-    """Raise `_Late` in all running threads until none is left; the engine ends those that wait.
-
-    An error raised while an object is being destroyed is lost, so the attempt is repeated for some seconds.
-    """
-    for _ in range(200):
-        for thread in _awake(list(running)):
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(_Late))
-        time.sleep(0.02)
-        if not running:
-            return
-
-
-def _awake(threads: Sequence[int]) -> list[int]:
-    """Return the threads that do not wait in a function of `threading` for their turn."""
-    frames = sys._current_frames()
-    return [one for one in threads if one in frames and frames[one].f_code.co_filename != threading.__file__]
 
 
 def arrays_outside(student: Callable[..., Any]) -> list[str]:
@@ -242,6 +262,11 @@ def _filled(cell: Any) -> bool:
         return cell.cell_contents is not None
     except ValueError:
         return False
+
+
+@lru_cache(maxsize=1000)
+def _read(code: CodeType) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_globals_read(code)))
 
 
 def _globals_read(code: CodeType) -> Iterator[str]:
@@ -303,9 +328,13 @@ def _wrong_ranks(trial: Trial, tolerance: float) -> str:
     return f"; wrong on rank{'s' if len(wrong) > 1 else ''} {', '.join(map(str, sorted(wrong)))}"
 
 
-def receives(name: str, *arrays: str, where: Where = "") -> Property:
-    """Return the property that every rank receives exactly the words of these arrays of the closed form."""
-    return _moves("received", "receives", name, arrays, where)
+def receives(name: str, *arrays: str, where: Where = "", fewer: bool = False) -> Property:
+    """Return the property that every rank receives exactly the words of these arrays of the closed form.
+
+    With `fewer`, it may receive fewer words, or none.
+    """
+    made = _moves("received", "receives", name, arrays, where, fewer)
+    return idle(made) if fewer else made
 
 
 def sends(name: str, *arrays: str, where: Where = "") -> Property:
@@ -313,12 +342,15 @@ def sends(name: str, *arrays: str, where: Where = "") -> Property:
     return _moves("sent", "sends", name, arrays, where)
 
 
-def _moves(book: str, verb: str, name: str, arrays: Sequence[str], where: Where) -> Property:
+def _moves(
+    book: str, verb: str, name: str, arrays: Sequence[str], where: Where, fewer: bool = False
+) -> Property:
     def judge(rank: int, got: distributed.RankLedger, want: distributed.RankLedger) -> str | None:
         for array in arrays:
             mine, right = getattr(got, book).get(array, 0), getattr(want, book).get(array, 0)
-            if mine != right:
-                said = f"rank {rank} {verb} {mine:,} words of {array}, expected {right:,}"
+            if mine > right or (mine < right and not fewer):
+                most = "at most " if fewer else ""
+                said = f"rank {rank} {verb} {mine:,} words of {array}, expected {most}{right:,}"
                 return said + (_otherwise_named(got, want) if mine < right else "")
         return None
 
@@ -358,33 +390,31 @@ def words_within(name: str, where: Where = "") -> Property:
 Room = Callable[[RankCase], int]  # words that a rank may hold at the same time
 
 
-def holds_within(name: str, room: Room | None = None) -> Property:
-    """Return the property that no rank holds more words of others than `room`; default: the closed form."""
-    return idle(each(name, lambda trial: _held(trial, room)))
+def holds_within(name: str, room: Room | None = None, *, copies_of: Sequence[str] = ()) -> Property:
+    """Return the property that no rank holds more words of others than `room`; default: the closed form.
 
-
-def holds_blocks(name: str, blocks: int) -> Property:
-    """Return `holds_within`, also with at most the keys of `blocks` blocks per call of `attend`."""
+    With `copies_of`, the arrays of a rank in a case of many ranks, own ones included, must also have fewer
+    words than three quarters of these arrays of all ranks: more than partial results of all blocks, and fewer
+    than copies of them.
+    """
 
     def judge(trial: Trial) -> str | None:
-        assert isinstance(trial, RankTrial) and isinstance(trial.case, RankCase)
-        N = len(trial.case.inputs["K"])
-        block = -(-N // trial.case.P)
-        if trial.keys > blocks * block:
-            return f"one call of attend gets {trial.keys} of the {N} keys, but a block has {block}"
-        return _held(trial, None)
+        case = trial.case
+        assert isinstance(trial, RankTrial) and isinstance(case, RankCase) and isinstance(case.budget, tuple)
+        for rank, (got, want) in enumerate(zip(trial.ledgers, case.budget, strict=True)):
+            most = room(case) if room else want.peak
+            if got.peak > most:
+                return f"rank {rank} holds {got.peak:,} words of other ranks, expected at most {most:,}"
+        whole = sum(np.size(case.inputs[array]) for array in copies_of)
+        for rank, words in enumerate(trial.held):
+            if copies_of and words >= 0.75 * whole:
+                return (
+                    f"rank {rank} holds {words:,} words in its arrays, and {' and '.join(copies_of)} of all "
+                    f"ranks have {whole:,}. Does it keep copies of the blocks that it received?"
+                )
+        return None
 
     return idle(each(name, judge))
-
-
-def _held(trial: Trial, room: Room | None) -> str | None:
-    case = trial.case
-    assert isinstance(trial, RankTrial) and isinstance(case, RankCase) and isinstance(case.budget, tuple)
-    for rank, (got, want) in enumerate(zip(trial.ledgers, case.budget, strict=True)):
-        most = room(case) if room else want.peak
-        if got.peak > most:
-            return f"rank {rank} holds {got.peak:,} words of other ranks, expected at most {most:,}"
-    return None
 
 
 def on_each_rank(

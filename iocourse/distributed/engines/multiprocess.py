@@ -6,6 +6,7 @@ contains the pickled task, the rendezvous file and the results, and is deleted a
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import shutil
@@ -31,6 +32,8 @@ from .torch_backend import TorchTransport
 
 START = 60.0  # seconds that processes may take to start; then the time-out begins
 POLL = 0.01  # seconds between two reads of the folder
+NO_SPACE = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
+FULL = errno.ENOSPC  # exit code of a process that cannot write its result or its error
 PATIENCE = 2.0  # seconds to wait for the error of the rank that failed, after others report a lost connection
 
 
@@ -43,6 +46,7 @@ def run_processes(
 
     Raises:
         RankError: the error of the first rank that fails; the other ranks are ended.
+            Also if the temporary folder is full.
         TimedOut: if a rank does not end in time; the message contains its number.
         CannotShip: if the schedule uses an object that cannot be pickled.
     """
@@ -53,14 +57,27 @@ def run_processes(
             'on="processes" needs the package cloudpickle, which is not installed. Install it with: '
             'python -m pip install "cloudpickle>=2.2"'
         )
-    with tempfile.TemporaryDirectory(prefix="ranks-") as name:
-        folder = Path(name)
-        (folder / "work").write_bytes(pickled((body, list(plans), timeout, backend)))
-        parent = _start(folder)
-        try:
-            return _results(folder, parent, len(plans), timeout)
-        finally:
-            _kill(parent)
+    work = pickled((body, list(plans), timeout, backend))
+    try:
+        with tempfile.TemporaryDirectory(prefix="ranks-") as name:
+            folder = Path(name)
+            (folder / "work").write_bytes(work)
+            parent = _start(folder)
+            try:
+                return _results(folder, parent, len(plans), timeout)
+            finally:
+                _kill(parent)
+    except OSError as error:
+        if error.errno in NO_SPACE:
+            raise _full() from None
+        raise
+
+
+def _full() -> RankError:
+    return RankError(
+        f"the temporary folder {tempfile.gettempdir()} is full, and the ranks exchange their results there. "
+        "Delete files, or set TMPDIR to another folder"
+    )
 
 
 def pickled(what: Any) -> bytes:
@@ -109,6 +126,8 @@ def _results(folder: Path, parent: subprocess.Popen[bytes], size: int, timeout: 
         over = parent.poll() is not None
         if not begun and all((folder / f"output{rank}").exists() for rank in range(size)):
             until, begun = time.monotonic() + timeout + PATIENCE, True
+        if over and parent.returncode == FULL:
+            raise _full()
         left |= _read_results(folder, set(range(size)) - set(left))
         if any(failure for failure, _ in left.values()):
             raise _cause(folder, size)
@@ -165,6 +184,8 @@ def fork_ranks(folder: Path) -> None:
         rank = ranks.pop(pid)
         if not (folder / f"result{rank}").exists():
             code, said = os.waitstatus_to_exitcode(status), last_line(folder / f"output{rank}")
+            if code == FULL:
+                os._exit(FULL)
             _write_result(
                 folder, rank, RankFailed(f"rank {rank} ended without a result (exit code {code}): {said}")
             )
@@ -209,7 +230,13 @@ def run_rank(folder: Path, rank: int, work: bytes) -> None:
 
 
 def _write_result(folder: Path, rank: int, failure: RankError | None, result: Any = None) -> None:
-    atomic_write(folder / f"result{rank}", pickle.dumps((failure, result)))
+    """Write the result or the error of a rank; end this process with the code FULL if the folder is full."""
+    try:
+        atomic_write(folder / f"result{rank}", pickle.dumps((failure, result)))
+    except OSError as error:
+        if error.errno in NO_SPACE:
+            os._exit(FULL)
+        raise
 
 
 if __name__ == "__main__":

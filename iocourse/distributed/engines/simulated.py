@@ -9,8 +9,9 @@ import contextvars
 import ctypes
 import sys
 import threading
+import time
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,16 +20,19 @@ from ..rank import (
     Deadlock,
     Mismatch,
     Plan,
+    Planned,
     RankError,
     RankFailed,
     Stopped,
     TimedOut,
     Transfer,
     call_key,
-    shape_of,
+    forms_of,
 )
 
 Key = tuple[Any, ...]  # of a transfer to wait for: the group, the rank that must post, the number of its call
+PATIENCE = 1.0  # seconds in which all ranks should end once they are stopped
+LONGER = ", or increase the limit with timeout=…"
 
 
 def run_in_turns(
@@ -76,24 +80,58 @@ def _run_all(threads: list[threading.Thread], turns: RoundRobin, timeout: float 
         _end_all(threads, turns, RankError("the run was interrupted"))
         raise
     if not in_time:
-        busy = f"rank {turns.running} was still computing after {timeout:g} seconds of the counting run"
-        _end_all(
-            threads,
-            turns,
-            TimedOut(f"{busy}. Check for an endless loop, or increase the limit with timeout=…"),
-        )
+        _end_all(threads, turns, TimedOut(_late_text(threads, turns.running, f"{timeout:g} seconds")))
+    elif turns.failure is not None:
+        _joined(threads, PATIENCE)
+    else:
+        for thread in threads:
+            thread.join()
+
+
+def _joined(threads: Sequence[threading.Thread], seconds: float) -> bool:
+    """Wait for the threads, at most this number of seconds in all; return whether all have ended."""
+    until = time.monotonic() + seconds
     for thread in threads:
-        thread.join(timeout=1.0 if turns.failure else None)
+        thread.join(timeout=max(0.0, until - time.monotonic()))
+    return not any(thread.is_alive() for thread in threads)
 
 
-def _end_all(threads: list[threading.Thread], turns: RoundRobin, why: RankError) -> None:
+def _late_text(threads: Sequence[threading.Thread], rank: int, limit: str) -> str:
+    if _waiter(threads[rank]) is None:
+        said = f"rank {rank} was still computing after {limit}. "
+        return f"{said}Check for an endless loop, a lock or a sleep{LONGER}"
+    return (
+        f"rank {rank} was still waiting for a queue, an event or a lock after {limit}. "
+        "Ranks run one at a time; exchange data with me.send and me.recv"
+    )
+
+
+def _end_all(threads: Sequence[threading.Thread], turns: RoundRobin, why: RankError) -> None:
+    """End the ranks: those that wait for others at once, the rest by an exception that is raised in them.
+
+    An exception raised while an object is being destroyed is lost, so it is raised again until the rank ends.
+    A rank in a long call of C, such as a sleep, ends after it; its daemon thread is not waited for.
+    """
     turns.fail(why)
-    for thread in threads:
-        if thread.is_alive() and thread.ident is not None:
-            # The thread may compute without end; Stopped is raised at its next bytecode.
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                ctypes.c_ulong(thread.ident), ctypes.py_object(Stopped)
-            )
+    for _ in range(20):
+        if _joined(threads, PATIENCE / 20):
+            return
+        for thread in threads:
+            if thread.is_alive():
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(thread.ident or 0), ctypes.py_object(Stopped)
+                )
+                waiter = _waiter(thread)
+                if waiter is not None and waiter.locked():
+                    waiter.release()  # the thread leaves its wait, and the exception is raised
+
+
+def _waiter(thread: threading.Thread) -> Any:
+    """Return the lock on which a thread waits in `Condition.wait` (also of a queue or an event), or None."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    if frame is None or frame.f_code is not threading.Condition.wait.__code__:
+        return None
+    return frame.f_locals.get("waiter")
 
 
 def _require_all_received(box: dict[Key, Transfer]) -> None:
@@ -182,14 +220,13 @@ class SimulatedTransport:
         if self.turns.failure is not None:
             raise Stopped
         key = (transfer.group.key, self.rank, transfer.number)
+        self.plan[call_key(transfer)] = Planned(forms_of(transfer.outgoing), {})
         self.box[key] = transfer
         self.turns.posted(key)
 
     def collect(self, transfer: Transfer) -> dict[int, tuple[Any, ...]]:
         came = {source: self._from(source, transfer) for source in transfer.sources}
-        self.plan[call_key(transfer)] = {
-            source: tuple(map(shape_of, arrays)) for source, arrays in came.items()
-        }
+        self.plan[call_key(transfer)].arrive.update(forms_of(came))
         return came
 
     def finish(self) -> None:

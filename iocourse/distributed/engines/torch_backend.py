@@ -5,6 +5,7 @@ Shifts and messages are point-to-point operations. Calls of a whole group use on
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import time
@@ -17,7 +18,20 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import AllgatherOptions
 
-from ..rank import CallKey, Group, Plan, RankError, Shapes, TimedOut, Transfer, call_key, name_late_ranks
+from ..rank import (
+    CallKey,
+    Form,
+    Forms,
+    Group,
+    Plan,
+    Planned,
+    RankError,
+    TimedOut,
+    Transfer,
+    call_key,
+    forms_of,
+    name_late_ranks,
+)
 from .simulated import rank_error
 
 SHIFTS, MESSAGES = 0, 1  # tags
@@ -93,7 +107,7 @@ def _results(ended: Any, size: int, timeout: float) -> list[Any]:
 
 
 class TorchTransport:
-    """Transport of one rank. `plan` has the shapes that will arrive; buffers are allocated on `post`."""
+    """Transport of one rank. `plan` has the types and shapes of all calls; `post` allocates the buffers."""
 
     def __init__(
         self, rank: int, size: int, store: Any, plan: Plan, timeout: float, backend: str = "gloo"
@@ -142,23 +156,41 @@ class TorchTransport:
         raise broke
 
     def post(self, transfer: Transfer) -> None:
-        shapes = self.plan.get(call_key(transfer))
-        if shapes is None:
+        planned = self.plan.get(call_key(transfer))
+        if planned is None:
             raise RankError(
                 f"rank {self.rank} calls {transfer}, which it did not call in the counting run. A schedule "
                 "must make the same calls in every run"
             )
+        self._refuse_unplanned(transfer, planned)
         if len(transfer.group.members) == 1:
             self.in_progress[call_key(transfer)] = [], {}
             return
         collective = transfer.call.kind in ("all_gather", "all_to_all")
         move = self._all_together if collective else self._between_two
         try:
-            self.in_progress[call_key(transfer)] = move(transfer, shapes)
+            self.in_progress[call_key(transfer)] = move(transfer, planned.arrive)
         except RankError:
             raise
         except RuntimeError as error:
             raise self._timed_out(transfer, -1, error) from None
+
+    def _refuse_unplanned(self, transfer: Transfer, planned: Planned) -> None:
+        """Raise RankError unless every array leaves as the receiver's buffer was planned."""
+        for to, forms in forms_of(transfer.outgoing).items():
+            expected = planned.leave.get(to, ())
+            named = zip(transfer.call.names, transfer.outgoing[to], forms, expected, strict=True)
+            for name, array, form, wanted in named:
+                who = f"rank {self.rank} sends {name} in {transfer}"
+                if array is not None and not isinstance(array, torch.Tensor):
+                    raise RankError(
+                        f"{who} as a NumPy array; on this engine arrays are tensors: torch.as_tensor({name})"
+                    )
+                if form != wanted:
+                    raise RankError(
+                        f"{who} as {form}, but the counting run sent {wanted}. A schedule must send the same "
+                        "types and shapes in every run"
+                    )
 
     def collect(self, transfer: Transfer) -> dict[int, tuple[Any, ...]]:
         works, came = self.in_progress.pop(call_key(transfer))
@@ -190,12 +222,12 @@ class TorchTransport:
         who = f"rank {other}" if other >= 0 else "the others"
         return TimedOut(f"rank {self.rank} waited in {transfer} for {who}: the {_how_it_ended(error)}")
 
-    def _between_two(self, transfer: Transfer, shapes: Mapping[int, Shapes]) -> InProgress:
+    def _between_two(self, transfer: Transfer, forms: Mapping[int, Forms]) -> InProgress:
         message = transfer.call.kind == "message"
         group = self.world if message else transfer.group
         pg, tag = self._group(group), MESSAGES if message else SHIFTS
         place = group.members.index
-        came = {source: tuple(map(self._empty, wanted)) for source, wanted in shapes.items()}
+        came = {source: tuple(map(self._empty, wanted)) for source, wanted in forms.items()}
         works: Works = []
         with _batched(pg, self.device, works):
             for to, arrays in transfer.outgoing.items():
@@ -204,11 +236,13 @@ class TorchTransport:
                 works += [(source, pg.recv([a], place(source), tag)) for a in arrays if _has_words(a)]
         return works, came
 
-    def _empty(self, shape: tuple[int, ...] | None) -> Any:
-        return None if shape is None else torch.empty(shape, dtype=torch.float64, device=self.device)
+    def _empty(self, form: Form | None) -> Any:
+        if form is None:
+            return None
+        return torch.empty(form.shape, dtype=getattr(torch, form.kind), device=self.device)
 
-    def _all_together(self, transfer: Transfer, shapes: Mapping[int, Shapes]) -> InProgress:
-        came = {source: tuple(map(self._empty, wanted)) for source, wanted in shapes.items()}
+    def _all_together(self, transfer: Transfer, forms: Mapping[int, Forms]) -> InProgress:
+        came = {source: tuple(map(self._empty, wanted)) for source, wanted in forms.items()}
         works: Works = []
         for at in range(len(transfer.call.names)):
             leaves = {to: arrays[at] for to, arrays in transfer.outgoing.items()}
@@ -222,17 +256,19 @@ class TorchTransport:
         lengths = {_words(a) for a in (*leaves.values(), *comes.values())}
         if transfer.call.kind == "all_gather" and len(lengths) == 1 and 0 not in lengths:
             return self._gather(pg, members, next(iter(leaves.values())), comes)
-        nothing = torch.empty(0, dtype=torch.float64, device=self.device)
+        # All pieces have one type, which the counting run has checked.
+        kind = next((a.dtype for a in (*leaves.values(), *comes.values()) if a is not None), torch.float64)
+        nothing = torch.empty(0, dtype=kind, device=self.device)
         flat = {rank: array.flatten() for rank, array in leaves.items() if array is not None}
         out = torch.cat([flat.get(rank, nothing) for rank in members])
-        into = torch.empty(sum(due), dtype=torch.float64, device=self.device)
+        into = torch.empty(sum(due), dtype=kind, device=self.device)
         work = pg.alltoall_base(into, out, due, sent, dist.AllToAllOptions())
         return Collective(work, into.split(due), [comes.get(rank) for rank in members])
 
     def _gather(self, pg: Any, members: Sequence[int], own: Any, comes: dict[int, Any]) -> Collective:
         """Start PyTorch's all_gather, for pieces of equal length."""
         n = own.numel()
-        into = torch.empty(len(members) * n, dtype=torch.float64, device=self.device)
+        into = torch.empty(len(members) * n, dtype=own.dtype, device=self.device)
         work = pg._allgather_base(into, own.flatten(), AllgatherOptions())
         return Collective(work, into.split(n), [comes.get(rank) for rank in members])
 
@@ -261,13 +297,13 @@ def process_group(store: Any, rank: int, size: int, backend: str, timeout: float
 
 
 def tensor(array: Any) -> Any:
-    """Convert a NumPy array to a tensor without a copy."""
-    return torch.from_numpy(array)
+    """Convert a NumPy array to a tensor without a copy; return a tensor unchanged."""
+    return array if isinstance(array, torch.Tensor) else torch.from_numpy(array)
 
 
 def array(tensor: Any) -> Any:
-    """Convert a tensor to a NumPy array on the CPU; return anything else unchanged."""
-    return tensor.detach().cpu().numpy() if isinstance(tensor, torch.Tensor) else tensor
+    """Convert a tensor to a NumPy array in float64 on the CPU; return anything else unchanged."""
+    return tensor.detach().cpu().double().numpy() if isinstance(tensor, torch.Tensor) else tensor
 
 
 def _exchange_states(store: Any, what: str, at: int, size: int, said: str, until: float) -> list[str]:
@@ -282,8 +318,15 @@ def _exchange_states(store: Any, what: str, at: int, size: int, said: str, until
 
 
 def _how_it_ended(error: RuntimeError) -> str:
-    said = str(error).lower()
-    return f"connection {'timed out' if 'timed out' in said or 'timeout' in said else 'broke'}"
+    """Return how a connection ended in one line, with gloo's reason unless it is a time-out."""
+    said = str(error).strip()
+    if "timed out" in said.lower() or "timeout" in said.lower():
+        return "connection timed out"
+    # "[enforce fail at …/device.cc:84] ifa != nullptr. Unable to find address for: eth9" names the interface
+    reason = said.splitlines()[0].rpartition("] ")[2].removeprefix("ifa != nullptr. ") if said else ""
+    if reason.startswith("Unable to find address"):
+        reason += f"; GLOO_SOCKET_IFNAME is {os.environ.get('GLOO_SOCKET_IFNAME', 'not set')}"
+    return f"connection broke ({reason})" if reason else "connection broke"
 
 
 class Collective:

@@ -12,7 +12,9 @@ from ..rank import Rank
 from .registry import schedule
 
 
-@schedule(pass_="causal", lesson=(19, 2, 1), regime="any P", source="Liu, Zaharia, Abbeel 2023")
+@schedule(
+    pass_="causal", lesson=(19, 2, 1), regime="any P", source="Liu, Zaharia, Abbeel 2023", any_layout=False
+)
 def causal_contiguous(me: Rank, Q: Array, K: Array, V: Array) -> tuple[Array, Array]:
     """Return (O, LSE) with a causal mask. Rank p receives K and V of the p lower ranks."""
     k, v, rows = K, V, me.rows()
@@ -25,7 +27,14 @@ def causal_contiguous(me: Rank, Q: Array, K: Array, V: Array) -> tuple[Array, Ar
     return o, L
 
 
-@schedule(pass_="causal", lesson=(19, 2, 2), regime="any P", source="Zhu 2024; Llama 3", layout="zigzag")
+@schedule(
+    pass_="causal",
+    lesson=(19, 2, 2),
+    regime="any P",
+    source="Zhu 2024; Llama 3",
+    layout="zigzag",
+    any_layout=False,
+)
 def causal_zigzag(me: Rank, Q: Array, K: Array, V: Array) -> tuple[Array, Array]:
     """Return (O, LSE) with a causal mask and two blocks per rank, an early and a late one.
 
@@ -46,7 +55,14 @@ def causal_zigzag(me: Rank, Q: Array, K: Array, V: Array) -> tuple[Array, Array]
     return o, L
 
 
-@schedule(pass_="causal", lesson=(19, 2, 3), regime="any P", source="Brandon et al. 2023", layout="striped")
+@schedule(
+    pass_="causal",
+    lesson=(19, 2, 3),
+    regime="any P",
+    source="Brandon et al. 2023",
+    layout="striped",
+    any_layout=False,
+)
 def causal_striped(me: Rank, Q: Array, K: Array, V: Array) -> tuple[Array, Array]:
     """Return (O, LSE) with a causal mask. A moving block drops the rows that no later rank attends to."""
     rows = me.rows()

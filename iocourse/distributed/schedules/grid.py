@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import reduce
 
-from ..partial_attention import Array, attend, attend_backward, merge
+from ..partial_attention import Array, attend, attend_backward, merge, row_dot
 from ..rank import Rank
 from .registry import schedule
 
@@ -36,7 +36,7 @@ def grid_backward(
     Rows exchange three arrays and columns four, so the grid with a/b = 3/4 moves the fewest words.
     """
     row, col = me.grid(a)
-    D = (dO * O).sum(-1)  # (n) or (n, H)
+    D = row_dot(dO, O)  # (n) or (n, H)
     q, do, lse, D = row.all_gather(Q=Q, dO=dO, LSE=LSE, D=D)  # N/a rows
     k, v = col.all_gather(K=K, V=V)  # N/b rows
     dq, dk, dv = attend_backward(q, k, v, do, lse, D)

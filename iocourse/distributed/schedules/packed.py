@@ -7,6 +7,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
+from ..layouts import check_lengths
 from ..partial_attention import Array, attend, merge
 from ..rank import Rank
 from .registry import schedule
@@ -19,9 +20,11 @@ def packed(me: Rank, Q: Array, K: Array, V: Array, *, texts: Sequence[int]) -> t
     """Return (O, LSE) with a causal mask within each sequence; `texts` are the lengths of the sequences.
 
     A sequence that one rank owns moves no words. For the others a rank receives the keys that its own rows
-    attend to, directly from their owners, one owner after the other.
+    attend to, directly from their owners, one owner after the other. Raises ValueError if the lengths do not
+    sum to the number of rows.
     """
     owned = [me.rows(rank) for rank in range(me.size)]
+    texts = check_lengths(texts, sum(map(len, owned)))
     rows = owned[me.rank]
     o, L = attend(Q, K[:0], V[:0])
     for text in pairwise(accumulate(texts, initial=0)):

@@ -11,8 +11,9 @@ from typing import Any
 from ...sizes import Shape, check_sizes
 from ...solution_guard import library_solution
 from .. import costs
-from ..layouts import Layout
+from ..layouts import Layout, follows
 from ..ledger import RankLedger
+from ..rank import Rank
 from ..runner import RankRun, run
 
 PASSES = ("forward", "backward", "causal", "decode", "states", "packed")
@@ -24,8 +25,9 @@ class RankSchedule:
     """A registered schedule that distributes one pass over ranks.
 
     Each rank calls `schedule(me, Q, K, V, …)`. `layout` is the layout of the rows of the arrays in
-    `operands`; the arrays in `shared` are complete on every rank. `options` are the keyword arguments after
-    the arrays. `heads` is True if the arrays must have shape (N, H, d).
+    `operands`, or the default if `any_layout` is True; the arrays in `shared` are complete on every rank.
+    `options` are the keyword arguments after the arrays. `heads` is True if the arrays must have shape
+    (N, H, d).
     """
 
     name: str
@@ -35,6 +37,7 @@ class RankSchedule:
     source: str
     body: Body
     layout: str
+    any_layout: bool
     shared: tuple[str, ...]
     heads: bool
     operands: tuple[str, ...]
@@ -44,8 +47,18 @@ class RankSchedule:
     def __doc__(self) -> str | None:  # type: ignore[override]
         return self.body.__doc__
 
-    def __call__(self, *args: Any, **named: Any) -> Any:
-        return self.body(*args, **named)
+    def __call__(self, me: Rank, *args: Any, **named: Any) -> Any:
+        """Run the schedule on one rank. Raises ValueError if the rows have another layout than its own."""
+        if not self.any_layout and me.rank == 0:  # one check for all ranks
+            self._check_layout([me.blocks(rank) for rank in range(me.size)])
+        return self.body(me, *args, **named)
+
+    def _check_layout(self, blocks: Sequence[Sequence[range]]) -> None:
+        if not follows(self.layout, blocks):
+            raise ValueError(
+                f'{self.name} is written for rows in the layout "{self.layout}", but the rows of the ranks '
+                f'have another order. Pass layout="{self.layout}", or use the schedule for your layout'
+            )
 
     def __repr__(self) -> str:
         return f"<{self.name}, a schedule between ranks: {self.pass_}>"
@@ -55,13 +68,7 @@ class RankSchedule:
 
     def run(self, P: int, *, on: str = "count", layout: Layout | None = None, **given: Any) -> RankRun:
         """Run the schedule with `distributed.run`, in its own layout by default. Raises the same errors."""
-        # In a dry run a tuple would be mistaken for a shape.
-        options = {
-            name: list(told)
-            for name, told in given.items()
-            if name in self.options and isinstance(told, tuple)
-        }
-        return run(self, P, on=on, layout=layout or self.layout, shared=self.shared, **given | options)
+        return run(self, P, on=on, layout=layout or self.layout, shared=self.shared, **given)
 
     def dry(self, P: int, N: int, d: int, *, layout: Layout | None = None, **sizes: Any) -> RankRun:
         """Run the schedule on shapes only. `sizes`: H, m (queries of a decode), r (features), the options."""
@@ -105,6 +112,7 @@ def schedule(
     regime: str,
     source: str,
     layout: str = "contiguous",
+    any_layout: bool = True,
     shared: tuple[str, ...] = (),
     heads: bool = False,
 ) -> Callable[[Body], RankSchedule]:
@@ -127,6 +135,7 @@ def schedule(
             source=source,
             body=library_solution(body),
             layout=layout,
+            any_layout=any_layout,
             shared=shared,
             heads=heads,
             operands=operands,

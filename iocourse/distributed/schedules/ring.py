@@ -6,7 +6,7 @@ V, dK, dV) or the rows (Q, dO, LSE, D, dQ).
 
 from __future__ import annotations
 
-from ..partial_attention import Array, attend, attend_backward, merge
+from ..partial_attention import Array, attend, attend_backward, merge, row_dot
 from ..rank import Rank
 from .registry import schedule
 
@@ -31,7 +31,7 @@ def ring_backward_columns(
     The sums dK and dV start at the first rank that receives the block of K and V, one step later. They end
     at the owner of the block, which adds its own part. So neither K, V nor dK, dV make a full circle.
     """
-    D = (dO * O).sum(-1)  # (n) or (n, H)
+    D = row_dot(dO, O)  # (n) or (n, H)
     k, v = K, V
     dQ, dK, dV = attend_backward(Q, K, V, dO, LSE, D)
     for step in range(1, me.size):
@@ -61,7 +61,7 @@ def ring_backward_rows(
 
     This moves about a quarter fewer words than `ring_backward_columns`.
     """
-    D = (dO * O).sum(-1)  # (n) or (n, H)
+    D = row_dot(dO, O)  # (n) or (n, H)
     q, do, lse = Q, dO, LSE
     dQ, dK, dV = attend_backward(Q, K, V, dO, LSE, D)
     for step in range(1, me.size):

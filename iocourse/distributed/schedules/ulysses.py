@@ -14,7 +14,7 @@ from .registry import schedule
 @schedule(pass_="forward", lesson=(18, 7, 1), regime="P divides H", source="Jacobs et al. 2023", heads=True)
 def ulysses(me: Rank, Q: Array, K: Array, V: Array) -> Array:
     """Return O (n, H, d) from Q, K and V of shape (n, H, d): all_to_all from rows to heads, and back."""
-    check_heads(Q.shape[1] if Q.ndim == 3 else 1, me.size)
+    check_heads(heads_of(Q, K, V), me.size)
     sent = {"Q": by_heads(me, Q), "K": by_heads(me, K), "V": by_heads(me, V)}
     q, k, v = (joined(pieces) for pieces in me.all_to_all(**sent))  # (N, H/P, d)
     o, _ = attend(q, k, v)
@@ -34,7 +34,7 @@ def ulysses_ring(me: Rank, Q: Array, K: Array, V: Array, *, a: int) -> Array:
     The heads are distributed over the ranks of a row; K and V of these heads circulate within a column.
     """
     row, col = me.grid(a)
-    check_heads(Q.shape[1] if Q.ndim == 3 else 1, row.size)
+    check_heads(heads_of(Q, K, V), row.size)
     sent = {"Q": by_heads(row, Q), "K": by_heads(row, K), "V": by_heads(row, V)}
     q, k, v = (joined(pieces) for pieces in row.all_to_all(**sent))  # (N/a, H/b, d)
     o, L = attend(q, k, v)
@@ -48,6 +48,15 @@ def by_heads(me: Rank, a: Array) -> list[Array]:
     """Split an array (n, H, d) by heads into one part per rank."""
     parts = [even_part(a.shape[1], me.size, rank) for rank in range(me.size)]
     return [a[:, heads.start : heads.stop] for heads in parts]
+
+
+def heads_of(*arrays: Array) -> int:
+    """Return the number H of heads of arrays (n, H, d). Raises ValueError if they differ."""
+    shapes = [tuple(a.shape) for a in arrays]
+    if any(len(shape) != 3 or shape[1] != shapes[0][1] for shape in shapes):
+        told = ", ".join(map(str, shapes))
+        raise ValueError(f"Q, K and V must have shape (n, H, d) with the same H heads, got {told}")
+    return int(shapes[0][1])
 
 
 def check_heads(H: int, P: int) -> None:

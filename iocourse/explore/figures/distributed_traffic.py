@@ -218,13 +218,14 @@ def _milliseconds(seconds: float) -> str:
 
 # ---------------------------------------------------------------------- in words
 def headline(v: View) -> tuple[str, str]:
-    """Return two sentences for P: the schedule with the least traffic, and the fastest by the time model."""
+    """Return two sentences for P: the least traffic of those counted, and the fastest by the time model."""
     entries, (least, id) = v.entries(), v.bound
     fewest = min(entries, key=lambda one: one.words)
     fastest = min(entries, key=lambda one: one.hidden)
     others = sum(one.words == fewest.words for one in entries) - 1
     also = f" (tied with {with_unit(others, 'other')})" if others else ""
-    first = f"P = {v.P:,}: {fewest.title(v.P)} has the least traffic, {fewest.words:,} words{also}"
+    first = f"P = {v.P:,}: {fewest.title(v.P)} has the least traffic of the {len(entries)} counted, "
+    first += f"{fewest.words:,} words{also}"
     first += f", {fewest.words / least:.2f} times the lower bound ({id})." if least else "."
     where = f"On {v.on.chip.name} with {v.on.link.name}"
     return (

@@ -11,7 +11,7 @@ from ... import distributed
 from ...console import table
 from ...distributed import load_balance
 from ...sizes import check_sizes, positive_int
-from ..draw.palette import FILLS, INK, PAPER, QUIET, Fill
+from ..draw.palette import ARRAY_FILLS, FILLS, INK, PAPER, QUIET, Fill
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, example, figure, titled
 from ..draw.shapes import Square, swatch
 
@@ -19,7 +19,7 @@ from ..draw.shapes import Square, swatch
 SIDE, GAP, LEFT, TOP, BAND = 256.0, 76.0, 60.0, 104.0, 12.0
 MOST, MOST_GRIDS = 64, 3
 NUMBERED = 16  # most ranks that are labelled
-MADE, QUERIES, KEYS = FILLS[0], FILLS[1], FILLS[2]
+MADE, QUERIES, KEYS = ARRAY_FILLS["scores"], ARRAY_FILLS["Q"], ARRAY_FILLS["K"]
 LEGEND = ((MADE, "its pairs"), (QUERIES, "queries it needs"), (KEYS, "keys it needs"))
 
 
