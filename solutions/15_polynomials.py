@@ -223,7 +223,7 @@ measured("15.3", left=abs(off[-2]), right=abs(off[2]))
 # hints = [
 #   "Start with the largest error of one polynomial. Where can it occur, and how does NumPy find these points?",
 #   "Take the roots of p' - p, keep the real ones inside (-R, R), and add the two ends. The largest |p(s)e⁻ˢ - 1| over these points is exact.",
-#   "A real root may be returned with a tiny imaginary part: compare its size with 1e-9 and use the real part. Then increase g from 1 and stop at the first g whose largest error is small enough.",
+#   "A real root may be returned with a tiny imaginary part: compare its size with 1e-9 and use the real part. Then increase g from 1 and stop at the first g whose largest error is at most `error`; an equal one counts.",
 # ]
 
 # %% tags=["exercise"] name="ex-15B"

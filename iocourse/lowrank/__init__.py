@@ -4,15 +4,21 @@
 modules in this order: `monomials` (features of a row, one folder up), `polynomials` (approximations of exp
 and their errors), `approximation` (for one head), `numpy_backend` (forward and gradient, for all keys or
 causal), `paper_gradient` (the gradient in the paper's form), `error_certificates` (checks that raise errors);
-then `numba_backend` (the same passes compiled), `torch_backend` (for torch, with autograd) and `per_head`,
-which chooses the engine for NumPy arrays. `baselines` contains other linear-time methods for comparison.
+then `statistics` (the gradient through means and variances), `numba_backend` (the same passes compiled),
+`torch_backend` (for torch, with autograd), `per_head`, which chooses the engine for NumPy arrays, and
+`key_mask` (keys left out). `baselines` contains other linear-time methods for comparison.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from . import key_mask as masked
 from .advice import Advice, advise
 from .error_certificates import NotCertified, RankTooLarge
 from .options import checked_options
@@ -47,7 +53,7 @@ def attention(
     Q: Any, K: Any, V: Any, *, degree: int, polynomial: str = "hermite", scale: float | None = None,
     causal: bool = False, bound: float | None = None, radius: float | None = None,
     key_variance: float | None = None, gradient_degree: int | None = None, engine: str | None = None,
-    threads: int | None = None,
+    threads: int | None = None, key_mask: Any = None,
 ) -> Any:  # fmt: skip
     """Return softmax(scale · Q Kᵀ) V, with a polynomial of this degree instead of the exponential.
 
@@ -56,7 +62,8 @@ def attention(
 
     Args:
         Q: queries (…, n, d), a NumPy array or torch tensor of float32 or float64.
-        K: keys (…, n_k, d), of the type of Q.
+        K: keys (…, n_k, d), of the type of Q. Every row is a key that takes part, also a row of zeros: its
+            logit is 0, so padding changes the output unless `key_mask` leaves it out.
         V: values (…, n_k, d_v), of the type of Q.
         degree: degree of the polynomial, at least 1.
         polynomial: "hermite" (fitted to the spread of each row's logits), "taylor", "chebyshev" or "minimax".
@@ -64,17 +71,21 @@ def attention(
         causal: if True, row i attends to the keys up to i (exactly within its tile). Statistics of the whole
             sequence are not used then, so "hermite" needs `key_variance`.
         bound: maximum size of the entries of Q and K, which is checked.
-        radius: R of the interval [-R, R] of "chebyshev" and "minimax". None takes it from the data (in the
-            engine "torch" from all heads together).
-        key_variance: variance of the entries of a key.
-        gradient_degree: degree for the gradient, which is one degree less accurate than the result; None is
-            `degree`.
+        radius: R of the interval [-R, R] of "chebyshev" and "minimax", which need it. It is an argument and
+            not taken from the data, so the gradient has no part through it.
+        key_variance: variance of the entries of a key; None is the covariance of the keys.
+        gradient_degree: degree of the function whose gradient is returned. None is `degree`: then it is the
+            gradient of the result itself, also through the mean and the covariance of the keys.
         engine: "numpy", "numba" or "torch". None chooses the fastest, but "numpy" for arrays that are too
             small to be worth compiling.
         threads: number of threads of "numba".
+        key_mask: Boolean (n_k,), or (…, n_k) with the leading axes of K, each of its size or 1: True where a
+            key takes part. The result is that of slicing K and V. With causal=True a token that does not
+            take part is left out as a query too, and its row of O is 0. Rows named in errors then count
+            those that take part.
 
     Returns:
-        O (…, n, d_v). For tensors it takes part in autograd; its gradient is as approximate as the result.
+        O (…, n, d_v). For tensors it takes part in autograd.
 
     Raises:
         ValueError: if shapes do not match, entries are not finite or exceed `bound`, or a causal call would
@@ -92,18 +103,21 @@ def attention(
         degree=degree, polynomial=polynomial, scale=scale, causal=causal, bound=bound, radius=radius,
         key_variance=key_variance, gradient_degree=gradient_degree, engine=engine, threads=threads,
     )  # fmt: skip
+    call: Callable[..., Any] = forward_heads
     if _is_tensor(Q):
-        from .torch_backend import attend
-
-        return attend(Q, K, V, options)
-    return forward_heads(Q, K, V, options)
+        from .torch_backend import attend as call
+    if key_mask is None:
+        return call(Q, K, V, options)
+    if not _is_tensor(Q):
+        Q, K, V = np.asarray(Q), np.asarray(K), np.asarray(V)
+    return masked.attention(partial(call, options=options), key_mask, Q, K, V, options.causal)
 
 
 def gradient(
     Q: Any, K: Any, V: Any, dO: Any, *, degree: int, polynomial: str = "hermite", scale: float | None = None,
     causal: bool = False, bound: float | None = None, radius: float | None = None,
     key_variance: float | None = None, gradient_degree: int | None = None, engine: str | None = None,
-    threads: int | None = None,
+    threads: int | None = None, key_mask: Any = None,
 ) -> Gradient:  # fmt: skip
     """Return O and the gradient of Σ dO ∘ O by Q, K and V, in almost linear time.
 
@@ -118,7 +132,11 @@ def gradient(
         raise TypeError(
             "Q must be a NumPy array, got a torch tensor. Use attention(Q, K, V, …) and O.backward(dO)"
         )
-    return Gradient(*backward_heads(Q, K, V, dO, options))
+    if key_mask is None:
+        return Gradient(*backward_heads(Q, K, V, dO, options))
+    arrays = np.asarray(Q), np.asarray(K), np.asarray(V), np.asarray(dO)
+    call = partial(backward_heads, options=options)
+    return Gradient(*masked.gradient(call, key_mask, *arrays, options.causal))
 
 
 def _is_tensor(X: Any) -> bool:

@@ -25,7 +25,8 @@ class Approximation:
 
     plan: the monomials. polynomial: the approximation of exp. factor: the scale of the scores, multiplied
     into q. shift (d,): subtracted from every key, which does not change the softmax; None is 0. covariance
-    (d, d): covariance of the keys, if every query row has its own Hermite polynomial; otherwise None.
+    (d, d): covariance of the keys, if every query row has its own Hermite polynomial; otherwise None. fitted:
+    True if the covariance is that of these keys, False if it was given.
     """
 
     plan: Plan
@@ -33,6 +34,7 @@ class Approximation:
     factor: float = 1.0
     shift: Array | None = None
     covariance: Array | None = None
+    fitted: bool = False
 
     def weights(self, like: Array) -> Array:
         """Return the weight of each monomial, (rank, 1), in the type of `like`."""

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..monomials import Array, rank_of
-from .polynomials import LARGEST_RADIUS, Polynomial, minimax, smallest_degree
+from .polynomials import Polynomial, minimax, smallest_degree
 
 POSITIVE = 1e-37  # smaller than any sum of polynomials that are positive everywhere
 WARNED_ERROR, WARNED_SHARE = 0.5, 0.1  # error of the weights and fraction of the rows that cause a warning
@@ -114,17 +114,19 @@ def check_bound(name: str, X: Array, bound: float | None) -> None:
 
 
 def check_statistics(causal: bool, name: str, key_variance: float | None, radius: float | None) -> None:
-    """Raise ValueError if causal attention would use statistics of the whole sequence."""
+    """Raise ValueError if a number is missing that is not taken from the data."""
     if causal and name == "hermite" and key_variance is None:
         raise ValueError(
             "polynomial='hermite' with causal=True needs key_variance, because the covariance of all keys "
             "includes later ones. Pass key_variance, a number known beforehand (1/d for keys of length 1), "
             "or polynomial='taylor'"
         )
-    if causal and name in ("chebyshev", "minimax") and radius is None:
+    if name in ("chebyshev", "minimax") and radius is None:
         raise ValueError(
-            f"polynomial={name!r} with causal=True needs radius, because the interval of all keys includes "
-            "later ones. Pass radius, a bound of the logits known beforehand"
+            f"polynomial={name!r} needs radius, because it approximates exp on [-radius, radius] and nowhere "
+            "else. Pass radius, a bound of the scaled logits known beforehand; lowrank.advise(Q, K) has one "
+            "as logit_limit. It is not taken from the data: it would then have a gradient of its own, and in "
+            "causal attention include later keys"
         )
 
 
@@ -245,15 +247,6 @@ def _of_both_signs(p: Polynomial) -> str:
         f"the polynomial {p.name!r} of degree {p.degree} is positive for |s| < {R}, and beyond it gave "
         f"weights of both signs. 'taylor' and 'hermite' of degree {even} are positive everywhere."
     )
-
-
-def check_interval(name: str, limit: float, row: int, d: int, g: int) -> None:
-    """Raise `NotCertified` if the logits' interval [-limit, limit] is too large for this polynomial."""
-    if not limit <= LARGEST_RADIUS[name]:
-        raise NotCertified(
-            f"row {row} of Q has logits that can reach ±{limit:.3g} (|q| times the largest |k|); {name!r} "
-            f"can be made up to ±{LARGEST_RADIUS[name]:g} in float64. " + what_would_do(d, g, limit)
-        )
 
 
 def row_limits(Q: Array, K: Array) -> Array:

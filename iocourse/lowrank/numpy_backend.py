@@ -61,11 +61,16 @@ def forward(Q: Array, K: Array, V: Array, s: Approximation, tile: int = TILE) ->
     for rows in slices(len(K), tile):
         T += features(s.keys(K[rows]), s.plan) @ with_ones(V[rows])
     T *= s.weights(Q)
-    found = np.empty((len(Q), V.shape[1] + 1), Q.dtype)
+    return _divided(from_state(Q, T, s, tile), T)
+
+
+def from_state(Q: Array, T: Array, s: Approximation, tile: int = TILE) -> Array:
+    """Return [N, den] (n, d_v + 1) from the weighted state T, which may have fewer features than s."""
+    found = np.empty((len(Q), T.shape[1]), Q.dtype)
     for rows in slices(len(Q), tile):
         x = s.queries(Q[rows])
-        found[rows] = (features(x, s.plan) * s.row_factors(x)).T @ T
-    return _divided(found, T)
+        found[rows] = (features(x, s.plan) * s.row_factors(x))[: len(T)].T @ T
+    return found
 
 
 def _divided(found: Array, T: Array) -> Forward:

@@ -60,11 +60,9 @@ class Options:
         """Return the scale of the scores; the default is 1/√d."""
         return 1 / sqrt(d) if self.scale is None else float(self.scale)
 
-    def make_polynomial(self, g: int, limit: Any) -> Polynomial:
-        """Return the polynomial of degree g; limit() returns the interval of the data if `radius` is None."""
-        wants_interval = self.polynomial in ("chebyshev", "minimax")
-        radius = max(limit(), 1e-3) if wants_interval and self.radius is None else self.radius
-        return polynomial(self.polynomial, g, radius)
+    def make_polynomial(self, g: int) -> Polynomial:
+        """Return the polynomial of degree g."""
+        return polynomial(self.polynomial, g, self.radius)
 
 
 # typed: 2.0 == 2 and True == 1, but they are not valid degrees
@@ -105,6 +103,13 @@ def check_shapes(Q: tuple[int, ...], K: tuple[int, ...], V: tuple[int, ...], cau
         )
 
 
+def check_output_gradient(dO: tuple[int, ...], Q: tuple[int, ...], V: tuple[int, ...]) -> None:
+    """Raise ValueError unless the shape of dO is that of O, (…, n, d_v)."""
+    wanted = (*Q[:-1], V[-1])
+    if tuple(dO) != wanted:
+        raise ValueError(f"dO must have the shape of O, {wanted}, got {tuple(dO)}")
+
+
 def check_entries(Q: Array, K: Array, V: Array, options: Options) -> None:
     """Raise ValueError, naming a row, if an entry is not finite or, in Q or K, above `options.bound`."""
     for name, X in (("Q", Q), ("K", K), ("V", V)):
@@ -113,38 +118,25 @@ def check_entries(Q: Array, K: Array, V: Array, options: Options) -> None:
             error_certificates.check_bound(name, X, options.bound)
 
 
-def looks_at_data(options: Options) -> bool:
-    """Return True if the interval of the polynomial is taken from the data."""
-    return options.polynomial in ("chebyshev", "minimax") and options.radius is None
-
-
 @lru_cache(maxsize=256)
 def fixed_approximation(d: int, options: Options, g: int) -> Approximation:
     """Return the approximation of one head that depends only on the options, not on the data."""
-    made, variance = options.make_polynomial(g, None), options.key_variance
+    made, variance = options.make_polynomial(g), options.key_variance
     covariance = variance * np.eye(d) if variance is not None and made.per_row else None
     return Approximation(plan(d, g), made, options.factor(d), None, covariance)
 
 
-def head_approximation(Q: Array, K: Array, options: Options, g: int, compiled: bool) -> Approximation:
+def head_approximation(K: Array, options: Options, g: int, compiled: bool) -> Approximation:
     """Return the approximation of one head, with the mean and covariance of its keys unless causal."""
-    d = Q.shape[1]
+    d = K.shape[1]
     shift, covariance = (None, None) if options.causal else _moments(K, compiled)
-    factor = options.factor(d)
-
-    def limit() -> float:
-        x, k = Q * Q.dtype.type(factor), K if shift is None else K - shift
-        limits = error_certificates.row_limits(x, k)
-        row = int(limits.argmax())
-        error_certificates.check_interval(options.polynomial, float(limits[row]), row, d, g)
-        return float(limits[row])
-
-    made = options.make_polynomial(g, limit)
+    made = options.make_polynomial(g)
     if not made.per_row:
         covariance = None
     elif options.key_variance is not None:
         covariance = options.key_variance * np.eye(d)
-    return Approximation(plan(d, g), made, factor, shift, covariance)
+    fitted = covariance is not None and options.key_variance is None
+    return Approximation(plan(d, g), made, options.factor(d), shift, covariance, fitted)
 
 
 def _moments(K: Array, compiled: bool) -> tuple[Array, Array]:

@@ -18,12 +18,13 @@ from .numpy_backend import Forward, Gradients
 from .options import (
     Options,
     check_entries,
+    check_output_gradient,
     check_shapes,
     fixed_approximation,
     head_approximation,
-    looks_at_data,
 )
 from .polynomials import Polynomial
+from .statistics import FIRST, add_gradient, of_second_derivative, value_offset
 
 SMALL = 10**7  # rows times features; for smaller problems NumPy is faster than compiling with Numba
 TYPES = (np.dtype(np.float32), np.dtype(np.float64))
@@ -45,9 +46,8 @@ def backward_heads(Q: Any, K: Any, V: Any, dO: Any, options: Options) -> tuple[A
     _check_engine(options)
     Q, K, V, dO = np.asarray(Q), np.asarray(K), np.asarray(V), np.asarray(dO)
     heads, options = checked(Q, K, V, options)
-    lead, wanted = Q.shape[:-2], (*Q.shape[:-1], V.shape[-1])
-    if dO.shape != wanted:
-        raise ValueError(f"dO must have the shape of O, {wanted}, got {dO.shape}")
+    lead = Q.shape[:-2]
+    check_output_gradient(dO.shape, Q.shape, V.shape)
     check_type("dO", dO, Q)
     G = as_heads(dO)
     for head in G:
@@ -84,8 +84,7 @@ def checked(
         work = Q.size // Q.shape[-1] * rank_of(Q.shape[-1], options.degree)
         options = replace(options, engine="numpy") if work < SMALL else options
     # The passes in registers check the entries themselves.
-    simple = options.bound is None and not looks_at_data(options)
-    if not (simple and in_registers(Q, V, options, options.degree)):
+    if options.bound is not None or not in_registers(Q, V, options, options.degree):
         compiled = is_compiled(options)
         for head in heads:
             if options.bound is not None or not (compiled and fast.finite(*head)):
@@ -128,7 +127,11 @@ quiet = np.errstate(over="ignore", invalid="ignore", divide="ignore")  # results
 @quiet
 def head_forward(Q: Array, K: Array, V: Array, options: Options, g: int) -> Attended:
     """Return attention of one head at degree g with certified denominators, for checked inputs."""
-    was = _attended(Q, K, V, options, g)
+    offset = value_offset(V, options.causal)
+    values = V - offset if offset.any() else V
+    was = _attended(Q, K, values, options, g)
+    if not was.fine and in_registers(Q, V, options, g):  # these passes check the entries themselves
+        check_entries(Q, K, V, options)
     found, s, fine = was
     p = s.polynomial
     if not fine or (s.shift is None and p.positive_to < np.inf):  # the lower bound of den depends on the row
@@ -137,12 +140,21 @@ def head_forward(Q: Array, K: Array, V: Array, options: Options, g: int) -> Atte
         error_certificates.check_denominators(p, rows, found.den, keys, centred=s.shift is not None)
     if not fine:
         finite = bool(np.isfinite(found.O).all())
-        ranges = (error_certificates.extent(X) for X in (found.O, V))
+        ranges = (error_certificates.extent(X) for X in (found.O, values))
         if not finite or not error_certificates.within(*ranges):
             error_certificates.refuse_output(p, finite)
     if not options.causal:  # causal attention must not use statistics of the whole sequence
         _warn_if_inaccurate(Q, K, s, options)
+    if offset.any():
+        found.O[...] += offset
+        if options.causal:  # no row may depend on later tokens, and the offset is that of the first tile
+            found.O[:FIRST] = _first_tile(Q, K, V, options, g)
     return was
+
+
+def _first_tile(Q: Array, K: Array, V: Array, options: Options, g: int) -> Array:
+    """Return O of the first tile of causal attention, which does not depend on the other tokens."""
+    return _attended(Q[:FIRST], K[:FIRST], V[:FIRST], options, g).found.O
 
 
 def _warn_if_inaccurate(Q: Array, K: Array, s: Approximation, options: Options) -> None:
@@ -159,19 +171,12 @@ def _attended(Q: Array, K: Array, V: Array, options: Options, g: int) -> Attende
     """Run the fastest available forward pass; the passes in registers also check inputs and outputs."""
     threads = options.threads or 1
     if in_registers(Q, V, options, g):
-        calls = fast.register_calls()
-        if looks_at_data(options):
-            s = head_approximation(Q, K, options, g, compiled=False)
-        else:
-            s = fixed_approximation(Q.shape[1], options, g)
-        was = Attended(
+        calls, s = fast.register_calls(), fixed_approximation(Q.shape[1], options, g)
+        return Attended(
             *(calls.causal_forward(Q, K, V, s) if options.causal else calls.forward(Q, K, V, s, threads))
         )
-        if not was.fine:
-            check_entries(Q, K, V, options)
-        return was
     compiled = is_compiled(options)
-    passes, s = fast if compiled else plain, head_approximation(Q, K, options, g, compiled)
+    passes, s = fast if compiled else plain, head_approximation(K, options, g, compiled)
     if options.causal:
         found = passes.causal_forward(Q, K, V, s)
     else:
@@ -186,10 +191,30 @@ def head_backward(Q: Array, K: Array, V: Array, was: Attended, dO: Array, option
     """Return dQ, dK, dV of one head, certified, at `gradient_degree` if that is given."""
     if options.gradient_degree not in (None, was.approximation.plan.g):
         was = head_forward(Q, K, V, options, options.gradient_degree or 0)
+    s, offset = was.approximation, value_offset(V, options.causal)
+    if offset.any():
+        V, O = V - offset, was.found.O - offset
+        if options.causal:  # made without the offset
+            O[:FIRST] = _first_tile(Q, K, V, options, s.plan.g)
+        was = was._replace(found=was.found._replace(O=O))
     found, fine = _pulled_back(Q, K, V, was, dO, options)
-    if not fine:
-        _certify_gradients(was.approximation.polynomial, found, dO)
+    add_gradient(found.dQ, found.dK, Q, K, dO, was.found, _two_degrees_lower(Q, K, V, was, options), s)
+    if not (fine and isfinite(error_certificates.squares(found.dQ))):
+        _certify_gradients(s.polynomial, found, dO)
     return found
+
+
+def _two_degrees_lower(Q: Array, K: Array, V: Array, was: Attended, options: Options) -> Array | None:
+    """Return [N, den] (n, d_v + 1) of degree g - 2, which the gradient by the rows' variances needs."""
+    f, s, _ = was
+    if s.covariance is None or (s.plan.g == 1 and not options.causal):
+        return None  # 1 + s has no variance in it
+    low = of_second_derivative(s)
+    if not options.causal:
+        return plain.from_state(Q, f.T[: rank_of(s.plan.d, s.plan.g - 2)], low)  # lower degrees come first
+    compiled = is_compiled(options) and not in_registers(Q, V, options, s.plan.g)
+    found: Forward = (fast if compiled else plain).causal_forward(Q, K, V, low)
+    return plain.with_ones(found.O) * found.den[:, None]
 
 
 def _pulled_back(

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..monomials import Plan, plan
+from ..monomials import Plan, plan, rank_of
 from ..solution_guard import library_solution
 from . import error_certificates, per_head
 from . import numba_backend as fast
@@ -25,6 +25,7 @@ from .numpy_backend import CAUSAL_TILE, slices
 from .options import Options, check_shapes
 from .per_head import Attended
 from .polynomials import CLIP, Polynomial
+from .statistics import FIRST, add_gradient, of_second_derivative, value_offset
 
 EXACT_TYPES = (torch.float32, torch.float64)
 SHORT_TYPES = (torch.float16, torch.bfloat16)
@@ -137,8 +138,13 @@ class _Batch:
         found, s = self.found._replace(O=o), self.approximation
         if self.options.gradient_degree not in (None, s.plan.g):
             found, s = self._at(q, k, v, self.options.gradient_degree or 0)
+        offset = value_offset(v, self.options.causal)
+        v, found = v - offset, found._replace(O=found.O - offset)
+        if self.options.causal:  # made without the offset
+            found.O[:, :FIRST] = _first_tile(q, k, v, s)
         back = causal_backward if self.options.causal else backward
         dQ, dK, dV = back(q, k, v, found, g, s)
+        add_gradient(dQ, dK, q, k, g, found, self._two_degrees_lower(q, k, v, found, s), s)
         sizes = [torch.linalg.vector_norm(X, 1) for X in (dV, g)]
         fine = torch.stack([_finite(X) for X in (dQ, dK, dV)] + [sizes[0] <= 2 * sizes[1]]).all()
         if not bool(fine | ~_finite(g)):  # one transfer, so a GPU is synchronised once
@@ -171,22 +177,32 @@ class _Batch:
         options, p = self.options, plan(q.shape[-1], g)
         factor = options.factor(q.shape[-1])
         shift = None if options.causal else k.mean(1, keepdim=True)
-
-        def limit() -> float:
-            rest = k if shift is None else k - shift
-            limits = q.norm(dim=-1) * rest.norm(dim=-1).amax(1, keepdim=True) * abs(factor)
-            row = int(limits.argmax()) % q.shape[1]
-            error_certificates.check_interval(options.polynomial, float(limits.max()), row, q.shape[-1], g)
-            return float(limits.max())
-
-        made = options.make_polynomial(g, limit)
-        weights = torch.as_tensor(made.coefficients[p.degrees] * p.multiplicities).to(k)[:, None]
+        made = options.make_polynomial(g)
+        weights = _weights(p, made, k)
         covariance = self._covariance(k, shift) if made.per_row else None
-        s = BatchApproximation(p, made, weights, factor, shift, covariance)
+        fitted = made.per_row and options.key_variance is None
+        s = BatchApproximation(p, made, weights, factor, shift, covariance, fitted)
         attended = causal_forward if options.causal else forward
-        found = attended(q, k, v, s)
-        self._certify(q, k, v, found, s)
+        offset = value_offset(v, options.causal)
+        found = attended(q, k, v - offset, s)
+        self._certify(q, k, v - offset, found, s)
+        found.O.add_(offset)
+        if options.causal:  # no row may depend on later tokens, and the offset is that of the first tile
+            found.O[:, :FIRST] = _first_tile(q, k, v, s)
         return found, s
+
+    def _two_degrees_lower(
+        self, q: Tensor, k: Tensor, v: Tensor, f: BatchForward, s: BatchApproximation
+    ) -> Tensor | None:
+        """Return [N, den] (H, n, d_v + 1) of degree g - 2, as `per_head` does for one head."""
+        if s.covariance is None or (s.plan.g == 1 and not self.options.causal):
+            return None
+        low = of_second_derivative(s)
+        low = replace(low, weights=_weights(low.plan, low.polynomial, k))
+        if not self.options.causal:
+            return from_state(q, f.T[:, : rank_of(s.plan.d, s.plan.g - 2)], low)
+        found = causal_forward(q, k, v, low)
+        return _with_ones(found.O) * found.den[..., None]
 
     def _certify(self, q: Tensor, k: Tensor, v: Tensor, found: BatchForward, s: BatchApproximation) -> None:
         """Raise or warn if `error_certificates` does not certify the result; otherwise do nothing.
@@ -266,6 +282,7 @@ class BatchApproximation:
     factor: float
     shift: Tensor | None
     covariance: Tensor | None
+    fitted: bool = False
 
     def keys(self, K: Tensor) -> Tensor:
         return K if self.shift is None else K - self.shift
@@ -316,6 +333,11 @@ def features_vjp(dfeatures: Tensor, found: Tensor, x: Tensor, p: Plan) -> Tensor
     return dx + dfeatures[:, 1 : p.d + 1].mT
 
 
+def _weights(p: Plan, made: Polynomial, like: Tensor) -> Tensor:
+    """Return the weight of each monomial in the polynomial, (rank, 1)."""
+    return torch.as_tensor(made.coefficients[p.degrees] * p.multiplicities).to(like)[:, None]
+
+
 def _with_ones(x: Tensor) -> Tensor:
     return torch.cat([x, x.new_ones(*x.shape[:-1], 1)], -1)
 
@@ -361,9 +383,15 @@ def forward(Q: Tensor, K: Tensor, V: Tensor, s: BatchApproximation) -> BatchForw
     T *= s.weights
     found = _room(Q, V, T)
     for rows in slices(Q.shape[1], tile):
-        x = Q[:, rows] * s.factor
-        _divide(found, rows, s.times_row_factors(features(x, s.plan), x).mT @ T)
+        _divide(found, rows, from_state(Q[:, rows], T, s))
     return found
+
+
+def from_state(Q: Tensor, T: Tensor, s: BatchApproximation) -> Tensor:
+    """Return [N, den] (H, n, d_v + 1) from the weighted state T, which may have fewer features than s."""
+    tiles = (Q[:, rows] * s.factor for rows in slices(Q.shape[1], _tile(Q, s.plan.rank)))
+    found = [s.times_row_factors(features(x, s.plan), x)[:, : T.shape[1]].mT @ T for x in tiles]
+    return torch.cat(found, 1)
 
 
 @library_solution
@@ -414,6 +442,11 @@ def causal_forward(Q: Tensor, K: Tensor, V: Tensor, s: BatchApproximation) -> Ba
         _divide(found, rows, phi.mT @ T + _inside(x, k) @ values)
         T += s.weights * (features(k, s.plan) @ values)
     return found
+
+
+def _first_tile(Q: Tensor, K: Tensor, V: Tensor, s: BatchApproximation) -> Tensor:
+    """Return O of the first tile, which does not depend on the other tokens."""
+    return causal_forward(Q[:, :FIRST], K[:, :FIRST], V[:, :FIRST], s).O
 
 
 @library_solution

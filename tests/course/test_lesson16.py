@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from lesson_source import Lesson
 
-from iocourse import bounds, costs, exact, run
+from iocourse import bounds, costs, exact, lowrank, run
 from iocourse.course.exercise import find
 from iocourse.course.exercises.lesson16 import (
     LATER,
@@ -246,6 +246,27 @@ def test_the_choice_of_degrees_in_16_3(lesson):
     lines = [line for line in lesson["printed"]["16.3"].splitlines() if line.startswith("O of degree 3")]
     three, four = (dict(part.split() for part in line.split(": ")[1].split(", ")) for line in lines)
     assert float(four["dQ"]) < float(four["O"]) == float(three["O"])
+
+
+def test_with_the_same_degree_the_gradient_is_that_of_the_function_of_16_3(tokens):
+    """Central differences of the library's own output, in the inputs of the lesson's cell."""
+    says("16.3", "With the same degree in both passes the gradient is that of the function that is computed")
+    Q, K, V, G = (np.array(X[:200]) for X in tokens)
+    options = {"degree": 3, "scale": 1.0, "engine": "numpy"}
+    found = lowrank.gradient(Q, K, V, G, **options)
+    moves = np.random.default_rng(3).standard_normal((3, *Q.shape))
+    h = 1e-4  # truncation is of the order h², rounding 1e-16 · |O| / h
+
+    def loss(t):
+        moved = (X + t * move for X, move in zip((Q, K, V), moves, strict=True))
+        return (G * lowrank.attention(*moved, **options)).sum()
+
+    slope = (loss(h) - loss(-h)) / (2 * h)
+    assert sum((dX * move).sum() for dX, move in zip(found[1:], moves, strict=True)) == pytest.approx(
+        slope, rel=1e-6
+    )
+    higher = lowrank.gradient(Q, K, V, G, gradient_degree=4, **options)
+    assert sum((dX * m).sum() for dX, m in zip(higher[1:], moves, strict=True)) != pytest.approx(slope, 1e-4)
 
 
 # ---------------------------------------------------------------------- 16.4

@@ -12,6 +12,7 @@ import pytest
 from lesson_source import Lesson
 
 from iocourse import costs, exact, explore, lowrank, schedules
+from iocourse.course.checking import judge
 from iocourse.course.exercise import find
 from iocourse.course.exercises import lesson17
 from iocourse.course.exercises.lesson17 import Problem, fewest, ledger_of, poisson_rule
@@ -257,6 +258,33 @@ def test_the_range_of_17_3_holds_every_pair_and_is_reached():
         ends = of("my_usual_range")(np.linalg.norm(x - y) / np.linalg.norm(x + y))
         assert ends[int(t > 0)] == pytest.approx(0.2)
     assert of("my_usual_range")(1.0)[1] == inf
+
+
+@pytest.mark.parametrize("theirs", [0.3, 0.999, 1.001, 2.0, 40.0])
+def test_both_ends_of_the_range_are_reached_and_nothing_beyond_them(theirs):
+    """Multiples x = t y have the printed error |t - 1| / |t + 1|, which two values of t reach."""
+    least, largest = of("my_usual_range")(theirs)
+    ends = sorted(abs(t - 1) for t in ((1 - theirs) / (1 + theirs), (1 + theirs) / (1 - theirs)))
+    assert (least, largest) == pytest.approx(tuple(ends))
+    assert lesson17.usual_range(theirs) == pytest.approx((least, largest))
+    angles = np.linspace(0, np.pi, 2001)
+    usual = [lesson17.usual_error_at(theirs, angle) for angle in angles]
+    assert min(usual) == pytest.approx(least) and max(usual) == pytest.approx(largest)
+
+
+def test_17c_accepts_the_true_range_also_as_an_array_and_refuses_the_false_one():
+    """The smallest input is 2: the range is [4/3, 4], not [4/3, inf]."""
+
+    def pair(e):
+        return np.array([2 * e / (1 + e), 2 * e / abs(1 - e) if e != 1 else inf])
+
+    def false(e):
+        return 2 * e / (1 + e), 2 * e / (1 - e) if e < 1 else inf
+
+    for seed in (1, 2):
+        assert all(said is None for _, said in judge(find("17C"), pair, seed))
+        wrong = [name for name, said in judge(find("17C"), false, seed) if said is not None]
+        assert wrong == ["the upper end can be reached for errors above 1"]
 
 
 @pytest.mark.parametrize("theirs", [0.05, 0.5, 1.0, 2.0])

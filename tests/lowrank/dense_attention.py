@@ -33,13 +33,17 @@ def draw(seed, heads, n, n_k, d, d_v, dtype=np.float64, size=0.7):
 
 
 def hermite_values(g, s, variance):
-    """Return p and p' at s (n, n_k) for rows of logits with variance (n,), including the factor e^(σ²/2)."""
+    """Return p, p' and ∂p/∂σ² at s (n, n_k) for rows with variance (n,), including the factor e^(σ²/2).
+
+    The derivative of σˡ Heₗ(s/σ) by σ² is -l (l - 1)/2 σˡ⁻² Heₗ₋₂(s/σ), and 0 where the variance is clipped.
+    """
     v = np.minimum(variance, CLIP)[:, None]
     H = [np.ones_like(s), s]  # σˡ Heₗ(s/σ)
     for l in range(1, g):
         H.append(s * H[l] - l * v * H[l - 1])
     scaled = [np.exp(v / 2) * h / math.factorial(l) for l, h in enumerate(H[: g + 1])]
-    return sum(scaled), sum(scaled[:g])
+    p = sum(scaled)
+    return p, sum(scaled[:g]), (p - sum(scaled[: max(g - 1, 0)])) / 2 * (variance < CLIP)[:, None]
 
 
 @dataclass
@@ -58,28 +62,34 @@ def attend(
 ):
     """Return dense attention of one head with a polynomial for the exponential, and its gradient.
 
-    The mean and covariance of the keys and the interval of the data are constants, as in the library.
+    The mean and the covariance of the keys are functions of the keys, as in the library.
     """
     Q, K, V, dO = (np.asarray(X, np.float64) for X in (Q, K, V, dO))
     factor = 1 / math.sqrt(Q.shape[1]) if scale is None else scale
     x, k = Q * factor, K if causal else K - K.mean(0)
     s = x @ k.T
+    covariance, dvariance = np.zeros((K.shape[1],) * 2), np.zeros_like(s)
     if polynomial == "hermite":
         covariance = k.T @ k / len(k) if key_variance is None else key_variance * np.eye(K.shape[1])
-        P, dP = hermite_values(degree, s, np.einsum("ia,ab,ib->i", x, covariance, x))
+        P, dP, dvariance = hermite_values(degree, s, np.einsum("ia,ab,ib->i", x, covariance, x))
     else:
-        if radius is None and polynomial != "taylor":
-            radius = max(float(np.linalg.norm(x, axis=1).max() * np.linalg.norm(k, axis=1).max()), 1e-3)
         c = lowrank.polynomial(polynomial, degree, radius).coefficients
         P, dP = poly.polyval(s, c), poly.polyval(s, poly.polyder(c))
     if causal:
         i, j = np.indices(s.shape)
         near = i // TILE == j // TILE
         P, dP = (np.where(near, np.exp(s), X) * (j <= i) for X in (P, dP))
+        dvariance = dvariance * ~near * (j <= i)
     den = P.sum(1, keepdims=True)
     O = P @ V / den
-    ds = dP * (dO @ V.T - (dO * O).sum(1, keepdims=True)) / den
-    return Dense(O, ds @ k * factor, ds.T @ x, (P / den).T @ dO, P)
+    weights = (dO @ V.T - (dO * O).sum(1, keepdims=True)) / den
+    ds, dv = dP * weights, (dvariance * weights).sum(1, keepdims=True)
+    dx, dk = ds @ k + 2 * dv * (x @ covariance), ds.T @ x
+    if key_variance is None:
+        dk += 2 / len(k) * k @ ((dv * x).T @ x)
+    if not causal:
+        dk -= dk.mean(0)
+    return Dense(O, dx * factor, dk, (P / den).T @ dO, P)
 
 
 def every_head(Q, K, V, dO, **options):

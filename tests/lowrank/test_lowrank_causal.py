@@ -106,8 +106,6 @@ def test_causal_gradients_can_have_their_own_degree(engine):
     [
         ({}, "key_variance"),
         ({"polynomial": "hermite"}, "key_variance"),
-        ({"polynomial": "minimax"}, "radius"),
-        ({"polynomial": "chebyshev"}, "radius"),
     ],
 )
 def test_statistics_of_the_sequence_are_refused(engine, options, missing):

@@ -55,20 +55,36 @@ BOUNDED = Suite(
 
 # ---------------------------------------------------------------------- 17C
 def by_bisection(theirs):
-    """Solve the printed error of the farthest and the nearest x + y for u by bisection."""
+    """Solve the printed error of the farthest and the nearest x + y for u by bisection.
 
-    def solve(printed):
-        low, high = 0.0, 1e6
+    Returns an array of two numbers. Above 1 the nearest x + y is behind y, at u - 2, and falls with u.
+    """
+
+    def solve(printed, low=0.0, high=1e6):
         for _ in range(100):
             middle = (low + high) / 2
             low, high = (middle, high) if printed(middle) < theirs else (low, middle)
         return (low + high) / 2
 
     least = solve(lambda u: u / (2 - u) if u < 2 else inf)
-    return least, inf if theirs >= 1 else solve(lambda u: u / (2 + u))
+    if theirs > 1:
+        return np.array([least, 1 / solve(lambda v: 1 / (1 - 2 * v) if v < 0.5 else inf, 0.0, 0.5)])
+    return np.array([least, inf if theirs == 1 else solve(lambda u: u / (2 + u))])
 
 
-RANGE = Suite("17C", right=by_bisection)
+RANGE = Suite(
+    "17C",
+    right=by_bisection,
+    wrong={
+        "it leaves out the absolute value": (
+            Mutant(
+                "no-end-above-1",
+                "the upper end can be reached for errors above 1",
+                ("if theirs != 1", "if theirs < 1"),
+            ),
+        ),
+    },
+)
 
 
 # ---------------------------------------------------------------------- 17D

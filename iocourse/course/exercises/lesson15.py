@@ -177,6 +177,7 @@ FEATURES = exercise(
 # ---------------------------------------------------------------------- 15B the smallest degree
 INSIDE, RIGHT_END, UNEVEN = "largest inside", "largest at the right end", "a larger degree that is worse"
 RIGHT_OF_0, LONGER = "right of 0", "Chebyshev of a longer interval"
+EQUAL = "exactly the allowed error"
 
 
 def through(points: Array) -> Array:
@@ -215,6 +216,11 @@ def wide(g: int, R: float) -> Array:
 def uneven(g: int, R: float) -> Array:
     """Return `taylor`, multiplied by 1.2 if g is a multiple of 3. (g + 1,)."""
     return taylor(g) * (1.2 if g % 3 == 0 else 1.0)
+
+
+def vanishing(g: int, R: float) -> Array:
+    """Return `taylor`; for degree 3 so small that p(s) e⁻ˢ - 1 is -1 in any way of computing it. (g + 1,)."""
+    return 1e-30 * chebyshev(g, R) if g == 3 else taylor(g) * (3 if g < 3 else 1)
 
 
 def largest_error(c: Array, R: float) -> float:
@@ -259,6 +265,7 @@ def _degree_cases(rng: np.random.Generator) -> list[Case]:
         _degree_case(wide, R, 1e-3, LONGER),
         _degree_case(uneven, 1.0, 1e-2, UNEVEN),  # degree 5; 7 and 8 suffice, 6 does not
         _degree_case(uneven, 2.0, 1e-4, UNEVEN),
+        _degree_case(vanishing, R, 1.0, EQUAL),  # degree 3; no rounding makes its error larger than 1
         # named functions, because a grader sends them to another process
         *(_degree_case(partial(rippled, thirds), R, narrow, INSIDE, "narrow") for thirds in range(3)),
     ]
@@ -312,6 +319,7 @@ DEGREE = exercise(
         DEGREE_AND_ERROR.must("the largest error is correct to eight digits", _right_error),
         DEGREE_AND_ERROR.must("finds the largest error inside the interval", _right_error, INSIDE),
         DEGREE_AND_ERROR.must("tries the degrees in increasing order", _right_degree, UNEVEN),
+        DEGREE_AND_ERROR.must("an error equal to the allowed one is accepted", _right_degree, EQUAL),
     ),
     run_case=_play_degree,
 )

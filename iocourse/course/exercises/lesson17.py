@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import exp, factorial, inf, sqrt
 from typing import Any, NamedTuple
 
@@ -229,15 +230,16 @@ BOUNDED = exercise(
 
 
 # ------------------------------------------------------------------ 17C the meaning of a printed error
-LIMITED, UNLIMITED = "below 1", "at least 1"
+BELOW, ABOVE, ONE = "below 1", "above 1", "1"
 
 
 def _ranges(rng: np.random.Generator) -> Iterator[Sample]:
-    """Yield printed errors from zero to just below 1, and from 1 on, where the upper end is infinite."""
+    """Yield printed errors from zero to just below 1, from just above 1 to 40, and 1, which has no limit."""
     small, medium, large = (float(rng.uniform(*ends)) for ends in ((1e-4, 0.02), (0.1, 0.4), (0.5, 0.9)))
-    for theirs in (0.0, small, medium, large, 0.999, 1.0, float(rng.uniform(1.1, 3.0)), 0.04673):
+    above = float(rng.uniform(1.1, 3.0))
+    for theirs in (0.0, small, medium, large, 0.999, 1.0, above, 0.04673, 1.001, 2.0, 40.0):
         least, largest = usual_range(theirs)
-        tag = LIMITED if theirs < 1 else UNLIMITED
+        tag = ONE if theirs == 1 else BELOW if theirs < 1 else ABOVE
         yield Sample(
             {"theirs": f"{theirs:.5g}"}, {"theirs": theirs}, {"least": least, "largest": largest}, tags=(tag,)
         )
@@ -245,8 +247,19 @@ def _ranges(rng: np.random.Generator) -> Iterator[Sample]:
 
 @library_solution
 def usual_range(theirs: float) -> tuple[float, float]:
-    """Return the smallest and the largest ‖x - y‖/‖y‖ for ‖x - y‖/‖x + y‖ = theirs."""
-    return 2 * theirs / (1 + theirs), inf if theirs >= 1 else 2 * theirs / (1 - theirs)
+    """Return the smallest and the largest ‖x - y‖/‖y‖ for ‖x - y‖/‖x + y‖ = theirs.
+
+    With x + y of length 1 and x - y of length `theirs`, 2y is their difference: its length is between
+    |1 - theirs| and 1 + theirs, and both are reached.
+    """
+    return 2 * theirs / (1 + theirs), inf if theirs == 1 else 2 * theirs / abs(1 - theirs)
+
+
+def _play_range(student: Callable[..., Any], case: Case) -> Trial:
+    """Run the function; an array of two numbers is a pair."""
+    trial = run_function(student, case)
+    is_pair = isinstance(trial.value, np.ndarray) and trial.value.shape == (2,)
+    return replace(trial, value=tuple(trial.value)) if is_pair else trial
 
 
 def _holds_every_pair(trial: Trial) -> str | None:
@@ -279,10 +292,12 @@ RANGE = function(
     _ranges,
     {
         ("least", EVERY): "the lower end can be reached",
-        ("largest", LIMITED): "the upper end can be reached",
-        ("largest", UNLIMITED): "the upper end is infinite for errors of 1 or more",
+        ("largest", BELOW): "the upper end can be reached",
+        ("largest", ABOVE): "the upper end can be reached for errors above 1",
+        ("largest", ONE): "the upper end is infinite for an error of 1",
     },
     before=(each("every pair of vectors is in the range", _holds_every_pair),),
+    run_case=_play_range,
 )
 
 

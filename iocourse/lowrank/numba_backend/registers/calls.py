@@ -219,7 +219,8 @@ def forward(
         )  # fmt: skip
     else:
         fine = _in_spans(O, den, memory, (Q, K, V), s, share, threads)
-    was = Approximation(s.plan, s.polynomial, s.factor, memory[at.shift], covariance if per_row else None)
+    found = covariance if per_row else None
+    was = Approximation(s.plan, s.polynomial, s.factor, memory[at.shift], found, share > 0)
     return Forward(O, den, T), was, fine == 1
 
 
