@@ -4,6 +4,8 @@ By hand, and tile by tile. Words are held by `test_traffic` and `test_traffic_va
 real launches.
 """
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -23,6 +25,7 @@ from iocourse.costs.kernels import (
     row_products,
     scores_forward,
     sliced_forward,
+    sum_ledgers,
 )
 from iocourse.ledger import Ledger
 
@@ -153,6 +156,22 @@ def test_bytes_of_a_pass_are_those_of_its_kernels(p, BM, BN, itemsize):
     assert ledger_bytes(split, itemsize) == queries + keys
     products = ledger_bytes(row_products(p, False, BM, zeros=True), itemsize)
     assert ledger_bytes(attention_fused_backward(p, BM=BM, BN=BN), itemsize) == fused + products
+
+
+@given(any_band(), sides, sides)
+def test_a_pass_of_one_side_is_that_of_its_kernels(p, BM, BN):
+    tiles = {"queries": (BM, BN), "keys": (BN, BM)}
+    first, second = (attention_split_backward(p, **tiles, needed=needed) for needed in ("q", "kv"))
+    assert first == kernel_words("queries", p, BM=BM, BN=BN)
+    assert second == sum_ledgers(row_products(p, False, BN), kernel_words("keys", p, BM=BN, BN=BM))
+    assert attention_split_backward(p, **tiles, needed="vq") == attention_split_backward(p, **tiles)
+
+
+@pytest.mark.parametrize("needed", ["", "o", "qq!"])
+def test_needed_gradients_are_letters_of_the_inputs(needed):
+    message = f"needed must be letters of 'qkv', the inputs that need gradients, got {needed!r}"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        attention_split_backward(KernelProblem(8, 8, 8), queries=(16, 16), keys=(16, 16), needed=needed)
 
 
 def test_scores_and_sums_have_four_bytes_and_a_pattern_one():

@@ -211,11 +211,13 @@ def _sizes(n: int, block: int) -> NDArray[np.int64]:
 class PackedSequences(KernelProblem):
     """Problem of packed sequences: `lengths` are (queries, keys) of each, with sums Nq and Nk; B is 1.
 
-    `lower_right`: the diagonal of the band ends in the last pair of each sequence.
+    `lower_right`: the diagonal of the band ends in the last pair of each sequence. longest: (queries, keys)
+    for which programs are started, at most Nq and Nk; None: those of the longest sequence.
     """
 
     lengths: tuple[tuple[int, int], ...] = ()
     lower_right: bool = False
+    longest: tuple[int, int] | None = None
 
     @cached_property
     def _each(self) -> list[KernelProblem]:
@@ -250,7 +252,7 @@ class PackedSequences(KernelProblem):
     def row_products_extra(self, BM: int) -> dict[str, int]:
         """Return the words of `cu_q` that the kernel of D reads: start and end of the sequence per program.
 
-        Every sequence has as many programs as the longest one.
+        Every sequence has as many programs as the longest one (see `longest`).
         """
         return {"cu_q": 2 * self._programs(self.H, 0, BM)}
 
@@ -266,4 +268,6 @@ class PackedSequences(KernelProblem):
 
     def _programs(self, heads: int, side: int, block: int) -> int:
         longest = max((pair[side] for pair in self.lengths), default=0)
+        if self.longest is not None:
+            longest = self.longest[side]
         return len(self.lengths) * heads * ceil_div(longest, block)

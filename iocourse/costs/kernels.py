@@ -11,6 +11,8 @@ to which keys: a band, a block mask or packed sequences (`kernel_masks`).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..ledger import Ledger
 from ..sizes import check_sizes, positive_int
 from .closed_form import ceil_div
@@ -92,18 +94,29 @@ def attention_forward(problem: KernelProblem, *, BM: int, BN: int) -> Ledger:
 
 
 def attention_split_backward(
-    problem: KernelProblem, *, queries: tuple[int, int], keys: tuple[int, int], dlse: bool = False
+    problem: KernelProblem, *, queries: Pair, keys: Pair, dlse: bool = False, needed: str = "qkv"
 ) -> Ledger:
     """Return the words of the two-pass backward pass: dQ, D and LSE / log 2, then dK and dV.
 
     `queries` and `keys` are the (BM, BN) of the two kernels. For one head without a mask:
     4Nd + N + 2Nd⌈N/BM⌉ + 2N' and 4Nd + ⌈N/BN⌉(2Nd + 2N') words, where N' is N padded to complete tiles of
-    both kernels.
+    both kernels. needed: the inputs that need gradients, of "qkv". Without "q" the kernel of D replaces the
+    first one (`row_products`); with "q" alone there is no second one.
     """
-    return sum_ledgers(
-        kernel_words("queries", problem, BM=queries[0], BN=queries[1], dlse=dlse, pad=keys[0]),
-        kernel_words("keys", problem, BM=keys[0], BN=keys[1]),
-    )
+    first, second = _needed(needed)
+    if first:
+        pad = keys[0] if second else None
+        begin = kernel_words("queries", problem, BM=queries[0], BN=queries[1], dlse=dlse, pad=pad)
+    else:
+        begin = row_products(problem, dlse, keys[0])
+    return sum_ledgers(begin, *[kernel_words("keys", problem, BM=keys[0], BN=keys[1])] * second)
+
+
+def _needed(needed: str) -> tuple[bool, bool]:
+    """Return True if the kernel of dQ is needed, and True if the one of dK and dV is."""
+    if not needed or not set(needed) <= set("qkv"):
+        raise ValueError(f"needed must be letters of 'qkv', the inputs that need gradients, got {needed!r}")
+    return "q" in needed, needed != "q"
 
 
 def attention_fused_backward(problem: KernelProblem, *, BM: int, BN: int, dlse: bool = False) -> Ledger:
@@ -159,17 +172,21 @@ def sliced_forward(problem: KernelProblem, *, BM: int, BN: int) -> Ledger:
     return _words("sliced_forward", problem, (BM, BN))
 
 
-def sliced_backward(problem: KernelProblem, *, queries: Pair, keys: Pair, dlse: bool = False) -> Ledger:
+def sliced_backward(
+    problem: KernelProblem, *, queries: Pair, keys: Pair, dlse: bool = False, needed: str = "qkv"
+) -> Ledger:
     """Return the words of the fused split-d backward pass: D, then dQ by queries, then dK and dV by keys.
 
     `queries` and `keys` are the (BM, BN) of the two kernels. The first reads Q and dO once per tile of keys,
     V once and K twice per tile of queries; the second reads K and V once per tile of queries, Q and dO twice
-    per tile of keys.
+    per tile of keys. needed: the inputs that need gradients, of "qkv"; a kernel of no needed gradient is not
+    launched.
     """
+    first, second = _needed(needed)
     return sum_ledgers(
-        row_products(problem, dlse, queries[0], keys[0]),
-        _words("sliced_queries", problem, queries),
-        _words("sliced_keys", problem, keys),
+        row_products(problem, dlse, *[queries[0]] * first, *[keys[0]] * second),
+        *[_words("sliced_queries", problem, queries)] * first,
+        *[_words("sliced_keys", problem, keys)] * second,
     )
 
 
@@ -189,13 +206,22 @@ def scores_backward(
     query_gradients: Triple,
     key_gradients: Triple,
     dlse: bool = False,
+    needed: str = "qkv",
 ) -> Ledger:
-    """Return the words of the split-d backward pass: D; P and dS (2N² written); then dQ, dK, dV by slices."""
+    """Return the words of the split-d backward pass: D; P and dS (2N² written); then dQ, dK, dV by slices.
+
+    needed: the inputs that need gradients, of "qkv". A kernel of no needed gradient is not launched, and for
+    "q" alone P is not written.
+    """
+    first, second = _needed(needed)
+    stored = _words("weights", problem, weights)
+    if not second:
+        stored = replace(stored, writes={"dS": stored.writes["dS"]})
     return sum_ledgers(
         row_products(problem, dlse, weights[0]),
-        _words("weights", problem, weights),
-        _words("query_gradients", problem, query_gradients),
-        _words("key_gradients", problem, key_gradients),
+        stored,
+        *[_words("query_gradients", problem, query_gradients)] * first,
+        *[_words("key_gradients", problem, key_gradients)] * second,
     )
 
 

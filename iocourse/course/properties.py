@@ -254,9 +254,17 @@ def part(
 def exchanged(
     got: Any, wanted: Sequence[Any], results: Sequence[str], k: int, tolerance: float = TOLERANCE
 ) -> str | None:
-    """Return a clause if result number k equals another of the expected results, otherwise None."""
-    others = (n for n in range(len(results)) if n != k and np.any(wanted[n]))
-    taken = next((n for n in others if not difference(got, wanted[n], tolerance)), None)
+    """Return a clause if result number k equals another of the expected results, otherwise None.
+
+    A text among them is equal to the same text alone; it is not compared with numbers.
+    """
+
+    def equal(n: int) -> bool:
+        if isinstance(wanted[n], str) or isinstance(got, str):
+            return isinstance(got, str) and got == wanted[n]
+        return bool(np.any(wanted[n])) and not difference(got, wanted[n], tolerance)
+
+    taken = next((n for n in range(len(results)) if n != k and equal(n)), None)
     return None if taken is None else f"got {results[taken]}; return {', '.join(results)} in this order"
 
 

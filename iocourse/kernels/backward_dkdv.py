@@ -10,7 +10,6 @@ import triton
 import triton.language as tl
 
 from .jit_helpers import (
-    HUGE,
     LOG2_E,
     Pairs,
     corner,
@@ -54,7 +53,7 @@ def absorb_queries(
         total = tl.load(sums + at + tl.arange(0, BM))
         s = tl.dot(k_tile, tl.trans(q_tile), input_precision=TILE.PRECISION)  # (BN, BM)
         if SEEN.RAGGED_Q:
-            s = tl.where(s < HUGE, s, HUGE)  # rows past the last query may hold NaN (0 · -∞)
+            s = tl.where(s == s, s, 0.0)  # rows past the last query may hold NaN (0 · -∞)
         p = tl.exp2(s * scale - total[None, :])
         if MASKED:
             if SEEN.LISTED:

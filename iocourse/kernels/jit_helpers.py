@@ -22,8 +22,6 @@ LN_2 = tl.constexpr(0.6931471805599453)
 LAST_ROW = tl.constexpr(2**30)
 # Running maxima start here and not at -∞, because -∞ is a possible score, and -∞ - -∞ is NaN.
 LOWEST = tl.constexpr(-3.4028234663852886e38)  # of float32
-# Larger than any score; it replaces scores that are NaN and have no effect on the result.
-HUGE = tl.constexpr(1e30)
 
 
 class Rows(NamedTuple):
@@ -372,7 +370,7 @@ def queries_of(start, pairs, BM: tl.constexpr, BN: tl.constexpr, SEEN: tl.conste
     """Return the queries that attend to keys start … start + BN - 1, as borders of tiles of BM queries.
 
     A tile of keys that is partly out of bounds needs its mask in every iteration. Queries past the last one
-    need no mask, because their log-sum-exp is +∞ and their scores are at most `HUGE`, so their weights are 0.
+    need no mask, because their log-sum-exp is +∞ and their scores are finite, so their weights are 0.
     """
     n_q, n_k = pairs.n_q, pairs.n_k
     stop = tl.minimum(start + BN, n_k)

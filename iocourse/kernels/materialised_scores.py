@@ -63,7 +63,10 @@ def scores_kernel(
 def weights_kernel(
     Q, K, V, dO, prepared, P, dS, shape, scale, n_q, n_k, low, high, TILE: tl.constexpr, SEEN: tl.constexpr
 ):  # fmt: skip
-    """Compute P = exp(S - LSE) and dS = P ∘ (dO Vᵀ - D), both (B · heads, n_q, n_k) in Q's type."""
+    """Compute P = exp(S - LSE) and dS = P ∘ (dO Vᵀ - D), both (B · heads, n_q, n_k) in Q's type.
+
+    P is not stored if it is None: dQ needs dS alone.
+    """
     BM: tl.constexpr = TILE.BM
     BN: tl.constexpr = TILE.BN
     d = shape.d
@@ -78,7 +81,8 @@ def weights_kernel(
         s = product(Q, head, start, n_q, K, kv_head, at, n_k, batch, d, BM, BN, TILE)
         seen = sees(i[:, None], at + j[None, :], pairs, SEEN)
         p = tl.where(seen, tl.exp2(s * (scale * LOG2_E) - total[:, None]), 0.0)
-        store_scores(p, P, pair, start, at, n_q, n_k, TILE)
+        if P is not None:
+            store_scores(p, P, pair, start, at, n_q, n_k, TILE)
         dp = product(dO, head, start, n_q, V, kv_head, at, n_k, batch, d, BM, BN, TILE)
         store_scores(p * (dp - delta[:, None]), dS, pair, start, at, n_q, n_k, TILE)
 

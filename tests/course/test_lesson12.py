@@ -380,3 +380,48 @@ def test_scores_near_minus_100_have_a_tolerance_of_their_own_and_the_others_a_na
 def test_a_query_past_the_end_gives_nothing_whatever_its_log_sum_exp_is():
     assert not refusals("12C", ('mask=i < N, other=float("inf"))', "mask=i < N, other=0.0)"))
     says("12.5", "gives nothing, whatever its weight")
+
+
+# ---------------------------------------------------------------------- 12E as an operator
+OPERATOR = """
+
+@torch.library.custom_op("a_student::NAME", mutates_args=())
+def operator(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor, causal: bool) -> list[torch.Tensor]:
+    O, LSE = forward_pass(Q, K, V, causal)
+    return [EXTRA, LSE]
+
+
+@operator.register_fake
+def _(Q, K, V, causal):
+    return [torch.empty_like(Q), Q.new_empty(Q.shape[:2])]
+
+
+def _saved(ctx, inputs, output):
+    ctx.save_for_backward(*inputs[:3], *output)
+    ctx.causal = inputs[3]
+
+
+def _both(ctx, gradients):
+    Q, K, V, O, LSE = ctx.saved_tensors
+    dO = gradients[0].contiguous()
+    dQ, D = my_dq(Q, K, V, O, dO, LSE, causal=ctx.causal)
+    return dQ, *my_dk_dv(Q, K, V, dO, LSE, D, causal=ctx.causal), None
+
+
+operator.register_autograd(_both, setup_context=_saved)
+
+
+def my_kernel_attention(Q, K, V, causal=False):
+    return operator(Q, K, V, causal)[0]
+"""
+
+
+def as_an_operator(name, extra):
+    source = exercise_source("12E", solved=True) + OPERATOR.replace("NAME", name).replace("EXTRA", extra)
+    return {name: said for name, said in judge(find("12E"), build("12E", source), 0) if said is not None}
+
+
+def test_an_operator_that_the_student_registers_is_entered():
+    assert as_an_operator("attention", "O") == {}
+    (said,) = set(as_an_operator("doubled", "O * 2").values())
+    assert "torch computes here (mul); let your kernels do it" in said

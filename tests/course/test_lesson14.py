@@ -487,3 +487,32 @@ def test_the_head_and_14_6_speak_of_records_that_there_are():
     for text in ("\n".join(SOURCE.cells[0].lines), SOURCE.section("14.6")):
         assert "no chip has spoken" not in text and "no recorded run" not in text
     assert "recorded on an H200" in "\n".join(SOURCE.cells[0].lines)
+
+
+# ---------------------------------------------------------------------- 14B: a number and a text
+def of_14B(answer):
+    """Return the messages of the properties of 14B that fail."""
+    return [said for _, said in judge(find("14B"), answer, 0) if said is not None]
+
+
+def test_a_wrong_number_next_to_a_text_gets_a_message_about_the_number():
+    right = build("14B", exercise_source("14B", solved=True))
+    said = of_14B(lambda *sizes, **rates: (1.0, right(*sizes, **rates)[1]))
+    assert said and all("got 1, expected" in one and "Error" not in one for one in said)
+    exchanged = of_14B(lambda *sizes, **rates: right(*sizes, **rates)[::-1])
+    assert any("got limit; return time, limit in this order" in one for one in exchanged)
+    assert not any("Error" in one for one in exchanged)
+
+
+# ---------------------------------------------------------------------- 14D: the order of the programs
+def test_programs_of_one_head_that_start_apart_get_a_remark():
+    source = exercise_source("14D", solved=True)
+    place = "tile, pair = tl.program_id(0) % tiles, tl.program_id(0) // tiles"
+    assert place in source and "head, text = pair % H, pair // H" in source
+    apart = source.replace(place, "head, pair = tl.program_id(0) % H, tl.program_id(0) // H")
+    apart = apart.replace("head, text = pair % H, pair // H", "tile, text = pair % tiles, pair // tiles")
+    for text, remarked in ((source, False), (apart, True)):
+        verdicts = judge(find("14D"), build("14D", text), 0)
+        said = report(find("14D"), verdicts, 0)
+        assert "FAILS" not in said
+        assert ("programs of one head and sequence do not start one after the other" in said) is remarked

@@ -263,7 +263,7 @@ def test_packed_tensors(q, k, v, kind, message):
 
 @pytest.mark.parametrize("longest", [12, (12,), (12, 9, 1), (-1, 9), (12.0, 9), (True, 9), "12"])
 def test_longest(longest):
-    message = f"longest must be None, or (queries, keys) of the longest sequence, got {longest!r}"
+    message = f"longest must be None, or (queries, keys), bounds of the lengths, got {longest!r}"
     says(ValueError, message, attention_varlen, PQ, PK, PK, CU_Q, CU_K, longest=longest)
 
 

@@ -324,7 +324,7 @@ def test_what_a_backward_pass_launches(arch, asked, kernels):
 
     x, lse = torch.empty(1, 33, 1024, 64, dtype=torch.bfloat16), torch.empty(1, 33, 1024)
     with record_launches(arch) as written:
-        backward_operator(x, None, x, x, x, x, lse, [], [], None, 0, False, -1, -1, 1.0, asked, "")
+        backward_operator(x, None, x, x, x, x, lse, "qkv", [], [], None, 0, False, -1, -1, 1.0, asked, "")
     assert [one.kernel.fn.__name__ for one in written] == kernels
 
 
@@ -373,7 +373,7 @@ def test_what_a_backward_pass_of_large_heads_launches(arch, way, n, first):
 
     x, lse = torch.empty(1, 33, n, 640, dtype=torch.bfloat16), torch.empty(1, 33, n)
     with record_launches(arch) as written:
-        backward_operator(x, None, x, x, x, x, lse, [], [], None, None, False, -1, -1, 1.0, None, way)
+        backward_operator(x, None, x, x, x, x, lse, "qkv", [], [], None, None, False, -1, -1, 1.0, None, way)
     assert [one.kernel.fn.__name__ for one in written][1] == first
 
 

@@ -18,6 +18,7 @@ from iocourse.kernels import (
     attention,
     attention_varlen_with_lse,
     attention_with_lse,
+    decode,
     tiled_mask,
     using,
 )
@@ -62,7 +63,7 @@ def test_opcheck_backward(with_dlse, deterministic):
     arguments = (torch.randn_like(o), torch.randn_like(lse) if with_dlse else None, q, k, v, o, lse)
     torch.library.opcheck(
         torch.ops.iocourse.attention_backward.default,
-        (*arguments, NO_LISTS, NO_CU, None, 0, *ONE_SEQUENCE_A_BATCH, 0.3, deterministic, ""),
+        (*arguments, "qkv", NO_LISTS, NO_CU, None, 0, *ONE_SEQUENCE_A_BATCH, 0.3, deterministic, ""),
     )
 
 
@@ -139,6 +140,36 @@ def test_gradient_of_one_input_alone():
         assert torch.allclose(alone, everything[at], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["whole", "fused", "materialised", "block mask", "packed"])
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_compiled_graph_computes_the_needed_gradients_alone(name, deterministic):
+    """The backward graph's operator names the needed inputs; values are those of all gradients together."""
+    q, k, v = numbers(requires_grad=False)
+    options = variant(name, q, k, deterministic)
+    graphs = []
+
+    def keep(graph, _):
+        graphs.append(graph)
+        return graph
+
+    def loss(*x):
+        return torch.ops.iocourse.attention(*x, *options)[0].square().sum()
+
+    everything = torch.autograd.grad(
+        loss(*(leaves := [x.clone().requires_grad_() for x in (q, k, v)])), leaves
+    )
+    for needed in ("q", "kv"):
+        leaves = [
+            x.clone().requires_grad_(letter in needed) for letter, x in zip("qkv", (q, k, v), strict=True)
+        ]
+        traced = make_fx(lambda *x: torch.autograd.grad(loss(*x), [y for y in x if y.requires_grad]))(*leaves)
+        (node,) = (node for node in traced.graph.nodes if "attention_backward" in str(node.target))
+        assert needed in node.args
+        want = [x for letter, x in zip("qkv", everything, strict=True) if letter in needed]
+        for got, exactly in zip(traced(*leaves), want, strict=True):
+            assert torch.allclose(got, exactly, rtol=1e-5, atol=1e-6)
+
+
 def test_no_gradient_no_graph():
     q, k, v = numbers(requires_grad=False)
     assert not attention(q, k, v).requires_grad
@@ -212,15 +243,16 @@ def test_opcheck_of_every_way_forward(name, deterministic):
     )
 
 
+@pytest.mark.parametrize("needed", ["qkv", "q", "kv", "v"])
 @pytest.mark.parametrize("deterministic", [False, True])
-@pytest.mark.parametrize("name", VARIANTS)
-def test_opcheck_of_every_way_backward(name, deterministic):
+@pytest.mark.parametrize("name", ["whole", *VARIANTS])
+def test_opcheck_of_every_way_backward(name, deterministic, needed):
     q, k, v = numbers(requires_grad=False)
     options = variant(name, q, k, deterministic)
     o, lse = torch.ops.iocourse.attention(q, k, v, *options)
     torch.library.opcheck(
         torch.ops.iocourse.attention_backward.default,
-        (torch.randn_like(o), torch.randn_like(lse), q, k, v, o, lse, *options),
+        (torch.randn_like(o), torch.randn_like(lse), q, k, v, o, lse, needed, *options),
     )
 
 
@@ -400,6 +432,34 @@ def test_fake_tensors_stay_fake():
         assert o.shape == q.shape and isinstance(o, FakeTensor)
     outside = torch.autograd.grad(attention(q, k, v).sum(), (q, k, v))
     assert all(isinstance(x, FakeTensor) and x.fake_mode is fake for x in outside)
+
+
+@pytest.mark.parametrize("d", [8, 260])
+def test_meta_tensors_have_the_shapes_of_the_results(d):
+    """Forward and backward, packed, with a mask, and in decode: as for fake tensors, no kernel is started."""
+    q, k, v = (
+        torch.randn(1, h, n, d, device="meta", requires_grad=True) for h, n in ((2, 20), (1, 30), (1, 30))
+    )
+    o, lse = attention_with_lse(q.transpose(1, 2).transpose(1, 2), k, v, causal=True)
+    gradients = torch.autograd.grad(o.sum() + lse.sum(), (q, k))
+    assert [x.shape for x in (o, lse, *gradients)] == [q.shape, q.shape[:3], q.shape, k.shape]
+    assert all(x.is_meta for x in (o, lse, *gradients)) and lse.dtype == torch.float32
+    cu = [x.to("meta") for x in packed()]
+    o, _ = attention_varlen_with_lse(*(x.detach()[0, :, :, :64].transpose(0, 1) for x in (q, k, v)), *cu)
+    assert o.is_meta and o.shape == (20, 2, min(64, d))
+    if d <= 256:
+        o, _ = decode(q[:, :, :1].detach(), k, v)
+        assert o.is_meta and o.shape == (1, 2, 1, d)
+        for mask in (torch.eye(2, dtype=torch.bool), lambda b, h, i, j: i >= j):
+            block = 16 if isinstance(mask, torch.Tensor) else None
+            o = attention(q, k, v, block_mask=tiled_mask(mask, q, k, block=block))
+            assert o.is_meta and torch.autograd.grad(o.sum(), v)[0].shape == v.shape
+
+
+def test_a_mask_for_meta_tensors_is_that_for_others():
+    q, k, _ = numbers(requires_grad=False)
+    made = [tiled_mask(lambda b, h, i, j: i >= j - 4 * h, *x) for x in ((q, k), (q.to("meta"), k.to("meta")))]
+    assert made[0] == made[1]
 
 
 @pytest.mark.parametrize(

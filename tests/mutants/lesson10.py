@@ -88,7 +88,13 @@ def python_maximum(X, BLOCK):
 LONG = Suite(
     "10C",
     right=python_maximum,
-    wrong={"its size": (Mutant("starts-at-1e6", LOW, ('m, l = -float("inf")', "m, l = -1e6")),)},
+    wrong={
+        "its size": (
+            Mutant("starts-at-1e6", LOW, ('m, l = -float("inf")', "m, l = -1e6")),
+            Mutant("starts-at-1e30", LOW, ('m, l = -float("inf")', "m, l = -1e30")),
+            Mutant("other-is-1e30", LOW, ('other=-float("inf")', "other=-1e30")),
+        )
+    },
 )
 
 

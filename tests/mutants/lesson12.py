@@ -192,6 +192,8 @@ BOTH_WORK = "kernels do the work, forward and backward"
 BOTH_CAUSAL = "applies the causal mask in both passes"
 ANY_STRIDES = "is exact for any strides of dO"
 KEEPS = "saves only Q, K, V, O and LSE"
+ONCE = "moves each pass once"
+TWO = "dK, dV = my_dk_dv(Q, K, V, dO, LSE, D, causal=ctx.causal)"
 
 
 @triton.jit
@@ -276,7 +278,20 @@ AUTOGRAD = Suite(
                     "dK, dV = torch.zeros_like(K), torch.zeros_like(V)",
                 ),
             ),
-        )
+        ),
+        "no operator repeats a line": (
+            Mutant("dk-dv-twice", ONCE, (TWO, f"{TWO}\n        {TWO}")),
+            Mutant("dq-twice", ONCE, (TWO, f"{TWO}\n        my_dq(Q, K, V, O, dO, LSE, causal=ctx.causal)")),
+            Mutant(
+                "forward-twice",
+                ONCE,
+                (
+                    "O, LSE = forward_pass(Q, K, V, causal)",
+                    "O, LSE = [forward_pass(Q, K, V, causal) for _ in '12'][1]",
+                ),
+            ),
+            Mutant("forward-again", ONCE, (TWO, f"{TWO}\n        forward_pass(Q, K, V, ctx.causal)")),
+        ),
     },
 )
 

@@ -1,7 +1,7 @@
 """Lesson 13: alternative correct answers, and wrong answers that no recorded mutant covers."""
 
 import numpy as np
-from harness import Suite, empty_round
+from harness import Mutant, Suite, empty_round
 
 from iocourse.costs.kernels import KernelProblem, attention_forward, sliced_forward
 
@@ -168,6 +168,19 @@ def turned_kernel(
     tl.store(LSE + i, (m + tl.log2(l)) * 0.6931471805599453, mask=i < N)
 
 
-SLICED = Suite("13D", right=sums_in_another_layout)
+SLICED = Suite(
+    "13D",
+    right=sums_in_another_layout,
+    wrong={
+        "two names change together": (
+            Mutant(
+                "O-as-scratch",
+                "keeps partial sums out of the results",
+                ("tl.load(O_sum + rows", "tl.load(O + rows"),
+                ("tl.store(O_sum + rows", "tl.store(O + rows"),
+            ),
+        )
+    },
+)
 
 SUITES = (CHOICE, LISTS, LISTED, SLICED)

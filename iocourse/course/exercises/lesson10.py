@@ -189,8 +189,13 @@ def _largest_first(X: Matrix) -> Matrix:
 
 
 def _low(rng: np.random.Generator, n: int) -> Matrix:
-    """Return a row near -200 and one from -1e25 down in steps of 1e23, in which one weight is 1."""
-    return np.stack([_matrix(rng, 1, n)[0] - 200, -1e25 - 1e23 * np.arange(n)]).astype(np.float32)
+    """Return a row near -200, and rows down from -1e25 and -2.2e38, in which one weight is 1.
+
+    Times log₂ e the last row is still in the range of float32, which ends at 3.4e38.
+    """
+    down = np.arange(n)
+    rows = [_matrix(rng, 1, n)[0] - 200, -1e25 - 1e23 * down, -2.2e38 - 1e35 * down]
+    return np.stack(rows).astype(np.float32)
 
 
 def _large(rng: np.random.Generator, n: int) -> Matrix:

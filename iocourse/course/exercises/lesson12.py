@@ -10,7 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import exact, traffic
-from ...costs.kernels import KernelProblem, dkdv_plain, dq_plain, fused_backward_plain
+from ...costs.kernels import (
+    KernelProblem,
+    attention_forward,
+    dkdv_plain,
+    dq_plain,
+    fused_backward_plain,
+    sum_ledgers,
+)
 from ...doctor.triton_missing import require_triton
 from ...ledger import Ledger, PhaseTotal
 from ..exercise import Case, Draw, Exercise, Property, Sample, Trial, snapshot, trial_from_error, wrong_return
@@ -348,6 +355,43 @@ def both_passes_launch() -> Property:
     return idle(each("kernels do the work, forward and backward", judge))
 
 
+SMALLEST = 16  # queries and keys per tile in `tl.dot`
+
+
+def moves_each_pass_once() -> Property:
+    """Return the property that the words are at most those of one forward pass and one backward pass.
+
+    The limits are the closed forms with the smallest tiles and without a mask. An answer that does not save O
+    may compute it again in the backward pass.
+    """
+
+    def judge(trial: Trial) -> str | None:
+        H, N, d = trial.case.inputs["Q"].shape
+        words, rows, tile = H * N * d, H * N, (SMALLEST, SMALLEST)
+        problem = KernelProblem(N, N, d, H=H, H_kv=H)
+        forward = attention_forward(problem, BM=SMALLEST, BN=SMALLEST).read, words + 2 * rows
+        two = sum_ledgers(dq_plain(problem, *tile), dkdv_plain(problem, *tile))
+        fused = fused_backward_plain(problem, *tile)
+        read, written = max(two.read, fused.read), 3 * words + 2 * rows
+        if trial.ledger.peak <= 3 * words + rows:  # without O
+            read, written = read + forward[0], written + forward[1]
+        added = sum(trial.ledger.atomics.values())
+        for phase, most, atomics in (("forward", forward, 0), ("backward", (read, written), added)):
+            moved = trial.ledger.phases[phase]
+            for verb, got, limit in (
+                ("read", moved.read, most[0]),
+                ("write", moved.written - atomics, most[1]),
+            ):
+                if got > limit:
+                    return (
+                        f"{phase}: your kernels {verb} {got:,} words, expected at most {limit:,}. "
+                        "Is a kernel launched twice?"
+                    )
+        return None
+
+    return idle(each("moves each pass once", judge))
+
+
 def saved_for_backward() -> Property:
     """Return the property that tensors are saved with autograd, which frees them and detects changes."""
 
@@ -371,7 +415,7 @@ AUTOGRAD = function(
         (TOGETHER, STRIDED): "is exact for any strides of dO",
     },
     before=(both_passes_launch(),),
-    after=(keeps_little(), saved_for_backward()),
+    after=(keeps_little(), moves_each_pass_once(), saved_for_backward()),
     tolerance=SINGLE,
     run_case=differentiate,
 )

@@ -17,7 +17,7 @@ from ...costs.kernels import KernelProblem, attention_forward, sliced_forward
 from ...solution_guard import library_solution
 from ..exercise import Better, Case, Property, Sample, Trial, WrongForm, exercise
 from ..kinds.kernel import ATTENTION, kernel
-from ..properties import Form, budget_of, difference, each, is_number, only_where, several
+from ..properties import Form, budget_of, difference, each, idle, is_number, only_where, several
 from ..trials.float32_inputs import FAR, attention_of, far_apart, normal
 from ..trials.kernel_launch import heavy_first, launch_and_count_programs, words_exactly
 
@@ -443,6 +443,26 @@ def _sums_travel() -> Property:
     return each("stores partial sums only between two tiles of keys", judge)
 
 
+def _sums_apart() -> Property:
+    """Return the property that partial sums are in other memory than the results.
+
+    An array that holds sums is both read and written. The results are only written, each word once.
+    """
+
+    def judge(trial: Trial) -> str | None:
+        budget, ledger = budget_of(trial), trial.ledger
+        want = sum(budget.writes[name] for name in ("O", "LSE"))
+        got = sum(words for name, words in ledger.writes.items() if not ledger.reads.get(name))
+        if got >= want or ledger.written < want:
+            return None
+        return (
+            f"{got:,} words are written to arrays that are not read, expected {want:,}, those of O and LSE. "
+            "Keep partial sums in an array of their own: in 16 bits O would round them"
+        )
+
+    return idle(each("keeps partial sums out of the results", judge))
+
+
 SLICED = kernel(
     "13D",
     "O LSE",
@@ -455,7 +475,7 @@ SLICED = kernel(
     },
     loads="Q K V",
     words=replace(words_exactly(), general=True),  # the property of the partial sums is read first
-    also=(_sums_travel(),),
+    also=(_sums_travel(), _sums_apart()),
 )
 
 

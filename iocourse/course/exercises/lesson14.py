@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from ... import exact
 from ...costs.kernel_masks import PackedSequences
 from ...costs.kernels import KernelProblem, attention_forward
 from ...ledger import Ledger
-from ..exercise import Sample, Trial, WrongForm
+from ..exercise import Better, Property, Sample, Trial, WrongForm
 from ..kinds.function import EVERY, function
 from ..kinds.kernel import kernel
 from ..properties import budget_of, each, idle, several
@@ -26,7 +26,7 @@ from ..trials.float32_inputs import (
     far_apart,
     normal,
 )
-from ..trials.kernel_launch import words_within
+from ..trials.kernel_launch import ProgramsTrial, launch_and_count_programs, words_within
 
 # ------------------------------------------------------------------ 14A one token
 ONE, BATCH, SHARED, SHORT = "one head", "sequences and heads", "keys shared", "a short cache"
@@ -312,6 +312,34 @@ def _rows_exactly(trial: Trial) -> str | None:
     return None
 
 
+def _rows_in_order() -> Property:
+    """Return the property of `_rows_exactly`, with a remark if programs of one head do not start together."""
+    name = "reads no word of padding or of another sequence"
+
+    def judge(trials: Sequence[Trial]) -> str | None:
+        complaint = each(name, _rows_exactly).judge(trials)
+        if complaint is None and any(map(_scattered, trials)):
+            return Better(
+                "but the programs of one head and sequence do not start one after the other, so the keys "
+                "that they share may leave the cache between two of them (section 14.2)"
+            )
+        return complaint
+
+    return idle(Property(name, judge))
+
+
+def _scattered(trial: Trial) -> bool:
+    """Return True if a program of another head or sequence starts between two of one head and sequence."""
+    stores = np.array(trial.stores if isinstance(trial, ProgramsTrial) else (), dtype=np.int64)
+    if not stores.size:
+        return False
+    _, H, d = trial.case.inputs["Q"].shape
+    words = (stores - stores.min()) // 4  # the first word of O is stored by some program
+    sequence = np.searchsorted(trial.case.inputs["cu"], words // (H * d), side="right")
+    order = [one for one, _ in groupby(zip(sequence.tolist(), (words // d % H).tolist(), strict=True))]
+    return len(set(order)) < len(order)
+
+
 PACKED = kernel(
     "14D",
     "O",
@@ -324,7 +352,8 @@ PACKED = kernel(
         ("O", FAR): FAR_NAME,
     },
     loads="Q K V",
-    words=idle(each("reads no word of padding or of another sequence", _rows_exactly)),
+    words=_rows_in_order(),
+    run_case=launch_and_count_programs,
 )
 
 EXERCISES = (STEP, ROOF, MERGE, PACKED)

@@ -222,6 +222,9 @@ def _torch_only_keeps(kept: set[str]) -> Iterator[None]:
             aliases = [part.alias_info for part in func._schema.returns]
             views = bool(aliases) and all(alias is not None and not alias.is_write for alias in aliases)
             onto_itself = name == "copy_" and args[0].data_ptr() == args[1].data_ptr()  # Triton's own
+            if body := _body_of(func):
+                with self:
+                    return body(*args, **(kwargs or {}))
             if not (views or onto_itself or name in kept):
                 does = "copies" if name in COPIES else "computes"
                 raise LibrarySolutionUsed(f"torch {does} here ({name}); let your kernels do it")
@@ -236,6 +239,17 @@ def _torch_only_keeps(kept: set[str]) -> Iterator[None]:
 
     with NoArithmetic(), NoWayOut():
         yield
+
+
+def _body_of(operator: Any) -> Callable[..., Any] | None:
+    """Return the function of an operator that the student registered with torch.library.custom_op.
+
+    None for the operators of torch and of this library, and if torch keeps the function elsewhere.
+    """
+    from torch._library import custom_ops
+
+    own = getattr(custom_ops, "OPDEFS", {}).get(operator.name().partition(".")[0])
+    return None if own is None or operator.namespace == "iocourse" else getattr(own, "_init_fn", None)
 
 
 def _arrays(value: Any) -> Any:
@@ -575,12 +589,12 @@ class Programs:
 
     Attributes:
         begun: number of programs started so far.
-        busy: numbers of the programs that stored a word.
+        busy: the programs that stored a word, by number, with the address of the first one.
         products: uses of `tl.dot` per program, one list per launch.
     """
 
     begun: int = 0
-    busy: set[int] = field(default_factory=set)
+    busy: dict[int, int] = field(default_factory=dict)
     products: list[list[int]] = field(default_factory=list)
 
 
@@ -592,11 +606,13 @@ class ProgramsTrial(KernelTrial):
         idle: number of programs that stored nothing.
         begun: number of programs launched.
         products: products of tiles per program in starting order, one tuple per launch.
+        stores: the address of the first word that each program stores, for those that store one.
     """
 
     idle: int = 0
     begun: int = 0
     products: tuple[tuple[int, ...], ...] = ()
+    stores: tuple[int, ...] = ()
 
 
 @trial_from_error
@@ -610,6 +626,7 @@ def launch_and_count_programs(student: Callable[..., Any], case: Case) -> Trial:
         idle=seen.begun - len(seen.busy),
         begun=seen.begun,
         products=tuple(map(tuple, seen.products)),
+        stores=tuple(seen.busy.values()),
     )
 
 
@@ -633,7 +650,7 @@ def _programs() -> Iterator[Programs]:
 
     def create_masked_store(self: Any, ptrs: Any, value: Any, mask: Any, *rest: Any) -> Any:
         if np.any(mask.data):
-            seen.busy.add(seen.begun)
+            seen.busy.setdefault(seen.begun, int(ptrs.data[mask.data.astype(bool)].min()))
         return store(self, ptrs, value, mask, *rest)  # an unmasked store has a full mask here
 
     with _replaced(

@@ -25,7 +25,7 @@ from .backend import INTERPRETED
 from .dispatch import attend, decode_operator
 from .launches import MOST_PARTS
 from .tile_table import table_for
-from .visible_pairs import Band, TiledMask, tiled_mask
+from .visible_pairs import Band, TiledMask, tiled_mask, with_values
 
 TYPES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32"}
 LARGEST_HEAD = 1024
@@ -33,6 +33,7 @@ LARGEST_WHOLE = 512  # head size of the kernels without slices of d
 LARGEST_DECODE = 256
 ALIGNMENTS = ("upper_left", "lower_right")
 SMALLEST, LARGEST = 1e-30, 1e30  # magnitude of a scale; float32 rounds others to 0 or ∞
+MOST_HEADS = 256  # more than models have (Llama 3.1 405B and DeepSeek-V3: 128)
 
 SDPA = "torch.nn.functional.scaled_dot_product_attention"
 FLEX = "torch.nn.attention.flex_attention.flex_attention"
@@ -139,7 +140,8 @@ def attention(
         deterministic: True: compute the backward pass in two kernels with a fixed order of every sum,
             bit-equal from run to run, as torch.use_deterministic_algorithms(True) does. False: in one kernel
             with atomic additions. None: the algorithm that was measured to be faster (`dispatch.FUSED`): two
-            kernels on sm_90 in 16 bits at d = 64 and 128, full or causal; otherwise one.
+            kernels on sm_90 in 16 bits at d = 64 and 128, full or causal; otherwise one. If dQ needs no
+            gradient, or dK and dV need none, the kernel of the needed side runs alone, where it fits.
         tile_d: use of slices of d. 'never': tiles of complete rows (d at most 512). 'fused': slices, without
             materialised scores. 'materialised': slices, with N × N scores stored. None: slices if complete
             rows do not fit the chip or move more bytes, by the recorded resources and the closed forms;
@@ -178,7 +180,8 @@ def _lists(block_mask: TiledMask, q: Tensor, k: Tensor, deterministic: bool) -> 
     mask = tiled_mask(block_mask, q, k)
     tiles = table_for(q.device, q.shape[3], q.element_size(), listed=True).whole
     assert tiles is not None, "heads with a block mask are no larger than LARGEST_WHOLE"
-    return mask.lists(tiles, q.device, q.shape[1] // max(1, k.shape[1]), deterministic)
+    lists = mask.lists(tiles, with_values(q), q.shape[1] // max(1, k.shape[1]), deterministic)
+    return [x.to(q.device) for x in lists] if q.is_meta else lists
 
 
 def _unit_steps(*tensors: Tensor) -> list[Tensor]:
@@ -203,10 +206,10 @@ def attention_varlen(
             from 0 to T_q; a sequence may be empty. With `longest` it may end before T_q: rows after the last
             sequence are padding, whose results and gradients are 0 (and their LSE -∞).
         cu_k: the same for keys, up to T_k. A query whose sequence has no key gets 0.
-        longest: (queries, keys) of the longest sequence. None: computed from cu_q and cu_k, which on a GPU
-            needs one synchronisation per pass. Given: no synchronisation, but on a GPU cu_q and cu_k
-            are not checked, and wrong ones make the kernels access memory out of bounds. On the CPU
-            they are always checked.
+        longest: (queries, keys), upper bounds of the lengths of all sequences; they may be constants, as
+            FlashAttention's max_seqlen. None: computed from cu_q and cu_k, which on a GPU needs one
+            synchronisation per pass. Given: no synchronisation, but on a GPU cu_q and cu_k are not checked,
+            and wrong ones make the kernels access memory out of bounds. On the CPU they are always checked.
         causal: as in `attention`, with one diagonal per sequence.
         scale: factor of QKᵀ. None: 1/√d.
         window: as in `attention`.
@@ -275,7 +278,7 @@ def _longest(longest: Any) -> tuple[int, int]:
     pair = isinstance(longest, (tuple, list)) and len(longest) == 2
     sides = [plain(n) for n in longest] if pair else []
     if not pair or any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in sides):
-        raise ValueError(f"longest must be None, or (queries, keys) of the longest sequence, got {longest!r}")
+        raise ValueError(f"longest must be None, or (queries, keys), bounds of the lengths, got {longest!r}")
     return sides[0], sides[1]
 
 
@@ -369,9 +372,12 @@ def refuse_transforms(*tensors: Tensor) -> None:
 
 
 def _warn_of_layout(q: Tensor, k: Tensor) -> None:
-    """Warn once per calling line if q looks like (B, N, H, d) instead of (B, H, N, d)."""
+    """Warn once per calling line if q has more heads than a model, and fewer rows, as (B, N, H, d) has.
+
+    Fewer heads are no sign: a short prompt has fewer rows than heads, too.
+    """
     heads, n_q, n_k = q.shape[1], q.shape[2], k.shape[2]
-    if k.shape[1] == heads > n_q > 1 and n_k > 0 and n_q % n_k == 0:
+    if heads > max(MOST_HEADS, n_q) and k.shape[1] == heads and n_q > 1 and n_k > 0 and n_q % n_k == 0:
         here = __name__.rpartition(".host")[0]
         level = next(at for at in count(1) if not sys._getframe(at).f_globals["__name__"].startswith(here))
         warnings.warn(
@@ -462,9 +468,11 @@ def fixed_order(deterministic: Any) -> bool | None:
 
 
 def _check_device(device: torch.device) -> None:
+    if device.type == "meta":  # shapes without values: the operators compute the shapes of the results
+        return
     if INTERPRETED:
         if device.type not in ("cpu", "cuda"):
-            raise ValueError(f"q must be on cpu or cuda, got {device}")
+            raise ValueError(f"q must be on cpu, cuda or meta, got {device}")
         return
     if device.type != "cuda":
         raise ValueError(

@@ -24,7 +24,7 @@ from ...gpu import CHIPS
 from . import backend
 from .launches import BACKWARD, FORWARD, decode_launches, matrix_bytes_of
 from .tile_table import MATRIX_BYTES, Table, architecture, matrix_bytes, padded, table_for
-from .visible_pairs import Band, Packed, VisiblePairs, packed_of
+from .visible_pairs import Band, Packed, VisiblePairs, packed_of, sizes_of
 
 # PyTorch derives the operators' schemas from annotations, and every version understands Optional.
 
@@ -53,13 +53,19 @@ def _(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
 
 def _attention_backward(
     do: Tensor, dlse: Optional[Tensor],  # noqa: UP045
-    q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, lists: Sequence[Tensor], cu: Sequence[Tensor],
+    q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, needed: str,
+    lists: Sequence[Tensor], cu: Sequence[Tensor],
     low: Optional[int], high: Optional[int], lower_right: bool, longest_q: int, longest_k: int,  # noqa: UP045
     scale: float, deterministic: Optional[bool], way: str,  # noqa: UP045
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Return dQ, dK, dV. deterministic: None for the algorithm that was measured to be faster."""
+    """Return dQ, dK, dV; an empty tensor for a letter of "qkv" that is not in `needed`.
+
+    deterministic: None for the algorithm that was measured to be faster.
+    """
     seen = VisiblePairs(Band(low, high), lists, _packed(q, k, cu, longest_q, longest_k, lower_right))
-    return backward(do, dlse, q, k, v, o, lse, seen, scale, deterministic, way)
+    found = backward(do, dlse, q, k, v, o, lse, seen, scale, deterministic, way, needed)
+    dq, dk, dv = (x.new_empty(0) if got is None else got for x, got in zip((q, k, v), found, strict=True))
+    return dq, dk, dv
 
 
 backward_operator = torch.library.custom_op(
@@ -69,9 +75,12 @@ backward_operator = torch.library.custom_op(
 
 @backward_operator.register_fake
 def _(
-    do: Tensor, dlse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, *_: Any
+    do: Tensor, dlse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, needed: str,
+    *_: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    pairs = zip("qkv", (q, k, v), strict=True)
+    dq, dk, dv = (torch.empty_like(x) if name in needed else x.new_empty(0) for name, x in pairs)
+    return dq, dk, dv
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -82,7 +91,10 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 
 def _gradients(ctx: Any, run: Any, do: Tensor | None, dlse: Tensor | None) -> Any:
-    """Return dQ, dK, dV from the tensors that `_keep` saved; `run`: the backward operator, or its body."""
+    """Return dQ, dK, dV from the tensors that `_keep` saved, None for an input that needs no gradient.
+
+    run: the backward operator, or its body.
+    """
     q, k, v, o, lse, *rest = ctx.saved_tensors
     lists, cu = rest[: ctx.lists], rest[ctx.lists :]
     batched = getattr(getattr(torch._C, "_functorch", None), "is_legacy_batchedtensor", None)
@@ -92,7 +104,9 @@ def _gradients(ctx: Any, run: Any, do: Tensor | None, dlse: Tensor | None) -> An
             "for each"
         )
     do = torch.zeros_like(o) if do is None else do
-    return run(do, dlse, q, k, v, o, lse, lists, cu, *ctx.options)
+    needed = "".join(name for name, asked in zip("qkv", ctx.needs_input_grad, strict=False) if asked)
+    found = run(do, dlse, q, k, v, o, lse, needed, lists, cu, *ctx.options)
+    return [got if name in needed else None for name, got in zip("qkv", found, strict=True)]
 
 
 def _backward(ctx: Any, do: Tensor | None, dlse: Tensor | None) -> tuple[Any, ...]:
@@ -139,11 +153,11 @@ class _EagerAttention(torch.autograd.Function):  # type: ignore[misc]  # mypy do
 
 def _watched(*tensors: Tensor) -> bool:
     """Return True if a call must be dispatched as an operator: for a compiler or tracer, a transform of
-    torch.func, a mode that intercepts operators or functions, or a subclass of Tensor.
+    torch.func, a mode that intercepts operators or functions, a subclass of Tensor, or a meta tensor.
     """
     if torch.compiler.is_compiling() or torch.overrides.has_torch_function(tensors):
         return True
-    return _dispatches_more() or any(type(x) not in (Tensor, Parameter) for x in tensors)
+    return _dispatches_more() or any(x.is_meta or type(x) not in (Tensor, Parameter) for x in tensors)
 
 
 def _dispatches_more() -> bool:
@@ -202,10 +216,10 @@ def forward(
 
 def backward(
     do: Tensor, dlse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor,
-    seen: VisiblePairs, scale: float, deterministic: bool | None, way: str = "",
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    seen: VisiblePairs, scale: float, deterministic: bool | None, way: str = "", needed: str = "qkv",
+) -> tuple[Tensor | None, ...]:  # fmt: skip
     """Compute dQ, dK, dV (like q, k, v) from dO, the gradient of lse (or None), and the inputs and
-    results of `forward`.
+    results of `forward`. needed: letters of the gradients to compute; the others are None.
     """
     asked = q, k, v
     table = _table(q, seen)
@@ -214,16 +228,33 @@ def backward(
     dlse = None if dlse is None else dlse.to(torch.float32).contiguous()
     chosen, fixed = backward_way(table.arch, q, k, seen, deterministic)
     chosen = way or chosen
+    fixed = fixed or _one_side_fits(table, q, seen, needed)
     _check_room(chosen, "split" if fixed else "fused", table.arch, q, seen)
     if chosen == "materialised":
         _check_matrices(q, k)
     with on_device(q.device, table.arch):
         run = BACKWARD[chosen][fixed]
-        gradients = run(table, q, k, v, o, do, lse.contiguous(), dlse, seen, scale)
-    dq, dk, dv = (
-        got if x is one else in_form_of(x, got) for x, one, got in zip(asked, fit, gradients, strict=True)
+        gradients = run(table, q, k, v, o, do, lse.contiguous(), dlse, seen, scale, needed)
+    return tuple(
+        None if got is None or name not in needed else got if x is one else in_form_of(x, got)
+        for name, x, one, got in zip("qkv", asked, fit, gradients, strict=True)
     )
-    return dq, dk, dv
+
+
+def _one_side_fits(table: Table, q: Tensor, seen: VisiblePairs, needed: str) -> bool:
+    """Return True if one two-pass kernel computes all needed gradients: dQ with 3 products per tile of
+    scores, or dK and dV with 4, in place of the 5 of the fused kernel.
+    """
+    if ("q" in needed) == (needed != "q") or table.whole is None:
+        return False
+    if choose_variant("split", table.arch, q.shape[3], q.element_size()) != "whole":
+        return False
+    if needed != "q" or not seen.lists:
+        return True
+    # The lists of a block mask are made before it is known what needs gradients. For dQ those of the forward
+    # pass serve, unless their tiles are larger than those with which the kernel of dQ was compiled.
+    most = table.whole.queries
+    return all(size <= limit for size, limit in zip(sizes_of(seen.lists, 0), most[:2], strict=True))
 
 
 def _table(q: Tensor, seen: VisiblePairs) -> Table:
@@ -319,7 +350,7 @@ Conditions = tuple[tuple[Callable[[Backward], bool], str], ...]
 FEW_ROWS = 128 * 132  # one tile of queries for each SM of an H100 or H200
 # Conditions under which the fused backward pass is the default, each with its reason. In all other cases the
 # two-pass one is, because it was measured to be faster (NVIDIA H200, bfloat16; float16 takes the same
-# instructions): 1.05 to 1.38 times as fast wherever the GPU, not the host, set the time.
+# instructions): 1.08 to 1.46 times as fast at N = 4,096 (record `attention`).
 FUSED: Conditions = (
     (lambda one: one.arch is None, "interpreted: the lessons count the words of one pass"),
     (lambda one: one.arch != 90, "not timed on this chip"),

@@ -248,32 +248,41 @@ def whole_forward(
 
 def split_backward(
     table: Table, q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
-    seen: VisiblePairs, scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    seen: VisiblePairs, scale: float, needed: str = "qkv",
+) -> tuple[Tensor | None, ...]:  # fmt: skip
     """Return dQ, dK and dV in two kernels: dQ and row statistics, then dK and dV. The scores are computed
-    twice, and every sum has a fixed order.
+    twice, and every sum has a fixed order. If one kernel is needed, the other one is not launched.
     """
     assert table.whole is not None
-    view = seen.by_queries(q, k, table.whole.queries, 1)
+    tile, queries_side, keys_side = table.whole.keys, 1, 2
+    if len(seen.lists) == 2 * len(Side._fields):  # a block mask in tiles of the forward and fused kernels
+        tile, queries_side, keys_side = table.whole.fused, 0, 1
+    keys = seen.by_keys(q, k, tile, keys_side)
+    if "q" not in needed:
+        prepared = prepare(table, q, o, do, lse, dlse, None, seen, keys.tile.BM)
+        return None, *_whole_keys(table, keys, keys_side, q, k, v, do, prepared, None, seen, scale)
+    view = seen.by_queries(q, k, table.whole.queries, queries_side)
     dq = with_tail(torch.empty_like(q), seen)
-    keys = seen.by_keys(q, k, table.whole.keys, 2)
-    prepared = room_for_row_numbers(q, seen, view.tile.BM, keys.tile.BM)
+    tiles = [view.tile.BM] if needed == "q" else [view.tile.BM, keys.tile.BM]
+    prepared = room_for_row_numbers(q, seen, *tiles)
     fast = descriptors_fit(table, seen, k, v)
     start(
         backward_queries_kernel, view.programs,
         *rows(q), *streamed(fast, view.seen.PACKED, view.tile.BN, table.width, k, v), *rows(o, do), lse, dlse,
-        prepared, *rows(dq), view.cu, listed_side(seen.lists, 1), view.shape, scale, *view.numbers,
+        prepared, *rows(dq), view.cu, listed_side(seen.lists, queries_side), view.shape, scale, *view.numbers,
         **_whole(table, q, view, fast),
     )  # fmt: skip
-    return dq, *_whole_keys(table, keys, 2, q, k, v, do, prepared, None, seen, scale)
+    if needed == "q":
+        return dq, None, None
+    return dq, *_whole_keys(table, keys, keys_side, q, k, v, do, prepared, None, seen, scale)
 
 
 def fused_backward(
     table: Table, q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
-    seen: VisiblePairs, scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    seen: VisiblePairs, scale: float, needed: str = "qkv",
+) -> tuple[Tensor | None, ...]:  # fmt: skip
     """Return dQ, dK and dV: row statistics first, then all three in one kernel, which adds dQ atomically
-    to float32 zeros.
+    to float32 zeros. It computes all three, whichever are needed.
     """
     assert table.whole is not None
     total = with_tail(scratch(*q.shape, like=q), seen)
@@ -350,22 +359,27 @@ def sliced_forward(
 
 def sliced_backward(
     table: Table, q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
-    seen: VisiblePairs, scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    seen: VisiblePairs, scale: float, needed: str = "qkv",
+) -> tuple[Tensor | None, ...]:  # fmt: skip
     """Return dQ, dK and dV: row statistics first, then one kernel for dQ and one for dK and dV. Every sum has
-    a fixed order.
+    a fixed order. A kernel that is not needed is not launched.
     """
     by_rows, by_columns = table.sliced.sliced_queries, table.sliced.sliced_keys
-    dq = torch.empty_like(q)
+    tiles = [by_rows.BM] * ("q" in needed) + [by_columns.BM] * (needed != "q")
+    prepared = prepare(table, q, o, do, lse, dlse, None, seen, *tiles)
+    dq = None
+    if "q" in needed:
+        dq = torch.empty_like(q)
+        view = seen.by_queries(q, k, by_rows, 0)
+        start(
+            sliced_queries_kernel, view.programs,
+            *rows(q, k, v, do), prepared, *rows(scratch(*q.shape, like=q), dq),
+            view.shape, scale, *view.numbers, **_sliced(q, seen, by_rows),
+        )  # fmt: skip
+    if needed == "q":
+        return dq, None, None
     # Without query heads the kernel adds nothing and stores nothing.
     dk, dv = (torch.empty_like(x) if q.shape[1] else torch.zeros_like(x) for x in (k, v))
-    prepared = prepare(table, q, o, do, lse, dlse, None, seen, by_rows.BM, by_columns.BM)
-    view = seen.by_queries(q, k, by_rows, 0)
-    start(
-        sliced_queries_kernel, view.programs,
-        *rows(q, k, v, do), prepared, *rows(scratch(*q.shape, like=q), dq),
-        view.shape, scale, *view.numbers, **_sliced(q, seen, by_rows),
-    )  # fmt: skip
     view = seen.by_keys(q, k, by_columns, 0)
     sums = (scratch(*k.shape, like=k) for _ in range(2))
     start(
@@ -403,19 +417,23 @@ def scores_forward(
 
 def scores_backward(
     table: Table, q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
-    seen: VisiblePairs, scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Return dQ, dK and dV from P and dS, which are materialised in q's type for a few heads at a time."""
-    gradients = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    seen: VisiblePairs, scale: float, needed: str = "qkv",
+) -> tuple[Tensor | None, ...]:  # fmt: skip
+    """Return dQ, dK and dV from P and dS, which are materialised in q's type for a few heads at a time.
+
+    Only dK and dV need P, and a product that is not needed is not launched.
+    """
+    dq = torch.empty_like(q) if "q" in needed else None
+    dk, dv = (None if needed == "q" else torch.empty_like(x) for x in (k, v))
     group = q.shape[1] // max(1, k.shape[1])
     for batches, heads in _few_heads(k.shape[0], k.shape[1], matrix_bytes_of(q, k)):
         queries, keys = (batches, slice(heads.start * group, heads.stop * group)), (batches, heads)
         dlse_ = None if dlse is None else dlse[queries]
         _scores_backward(
             table, q[queries], k[keys], v[keys], o[queries], do[queries], lse[queries], dlse_, seen, scale,
-            *(x[part] for x, part in zip(gradients, (queries, keys, keys), strict=True)),
+            *(None if x is None else x[part] for x, part in ((dq, queries), (dk, keys), (dv, keys))),
         )  # fmt: skip
-    return gradients
+    return dq, dk, dv
 
 
 def matrix_bytes_of(q: Tensor, k: Tensor) -> int:
@@ -438,12 +456,13 @@ def _few_heads(B: int, heads: int, each: int) -> Iterator[tuple[slice, slice]]:
 
 def _scores_backward(
     table: Table, q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
-    seen: VisiblePairs, scale: float, dq: Tensor, dk: Tensor, dv: Tensor,
+    seen: VisiblePairs, scale: float, dq: Tensor | None, dk: Tensor | None, dv: Tensor | None,
 ) -> None:  # fmt: skip
     """Materialise P and dS of all heads of these tensors at once; store the gradients in dq, dk and dv."""
     B, H, n_q, d = q.shape
     prepared = prepare(table, q, o, do, lse, dlse, None, seen, table.sliced.weights.BM)
-    p, ds = (scratch(B * H, n_q, k.shape[2], like=q, dtype=q.dtype) for _ in range(2))
+    ds = scratch(B * H, n_q, k.shape[2], like=q, dtype=q.dtype)
+    p = None if dk is None else torch.empty_like(ds)
     tile = table.sliced.weights
     view = seen.by_queries(q, k, tile, 0)
     start(
@@ -451,20 +470,22 @@ def _scores_backward(
         *rows(q, k, v, do), prepared, p, ds,
         view.shape, scale, *view.numbers, **_sliced(q, seen, tile),
     )  # fmt: skip
-    tile = table.sliced.query_gradients
-    view, slices = seen.by_queries(q, k, tile, 0), -(-d // tile.BD)
-    start(
-        query_gradients_kernel, slices * view.programs,
-        ds, *rows(k, dq), view.shape, slices, scale, *view.numbers,
-        **_weighing(table, q, seen, tile),
-    )  # fmt: skip
-    tile = table.sliced.key_gradients
-    view, slices = seen.by_keys(q, k, tile, 0), -(-d // tile.BD)
-    start(
-        key_gradients_kernel, slices * view.programs,
-        p, ds, *rows(q, do, dk, dv), view.shape, slices, scale, *view.numbers,
-        **_weighing(table, q, seen, tile),
-    )  # fmt: skip
+    if dq is not None:
+        tile = table.sliced.query_gradients
+        view, slices = seen.by_queries(q, k, tile, 0), -(-d // tile.BD)
+        start(
+            query_gradients_kernel, slices * view.programs,
+            ds, *rows(k, dq), view.shape, slices, scale, *view.numbers,
+            **_weighing(table, q, seen, tile),
+        )  # fmt: skip
+    if dk is not None:
+        tile = table.sliced.key_gradients
+        view, slices = seen.by_keys(q, k, tile, 0), -(-d // tile.BD)
+        start(
+            key_gradients_kernel, slices * view.programs,
+            p, ds, *rows(q, do, dk, dv), view.shape, slices, scale, *view.numbers,
+            **_weighing(table, q, seen, tile),
+        )  # fmt: skip
 
 
 FORWARD: dict[str, Pass] = {

@@ -160,12 +160,11 @@ def packed_of(
     synchronisation, and if the longest lengths are not given (-1).
 
     Raises:
-        ValueError: cu_q or cu_k does not rise from 0 to the number of rows; `longest` is too small, or
-            larger than the number of rows.
+        ValueError: cu_q or cu_k does not rise from 0 to the number of rows; `longest` is too small.
     """
     (cu_q, cu_k), rows, given = cu, (q.shape[2], k.shape[2]), min(longest) >= 0
-    if longest[0] > rows[0] or longest[1] > rows[1]:
-        raise ValueError(f"longest must be at most {rows}, the rows of q and k, got {longest}")
+    # A bound above the number of rows would only add programs without rows, or overflow 32 bits.
+    longest = min(longest[0], rows[0]), min(longest[1], rows[1])
     if given and cu_q.device.type != "cpu":
         return Packed(cu_q, cu_k, *longest, lower_right, tail=True)
     starts = torch.stack([cu_q, cu_k]).tolist()  # the only synchronisation with the GPU
@@ -203,6 +202,11 @@ class Source(NamedTuple):
     kinds: Tensor  # (batches, heads, rows, columns) int32
     block: tuple[int, int]  # queries and keys
     seen: Pairs
+
+
+def with_values(x: Tensor) -> torch.device:
+    """Return the device on which a mask for x is evaluated: x's own, or the CPU for a meta tensor."""
+    return torch.device("cpu") if x.is_meta else x.device
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -299,7 +303,7 @@ def tiled_mask(mask: Any, q: Tensor, k: Tensor, *, block: int | None = None) -> 
             BlockMask, whose predicate is evaluated for the batches and heads it was made for; one of
             `iocourse.masks`; or a boolean tensor or array of blocks, (rows, columns), (H, rows, columns) or
             (B, H, rows, columns). A TiledMask is returned as it is.
-        q: (B, H, Nq, d); only sizes and device are used.
+        q: (B, H, Nq, d); only sizes and device are used (for a meta tensor, the CPU).
         k: (B, H_kv, Nk, d); only sizes and device are used.
         block: queries, and keys, per block of a boolean tensor. None: the one of 16, 32, 64, 128 or 256 that
             matches the number of blocks; required if several match (short N).
@@ -324,17 +328,17 @@ def tiled_mask(mask: Any, q: Tensor, k: Tensor, *, block: int | None = None) -> 
 
 @torch.inference_mode(False)
 def _make(mask: Any, q: Tensor, k: Tensor, block: int | None) -> TiledMask:
-    n_q, n_k, blocks = q.shape[2], k.shape[2], None
+    n_q, n_k, blocks, device = q.shape[2], k.shape[2], None, with_values(q)
     if hasattr(mask, "sees") and hasattr(mask, "N"):
-        source, n_q, n_k = _of_the_course(mask, q.device), mask.N, mask.N
+        source, n_q, n_k = _of_the_course(mask, device), mask.N, mask.N
         blocks = (mask.Br, mask.Bc) if hasattr(mask, "Br") else None
     elif hasattr(mask, "mask_mod") and hasattr(mask, "kv_num_blocks"):
-        source, blocks, (n_q, n_k) = _of_flex(mask, q.device), mask.BLOCK_SIZE, mask.seq_lengths
+        source, blocks, (n_q, n_k) = _of_flex(mask, device), mask.BLOCK_SIZE, mask.seq_lengths
     elif callable(mask):
-        kinds = torch.full((*q.shape[:2], 1, 1), BY_PAIR, dtype=torch.int32, device=q.device)
+        kinds = torch.full((*q.shape[:2], 1, 1), BY_PAIR, dtype=torch.int32, device=device)
         source = Source(kinds, (n_q, n_k), _by_predicate(mask))
     else:
-        return _of_blocks(mask, n_q, n_k, q.device, block)
+        return _of_blocks(mask, n_q, n_k, device, block)
     shape = (*source.kinds.shape[:2], n_q, n_k)
     kind = getattr(mask, "__name__", type(mask).__name__)
     kinds, patterns = build(source, n_q, n_k, *KEPT)
