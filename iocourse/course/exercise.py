@@ -248,14 +248,15 @@ def modified_inputs_error(names: Sequence[str], wrote: str = "your function modi
 
 
 def differs(given: Any, now: Any) -> bool:
-    """Return whether an array or a container was modified; False for values of other types."""
+    """Return whether an array, a container or what it holds was changed; False for objects of other types."""
     if isinstance(given, np.ndarray):
         return not np.array_equal(given, now, equal_nan=given.dtype.kind in "fc")
     if isinstance(given, (list, tuple)):
         return len(given) != len(now) or any(map(differs, given, now))
     if isinstance(given, dict):
         return list(given) != list(now) or differs([*given.values()], [*now.values()])
-    return isinstance(given, set) and given != now
+    plain = isinstance(given, (set, str, int, float, np.generic))  # a list may be sorted in place
+    return plain and given == given and bool(given != now)  # NaN is unchanged
 
 
 def run_schedule(student: Callable[..., Any], case: Case) -> Trial:

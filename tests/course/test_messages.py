@@ -79,6 +79,8 @@ def nothing_stored(m, Q, K, V, **tiles):
         ("4A", lambda m, Q, K, V, **tiles: None, RETURNS, "the schedule returned NoneType; it must return"),
         ("4A", nothing_stored, STORES, "some of its words were never stored ("),
         ("6A", lambda *given: given[0].fill(0.0), KEEPS_INPUTS, "your function modifies "),
+        ("17A", lambda layers, errors: layers.reverse(), KEEPS_INPUTS, "your function modifies layers"),
+        ("19B", lambda lengths, P: lengths.sort(), KEEPS_INPUTS, "your function modifies lengths"),
     ],
 )
 def test_what_an_answer_lacks_has_a_name_of_its_own(exercise_id, answer, lacks, seen):

@@ -16,11 +16,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from iocourse.course.checking import failed_properties, judge
-from iocourse.course.exercise import Exercise, find
+from iocourse.course.exercise import KEEPS_INPUTS, Exercise, find
 from tests.mutation.references import build, exercise_source
 
 SEEDS = range(20)  # verdicts must not depend on the seed: `every_seed.py` tries all, the suite one by name
 Answer = Callable[..., Any]
+MOST = "moves no more words than the closed form"
+EXACT = "moves exactly the words of the closed form"
 
 
 class Mutant:
@@ -43,6 +45,18 @@ def first_program_first(array: str, value: str, before: str) -> Mutant:
     where = f"tl.where((tl.program_id(0) == 0) | (seen == seen), {value}, 0.0)"
     lines = f"    seen = tl.load({array})\n    {value} = {where}\n"
     return Mutant("first-program-first", "does not depend on the order of programs", (before, lines + before))
+
+
+def launched_twice(function: str, fails: str = EXACT) -> Mutant:
+    """Return the mutant whose function, with its kernels, runs twice: equal results, twice the words."""
+    both = "    once(*given, **options)\n    return once(*given, **options)"
+    twice = f"def {function}(*given, **options):\n{both}\n\n\ndef once("
+    return Mutant("launched-twice", fails, (f"def {function}(", twice))
+
+
+def as_scratch(array: str, line: str, store: str, fails: str = KEEPS_INPUTS) -> Mutant:
+    """Return the mutant that stores into an input, or too early into a result, before each such line."""
+    return Mutant(f"{array}-as-scratch", fails, (line, f"{store}; {line}"))
 
 
 @dataclass(frozen=True)

@@ -68,10 +68,29 @@ SUITES = (
                     "every row sums to one",
                     ("E.sum(axis=-1, keepdims=True)", "(E.sum(axis=-1, keepdims=True) + 1e-6)"),
                 ),
+            ),
+            "no operator makes it": (
+                Mutant(
+                    "maximum-of-at-least-3e38",
+                    "is finite for large logits",
+                    ("S.max(axis=-1, keepdims=True))  #", "S.max(axis=-1, keepdims=True, initial=-3e38))  #"),
+                ),
+            ),
+        },
+    ),
+    Suite(
+        "1B",
+        right=query_by_query,
+        wrong={
+            "no operator makes it": (
+                Mutant(
+                    "hidden-as-1e30",
+                    "with the causal mask, the first query attends to the first key only",
+                    ("S, -np.inf)", "S, -1e30)"),
+                ),
             )
         },
     ),
-    Suite("1B", right=query_by_query),
     Suite("1C", right=by_the_full_matrix),
     Suite(
         "1D",
@@ -79,7 +98,10 @@ SUITES = (
         wrong={
             "its size": (
                 Mutant("hidden scores -10⁹", "dV equals the exact gradient", ("S, -np.inf)", "S, -1e9)")),
-            )
+            ),
+            "no operator makes it": (
+                Mutant("hidden-as-1e30", "dV equals the exact gradient", ("S, -np.inf)", "S, -1e30)")),
+            ),
         },
     ),
 )

@@ -1,7 +1,7 @@
 """Lesson 02: alternative correct answers, and wrong answers that no recorded mutant covers."""
 
 import numpy as np
-from harness import Suite
+from harness import MOST, Mutant, Suite, as_scratch
 
 
 # ---------------------------------------------------------------------- 2A
@@ -18,7 +18,11 @@ def centre_with_free(m, A, *, b):
     return Y
 
 
-CENTRE = Suite("2A", right=centre_with_free)
+CENTRE = Suite(
+    "2A",
+    right=centre_with_free,
+    wrong={"no operator makes it": (as_scratch("A", "m.store(a, Y, i)", "m.store(a, A, i)", MOST),)},
+)
 
 
 # ---------------------------------------------------------------------- 2B
@@ -41,7 +45,11 @@ def matmul_with_explicit_frees(m, A, B, *, bm, bn):
     return C
 
 
-PRODUCT = Suite("2B", right=matmul_with_explicit_frees)
+PRODUCT = Suite(
+    "2B",
+    right=matmul_with_explicit_frees,
+    wrong={"no operator makes it": (as_scratch("A", "c.add_matmul(a, b)", "m.store(a, A, i, k)", MOST),)},
+)
 
 
 # ---------------------------------------------------------------------- 2C
@@ -57,7 +65,22 @@ def tile_from_the_columns(m, n, k, M):
     return best[1]
 
 
-TILE = Suite("2C", right=tile_from_the_columns)
+TILE = Suite(
+    "2C",
+    right=tile_from_the_columns,
+    wrong={
+        "no operator makes it": (
+            Mutant(
+                "never-fills-M",
+                "no tile that fits moves fewer words",
+                (
+                    "2 * bm + 1 <= M]",
+                    "2 * bm + 1 <= M]\n    tiles = [(b, c) for b, c in tiles if b * c + b + c < M] or tiles",
+                ),
+            ),
+        )
+    },
+)
 
 
 # ---------------------------------------------------------------------- 2D
@@ -80,6 +103,10 @@ def gram_above_the_diagonal(m, A, *, b):
     return G
 
 
-GRAM = Suite("2D", right=gram_above_the_diagonal)
+GRAM = Suite(
+    "2D",
+    right=gram_above_the_diagonal,
+    wrong={"no operator makes it": (as_scratch("A", "g.add_matmul(a, a.T)", "m.store(a, A, i, k)", MOST),)},
+)
 
 SUITES = (CENTRE, PRODUCT, TILE, GRAM)

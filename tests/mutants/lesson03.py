@@ -1,7 +1,7 @@
 """Lesson 03: alternative correct answers, and wrong answers that no recorded mutant covers."""
 
 import numpy as np
-from harness import Mutant, Suite
+from harness import Mutant, Suite, as_scratch
 
 # ---------------------------------------------------------------------- 3A maximum and sum
 SUM = "l is the sum of e^(s - m) over the whole row"
@@ -78,7 +78,16 @@ SUITES = (
     Suite(
         "3A",
         right=as_an_array,
-        wrong={"its size": (Mutant("a little added", SUM, ("return m, l", "return m, l + 1e-6")),)},
+        wrong={
+            "its size": (Mutant("a little added", SUM, ("return m, l", "return m, l + 1e-6")),),
+            "no operator makes it": (
+                Mutant(
+                    "starts-at-3e38",
+                    "scores of ±10,000 neither overflow nor vanish",
+                    ("m, l = -np.inf, 0.0", "m, l = -3e38, 0.0"),
+                ),
+            ),
+        },
     ),
     Suite(
         "3B",
@@ -86,7 +95,14 @@ SUITES = (
         wrong={
             "its size": (
                 Mutant("a little added to the sum", MEAN, ("o / l if l > 0 else o", "o / (l + 1e-6)")),
-            )
+            ),
+            "no operator makes it": (
+                Mutant(
+                    "starts-at-3e38",
+                    "scores of ±10,000 neither overflow nor vanish",
+                    ("m, l, o = -np.inf, 0.0, 0.0", "m, l, o = -3e38, 0.0, 0.0"),
+                ),
+            ),
         },
     ),
     Suite(
@@ -108,8 +124,25 @@ SUITES = (
                     FAR,
                     ("shift = m if m > -np.inf else 0.0", "shift = m if m > -10000.0 else 0.0"),
                 ),
+            ),
+            "no operator makes it": (
+                Mutant(
+                    "maximum-of-at-least-3e38",
+                    "maxima 10,000 apart neither overflow nor vanish",
+                    ("m = max(a[0], b[0])", "m = max(a[0], b[0], -3e38)"),
+                ),
+            ),
+        },
+    ),
+    Suite(
+        "3D",
+        right=own_tiles,
+        wrong={
+            "no operator makes it": (
+                as_scratch(
+                    "S", "stats.update(s)", "m.store(s, S, i, j)", "writes one word per row and nothing else"
+                ),
             )
         },
     ),
-    Suite("3D", right=own_tiles),
 )

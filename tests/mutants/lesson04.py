@@ -1,7 +1,7 @@
 """Lesson 04: alternative correct answers, and wrong answers that no recorded mutant covers."""
 
 import numpy as np
-from harness import Suite
+from harness import MOST, Mutant, Suite, as_scratch
 
 from iocourse import RowStats, costs
 
@@ -30,7 +30,11 @@ def queries_outside(m, Q, K, V, *, Br, Bc):
 
 
 # ---------------------------------------------------------------------- 4A
-FLASH2 = Suite("4A", right=queries_outside)
+FLASH2 = Suite(
+    "4A",
+    right=queries_outside,
+    wrong={"no operator makes it": (as_scratch("Q", "q *=", "m.store(q, Q, i)", MOST),)},
+)
 
 
 # ---------------------------------------------------------------------- 4B
@@ -57,7 +61,11 @@ def keys_outside_first_block_by_itself(m, Q, K, V, *, Br, Bc):
     return O
 
 
-FLASH1 = Suite("4B", right=keys_outside_first_block_by_itself)
+FLASH1 = Suite(
+    "4B",
+    right=keys_outside_first_block_by_itself,
+    wrong={"no operator makes it": (as_scratch("Q", "q *=", "m.store(q, Q, i)", MOST),)},
+)
 
 
 # ---------------------------------------------------------------------- 4C
@@ -88,7 +96,11 @@ def keys_freed_by_hand(m, Q, K, V, *, Br, Bc):
     return O
 
 
-FLASH_OPTIMAL = Suite("4C", right=keys_freed_by_hand)
+FLASH_OPTIMAL = Suite(
+    "4C",
+    right=keys_freed_by_hand,
+    wrong={"no operator makes it": (as_scratch("Q", "q *=", "m.store(q, Q, i)", MOST),)},
+)
 
 
 # ---------------------------------------------------------------------- 4D
@@ -98,9 +110,25 @@ def by_search(N, d, M):
     return [max(fitting), 1]
 
 
-TILES = Suite("4D", right=by_search)
+TILES = Suite(
+    "4D",
+    right=by_search,
+    wrong={
+        "no operator makes it": (
+            Mutant("never-fills-M", "no tile that fits moves fewer words", ("(M - d) //", "(M - d - 1) //")),
+        )
+    },
+)
 
 # ---------------------------------------------------------------------- 4E
-REPAIRED = Suite("4E", right=keys_freed_by_hand)
+REPAIRED = Suite(
+    "4E",
+    right=keys_freed_by_hand,
+    wrong={
+        "no operator makes it": (
+            as_scratch("Q", "s *=", "m.store(q, Q, i)", "is correct and moves no more words than (4.3)"),
+        )
+    },
+)
 
 SUITES = (FLASH1, FLASH2, FLASH_OPTIMAL, TILES, REPAIRED)

@@ -1,7 +1,7 @@
 """Lesson 06: alternative correct answers, and wrong answers that no recorded mutant covers."""
 
 import numpy as np
-from harness import Suite
+from harness import MOST, Suite, as_scratch
 
 from iocourse.machine import probabilities
 
@@ -61,7 +61,11 @@ def dQ_into_the_place_of_dO(m, Q, K, V, O, dO, LSE, *, Br, Bc):
     return dQ, dK, dV
 
 
-FUSED = Suite("6B", right=dQ_into_the_place_of_dO)
+FUSED = Suite(
+    "6B",
+    right=dQ_into_the_place_of_dO,
+    wrong={"no operator makes it": (as_scratch("Q", "q *=", "m.store(q, Q, i)", MOST),)},
+)
 
 
 # ---------------------------------------------------------------------- 6C
@@ -108,7 +112,11 @@ def rows_by_range(m, Q, K, V, O, dO, LSE, *, Br, Bc):
     return dQ, D
 
 
-QUERIES = Suite("6D", right=rows_by_range)
+QUERIES = Suite(
+    "6D",
+    right=rows_by_range,
+    wrong={"no operator makes it": (as_scratch("Q", "probabilities(s, L_i)", "m.store(q, Q, i)", MOST),)},
+)
 
 
 # ---------------------------------------------------------------------- 6E

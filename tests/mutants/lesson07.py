@@ -1,7 +1,7 @@
 """Lesson 07: alternative correct answers, and wrong answers that no recorded mutant covers."""
 
 import numpy as np
-from harness import Mutant, Suite
+from harness import MOST, Mutant, Suite, as_scratch
 
 from iocourse import costs
 from iocourse.machine import probabilities
@@ -20,7 +20,11 @@ def columns_by_range(m, Q, K, i, j):
     return s
 
 
-TILE = Suite("7A", right=columns_by_range)
+TILE = Suite(
+    "7A",
+    right=columns_by_range,
+    wrong={"no operator makes it": (as_scratch("Q", "q *=", "m.store(q, Q, i, c)", MOST),)},
+)
 
 
 # ---------------------------------------------------------------------- 7B
@@ -55,7 +59,11 @@ def sums_freed_first(m, Q, K, V, *, Br, Bc, Bd):
     return O
 
 
-SMALL = Suite("7B", right=sums_freed_first)
+SMALL = Suite(
+    "7B",
+    right=sums_freed_first,
+    wrong={"no operator makes it": (as_scratch("V", "o.add_matmul", "m.store(v, V, j, c)", MOST),)},
+)
 
 
 # ---------------------------------------------------------------------- 7C
@@ -88,7 +96,12 @@ BLOCKS, ONE = (
     ("L = stats.lse()", "L = stats.lse(); L[:] = L.max()"),
 )
 STORED = Suite(
-    "7C", right=footprint_to_the_word, wrong={"on every seed": (Mutant("one-sum-for-all", BLOCKS, ONE),)}
+    "7C",
+    right=footprint_to_the_word,
+    wrong={
+        "on every seed": (Mutant("one-sum-for-all", BLOCKS, ONE),),
+        "no operator makes it": (as_scratch("Q", "q *=", "m.store(q, Q, i)", MOST),),
+    },
 )
 
 
@@ -122,7 +135,25 @@ def by_best_pair(N, d, M):
     return min(plans, key=lambda plan: total_of(plan, N, d))
 
 
-PLAN = Suite("7D", right=by_best_pair)
+PLAN = Suite(
+    "7D",
+    right=by_best_pair,
+    wrong={
+        "no operator makes it": (
+            Mutant(
+                "never-fills-M",
+                "no plan that fits moves fewer words",
+                ("both, one =", "M = max(5, M - 1)\n    both, one ="),
+            ),
+            Mutant(
+                "a-right-name",
+                "no plan that fits moves fewer words",
+                ("return min(possible", "best = min(possible"),
+                (".total)", ".total)\n    return best[0], dict.fromkeys(best[1], 1)"),
+            ),
+        )
+    },
+)
 
 # ---------------------------------------------------------------------- 7E
 ONCE = "calls forward once and backward once"
@@ -141,7 +172,14 @@ GRADIENT = Suite(
     wrong={
         "no recorded mutant fails this property alone": (
             Mutant("forward-twice", ONCE, ("dQ, _, _", "O = forward(Q, A2, V); dQ, _, _")),
-        )
+        ),
+        "no operator makes it": (
+            Mutant(
+                "backward-twice",
+                "calls forward once and backward once",
+                ("dQ, _, _ =", "backward(Q, A2, V, dO)\n    dQ, _, _ ="),
+            ),
+        ),
     },
 )
 
@@ -177,6 +215,10 @@ def names_taken_over(m, Q, K, V, *, Br, Bo, Bd):
     return O
 
 
-REPAIR = Suite("7F", right=names_taken_over)
+REPAIR = Suite(
+    "7F",
+    right=names_taken_over,
+    wrong={"no operator makes it": (as_scratch("Q", "q *=", "m.store(q, Q, i)", MOST),)},
+)
 
 SUITES = (TILE, SMALL, STORED, PLAN, GRADIENT, REPAIR)

@@ -1,7 +1,7 @@
 """Lesson 08: alternative correct answers, and wrong answers that no recorded mutant covers."""
 
 import numpy as np
-from harness import Mutant, Suite
+from harness import MOST, Mutant, Suite, as_scratch
 
 # ---------------------------------------------------------------------- 8A
 EVERY = "is exact for every grid"
@@ -50,7 +50,11 @@ def by_plain_ranges(m, Q, K, V, *, mask, Br, Bc):
     return O
 
 
-SPARSE = Suite("8B", right=by_plain_ranges)
+SPARSE = Suite(
+    "8B",
+    right=by_plain_ranges,
+    wrong={"no operator makes it": (as_scratch("Q", "q *=", "m.store(q, Q, i)", MOST),)},
+)
 
 
 # ---------------------------------------------------------------------- 8C
@@ -82,7 +86,25 @@ def with_a_dict(m, Q, K, V, *, w):
     return O
 
 
-WINDOW = Suite("8C", right=with_a_dict)
+WINDOW = Suite(
+    "8C",
+    right=with_a_dict,
+    wrong={
+        "no operator makes it": (
+            as_scratch("Q", "q *=", "m.store(q, Q, i)", "moves at most 4Nd words for every w"),
+            Mutant(
+                "a-key-less-to-the-right",
+                "a window over all keys gives full attention",
+                ("min(i + w + 1, N)", "min(i + 1, N)"),
+            ),
+            Mutant(
+                "no-keys-to-the-left",
+                "a window over all keys gives full attention",
+                ("if i > w:", "if i > 0:"),
+            ),
+        )
+    },
+)
 
 
 # ---------------------------------------------------------------------- 8D

@@ -1,7 +1,7 @@
 """Lesson 09: alternative correct answers, and wrong answers that no recorded mutant covers."""
 
 import numpy as np
-from harness import Mutant, Suite
+from harness import Mutant, Suite, as_scratch
 
 from iocourse.machine import probabilities
 
@@ -36,7 +36,17 @@ SEARCH = Suite(
                 ("rest, path =", "rest ="),
                 ("[sweep, *path]", "0"),
             ),
-        )
+        ),
+        "no operator makes it": (
+            Mutant(
+                "words-right-passes-wrong",
+                "the words equal those of the passes",
+                (
+                    "return min(found, key=lambda one: one[0])",
+                    "return min(found, key=lambda one: one[0])[0], max(found, key=lambda one: one[0])[1]",
+                ),
+            ),
+        ),
     },
 )
 
@@ -64,7 +74,30 @@ def in_arrays(N, d, M, pass_):
     return [sign, times * N * d]
 
 
-ENVELOPE = Suite("9B", right=in_arrays)
+ENVELOPE = Suite(
+    "9B",
+    right=in_arrays,
+    wrong={
+        "no operator makes it": (
+            Mutant(
+                "words-right-label-wrong",
+                "the label is that of the best schedule",
+                (
+                    "return min(words.items(), key=lambda item: item[1])",
+                    "return max(words, key=words.get), min(words.values())",
+                ),
+            ),
+            Mutant(
+                "label-right-words-wrong",
+                "returns the words of the best schedule for every M",
+                (
+                    "return min(words.items(), key=lambda item: item[1])",
+                    "return min(words, key=words.get), max(words.values())",
+                ),
+            ),
+        )
+    },
+)
 
 
 # ---------------------------------------------------------------------- 9C
@@ -100,7 +133,15 @@ def D_from_dP(m, Q, K, V, dO, LSE, *, Br):
     return out["dQ"], out["dK"], out["dV"]
 
 
-BACKWARD = Suite("9C", right=D_from_dP)
+BACKWARD = Suite(
+    "9C",
+    right=D_from_dP,
+    wrong={
+        "no operator makes it": (
+            as_scratch("Q", "probabilities(s, L_i)", "m.store(q, Q, i)", "moves at most 7Nd + N words"),
+        )
+    },
+)
 
 
 # ---------------------------------------------------------------------- 9D
@@ -132,6 +173,14 @@ def one_row_later(m, Q, K, V, dO, LSE, D, *, Bc):
     return keys_with(m, Q, K, V, dO, LSE, D, Bc=Bc, Br=1)
 
 
-KEYS = Suite("9D", right=one_row_later)
+KEYS = Suite(
+    "9D",
+    right=one_row_later,
+    wrong={
+        "no operator makes it": (
+            as_scratch("Q", "q *=", "m.store(q, Q, i)", "moves no more words than (9.4)"),
+        )
+    },
+)
 
 SUITES = (SEARCH, ENVELOPE, BACKWARD, KEYS)

@@ -5,7 +5,7 @@ import math
 import torch
 import triton
 import triton.language as tl
-from harness import Mutant, Suite, empty_round
+from harness import Mutant, Suite, as_scratch, empty_round, launched_twice
 
 
 # ---------------------------------------------------------------------- 10A
@@ -19,7 +19,22 @@ def element_by_element(p, q, rows, columns, s0, s1, BM, BN):
     return at, mask
 
 
-TILE = Suite("10A", right=element_by_element)
+TILE = Suite(
+    "10A",
+    right=element_by_element,
+    wrong={
+        "no operator makes it": (
+            Mutant(
+                "a-row-more", "masks exactly the lanes that are out of bounds", ("(i < rows)", "(i <= rows)")
+            ),
+            Mutant(
+                "columns-unmasked",
+                "masks exactly the lanes that are out of bounds",
+                ("(j < columns)", "(j >= 0)"),
+            ),
+        )
+    },
+)
 
 # ---------------------------------------------------------------------- 10B
 LIES = "stores Y row by row"
@@ -51,6 +66,12 @@ TRANSPOSE = Suite(
                 LIES,
                 ("X.new_empty(columns, rows)", "X.new_empty(rows, columns).T"),
                 ("Y + j[None, :] * rows + i[:, None]", "Y + i[:, None] * columns + j[None, :]"),
+            ),
+        ),
+        "no operator makes it": (
+            launched_twice("my_transpose", "each word is read once and written once"),
+            as_scratch(
+                "X", "tl.store(Y +", "tl.store(X + i[:, None] * s0 + j[None, :] * s1, 2 * tile, mask=mask)"
             ),
         ),
     },
@@ -93,7 +114,10 @@ LONG = Suite(
             Mutant("starts-at-1e6", LOW, ('m, l = -float("inf")', "m, l = -1e6")),
             Mutant("starts-at-1e30", LOW, ('m, l = -float("inf")', "m, l = -1e30")),
             Mutant("other-is-1e30", LOW, ('other=-float("inf")', "other=-1e30")),
-        )
+        ),
+        "no operator makes it": (
+            launched_twice("my_long_softmax", "each word is read twice and written once"),
+        ),
     },
 )
 
@@ -127,6 +151,20 @@ def one_axis(A, B, BM, BN, BK):
     return C
 
 
-PRODUCT = Suite("10D", right=one_axis)
+PRODUCT = Suite(
+    "10D",
+    right=one_axis,
+    wrong={
+        "no operator makes it": (
+            launched_twice("my_product", "moves exactly the words of (10.3)"),
+            as_scratch(
+                "C",
+                "tl.store(C +",
+                "tl.store(C + i * n + j, c, mask=(i < m) & (j < n))",
+                "moves exactly the words of (10.3)",
+            ),
+        )
+    },
+)
 
 SUITES = (TILE, TRANSPOSE, LONG, PRODUCT)

@@ -1,6 +1,6 @@
 """Lesson 11: alternative correct answers, and wrong answers that no recorded mutant covers."""
 
-from harness import Suite, first_program_first
+from harness import EXACT, Mutant, Suite, as_scratch, first_program_first, launched_twice
 
 # isort: split
 import torch
@@ -46,7 +46,20 @@ def whole_rows(Q, K, V, BM):
     return o, lse
 
 
-FORWARD = Suite("11A", right=all_keys_in_one_tile)
+FORWARD = Suite(
+    "11A",
+    right=all_keys_in_one_tile,
+    wrong={
+        "no operator makes it": (
+            launched_twice("my_flash_forward"),
+            as_scratch(
+                "Q",
+                "acc = tl.zeros((BM, d)",
+                "tl.store(Q + i[:, None] * d + c, q * scale, mask=i[:, None] < N)",
+            ),
+        )
+    },
+)
 
 # ---------------------------------------------------------------------- 11B
 CAUSAL = "O is correct with a causal mask"
@@ -105,7 +118,25 @@ def loops_by_static_range(Q, K, V, causal, BM, BN):
     return parts(Q, K, V, causal, BM, BN)
 
 
-LOOPS = Suite("11B", right=loops_by_static_range)
+LOOPS = Suite(
+    "11B",
+    right=loops_by_static_range,
+    wrong={
+        "no operator makes it": (
+            Mutant(
+                "starts-at-1e9",
+                "scores far from 0 neither overflow nor vanish",
+                ('m = tl.full((BM,), float("-inf")', "m = tl.full((BM,), -1e9"),
+            ),
+            launched_twice("my_two_loops", "does not load empty blocks"),
+            as_scratch(
+                "Q",
+                "acc = tl.zeros((BM, d)",
+                "tl.store(Q + i[:, None] * d + c, q * scale, mask=i[:, None] < N)",
+            ),
+        )
+    },
+)
 
 
 # ---------------------------------------------------------------------- 11C
@@ -154,7 +185,31 @@ def weights_guarded(Q, K, V, low, high, BM, BN):
     return band_from(Q, K, V, low, high, BM, BN, -1e30)
 
 
-BAND = Suite("11C", right=weights_guarded)
+BAND = Suite(
+    "11C",
+    right=weights_guarded,
+    wrong={
+        "no operator makes it": (
+            Mutant(
+                "hidden-and-started-at-1e30",
+                "a row that attends to no key has O = 0",
+                ('s = tl.where(seen, s, float("-inf"))', "s = tl.where(seen, s, -1e30)"),
+                ('m = tl.full((BM,), float("-inf")', "m = tl.full((BM,), -1e30"),
+            ),
+            launched_twice("my_band_attention"),
+            as_scratch(
+                "Q",
+                "acc = tl.zeros((BM, d)",
+                "tl.store(Q + i[:, None] * d + c, q * scale, mask=i[:, None] < Nq)",
+            ),
+            Mutant(
+                "nearest-to-the-right-missing", "O equals exact attention", ("apart <= high", "apart < high")
+            ),
+            Mutant("no-lower-end", "O equals exact attention", ("(apart >= low) & ", "")),
+            Mutant("begins-at-0", EXACT, ("begin = tl.maximum(0, first + low)", "begin = first * 0")),
+        )
+    },
+)
 
 
 # ---------------------------------------------------------------------- 11D
@@ -199,7 +254,18 @@ def three_axes(Q, K, V, o, BM, BN):
 HEADS = Suite(
     "11D",
     right=a_grid_of_three_axes,
-    wrong={"its address has a name of its own": (first_program_first("O", "acc", "    tl.store(to"),)},
+    wrong={
+        "its address has a name of its own": (first_program_first("O", "acc", "    tl.store(to"),),
+        "no operator makes it": (
+            launched_twice("my_heads"),
+            as_scratch(
+                "O",
+                "acc = tl.zeros((BM, d)",
+                "tl.store(O + i[:, None] * o_strides[2] + c, q, mask=i[:, None] < N)",
+                EXACT,
+            ),
+        ),
+    },
 )
 
 
@@ -208,6 +274,20 @@ def whole_tiles_apart(Q, K, V, BM, BN):
     return parts(Q, K, V, True, BM, BN)
 
 
-REPAIR = Suite("11E", right=whole_tiles_apart)
+REPAIR = Suite(
+    "11E",
+    right=whole_tiles_apart,
+    wrong={
+        "no operator makes it": (
+            launched_twice("my_repaired"),
+            as_scratch("Q", "acc = tl.zeros((BM, d)", "tl.store(Q + rows, q * scale, mask=here)"),
+            Mutant(
+                "without-itself",
+                "O equals exact attention",
+                ("j[None, :] <= i[:, None]", "j[None, :] < i[:, None]"),
+            ),
+        )
+    },
+)
 
 SUITES = (FORWARD, LOOPS, BAND, HEADS, REPAIR)

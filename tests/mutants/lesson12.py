@@ -3,7 +3,7 @@
 import torch
 import triton
 import triton.language as tl
-from harness import Mutant, Suite, empty_round
+from harness import EXACT, Mutant, Suite, as_scratch, empty_round, launched_twice
 
 CAUSAL = "applies the causal mask"
 
@@ -53,7 +53,17 @@ def a_program_a_row(O, dO, BM=32):
 ROWS = Suite(
     "12A",
     right=a_program_a_row,
-    wrong={"it has no loop": (empty_round("O", "c", "    tl.store(D"),)},
+    wrong={
+        "it has no loop": (empty_round("O", "c", "    tl.store(D"),),
+        "no operator makes it": (
+            launched_twice("my_row_products"),
+            as_scratch(
+                "dO",
+                "tl.store(D +",
+                "tl.store(dO + head * do_head + i[:, None] * do_row + c, do * o, mask=there)",
+            ),
+        ),
+    },
 )
 
 # ---------------------------------------------------------------------- 12B
@@ -113,7 +123,11 @@ DQ = Suite(
                     "p = tl.exp(tl.where(seen, s, -1e9) - L_i[:, None])",
                 ),
             ),
-        )
+        ),
+        "no operator makes it": (
+            launched_twice("my_dq"),
+            as_scratch("dQ", "dq = tl.zeros", "tl.store(dQ + rows, q, mask=there)", EXACT),
+        ),
     },
 )
 
@@ -169,7 +183,16 @@ def head_by_head(Q, K, V, dO, LSE, D, BM, BN, causal):
     return dK, dV
 
 
-KEYS = Suite("12C", right=head_by_head)
+KEYS = Suite(
+    "12C",
+    right=head_by_head,
+    wrong={
+        "no operator makes it": (
+            launched_twice("my_dk_dv"),
+            as_scratch("dK", "dk = tl.zeros", "tl.store(dK + columns, k, mask=there)", EXACT),
+        )
+    },
+)
 
 
 # ---------------------------------------------------------------------- 12D
@@ -184,7 +207,7 @@ def other_order(Q, K, V, O, dO, LSE, BM, BN, causal):
     return dQ, dK, dV
 
 
-FUSED = Suite("12D", right=other_order)
+FUSED = Suite("12D", right=other_order, wrong={"no operator makes it": (launched_twice("my_fused"),)})
 
 # ---------------------------------------------------------------------- 12E
 BOTH_EXACT = "O and the three gradients are exact"

@@ -1,7 +1,7 @@
 """Lesson 13: alternative correct answers, and wrong answers that no recorded mutant covers."""
 
 import numpy as np
-from harness import Mutant, Suite, empty_round
+from harness import Mutant, Suite, empty_round, launched_twice
 
 from iocourse.costs.kernels import KernelProblem, attention_forward, sliced_forward
 
@@ -29,7 +29,24 @@ def by_closed_forms(tiles, room, N, d, itemsize):
     return best
 
 
-CHOICE = Suite("13A", right=by_closed_forms)
+CHOICE = Suite(
+    "13A",
+    right=by_closed_forms,
+    wrong={
+        "no operator makes it": (
+            Mutant(
+                "bytes-right-tile-wrong",
+                "returns the tile that moves the fewest bytes",
+                ("return best, bytes_moved(best)", "return max(good, key=bytes_moved), bytes_moved(best)"),
+            ),
+            Mutant(
+                "tile-right-bytes-wrong",
+                "the bytes of slices are exact",
+                ("return best, bytes_moved(best)", "return best, max(map(bytes_moved, good))"),
+            ),
+        )
+    },
+)
 
 
 # ---------------------------------------------------------------------- 13B
@@ -117,7 +134,19 @@ def in_one_loop(Q, K, V, spans, entries, slots, patterns, order, BM, BN):
 LISTED = Suite(
     "13C",
     right=in_one_loop,
-    wrong={"its loops end where lists do": (empty_round("Q", "c", "    nothing ="),)},
+    wrong={
+        "its loops end where lists do": (empty_round("Q", "c", "    nothing ="),),
+        "no operator makes it": (
+            Mutant(
+                "hidden-as-1e30",
+                "a row that attends to no key has O = 0",
+                ('tl.where(seen, s, float("-inf"))', "tl.where(seen, s, -1e30)"),
+            ),
+            launched_twice(
+                "my_listed_attention", "moves exactly the words of the closed form, lists included"
+            ),
+        ),
+    },
 )
 
 
@@ -179,7 +208,8 @@ SLICED = Suite(
                 ("tl.load(O_sum + rows", "tl.load(O + rows"),
                 ("tl.store(O_sum + rows", "tl.store(O + rows"),
             ),
-        )
+        ),
+        "no operator makes it": (launched_twice("my_sliced_attention"),),
     },
 )
 

@@ -1,6 +1,6 @@
 """Lesson 14: alternative correct answers, and wrong answers that no recorded mutant covers."""
 
-from harness import Suite, empty_round
+from harness import MOST, Mutant, Suite, as_scratch, empty_round, launched_twice
 
 from iocourse.costs.kernels import KernelProblem, attention_decode
 
@@ -36,7 +36,24 @@ def names_of_arrays(pass_, B, H, H_kv, N, d, itemsize, tflops, gbytes_per_s):
     return times[longer], longer
 
 
-ROOF = Suite("14B", right=names_of_arrays)
+ROOF = Suite(
+    "14B",
+    right=names_of_arrays,
+    wrong={
+        "no operator makes it": (
+            Mutant(
+                "always-memory",
+                "returns the correct limit",
+                ('"memory" if moving > multiplying else "products"', '"memory"'),
+            ),
+            Mutant(
+                "times-added",
+                "is correct for a decode step",
+                ("max(multiplying, moving)", "multiplying + moving"),
+            ),
+        )
+    },
+)
 
 # ---------------------------------------------------------------------- 14C
 LSE = "LSE is the log-sum-exp of all parts"
@@ -71,7 +88,19 @@ def one_by_one(O_parts, LSE_parts):
 
 
 MERGE = Suite(
-    "14C", right=one_by_one, wrong={"it has no loop": (empty_round("O_parts", "c", "    row = pair"),)}
+    "14C",
+    right=one_by_one,
+    wrong={
+        "it has no loop": (empty_round("O_parts", "c", "    row = pair"),),
+        "no operator makes it": (
+            Mutant(
+                "LSE-of-1e30",
+                "LSE is -∞ when no part has a key",
+                ('tl.where(total == 0.0, float("-inf")', "tl.where(total == 0.0, -1e30"),
+            ),
+            launched_twice("my_merge", MOST),
+        ),
+    },
 )
 
 
@@ -110,6 +139,20 @@ def whole_texts(Q, K, V, cu, longest, BM, BN):
     return o
 
 
-PACKED = Suite("14D", right=whole_texts)
+PACKED = Suite(
+    "14D",
+    right=whole_texts,
+    wrong={
+        "no operator makes it": (
+            launched_twice("my_packed", "reads no word of padding or of another sequence"),
+            as_scratch(
+                "O",
+                "acc = tl.zeros",
+                "tl.store(O + rows, q, mask=i[:, None] < end)",
+                "reads no word of padding or of another sequence",
+            ),
+        )
+    },
+)
 
 SUITES = (STEP, ROOF, MERGE, PACKED)

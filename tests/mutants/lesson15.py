@@ -3,7 +3,7 @@
 from math import factorial, prod
 
 import numpy as np
-from harness import Suite
+from harness import Mutant, Suite, as_scratch
 
 # ---------------------------------------------------------------------- 15A
 
@@ -41,7 +41,19 @@ def by_companion_matrix(make, R, error):
     return next((g, worst(make(g, R))) for g in range(1, 200) if worst(make(g, R)) <= error)
 
 
-DEGREE = Suite("15B", right=by_companion_matrix)
+DEGREE = Suite(
+    "15B",
+    right=by_companion_matrix,
+    wrong={
+        "no operator makes it": (
+            Mutant(
+                "error-right-degree-wrong",
+                "returns the smallest degree",
+                ("return g, largest", "return g + 1, largest"),
+            ),
+        )
+    },
+)
 
 
 # ---------------------------------------------------------------------- 15C
@@ -69,7 +81,15 @@ def values_in_one_tile(m, Q, K, V, *, phi, psi):
     return O
 
 
-TWO_PASSES = Suite("15C", right=values_in_one_tile)
+TWO_PASSES = Suite(
+    "15C",
+    right=values_in_one_tile,
+    wrong={
+        "no operator makes it": (
+            as_scratch("Q", "q *=", "m.store(q, Q, i)", "moves at most 4Nd words for every rank"),
+        )
+    },
+)
 
 # ---------------------------------------------------------------------- 15D
 NO_PAIRS = "does not compute the scores of all pairs"
@@ -95,7 +115,16 @@ def right_and_by_all_pairs(Q, K, c):
 SAFE = Suite(
     "15D",
     right=ones_and_zeros,
-    wrong={"right, by work that is not allowed": ((right_and_by_all_pairs, NO_PAIRS),)},
+    wrong={
+        "right, by work that is not allowed": ((right_and_by_all_pairs, NO_PAIRS),),
+        "no operator makes it": (
+            Mutant(
+                "negative-roots-only",
+                "positive roots count like negative ones",
+                ("abs(real).min(initial=np.inf)", "-real[real < 0].max(initial=-np.inf)"),
+            ),
+        ),
+    },
 )
 
 
@@ -129,6 +158,14 @@ def in_two_functions(m, Q, K, V, *, phi, psi, Bd):
     return O
 
 
-REPAIR = Suite("15E", right=in_two_functions)
+REPAIR = Suite(
+    "15E",
+    right=in_two_functions,
+    wrong={
+        "no operator makes it": (
+            as_scratch("Q", "q *=", "m.store(q, Q, i)", "moves at most 2Nd words per iteration plus 2Nd"),
+        )
+    },
+)
 
 SUITES = (FEATURES, DEGREE, TWO_PASSES, SAFE, REPAIR)

@@ -1,7 +1,7 @@
 """Lesson 16: alternative correct answers, and wrong answers that no recorded mutant covers."""
 
 import numpy as np
-from harness import Mutant, Suite
+from harness import Mutant, Suite, as_scratch
 
 from iocourse.monomials import coordinates
 
@@ -138,7 +138,10 @@ SWEEPS = Suite(
                     "t = m.load(T, (0, r))\n    spare = m.zeros(r, d + 1)\n    if True:",
                 ),
             ),
-        )
+        ),
+        "no operator makes it": (
+            as_scratch("dO", "ge *=", "m.store(do, dO, i)", "moves at most 7Nd words and the state"),
+        ),
     },
 )
 
@@ -169,7 +172,14 @@ CAUSAL = Suite(
                 LINEAR,
                 ("        q, k, v1 =", "        T = w * (phi(K[:at]) @ V1[:at])\n        q, k, v1 ="),
             ),
-        )
+        ),
+        "no operator makes it": (
+            Mutant(
+                "without-itself",
+                "uses the exact exp within a tile",
+                ("np.tril(np.exp(q @ k.T))", "np.tril(np.exp(q @ k.T), -1)"),
+            ),
+        ),
     },
 )
 

@@ -20,7 +20,19 @@ def by_correlation(layers, errors):
     return slopes[0], slopes[1], ["exponential", "power"][correlations[0] > correlations[1]]
 
 
-GROWTH = Suite("17A", right=by_correlation)
+GROWTH = Suite(
+    "17A",
+    right=by_correlation,
+    wrong={
+        "no operator makes it": (
+            Mutant(
+                "law-by-the-exponent",
+                "returns the law that fits better",
+                ("off[0] <= off[1]", "abs(slopes[0]) > 1"),
+            ),
+        )
+    },
+)
 
 # ---------------------------------------------------------------------- 17B
 LENGTH = "every row has the requested length"
@@ -48,6 +60,13 @@ BOUNDED = Suite(
         ),
         "its size": (
             Mutant("a-small-epsilon-added", LENGTH, ("np.where(norms > 0, norms, 1)", "norms + 1e-30")),
+        ),
+        "no operator makes it": (
+            Mutant(
+                "short-rows-stay",
+                "every row has the requested length",
+                ("return length * U,", "return np.minimum(norms, length) * U,"),
+            ),
         ),
     },
 )
@@ -82,6 +101,14 @@ RANGE = Suite(
                 "the upper end can be reached for errors above 1",
                 ("if theirs != 1", "if theirs < 1"),
             ),
+        ),
+        "no operator makes it": (
+            Mutant(
+                "lower-end-of-0",
+                "the lower end can be reached",
+                ("least = 2 * theirs / (1 + theirs)", "least = 0.0"),
+            ),
+            Mutant("upper-end-of-2e", "every pair of vectors is in the range", ("/ abs(1 - theirs)", "")),
         ),
     },
 )
@@ -129,7 +156,27 @@ def by_own_formulas(N, d, M, sigma, error, w):
     return [name, tiles, words, claim]
 
 
-CHOICE = Suite("17D", right=by_own_formulas)
+CHOICE = Suite(
+    "17D",
+    right=by_own_formulas,
+    wrong={
+        "no operator makes it": (
+            Mutant(
+                "claim-as-allowed",
+                "the claim follows the rule and is 0 for exact attention",
+                ("return name, tiles, words, claim", "return name, tiles, words, error"),
+            ),
+            Mutant(
+                "words-of-another",
+                "the words equal those of the closed form",
+                (
+                    "return name, tiles, words, claim",
+                    "return name, tiles, max(found, key=lambda one: one[0])[0], claim",
+                ),
+            ),
+        )
+    },
+)
 
 # ---------------------------------------------------------------------- 17E
 NOBODY = "uses only measured baselines"
@@ -162,7 +209,32 @@ EXPOSED = Suite(
     wrong={
         "no recorded mutant fails this property alone": (
             Mutant("infinitely-faster", NOBODY, ("speedup, stands = None", 'speedup, stands = float("inf")')),
-        )
+        ),
+        "no operator makes it": (
+            Mutant(
+                "runs-sorted",
+                "does not modify its inputs",
+                ("    table = []\n", '    table = []\n    runs.sort(key=lambda run: run["median"])\n'),
+            ),
+            Mutant(
+                "speedup-as-claimed",
+                "the baseline is the fastest exact attention",
+                (
+                    "table.append((speedup, error, stands))",
+                    'table.append((speedup and claim["speedup"], error, stands))',
+                ),
+            ),
+            Mutant(
+                "error-as-claimed",
+                "the error is that of the worst output",
+                ("table.append((speedup, error, stands))", 'table.append((speedup, claim["error"], stands))'),
+            ),
+            Mutant(
+                "speedup-only",
+                "accepts a claim only if both numbers hold",
+                (' and claim["error"] >= error / 1.05', ""),
+            ),
+        ),
     },
 )
 

@@ -21,7 +21,14 @@ OWNER = Suite(
     wrong={
         "another placement": (
             Mutant("there-and-back-by-rows", LACK, ("block = t // (N // (2 * P))", "block = t % (2 * P)")),
-        )
+        ),
+        "no operator makes it": (
+            Mutant(
+                "there-and-not-back",
+                "every rank has the same work",
+                ("min(block, 2 * P - 1 - block)", "block % P"),
+            ),
+        ),
     },
 )
 
@@ -42,7 +49,24 @@ def by_a_heap(lengths, P):
     return [placed[text] for text in range(len(lengths))]
 
 
-PLACEMENT = Suite("19B", right=by_a_heap)
+PLACEMENT = Suite(
+    "19B",
+    right=by_a_heap,
+    wrong={
+        "no operator makes it": (
+            Mutant(
+                "lengths-sorted",
+                "does not modify its inputs",
+                ("    n = np.array(lengths)\n", "    n = np.array(lengths)\n    lengths.sort()\n"),
+            ),
+            Mutant(
+                "a-part-more-at-equality",
+                "splits no sequence unnecessarily",
+                ("-(-P * work // work.sum())", "P * work // work.sum() + 1"),
+            ),
+        )
+    },
+)
 
 
 # ---------------------------------------------------------------------- 19C
@@ -58,7 +82,19 @@ def round_a_ring(me, Q, K, V):
     return sum(np.exp(L - top)[:, None] * o for o, L in parts) / total[:, None]
 
 
-POOLING = Suite("19C", right=round_a_ring)
+POOLING = Suite(
+    "19C",
+    right=round_a_ring,
+    wrong={
+        "no operator makes it": (
+            Mutant(
+                "L-of-at-least-1e30",
+                "values equal exact attention over all frames",
+                ("    weights =", "    all_L = np.maximum(all_L, -1e30)\n    weights ="),
+            ),
+        )
+    },
+)
 
 
 # ---------------------------------------------------------------------- 19D

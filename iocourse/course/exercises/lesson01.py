@@ -80,7 +80,7 @@ def _finite(trial: Trial) -> str | None:
     return f"{bad} entries are NaN or infinite" if bad else None
 
 
-LARGE, BELOW = "large logits", "all below -10¹²"
+LARGE, BELOW = "large logits", "all below -10³⁹"
 STAYS_FINITE = idle(only_where("is finite for large logits", LARGE, _finite))
 
 

@@ -63,14 +63,15 @@ SIDE = 128 * 255  # of the matrices whose product is counted
 def _problems(rng: np.random.Generator) -> Iterator[Sample]:
     """Yield square, wide, tall and small products, with memory for one word of C, for all of C, and between.
 
-    With M = 24, the best tiles of a 12 × 5 and a 5 × 12 product differ from those of 24 rows or columns, and
-    12 rows of C leave no words for a column.
+    With M = 15, only a tile that fills M holds all of a 3 × 3 product. With M = 24, the best tiles of a
+    12 × 5 and a 5 × 12 product differ from those of 24 rows or columns, and 12 rows of C leave no words for a
+    column.
     """
     side, low, long = int(rng.integers(60, 90)), int(rng.integers(3, 6)), int(rng.integers(200, 260))
     M = int(rng.integers(120, 400))
     asked = [(side, side, side, M), (low, long, side, M), (long, low, side, M), (side, long, 30, 3)]
     asked += [(low, 7, side, 4 * M), (1, 1, 1, 3), (1, long, 2, M), (side + 7, 2 * side, 11, 5 * M)]
-    for one in [*asked, (12, 5, 10, 24), (5, 12, 10, 24)]:
+    for one in [*asked, (3, 3, side, 15), (12, 5, 10, 24), (5, 12, 10, 24)]:
         sizes = dict(zip("mnkM", one, strict=True))
         yield Sample(sizes, sizes)
 

@@ -16,7 +16,7 @@ from ...distributed.layouts import blocks_of
 from ..exercise import Case, Trial, exercise, run_function, student_call, trial_from_error
 from ..kinds.distributed import FAR, RankSample, distributed, normal
 from ..properties import LARGE, Form, idle, whole
-from ..trials.case_inputs import low_queries_and_keys
+from ..trials.case_inputs import bottomless_queries_and_keys, low_queries_and_keys
 from ..trials.rank_runs import FEW, holds_within, in_time, words_within
 
 Array = NDArray[np.float64]
@@ -226,6 +226,8 @@ def _pools(rng: np.random.Generator) -> Iterator[RankSample]:
     yield LARGE, 3, large
     Q, K = low_queries_and_keys(rng, 2, 3, d, levels=(-10_000.0,))
     yield LOW, 4, {"Q": Q, "K": K, "V": rng.standard_normal(K.shape)}
+    Q, K = bottomless_queries_and_keys(rng, 3)  # every log-sum-exp below what is taken for minus infinity
+    yield LARGE, 4, {"Q": Q[:2], "K": K, "V": rng.standard_normal(K.shape)}
 
 
 def _frames(rng: np.random.Generator, queries: int, n: int, d: int) -> dict[str, Any]:

@@ -114,7 +114,9 @@ def labelled_large(case: Case) -> Case:
 
 # ------------------------------------------------------------------ rows of very negative scores
 LEVELS = (-210.0, -800.0, -30_000.0)
-BOTTOM = -(2.0**40)  # below -10¹², lower than the finite numbers often used for -inf
+BOTTOM = -(
+    2.0**130
+)  # below -10³⁹, lower than every float32, so lower than the finite numbers often used for -inf
 
 
 def level_of_rows(rows: int, levels: Sequence[float] = LEVELS) -> Array:
