@@ -123,7 +123,14 @@ def warmed():
         return warmed_and_found()
 
 
+def forget():
+    """Empty the caches of this process, so that a kernel is looked for on disk."""
+    for kernel in (forward_kernel, row_products_kernel, backward_keys_kernel, parts_kernel, merge_kernel):
+        kernel.device_caches.clear()
+
+
 def warmed_and_found():
+    forget()  # a kernel that a variant has launched would not be written to the empty folder
     few = [
         (filled("bfloat16", 64, N, causal), kernel, (64, 64, 4, stages))
         for causal, kernel, stages in ((True, "forward", 2), (False, "fused", 1))
@@ -134,8 +141,7 @@ def warmed_and_found():
     assert not (reason := warming.compile_one(stub_driver.ARCH, stub_driver.PROCESSORS, *step)), reason
     tiles.normal = lambda sizes, count, *_: [numbers(*sizes) for _ in range(count)]
     problems = [tiles.Problem(shape, "cpu") for shape, _, _ in few]
-    for kernel in (forward_kernel, row_products_kernel, backward_keys_kernel, parts_kernel, merge_kernel):
-        kernel.device_caches.clear()  # what this process has in memory already
+    forget()
     found = []
     triton.knobs.compilation.listener = lambda **said: found.append(said["cache_hit"])
     for one, (_, kernel, tile) in zip(problems, few, strict=True):

@@ -284,7 +284,7 @@ def test_what_a_step_leaves_is_for_those_after_it_and_without_time_none_begins(c
     clock.seconds = 0.0
     main(["gpu", "--json", str(file), *asked, "--minutes", "0.9"])
     steps = json.loads(file.read_text())["steps"]
-    assert [entry["at_most"] for entry in steps.values()] == [36, 54], (
+    assert [entry["at_most"] for entry in steps.values()] == [48, 54], (
         "2 of 2.25 parts, and then all that is left"
     )
     clock.seconds = 200.0
