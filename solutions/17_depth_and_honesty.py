@@ -216,7 +216,7 @@ for law in depth_run["layers"]["growth"] if depth_run else ():
 explore.depth_errors(depth_run)
 
 # %% [markdown]
-# The gradient behaves as the stream does: $m^{0.46}$ here, and 0.36 to 0.39 in the record, where tokens and layers are more. Nothing here proves a law, and a fit says which of two guesses lies closer. But (17.1) has a reason: the initial $W_O$ is symmetric about 0, so the errors that different layers make are orthogonal in expectation. And these are *initial* weights, with logits that spread by about a third. Depth as such is no obstacle. Of weights that have been trained this says nothing, and they are the next question.
+# The gradient behaves as the stream does: $m^{0.45}$ here, and 0.36 to 0.39 in the record, where tokens and layers are more. Nothing here proves a law, and a fit says which of two guesses lies closer. But (17.1) has a reason: the initial $W_O$ is symmetric about 0, so the errors that different layers make are orthogonal in expectation. And these are *initial* weights, with logits that spread by about a third. Depth as such is no obstacle. Of weights that have been trained this says nothing, and they are the next question.
 # <!-- exponents = [law["exponent"] for law in depth["layers"]["growth"] if law["what"] == "parameters" and law["gradient_degree"] == law["degree"]] -->
 # <!-- 0.36, 0.39 = min(exponents), max(exponents) -->
 
