@@ -443,8 +443,8 @@ print(f"yours {of_rows(mine[0]):,} words, library {of_rows(theirs[0]):,}, "
 # %%
 forward = attention_forward(KernelProblem(8192, 8192, 64), BM=128, BN=128)
 at_l2, at_dram = 2 * forward.read, 2 * 3 * 8192 * 64
-print(f"program to L2: {at_l2 / 2**20:.0f} MiB read, L2 to DRAM: {at_dram / 2**20:.0f} MiB read, "
-      f"a ratio of {at_l2 / at_dram:.0f}")
+print(f"program to L2: {at_l2 / 2**20:.0f} MiB read, "
+      f"L2 to DRAM: {at_dram / 2**20:.0f} MiB read, a ratio of {at_l2 / at_dram:.0f}")
 
 
 # %% [markdown]
