@@ -87,7 +87,17 @@ RING = Suite(
             (copies_in_one_array, TWO),
             (copies_in_a_closure, TWO),
             (copies_as_numbers, TWO),
-        )
+        ),
+        "no operator makes it": (
+            Mutant(
+                "L-of-at-least-1e30",
+                "values equal exact attention",
+                (
+                    "    for _ in range(1, me.size):\n",
+                    "    L = np.maximum(L, -1e30)\n    for _ in range(1, me.size):\n",
+                ),
+            ),
+        ),
     },
 )
 
@@ -103,7 +113,22 @@ def all_parts_at_once(me, Q, K, V, *, a):
     return (O_parts * weights[:, :, None]).sum(axis=0) / weights.sum(axis=0)[:, None]
 
 
-GRID = Suite("18B", right=all_parts_at_once)
+GRID = Suite(
+    "18B",
+    right=all_parts_at_once,
+    wrong={
+        "no operator makes it": (
+            Mutant(
+                "L-of-at-least-1e30",
+                "values equal exact attention",
+                (
+                    "distributed.attend(q, k, v)\n",
+                    "distributed.attend(q, k, v)\n    L = np.maximum(L, -1e30)\n",
+                ),
+            ),
+        )
+    },
+)
 
 # ---------------------------------------------------------------------- 18C
 BLOCKS = "no rank holds more than two blocks of rows"
@@ -157,7 +182,7 @@ ROWS = Suite(
 
 
 # ---------------------------------------------------------------------- 18D
-def with_axes_exchanged(me, Q, K, V):
+def with_axes_exchanged(me, Q, K, V, least=-np.inf):
     """Use heads as the first axis throughout, and one exchange per array."""
 
     def to_heads(**array):
@@ -166,11 +191,19 @@ def with_axes_exchanged(me, Q, K, V):
 
     q, k, v = to_heads(Q=Q), to_heads(K=K), to_heads(V=V)
     S = np.einsum("nhd,mhd->hnm", q, k) / np.sqrt(q.shape[2])
-    P = np.exp(S - S.max(axis=2, keepdims=True))
+    P = np.exp(S - S.max(axis=2, keepdims=True, initial=least))
     o = np.einsum("hnm,mhd->nhd", P / P.sum(axis=2, keepdims=True), v)
     return np.concatenate(me.all_to_all(O=[o[me.rows(rank)] for rank in range(me.size)]), axis=1)
 
 
-ULYSSES = Suite("18D", right=with_axes_exchanged)
+def maximum_of_at_least_1e30(me, Q, K, V):
+    return with_axes_exchanged(me, Q, K, V, least=-1e30)
+
+
+ULYSSES = Suite(
+    "18D",
+    right=with_axes_exchanged,
+    wrong={"no operator makes it": ((maximum_of_at_least_1e30, "values equal exact attention"),)},
+)
 
 SUITES = (RING, GRID, ROWS, ULYSSES)

@@ -98,7 +98,7 @@ POOLING = Suite(
 
 
 # ---------------------------------------------------------------------- 19D
-def clip_by_position(me, Q, K, V, c):
+def clip_by_position(me, Q, K, V, c, hidden=-np.inf):
     """Compute the mask of its rows against its keys and the other ranks' first rows in one product."""
     k, v = me.all_gather(K=K[::c], V=V[::c])
     mine = len(K) // c
@@ -108,18 +108,23 @@ def clip_by_position(me, Q, K, V, c):
     clip = np.arange(len(K)) // c
     inside = (clip[:, None] == clip) | (np.arange(len(K)) % c == 0)
     sees = np.concatenate([inside, np.ones((len(K), outside.sum()), dtype=bool)], axis=1)
-    s = np.where(sees, Q @ keys.T / np.sqrt(Q.shape[1]), -np.inf)
+    s = np.where(sees, Q @ keys.T / np.sqrt(Q.shape[1]), hidden)
     p = np.exp(s - s.max(axis=1, keepdims=True))
     return p @ values / p.sum(axis=1, keepdims=True)
+
+
+def hidden_as_1e30(me, Q, K, V, c):
+    return clip_by_position(me, Q, K, V, c, hidden=-1e30)
 
 
 CLIPS = Suite(
     "19D",
     right=clip_by_position,
     wrong={
+        "no operator makes it": ((hidden_as_1e30, "values equal exact attention under the mask"),),
         "nothing that travels is a row more": (
             Mutant("all-rows-gathered", HELD, ("    mine, O =", "    me.all_gather(K=K)\n    mine, O =")),
-        )
+        ),
     },
 )
 

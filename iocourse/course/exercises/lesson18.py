@@ -11,6 +11,7 @@ from ... import exact
 from ..exercise import Case
 from ..kinds.distributed import FAR, RankSample, distributed, normal, shards
 from ..properties import LARGE
+from ..trials.case_inputs import bottomless_queries_and_keys
 from ..trials.rank_runs import MANY, RankCase, holds_within, nothing_else_moves, receives, sends
 
 Array = NDArray[np.float64]
@@ -37,6 +38,8 @@ def _grids(rng: np.random.Generator) -> Iterator[RankSample]:
     for P, N, columns, a in [*sizes, (3, 3 * n, d, 1), (3, 3 * n + 1, d + 1, 3)]:
         yield "", P, normal(rng, "Q K V", N, columns) | {"a": a}
     yield LARGE, 6, normal(rng, "Q K V", 9, d, large=True) | {"a": 2}
+    Q, K = bottomless_queries_and_keys(rng, 9)
+    yield LARGE, 6, {"Q": Q, "K": K, "V": rng.standard_normal(K.shape), "a": 2}
 
 
 def _square(case: Case) -> bool:
@@ -104,10 +107,12 @@ ROWS = distributed(
 
 # ------------------------------------------------------------------ 18D heads
 def _heads(rng: np.random.Generator) -> Iterator[RankSample]:
-    """Yield as many heads as ranks, more heads, ragged rows, one rank, and ranks without rows."""
+    """Yield as many heads as ranks, more heads, ragged rows, one rank, ranks without rows, low scores."""
     n, d = int(rng.integers(2, 5)), int(rng.integers(2, 5))
     for P, N, H in [(4, 4 * n, 4), (2, 2 * n, 6), (3, 3 * n + 2, 6), (1, n, 2), (4, 3, 8)]:
         yield "", P, normal(rng, "Q K V", N, H, d)
+    Q, K = (np.stack([x, x], axis=1) for x in bottomless_queries_and_keys(rng, 6))
+    yield "", 2, {"Q": Q, "K": K, "V": rng.standard_normal(K.shape)}
 
 
 def _of_heads(Q: Array, K: Array, V: Array) -> Array:

@@ -252,12 +252,14 @@ POOLING = distributed(
 
 # ------------------------------------------------------------------ 19D clips
 def _clips(rng: np.random.Generator) -> Iterator[RankSample]:
-    """Yield one rank, one and several clips per rank, and clips of one row."""
+    """Yield one rank, one and several clips per rank, clips of one row, and very low scores."""
     P, d = int(rng.integers(3, 6)), int(rng.integers(3, 9))
     sizes = [(1, 3, 4, d), (P, 1, 5, d), (P, int(rng.integers(2, 5)), 3, d + 1), (2, 4, 1, d)]
     for ranks, clips, c, columns in sizes:
         tag = "one clip per rank" if clips == 1 else "clips of one row" if c == 1 else "clips of several rows"
         yield tag, ranks, normal(rng, "Q K V", ranks * clips * c, columns) | {"c": c}
+    Q, K = bottomless_queries_and_keys(rng, 12)
+    yield "clips of several rows", 2, {"Q": Q, "K": K, "V": rng.standard_normal(K.shape), "c": 3}
 
 
 def _under_the_mask(Q: Array, K: Array, V: Array, c: int) -> Array:

@@ -14,6 +14,7 @@ import numpy as np
 from ... import distributed as ranks
 from ..exercise import Case, Exercise, Property, exercise
 from ..properties import LARGE, values_in
+from ..trials.case_inputs import bottomless_queries_and_keys
 from ..trials.rank_runs import MANY, ClosedForm, rank_case, right_on_every_rank, run_distributed
 
 FAR = {LARGE: f"{LARGE} neither overflow nor vanish"}
@@ -98,3 +99,5 @@ def shards(rng: np.random.Generator) -> Iterator[RankSample]:
         yield "", P, normal(rng, "Q K V", N, columns)
     yield MANY, 24, normal(rng, "Q K V", 48, 4)
     yield LARGE, 3, normal(rng, "Q K V", 7, d, large=True)
+    Q, K = bottomless_queries_and_keys(rng, 7)
+    yield LARGE, 3, {"Q": Q, "K": K, "V": rng.standard_normal(K.shape)}
