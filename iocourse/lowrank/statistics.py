@@ -15,6 +15,7 @@ The functions take one head as arrays, (n, d) and so on, or H heads as tensors, 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -27,6 +28,7 @@ from .polynomials import CLIP, Polynomial, taylor
 
 SAMPLE = 1024  # rows of V whose mean is near enough to that of all
 FIRST = CAUSAL_TILE  # rows of the first tile of causal attention
+ROWS = 4096  # rows of the temporary arrays
 
 
 @cache
@@ -50,15 +52,27 @@ def add_gradient(dQ: Any, dK: Any, Q: Any, K: Any, dO: Any, f: Any, low: Any, s:
     share one polynomial.
     """
     if low is not None:
-        x = Q * s.factor
-        spread = x @ s.covariance
-        slopes = (_row_dots(dO, f.O) * low[..., -1] - _row_dots(dO, low[..., :-1])) / f.den  # 2 dL/dσ²
-        slopes = (slopes * (_row_dots(spread, x) < CLIP))[..., None]  # a clipped variance is a constant
-        dQ += s.factor * slopes * spread
+        moment = 0  # Σᵢ slopeᵢ xᵢᵀxᵢ, (…, d, d)
+        for part in _parts(Q):
+            x = Q[part] * s.factor
+            spread = x @ s.covariance
+            out, given = low[part], dO[part]
+            slopes = _row_dots(given, f.O[part]) * out[..., -1] - _row_dots(given, out[..., :-1])
+            slopes /= f.den[part[:-1]]  # 2 dL/dσ²
+            slopes = (slopes * (_row_dots(spread, x) < CLIP))[..., None]  # a clipped variance is a constant
+            dQ[part] += s.factor * slopes * spread
+            moment = moment + (x * slopes).swapaxes(-1, -2) @ x
         if s.fitted:
-            dK += s.keys(K) @ ((x * slopes).swapaxes(-1, -2) @ x / K.shape[-2])
+            for part in _parts(K):
+                dK[part] += s.keys(K[part]) @ (moment / K.shape[-2])
     if s.shift is not None:
         dK -= dK.mean(-2, keepdims=True)
+
+
+def _parts(X: Any) -> Iterator[Any]:
+    """Yield the index of some rows of X (…, n, d) after another, so that temporary arrays stay small."""
+    for start in range(0, X.shape[-2], ROWS):
+        yield ..., slice(start, start + ROWS), slice(None)
 
 
 def _row_dots(a: Any, b: Any) -> Any:
