@@ -73,18 +73,10 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["IOCOURSE_HOME"] = _home.name
     if not hasattr(config, "workerinput"):
         if processor := config.getoption("--processor"):
-            _simulate(processor)
+            other_processor.simulate(processor)
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
         config.stash[_temporary] = Path(tempfile.mkdtemp(prefix="iocourse-tests-"))
         os.environ["TMPDIR"] = tempfile.tempdir = str(config.stash[_temporary])
-
-
-def _simulate(processor: str) -> None:
-    """Set the variables of a processor for this process and its workers, which have not loaded NumPy yet."""
-    if wrong := other_processor.differences(processor):
-        said = ", ".join(f"{name} uses {found}, not {wanted}" for name, (found, wanted) in wrong.items())
-        raise pytest.UsageError(f"--processor {processor} has no effect here: {said}")
-    os.environ.update(other_processor.PROCESSORS[processor])
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

@@ -16,6 +16,8 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
+
 # The variables by processor. A library reads its own at import, and ignores a value that it does not know.
 # NumPy: features that are not listed stay enabled, so a processor with AVX-512 needs the later ones as well.
 PROCESSORS = {
@@ -52,7 +54,6 @@ USED = {
 # Another processor than that of this run.
 OTHER = "Haswell" if os.environ.get("OPENBLAS_CORETYPE") == "Nehalem" else "Nehalem"
 CAN = platform.machine() in ("x86_64", "AMD64")
-CANNOT = "the variables that simulate another processor are those of x86-64"
 
 
 def environment(processor: str | None) -> dict[str, str]:
@@ -102,6 +103,14 @@ def _used_here() -> dict[str, object]:
 
         found["Numba"] = cpu_target.target_context.codegen().magic_tuple()[1]
     return found
+
+
+def simulate(processor: str) -> None:
+    """Set the variables of a processor for this process and its workers, which have not loaded NumPy yet."""
+    if wrong := differences(processor):
+        said = ", ".join(f"{name} uses {found}, not {wanted}" for name, (found, wanted) in wrong.items())
+        raise pytest.UsageError(f"--processor {processor} has no effect here: {said}")
+    os.environ.update(PROCESSORS[processor])
 
 
 if __name__ == "__main__":

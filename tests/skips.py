@@ -23,6 +23,8 @@ ALLOWED_IN_CI = {
     "no CUDA GPU": "the runners of CI have no GPU",
     "these passes are for AVX-512 or AVX2": "the processor has other instructions",
     "4 GB of address space": "the machine limits the memory of a process",
+    "the variables that simulate another processor": "the processor is not an x86-64",
+    "this processor has no AVX2": "the processor is as old as the simulated one",
     "seen on Linux, with Python 3.11 and 3.12": "the test concerns these versions of Python",
     "IOCOURSE_LITE names no folder": "jupyterlite.yml builds the pages and runs this test",
     "no weights": "the model is needed only to make the stored attention heads again",

@@ -107,7 +107,8 @@ def test_attention(walk):
     pytest.importorskip("triton")
     _, run, imported = walk(*ATTENTION)
     assert "kernels/forward.py" in run and not [name for name in imported if name.startswith("course/")]
-    assert len(run) <= 10 and len(imported) <= 56
+    repair = {"doctor/bfloat16_repair.py"}  # of Triton's interpreter: no GPU runs it
+    assert len({*run} - repair) <= 10 and len({*imported} - repair) <= 56
 
 
 def test_count(walk):

@@ -287,9 +287,10 @@ def tuner_says(*setting):
     ledger, (least, title) = tuner_facts.cost_of(s), tuner_facts.bound_of(s)
     spare = s.M - ledger.peak
     fits = f"fits, {spare:,} words free" if spare >= 0 else f"does not fit, {-spare:,} words over M"
+    ratio = f"{times(ledger.total / least)} the lower bound of {least:,} words ({title})"
+    compared = ratio if spare >= 0 else f"but this tile needs M = {ledger.peak:,}"
     return (
-        f"Br = {s.Br:,}, Bc = {s.Bc:,}: traffic {ledger.total:,} words, {times(ledger.total / least)} "
-        f"the lower bound of {least:,} words ({title}). "
+        f"Br = {s.Br:,}, Bc = {s.Bc:,}: traffic {ledger.total:,} words, {compared}. "
         f"Footprint {ledger.peak:,} of M = {s.M:,} words: {fits}."
     )
 

@@ -20,7 +20,7 @@ from tests.mutation.references import build, exercise_source
 
 KERNELS = ["10C", "11A", "11B", "11C", "11D", "11E", "13C", "13D", "14C", "14D"]
 SEES_NOTHING = {"11C", "13C", "14C"}  # the result of a row without a key reveals the number
-ANY_FLOAT32 = {"10C"}  # its rows lie near the end of float32
+ANY_FLOAT32 = {"10C"}  # its rows are near the end of float32
 
 
 def failing(exercise_id, number):

@@ -238,7 +238,7 @@ def test_errors_in_words(error, said):
 
 def test_large_numbers_in_words():
     assert big(123_456) == "123,456" and big(7 * 10**16) == "7·10¹⁶"
-    assert [in_bytes(one) for one in (5, 23_660, 3 * 2**30)] == ["5 bytes", "23.1 KB", "3 GB"]
+    assert [in_bytes(one) for one in (5, 23_660, 3 * 2**30)] == ["5 bytes", "23.1 KiB", "3 GiB"]
 
 
 # ---------------------------------------------------------------------- the picture

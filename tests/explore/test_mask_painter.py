@@ -338,6 +338,9 @@ def test_the_preset_shown_is_the_one_that_is_drawn():
     assert painter.value("preset") == "dense"
     painter.set("preset", "window")
     assert not painter.controls["w"].hidden
+    assert "painted" not in painter.controls["preset"].options
+    stroke(painter, (3, 3))
     tiles = painter.mask.tiles
-    painter.set("preset", "painted")  # it changes nothing
-    assert (painter.mask.tiles == tiles).all() and painter.value("preset") == "window"
+    assert list(painter.controls["preset"].options) == [*PRESETS, "painted"]
+    painter.set("preset", "painted")  # the current one: nothing changes
+    assert (painter.mask.tiles == tiles).all() and painter.value("preset") == "painted"

@@ -248,10 +248,13 @@ def total_bar(picture):
     return sum(one.width for one in picture.elements if isinstance(one, Rect) and one.fill == SUM)
 
 
+TILES = (1024, 1), (256, 1), (512, 8)
+
+
 @pytest.mark.parametrize("M", [64, 16_384, 2**18])  # nothing fits in 64 words
 def test_the_bar_of_the_total_is_as_long_as_its_words(M):
-    drawn = [tile_tuner_picture(1024, 64, M, *tile, "flash2") for tile in ((1024, 1), (128, 1), (512, 8))]
-    states = [TileTunerState(1024, 64, M, *tile, "flash2") for tile in ((1024, 1), (128, 1), (512, 8))]
+    drawn = [tile_tuner_picture(1024, 64, M, *tile, "flash2") for tile in TILES]
+    states = [TileTunerState(1024, 64, M, *tile, "flash2") for tile in TILES]
     words = [cost_of(s).total for s in states]
     scales = [total_bar(picture) / total for picture, total in zip(drawn, words, strict=True)]
     assert len(set(words)) == 3 and scales == pytest.approx([scales[0]] * 3)

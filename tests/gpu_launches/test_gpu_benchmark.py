@@ -288,6 +288,7 @@ def test_what_a_step_leaves_is_for_those_after_it_and_without_time_none_begins(c
         "2 of 2.25 parts, and then all that is left"
     )
     clock.seconds = 200.0
+    file.unlink()  # a new run
     main(["gpu", "--json", str(file), *asked, "--minutes", "0.9"])
     record = json.loads(file.read_text())
     assert states(record) == {"attention": "cut off", "small-cache": "no time left"}

@@ -14,7 +14,11 @@ from iocourse.kernels import attention
 HOUSE = Path(iocourse.__file__).parent
 KERNELS = "kernels/"  # the @jit files stand here, and the host's in kernels/host/
 MOST_FILES = 8
-STAND_INS = ("doctor/fast_interpreter.py", "machine/run.py")  # for parts of Triton's interpreter
+STAND_INS = (
+    "doctor/fast_interpreter.py",
+    "doctor/bfloat16_repair.py",
+    "machine/run.py",
+)  # for parts of Triton's interpreter
 
 
 def file_of(frame: FrameType) -> str | None:

@@ -213,7 +213,7 @@ def check(call: Call) -> None:
     wide = (x.double() for x in (q, k, v, do, dlse))
     want = reference_attention.results(lambda *x: reference_attention.exact(*x, allowed, scale), *wide)
     bounds = fuzz.bounds(q, k, v, do, dlse, allowed, scale)
-    last, smallest = fuzz.RESULTS[call.case.dtype]
+    last, smallest = fuzz.UNITS[call.case.dtype]
     for name, got in found.items():
         exactly, bound = getattr(want, name), getattr(bounds, name)
         # Parts of a decode step are merged by their log-sum-exps: twice the roundings.
@@ -243,5 +243,6 @@ def test_what_is_drawn():
     assert {call.kind for call in calls} == set(KINDS)
     assert {call.needed for call in calls} == set(NEEDED)
     assert {call.case.dtype for call in calls} == set(fuzz.UNITS)
-    packed = [call.case.options["longest"] for call in calls if call.kind == "packed"]
-    assert (4096, 2**40) in packed and None in packed
+    packed = (drawn(seed) for seed in range(KINDS.index("packed"), 60 * len(KINDS), len(KINDS)))
+    longest = [call.case.options["longest"] for call in packed]
+    assert (4096, 2**40) in longest and None in longest

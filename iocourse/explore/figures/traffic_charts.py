@@ -318,13 +318,13 @@ def _bar(
     if value is not None:
         ends.append(scale(value) if value else left)
         if scale.base:
-            yield circle((ends[-1], middle), 7, SKY, 1)
+            yield circle((ends[-1], middle), 5, SKY, 1)
         else:
             yield Rect(left, top + 2, ends[-1] - left, 22, SKY, "", BLUE)
     if expected is not None:
         ends.append(scale(expected) if expected else left)
         yield Rect(ends[-1] - 2, top - 2, 4, 30, INK, "", PAPER)
-    yield Text(max(ends) + (14 if scale.base else 8), centred(middle, NORMAL), note, NORMAL)
+    yield Text(max(ends) + (10 if scale.base else 8), centred(middle, NORMAL), note, NORMAL)
 
 
 # ---------------------------------------------------------------------- traffic per token against length

@@ -36,6 +36,8 @@ class Control:
         """All options by name, including the current value."""
         if self.kind == "button" or self.value in self.offered.values():
             return dict(self.offered)
+        if isinstance(self.value, str):
+            return {**self.offered, self.value: self.value}
         return dict(sorted({**self.offered, called(self.value): self.value}.items(), key=itemgetter(1)))
 
     def offer(self, offered: Mapping[str, Any]) -> None:
@@ -49,7 +51,7 @@ class Control:
         """Set the value. Raises ValueError that lists the accepted values."""
         values = list(self.offered.values())
         between = self.free and isinstance(value, type(values[0])) and values[0] <= value <= values[-1]
-        if value not in values and not between:
+        if value not in (*values, self.value) and not between:
             raise ValueError(f"{self.name} must be {self._allowed()}, got {value!r}")
         self.value = next((one for one in values if one == value), value)
 

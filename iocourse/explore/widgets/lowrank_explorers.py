@@ -67,7 +67,7 @@ class LowRankExplorer(Explorer):
         data = choice("data", "data", list(dict.fromkeys([GAUSSIAN, *HEADS, at])))
         errors = choice("error", "allowed error", ERRORS | {f"{100 * error:.4g} %": error})
         controls = [*SIZES, errors, data, *GAUSSIANS, COVER]
-        self._drawn: dict[str, float] = {"d": 12 if d is None or not facts.data.drawn else d, "sigma": sigma}
+        self._drawn: dict[str, float] = {"d": facts.data.d, "sigma": sigma}
         super().__init__(facts.s, controls, data=at, **self._drawn)
 
     @property

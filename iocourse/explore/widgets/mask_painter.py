@@ -44,7 +44,7 @@ PARAMETERS = (
     slider("seed", "seed", value=0),
 )
 CONTROLS = (
-    choice("preset", "preset", [*PRESETS, PAINTED]),
+    choice("preset", "preset", PRESETS.keys()),
     *PARAMETERS,
     tick("causal", "causal: mask later keys"),
     button("undo", "undo", "Restore the mask before the last stroke"),
