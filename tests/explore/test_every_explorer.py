@@ -49,7 +49,7 @@ def test_each_change_is_drawn_once_and_goes_all_the_way(name, monkeypatch):
     drawn, draw = [], explorer._draw
     monkeypatch.setattr(explorer, "_draw", lambda: drawn.append(draw()))
     for control in moved(explorer).values():
-        if control.disabled:  # it shows a value of the data, and nobody can set it
+        if control.disabled:  # it shows a value of the data, which a user cannot set
             continue
         drawn.clear()
         value = other_value(control)
