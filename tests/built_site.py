@@ -34,6 +34,10 @@ machinery.PathFinder.find_spec = classmethod(seen)
 # ---------------------------------------------------------------------- building
 def build(folder, *options, checkout=ROOT, env=None):
     """Build the site of a checkout, with warnings as errors, and return the printed problems."""
+    # In a new home Matplotlib first lists the fonts and reports it, which is not a problem of the site.
+    subprocess.run(
+        [sys.executable, "-c", "import matplotlib.font_manager"], capture_output=True, env=env, check=False
+    )
     command = [sys.executable, "-m", "sphinx", "-q", "-j", "auto", "--fail-on-warning", "--keep-going"]
     done = subprocess.run(
         [*command, "docs", str(folder), *options],
