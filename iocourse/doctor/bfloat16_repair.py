@@ -120,9 +120,7 @@ def _product(original: Callable[..., Any]) -> Callable[..., Any]:
 def _cast(original: Callable[..., Any]) -> Callable[..., Any]:
     def cast_impl(self: Any, src: Any, dst_type: Any) -> Any:
         if not dst_type.scalar.is_bf16():
-            return (
-                original(self, _as_single(src), dst_type) if _is_ours(src) else original(self, src, dst_type)
-            )
+            return original(self, _as_single(src), dst_type)
         return src if _is_ours(src) else _handle(rounded(original(self, src, tl.float32).data))
 
     return cast_impl
@@ -311,10 +309,7 @@ def repair_bfloat16() -> tuple[str, ...]:
     done = []
     for one in _repairs():
         original = getattr(one.owner, one.name, None)
-        absent = (
-            original is None and one.name != "get_bf16"
-        )  # what a version lacks, it cannot compute wrongly
-        if absent:
+        if original is None and one.name != "get_bf16":  # what a version lacks, it cannot compute wrongly
             continue
         better = one.replace(original)  # type: ignore[arg-type]
         better.repairs = original  # type: ignore[attr-defined]

@@ -79,7 +79,7 @@ def bound_of(s: TileTunerState) -> tuple[int, str]:
 
 
 def against_bound(s: TileTunerState, of: str = "") -> str:
-    """Return the ratio of the traffic to the lower bound in words, with `of` after it, or why there is none.
+    """Return the ratio of the traffic to the lower bound in words, with `of` after it, or the M it needs.
 
     The bound holds for runs with M words of fast memory, so a tile that does not fit has no ratio.
     """

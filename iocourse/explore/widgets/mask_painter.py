@@ -148,11 +148,6 @@ class MaskPainter(Explorer):
         else:
             self._masks = before if mask in before[-1:] else (*before, mask)
 
-    def _shows(self, preset: str) -> bool:
-        """Return True if the mask is that of a preset with the current parameters."""
-        mask = self._preset_mask(preset)
-        return mask.causal == self.mask.causal and np.array_equal(mask.tiles, self.mask.tiles)
-
     def _undo(self) -> str:
         done, self._masks = len(self._masks) > 1, self._masks[:-1] or self._masks
         return "Undone." if done else "Nothing to undo."
@@ -192,9 +187,9 @@ class MaskPainter(Explorer):
         if not self._masks:
             self._take_preset()
         # After a stroke or an undo: the preset whose mask this is, the selected one first.
-        at = self.value("preset")
-        fitting = [name for name in PRESETS if self._shows(name)]
-        self.controls["preset"].value = at if at in fitting else next(iter(fitting), PAINTED)
+        names = sorted(PRESETS, key=lambda name: name != self.value("preset"))
+        shown = (name for name in names if self._preset_mask(name) == self.mask)
+        self.controls["preset"].value = next(shown, PAINTED)
         self._offer_parameters()
         row, column = self.cursor
         self.controls["causal"].value = self.mask.causal
