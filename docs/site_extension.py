@@ -24,13 +24,13 @@ from sphinx.config import Config
 from sphinx.errors import ConfigError
 from sphinx.util import logging
 
-from iocourse import explore
 from iocourse.bounds import BOUNDS
 from iocourse.console import DASH, table
+from iocourse.course import explore
 from iocourse.course.alt_text import alt_of, pictures
+from iocourse.course.explore.draw.picture import Picture
 from iocourse.data.records import NAMES, load_record, record_source
 from iocourse.distributed.bounds import BOUNDS as ACROSS_RANKS
-from iocourse.explore.draw.picture import Picture
 from iocourse.files import atomic_write
 from iocourse.schedules import REGISTRY
 from tools.build.absolute_links import TEXT_AND_LINK, named
@@ -246,7 +246,7 @@ def records(app: Sphinx) -> str:
 
 
 def figures(record: Json) -> Iterator[Picture]:
-    """Yield the figures that `iocourse.explore` draws of a record."""
+    """Yield the figures that `iocourse.course.explore` draws of a record."""
     if record["subject"] == "attention":
         for pass_, dtype, d in dict.fromkeys((row["pass"], row["dtype"], row["d"]) for row in record["rows"]):
             yield explore.benchmark_bars(record, pass_=pass_, dtype=dtype, d=d)

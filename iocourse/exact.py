@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .sizes import truth
-from .solution_guard import library_solution
 
 __all__ = [
     "Array",
@@ -123,7 +122,6 @@ def real_numbers(value: Any, name: str = "the answer") -> Array:
 _NO_NUMBERS = {"c": "complex numbers", "U": "text", "S": "bytes"}
 
 
-@library_solution
 def softmax(S: ArrayLike, axis: int = -1) -> Array:
     """Return exp(S) divided by its sum along `axis`, computed after subtracting the maximum.
 
@@ -147,7 +145,6 @@ def _score_array(name: str, value: ArrayLike) -> Array:
     return s
 
 
-@library_solution
 def scores(
     Q: Array, K: Array, *, causal: bool = False, scale: float | None = None, mask: ArrayLike | None = None
 ) -> Array:
@@ -192,7 +189,6 @@ def _additive_mask(mask: ArrayLike, shape: tuple[int, ...]) -> Array:
         raise ValueError(f"mask has shape {given.shape}; it must broadcast to the scores' {shape}") from None
 
 
-@library_solution
 def attention(
     Q: ArrayLike,
     K: ArrayLike,
@@ -212,7 +208,6 @@ def attention(
     return softmax(scores(q, k, causal=causal, scale=scale, mask=mask)) @ v
 
 
-@library_solution
 def log_sum_exp(S: ArrayLike) -> Array:
     """Return log Σ_j exp(S_ij) along the last axis (natural logarithm); -inf for a row of -inf only."""
     s = _score_array("S", S)
@@ -230,7 +225,6 @@ class Gradients(NamedTuple):
     dV: Array
 
 
-@library_solution
 def attention_backward(
     Q: ArrayLike,
     K: ArrayLike,
@@ -259,7 +253,6 @@ def attention_backward(
     )
 
 
-@library_solution
 def softmax_backward(P: Array, dP: Array) -> Array:
     """Return dS = P∘(dP - rowsum(P∘dP)), shape (..., Nq, Nk): the vector–Jacobian product of softmax."""
     return np.asarray(P * (dP - (P * dP).sum(axis=-1, keepdims=True)), dtype=np.float64)
@@ -292,7 +285,6 @@ def loss_x(X: ArrayLike, A1: ArrayLike, A2: ArrayLike, A3: ArrayLike, Y: ArrayLi
     return float(0.5 * ((O - a["E"]) ** 2).sum())
 
 
-@library_solution
 def grad_x(X: ArrayLike, A1: ArrayLike, A2: ArrayLike, A3: ArrayLike, Y: ArrayLike, E: ArrayLike) -> Array:
     """Return dL/dX of `loss_x`, shape (d, d): A1ᵀ p A2 with p = f∘q - diag((f∘q)1) f (2410.09397)."""
     a = _paper_inputs({"X": X, "A1": A1, "A2": A2, "A3": A3, "Y": Y, "E": E})

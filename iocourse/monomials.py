@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .sizes import check_sizes, positive_int, zero_or_more
-from .solution_guard import library_solution
 
 Array = NDArray[np.float64]
 
@@ -120,7 +119,6 @@ def features(x: Array, p: Plan) -> Array:
     return found
 
 
-@library_solution
 def features_vjp(dfeatures: Array, found: Array, x: Array, p: Plan) -> Array:
     """Return the gradient of x (n, d) from that of its features (rank, n), which is overwritten."""
     dx = np.zeros_like(x)

@@ -28,8 +28,6 @@ from itertools import chain, combinations, count, pairwise, product
 from math import inf, sqrt
 from typing import NamedTuple, TypeVar
 
-from .solution_guard import library_solution
-
 __all__ = [
     "TASKS",
     "Found",
@@ -210,7 +208,6 @@ class Piece(NamedTuple):
     sweeps: tuple[Sweep, ...]
 
 
-@library_solution
 def min_cost(pass_: str, x: float) -> Found:
     """Return the cheapest sequence of sweeps for a pass at x = d/√M, and its cost.
 
@@ -253,7 +250,6 @@ def _beats(one: Sweep, other: Sweep) -> bool:
     return least and one.holds[0] <= other.holds[0] and other.holds[1] <= one.holds[1]
 
 
-@library_solution
 def lower_envelope(pass_: str, low: float, high: float) -> list[Piece]:
     """Return the pieces of the least cost as a function of x, from x = low to x = high, in order.
 

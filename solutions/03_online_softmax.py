@@ -23,8 +23,8 @@ import numpy as np
 
 from iocourse import exact, run
 from iocourse.course import attempt, check, hint, measured, predict
+from iocourse.course.explore import merge_tree, running_max_rescaling
 from iocourse.data import real_head
-from iocourse.explore import merge_tree, running_max_rescaling
 
 # %% [markdown]
 # ## The idea in one picture

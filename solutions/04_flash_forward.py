@@ -18,8 +18,8 @@
 # %% tags=["setup"]
 import numpy as np
 
-from iocourse import RowStats, bounds, costs, exact, explore, run, schedules
-from iocourse.course import attempt, check, hint, measured, predict
+from iocourse import RowStats, bounds, costs, exact, run, schedules
+from iocourse.course import attempt, check, explore, hint, measured, predict
 
 # %% [markdown]
 # ## 4.1 Queries in the outer loop

@@ -18,8 +18,8 @@
 # %% tags=["setup"]
 from itertools import product
 
-from iocourse import bounds, explore, pebbling, schedules
-from iocourse.course import attempt, check, hint, measured, predict
+from iocourse import bounds, pebbling, schedules
+from iocourse.course import attempt, check, explore, hint, measured, predict
 
 # %% [markdown]
 # ## 5.1 The red–blue pebble game

@@ -20,8 +20,8 @@ from itertools import combinations, product
 
 import numpy as np
 
-from iocourse import bounds, explore, pebbling, schedules
-from iocourse.course import attempt, challenge, check, hint, measured, predict
+from iocourse import bounds, pebbling, schedules
+from iocourse.course import attempt, challenge, check, explore, hint, measured, predict
 
 # %% [markdown]
 # ## 5.8 Segments

@@ -18,8 +18,8 @@
 # %% tags=["setup"]
 import numpy as np
 
-from iocourse import FastMemoryFull, bounds, exact, explore, run, schedules
-from iocourse.course import attempt, check, hint, measured, predict
+from iocourse import FastMemoryFull, bounds, exact, run, schedules
+from iocourse.course import attempt, check, explore, hint, measured, predict
 from iocourse.data import real_head
 from iocourse.machine import probabilities
 

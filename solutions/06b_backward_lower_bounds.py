@@ -18,8 +18,8 @@
 # %% tags=["setup"]
 import numpy as np
 
-from iocourse import bounds, exact, explore, masks, run, schedules
-from iocourse.course import attempt, challenge, check, hint, measured, predict
+from iocourse import bounds, exact, masks, run, schedules
+from iocourse.course import attempt, challenge, check, explore, hint, measured, predict
 from iocourse.machine import probabilities
 
 # %% [markdown]

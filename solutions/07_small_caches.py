@@ -20,8 +20,8 @@ from math import sqrt
 
 import numpy as np
 
-from iocourse import bounds, costs, exact, explore, run, schedules, sweeps
-from iocourse.course import attempt, check, hint, measured, predict
+from iocourse import bounds, costs, exact, run, schedules, sweeps
+from iocourse.course import attempt, check, explore, hint, measured, predict
 from iocourse.machine import probabilities
 
 # %%

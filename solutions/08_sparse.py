@@ -20,8 +20,8 @@ from collections import deque
 
 import numpy as np
 
-from iocourse import Machine, costs, exact, explore, masks, run
-from iocourse.course import attempt, challenge, check, hint, measured, predict
+from iocourse import Machine, costs, exact, masks, run
+from iocourse.course import attempt, challenge, check, explore, hint, measured, predict
 from iocourse.data import real_head
 
 # %%

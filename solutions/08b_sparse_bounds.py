@@ -18,8 +18,8 @@
 # %% tags=["setup"]
 import numpy as np
 
-from iocourse import bounds, costs, exact, explore, masks, run, schedules
-from iocourse.course import attempt, check, hint, measured, predict
+from iocourse import bounds, costs, exact, masks, run, schedules
+from iocourse.course import attempt, check, explore, hint, measured, predict
 
 # %%
 explore.block_mask(masks.random(2048, 64, 0.1), 64, 65536, title="Random blocks")

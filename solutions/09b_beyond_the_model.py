@@ -18,8 +18,8 @@
 # %% tags=["setup"]
 import numpy as np
 
-from iocourse import bounds, costs, exact, explore, run, schedules
-from iocourse.course import attempt, check, hint, measured, predict
+from iocourse import bounds, costs, exact, run, schedules
+from iocourse.course import attempt, check, explore, hint, measured, predict
 from iocourse.machine import probabilities
 
 # %%

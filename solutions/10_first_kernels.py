@@ -22,8 +22,8 @@
 # %% tags=["setup"]
 import numpy as np
 
-from iocourse import bounds, costs, exact, explore
-from iocourse.course import attempt, check, hint, measured, predict
+from iocourse import bounds, costs, exact
+from iocourse.course import attempt, check, explore, hint, measured, predict
 
 # %% [markdown]
 # ## 10.1 A program and its block

@@ -20,8 +20,8 @@
 # %% tags=["setup"]
 import numpy as np
 
-from iocourse import costs, exact, explore, masks, run, schedules
-from iocourse.course import attempt, check, hint, measured, predict
+from iocourse import costs, exact, masks, run, schedules
+from iocourse.course import attempt, check, explore, hint, measured, predict
 
 # %% [markdown]
 # ## 11.1 The outer loop becomes a grid

@@ -20,8 +20,8 @@
 # %% tags=["setup"]
 import numpy as np
 
-from iocourse import costs, exact, explore
-from iocourse.course import attempt, check, hint, measured, predict
+from iocourse import costs, exact
+from iocourse.course import attempt, check, explore, hint, measured, predict
 from iocourse.data.records import load_record, record_source
 from iocourse.gpu import CHIPS
 

@@ -23,8 +23,8 @@ from itertools import permutations
 
 import numpy as np
 
-from iocourse import costs, exact, explore
-from iocourse.course import attempt, check, hint, measured, predict
+from iocourse import costs, exact
+from iocourse.course import attempt, check, explore, hint, measured, predict
 
 # %% [markdown]
 # ## 12.1 Two sweeps, program by program

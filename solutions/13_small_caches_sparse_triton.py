@@ -22,10 +22,10 @@ from collections import Counter
 
 import numpy as np
 
-from iocourse import exact, explore, masks
+from iocourse import exact, masks
 from iocourse.costs.kernel_masks import BlockLists
 from iocourse.costs.kernels import KernelProblem, attention_forward, sliced_forward
-from iocourse.course import attempt, check, hint, measured, predict
+from iocourse.course import attempt, check, explore, hint, measured, predict
 from iocourse.data.records import load_record, record_source
 from iocourse.gpu import CHIPS
 

@@ -19,7 +19,7 @@
 # %% tags=["setup"]
 import numpy as np
 
-from iocourse import explore, masks
+from iocourse import masks
 from iocourse.costs.kernel_masks import BlockLists
 from iocourse.costs.kernels import (
     KernelProblem,
@@ -29,7 +29,7 @@ from iocourse.costs.kernels import (
     scores_forward,
     sliced_forward,
 )
-from iocourse.course import attempt, check, hint, measured, predict
+from iocourse.course import attempt, check, explore, hint, measured, predict
 from iocourse.data.records import load_record
 from iocourse.gpu import CHIPS
 

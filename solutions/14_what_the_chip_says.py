@@ -24,8 +24,8 @@ from itertools import chain, repeat, zip_longest
 
 import numpy as np
 
-from iocourse import costs, explore
-from iocourse.course import attempt, check, hint, measured, predict
+from iocourse import costs
+from iocourse.course import attempt, check, explore, hint, measured, predict
 from iocourse.gpu import CHIPS
 
 # %% [markdown]

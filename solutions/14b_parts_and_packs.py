@@ -22,9 +22,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from iocourse import exact, explore
+from iocourse import exact
 from iocourse.costs.kernels import KernelProblem, attention_decode, attention_forward
-from iocourse.course import attempt, check, hint, measured, predict
+from iocourse.course import attempt, check, explore, hint, measured, predict
 
 # %% [markdown]
 # ## 14.7 Too few programs

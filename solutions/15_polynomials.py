@@ -25,8 +25,8 @@ from math import comb, exp, factorial
 import numpy as np
 from numpy.polynomial import Polynomial
 
-from iocourse import Machine, bounds, costs, exact, explore, run, schedules
-from iocourse.course import attempt, check, hint, measured, predict
+from iocourse import Machine, bounds, costs, exact, run, schedules
+from iocourse.course import attempt, check, explore, hint, measured, predict
 from iocourse.machine import Features
 
 # %%

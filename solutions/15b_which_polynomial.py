@@ -25,8 +25,8 @@ from math import comb, factorial, lgamma, log
 import numpy as np
 from numpy.polynomial import Polynomial
 
-from iocourse import exact, explore, lowrank, run, schedules
-from iocourse.course import attempt, check, hint, measured, predict
+from iocourse import exact, lowrank, run, schedules
+from iocourse.course import attempt, check, explore, hint, measured, predict
 from iocourse.course.exercises.lesson15 import columns_gone_wrong, features_of
 from iocourse.data import real_head, real_heads
 

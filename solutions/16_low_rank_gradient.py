@@ -27,8 +27,8 @@ from math import comb, factorial
 
 import numpy as np
 
-from iocourse import exact, explore, lowrank, run, schedules
-from iocourse.course import attempt, check, hint, measured, predict
+from iocourse import exact, lowrank, run, schedules
+from iocourse.course import attempt, check, explore, hint, measured, predict
 from iocourse.lowrank import paper_gradient
 from iocourse.machine import Features
 from iocourse.monomials import coordinates, features, features_vjp, plan

@@ -25,11 +25,11 @@ from math import factorial
 
 import numpy as np
 
-from iocourse import exact, explore, lowrank
-from iocourse.course import attempt, check, hint, measured, predict
+from iocourse import exact, lowrank
+from iocourse.course import attempt, check, explore, hint, measured, predict
+from iocourse.course.explore.models.lowrank_record import LIMITS, fastest, panels_of
 from iocourse.data import real_head, real_heads
 from iocourse.data.records import load_record, record_source
-from iocourse.explore.models.lowrank_record import LIMITS, fastest, panels_of
 from iocourse.lowrank.baselines import FIELD
 
 

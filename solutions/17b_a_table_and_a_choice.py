@@ -24,9 +24,8 @@ from math import comb, factorial
 
 import numpy as np
 
-from iocourse import costs, exact, explore, lowrank, masks
-from iocourse.course import attempt, check, hint, measured, predict
-from iocourse.data import misleading_table
+from iocourse import costs, exact, lowrank, masks
+from iocourse.course import attempt, check, explore, hint, measured, misleading_table, predict
 from iocourse.data.records import load_record, record_source
 
 

@@ -24,8 +24,8 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from iocourse import distributed, exact, explore
-from iocourse.course import attempt, check, hint, measured, predict
+from iocourse import distributed, exact
+from iocourse.course import attempt, check, explore, hint, measured, predict
 
 # %% [markdown]
 # ## 18.1 What a rank owns

@@ -24,8 +24,8 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from iocourse import distributed, exact, explore
-from iocourse.course import check, hint, measured, predict
+from iocourse import distributed, exact
+from iocourse.course import check, explore, hint, measured, predict
 from iocourse.distributed import bounds, load_balance, time_model
 
 rng = np.random.default_rng(19)

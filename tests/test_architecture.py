@@ -1,4 +1,4 @@
-"""Tests of the package layers of CONTRIBUTING.md: imports go upwards only, no cycles, short listings."""
+"""Tests of the package layers of CONTRIBUTING.md: a library that does not know the course, and no cycles."""
 
 import ast
 from functools import cache
@@ -6,20 +6,27 @@ from pathlib import Path
 
 import pytest
 
+import iocourse
+from iocourse import cli
+
 ROOT = Path(__file__).parents[1]
 HOUSE = ROOT / "iocourse"
 
 # A layer may import the layers before it, and itself.
 ROOMS = (
-    "errors", "files", "sizes", "solution_guard", "console", "discovery", "ledger", "exact", "masks",
-    "monomials", "machine", "costs", "bounds", "sweeps", "pebbling", "schedules", "data", "gpu", "doctor",
-    "kernels", "traffic", "lowrank", "distributed", "explore", "course", "grade", "count", "profile", "cli",
-    "__main__",
+    "errors", "files", "sizes", "console", "discovery", "ledger", "exact", "masks", "monomials", "machine",
+    "costs", "bounds", "sweeps", "pebbling", "schedules", "data", "gpu", "doctor", "kernels", "traffic",
+    "lowrank", "distributed", "count", "profile", "cli", "__main__", "course",
 )  # fmt: skip
-# Within a layer of several folders, each imports only those before it.
+# In these folders a part imports only parts that stand before it, and itself.
 FLOORS = {
-    "explore": ("draw", "models", "figures", "widgets"),
+    "course.explore": ("draw", "models", "figures", "widgets"),
+    "course": ("guard", "explore", "exercises", "grade"),
 }
+# What a check runs may not contain an answer: no figure, no kernel, no schedule that can be run. Lesson 17
+# compares the closed forms of schedules, with their tiles.
+CHECKS = ("exercises", "kinds", "trials")
+ANSWERS = ("iocourse.course.explore", "iocourse.kernels", "iocourse.lowrank", "iocourse.schedules")
 FILES = sorted(path for path in HOUSE.rglob("*.py"))
 
 
@@ -67,10 +74,35 @@ def test_a_room_imports_only_rooms_above_it(path):
 @pytest.mark.parametrize("room", FLOORS)
 def test_folders_of_a_room_import_only_those_before_them(room):
     order = FLOORS[room]
-    for at, folder in enumerate(order):
-        below = tuple(f"iocourse.{room}.{name}." for name in order[at + 1 :])
-        for path in (HOUSE / room / folder).rglob("*.py"):
-            assert not [name for name in imports(path) if f"{name}.".startswith(below)], path
+    for at, part in enumerate(order):
+        inside, below = f"iocourse.{room}.{part}.", [f"iocourse.{room}.{name}." for name in order[at + 1 :]]
+        ours = [path for name, path in MODULES.items() if f"{name}.".startswith(inside)]
+        assert ours
+        for path in ours:
+            assert not [name for name in imports(path) if f"{name}.".startswith(tuple(below))], path
+
+
+@pytest.mark.parametrize("part", CHECKS)
+def test_what_a_check_runs_imports_no_answer(part):
+    ours = [path for name, path in MODULES.items() if f"{name}.".startswith(f"iocourse.course.{part}.")]
+    assert ours
+    for path in ours:
+        found = {name for name in imports(path) if f"{name}.".startswith(tuple(f"{one}." for one in ANSWERS))}
+        assert found <= ({"iocourse.schedules"} if path.name == "lesson17.py" else set()), path
+
+
+def test_the_library_names_the_course_in_one_place_only():
+    """The command line looks the commands of the course up; and the package tells where moved modules are."""
+    found = set()
+    for name, path in MODULES.items():
+        if room_of(name) == "course":
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+        found |= {(name, text) for text in texts if isinstance(text, str) and "iocourse.course" in text}
+        found |= {(name, one) for one in imports(path) if room_of(one) == "course"}
+    assert {(name, text) for name, text in found if name != "iocourse"} == {("iocourse.cli", cli.COURSE)}
+    assert {text for name, text in found if name == "iocourse"} == {*iocourse._MOVED.values()}
 
 
 def test_no_two_files_import_each_other_by_any_way_round():

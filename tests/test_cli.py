@@ -310,9 +310,9 @@ def test_the_parser_of_count_comes_from_its_own_module(monkeypatch):
     assert main(["count"]) == 7
 
 
-@pytest.mark.parametrize("name", ["count", "profile", "grade"])
+@pytest.mark.parametrize("name", ["count", "profile", "course.grade"])
 def test_every_option_of_a_command_says_what_it_is_and_none_is_cut_short(name):
     commands = argparse.ArgumentParser().add_subparsers()
     importlib.import_module(f"iocourse.{name}").add_parser(commands)
-    parser = commands.choices[name]
+    parser = commands.choices[name.rpartition(".")[2]]
     assert not parser.allow_abbrev and all(option.help for option in parser._actions)

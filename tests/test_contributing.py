@@ -220,6 +220,6 @@ def test_the_examples_keep_the_rules_for_code(printed, examples):
     files = sorted({name for name, _, _ in examples if name.endswith(".py")})
     for command in (["check"], ["format", "--check", "--force-exclude"]):
         printed("-m", "ruff", *command, *files)
-    typed = [name for name in files if name.startswith(("iocourse/explore", "iocourse/bounds"))]
+    typed = [name for name in files if name.startswith(("iocourse/course/explore", "iocourse/bounds"))]
     # Of all that they import, mypy remembers here what it has seen in the checkout.
     printed("-m", "mypy", "--strict", "--cache-dir", str(ROOT / ".mypy_cache"), *typed)

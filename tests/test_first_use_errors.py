@@ -43,7 +43,7 @@ def test_rooms_are_reached_after_import_iocourse_and_not_loaded_before():
         "from iocourse import course; print(course is iocourse.course)\n"
     )
     first, second, third = said.splitlines()
-    assert first == "console exact ledger machine sizes solution_guard []"
+    assert first == "console exact ledger machine sizes []"
     assert second == "schedule flash2(m, Q, K, V, Br, Bc) (128, 'compulsory')" and third == "True"
 
 

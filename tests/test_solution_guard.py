@@ -13,12 +13,12 @@ import pytest
 
 from iocourse import bounds, exact, lowrank, masks, schedules
 from iocourse.bounds import segments
+from iocourse.course.guard import LibrarySolutionUsed, library_solution, no_calls_into, solutions_blocked
 from iocourse.lowrank import largest_error, numpy_backend, paper_gradient, smallest_degree
 from iocourse.lowrank.approximation import Approximation
 from iocourse.lowrank.polynomials import taylor
 from iocourse.machine import Machine, run
 from iocourse.monomials import features_vjp, plan
-from iocourse.solution_guard import LibrarySolutionUsed, library_solution, no_calls_into, solutions_blocked
 
 X = np.ones((4, 2))
 HEAD = Approximation(plan(2, 2), lowrank.polynomial("taylor", 2))

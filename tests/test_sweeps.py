@@ -6,7 +6,7 @@ from math import inf, sqrt
 import pytest
 
 from iocourse import schedules, sweeps
-from iocourse.solution_guard import LibrarySolutionUsed, solutions_blocked
+from iocourse.course.guard import LibrarySolutionUsed, solutions_blocked
 
 LOW, HIGH = 0.05, 10.0
 

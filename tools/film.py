@@ -1,7 +1,7 @@
 """Write pictures as one animated PNG; a program without support for animation shows the first picture.
 
-`python -m tools.film` draws the animation that opens the course, `iocourse/data/two_memories.png`. The format
-is W3C, Portable Network Graphics, third edition (2025), 11.3.6.
+`python -m tools.film` draws the animation that opens the course, `course/explore/two_memories.png` of the
+package. The format is W3C, Portable Network Graphics, third edition (2025), 11.3.6.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from iocourse.explore.draw.picture import Picture, Raster, chunk
-from iocourse.explore.figures.two_memories import FILM, sides, steps_of, two_memories_picture
+from iocourse.course.explore.draw.picture import Picture, Raster, chunk
+from iocourse.course.explore.figures.two_memories import FILM, sides, steps_of, two_memories_picture
 
 SCALE = 1.25  # output pixels per pixel of a picture
 COLOURS = 63  # colours of an animation, without the transparent one, which shows the previous picture
@@ -142,5 +142,5 @@ def _changed(before: np.ndarray, picture: np.ndarray) -> tuple[np.ndarray, tuple
 
 
 if __name__ == "__main__":
-    target = Path(str(resources.files("iocourse").joinpath("data", FILM)))
+    target = Path(str(resources.files("iocourse.course.explore").joinpath(FILM)))
     print(f"{target}: {target.write_bytes(film(opening())):,} bytes")

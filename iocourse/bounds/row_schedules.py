@@ -21,7 +21,6 @@ from math import isqrt
 from typing import NamedTuple
 
 from ..sizes import check_sizes, positive_int
-from ..solution_guard import library_solution
 from .backward import NOT_PARTIAL
 from .bound import bound
 from .forward import NOT_LINEAR
@@ -111,7 +110,6 @@ def theorem_E_prime(N: int, d: int, M: int, T: int | None = None) -> int:
     return max(_words_E_prime(N, d, M, length) for length in lengths)
 
 
-@library_solution
 def _words_E_prime(N: int, d: int, M: int, T: int) -> int:
     R = M + T
     kept = isqrt(196 * d * d * R**3 * SCALE**2 // 27) + 1  # 14d·F in fractions of a word, rounded up
@@ -206,7 +204,6 @@ class Cheapest(NamedTuple):
     walk: tuple[str, ...]
 
 
-@library_solution
 def min_pair_cost(pair: QueryKeyPair = BACKWARD, charged: Charged = WITH_EDGES) -> Cheapest:
     """Return the cheapest path that starts and ends with empty fast memory and does all tasks.
 

@@ -16,14 +16,12 @@ from functools import lru_cache
 from math import isqrt
 
 from ..sizes import check_sizes, positive_int
-from ..solution_guard import library_solution
 
 SCALE = 2**32  # resolution of square roots: fractions of a word
 UNIT = 16 * SCALE**4  # unit of products if F_b is rounded up
 PARTS = 16  # segment lengths are tried in steps of 1/16 of the best one for large sizes
 
 
-@library_solution
 def products_per_segment(R: int, d: int) -> float:
     """Return F(R) of Theorem A: the maximum number of products p·v with R words of Q, K, V, O and scores."""
     R, d = check_sizes(R=R, d=d)
@@ -32,7 +30,6 @@ def products_per_segment(R: int, d: int) -> float:
     return float((R / 3) ** 1.5)
 
 
-@library_solution
 def all_products_per_segment(R: int, d: int) -> float:
     """Return F_b(R) of Theorems B' and C, max over c of (R - c)²/16d + √c(R - c)/2, rounded up by < 1e-8.
 
@@ -43,7 +40,6 @@ def all_products_per_segment(R: int, d: int) -> float:
     return float(_most_products(R, d, 1) / (16 * d * SCALE**4)) * (1 + 1e-15)
 
 
-@library_solution
 def segments_A(products: int, R: int, d: int) -> int:
     """Return ⌊products / F(R)⌋ with F of Theorem A, exactly."""
     if 3 * d * d <= R:
@@ -51,13 +47,11 @@ def segments_A(products: int, R: int, d: int) -> int:
     return segments_B(products, R)
 
 
-@library_solution
 def segments_B(products: int, R: int) -> int:
     """Return ⌊products / (R/3)^{3/2}⌋, exactly."""
     return isqrt(27 * products**2 // R**3)
 
 
-@library_solution
 def segments_C(products: int, R: int, d: int | Fraction, square: int = 0) -> int:
     """Return ⌊(products + √square) / F_b(R)⌋, or one less if F_b had to be rounded up.
 
@@ -101,7 +95,6 @@ def _below_zero(R: int, n: int, m: int) -> int:
     return u
 
 
-@library_solution
 def best_segment(words: Callable[[int], int], near: int, T: int | None) -> int:
     """Return words(T) for the given T, or its maximum over multiples of near/16 from near/2 to 2·near.
 

@@ -6,17 +6,17 @@ import argparse
 import codecs
 import importlib
 import io
-import json
 import os
 import sys
 import unicodedata
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import NoReturn
 
 from iocourse import __version__
 from iocourse.errors import UsageError
 
+# The module of the course that adds its commands. No other place of the library names the course.
+COURSE = "iocourse.course.commands"
 Handler = Callable[[argparse.Namespace], int]
 # ASCII replacements for characters that an output encoding may lack.
 _PLAIN = {"–": "-", "—": "-", "−": "-", "×": "x", "·": "*", "≤": "<=", "≥": ">=", "≠": "!=", "≈": "~"}
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     parser = build_parser(arguments[0] if arguments else "")
     parsed, extra = parser.parse_known_args(arguments)
-    if extra and parsed.command != "lab":  # only `lab` passes options on
+    if extra and not getattr(parsed, "passes_options_on", False):
         parser.error(f"unrecognized arguments: {' '.join(extra)}")
     parsed.extra = extra
     return run_command(f"iocourse {parsed.command}", lambda: parsed.handler(parsed))
@@ -103,32 +103,24 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
 
 
 def build_parser(command: str = "") -> Parser:
-    """Return the parser. The options of count, profile and grade are imported only if that is `command`."""
+    """Return the parser. The options of count and profile, and the course, are imported only if needed."""
     parser = Parser(prog="iocourse", description="The I/O complexity of attention.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"iocourse {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_room(commands, command, "count", "count the words that one schedule moves")
     _add_room(commands, command, "profile", "print the bytes that one launch must move")
-    doctor = _add(commands, "doctor", _doctor, "check this machine and list what is missing")
+    doctor = add_command(commands, "doctor", _doctor, "check this machine and list what is missing")
     doctor.add_argument("--json", action="store_true", help="print JSON")
-    lab = _add(commands, "lab", _lab, "open the course in JupyterLab; other options are passed to JupyterLab")
-    lab.add_argument("--no-browser", action="store_true", help="print the address; do not open a browser")
-    lab.add_argument(
-        "--update",
-        metavar="LESSON",
-        nargs="?",
-        const="",
-        help="update your copies of the lessons, or of this one, and keep your answers; open nothing",
-    )
-    _add_progress(commands)
-    _add_room(commands, command, "grade", "grade a folder of submissions to one lesson")
+    if command not in ("count", "profile", "doctor"):
+        importlib.import_module(COURSE).add_parsers(commands, command)
     return parser
 
 
 Commands = argparse._SubParsersAction  # argparse lacks a public name for it
 
 
-def _add(commands: Commands[Parser], name: str, handler: Handler, text: str) -> Parser:
+def add_command(commands: Commands[Parser], name: str, handler: Handler, text: str) -> Parser:
+    """Add a command and return its parser; `handler` gets the parsed arguments and returns the exit code."""
     parser = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
     parser.set_defaults(handler=handler)
     return parser
@@ -142,84 +134,9 @@ def _add_room(commands: Commands[Parser], command: str, name: str, text: str) ->
         commands.add_parser(name, help=text)
 
 
-def _add_progress(commands: Commands[Parser]) -> None:
-    parser = _add(commands, "progress", _progress, "show the solved exercises and the file that records them")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    one = parser.add_mutually_exclusive_group()
-    one.add_argument("--export", metavar="FILE", type=Path, help="write the progress to FILE")
-    one.add_argument("--import", metavar="FILE", type=Path, dest="merge", help="merge FILE into the progress")
-    one.add_argument("--reset", action="store_true", help="delete the progress; the old file is kept")
-    one.add_argument(
-        "--cohort", metavar="FOLDER", type=Path, help="count a class's predictions, from exported files"
-    )
-    parser.add_argument(
-        "--only",
-        metavar="QUESTION",
-        action="append",
-        default=[],
-        help="with --cohort: this question or lesson, such as 4.5 or 04; repeatable",
-    )
-    parser.add_argument(
-        "--blind", action="store_true", help="with --cohort: hide the correct results, for a class discussion"
-    )
-    parser.add_argument(
-        "--figure", metavar="FILE", type=Path, help="with --cohort: also draw them in FILE.svg or FILE.png"
-    )
-
-
 def _doctor(arguments: argparse.Namespace) -> int:
     from iocourse.doctor import inspect_environment
 
     report = inspect_environment()
     print(report.to_json() if arguments.json else report)
     return 0
-
-
-def _lab(arguments: argparse.Namespace) -> int:
-    from iocourse.course.lab import open_lab, update_copies
-
-    if arguments.update is not None:
-        if arguments.extra:
-            raise UsageError(f"--update accepts at most one LESSON, got also {' '.join(arguments.extra)}")
-        return update_copies(arguments.update)
-    return open_lab(browser=not arguments.no_browser, options=arguments.extra)
-
-
-def _progress(arguments: argparse.Namespace) -> int:
-    from iocourse.course import progress
-
-    if arguments.cohort:
-        from iocourse.course import class_predictions
-
-        found = class_predictions.class_histograms(arguments.cohort, arguments.only, blind=arguments.blind)
-        print(class_predictions.as_text(found))
-        if arguments.figure:
-            class_predictions.draw(found, arguments.figure)
-        return 0
-    for option in ("only", "blind", "figure"):
-        if getattr(arguments, option):
-            raise UsageError(f"--{option} can only be used with --cohort FOLDER")
-    if arguments.export:
-        print(f"{progress.export_to(arguments.export)} exercises written to {arguments.export}")
-    elif arguments.merge:
-        print(f"{progress.import_from(arguments.merge)} exercises in {progress.location()}")
-    elif arguments.reset:
-        kept = progress.reset()
-        print(f"progress reset; the old file is {kept}" if kept else "nothing to reset: progress is empty")
-    elif arguments.json:
-        facts = {"path": str(progress.location()), "exercises": progress.load()}
-        print(json.dumps(facts, indent=1, sort_keys=True))
-    else:
-        print(f"{progress.location()}\n\n{progress.table(progress.load(), _known_exercises())}")
-    return 0
-
-
-def _known_exercises() -> tuple[str, ...]:
-    from iocourse.course.project_paths import exercise_ids, find_course
-
-    try:
-        return exercise_ids(find_course())
-    except UsageError:  # installed without the lessons
-        return ()
-    except (ValueError, LookupError, TypeError):  # one of them is not a valid notebook
-        return ()

@@ -5,6 +5,8 @@ from .attempts import attempt
 from .challenges.scoring import challenge
 from .checking import CheckFailed, check, hint
 from .checking import watch_cells as _watch_cells
+from .guard import guard_modules as _guard_modules
+from .library_answers import ANSWERS as _ANSWERS
 from .missing_packages import missing_package
 from .predictions import measured, predict
 
@@ -20,4 +22,5 @@ __all__ = [
     "predict",
 ]
 
+_guard_modules(_ANSWERS)
 _watch_cells()

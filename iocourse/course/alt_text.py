@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any, TypeVar
 
-from iocourse.explore.draw.text import image
+from iocourse.course.explore.draw.text import image
 
 Json = dict[str, Any]
 Notebook = TypeVar("Notebook", bound=Json)

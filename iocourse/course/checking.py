@@ -19,7 +19,6 @@ import numpy as np
 
 from ..doctor.triton_missing import TritonMissing
 from ..errors import error_text
-from ..solution_guard import LibrarySolutionUsed
 from . import progress
 from .bound_ratio import bound_ratio_message
 from .exercise import (
@@ -38,6 +37,7 @@ from .exercise import (
     raised_in,
     set_current_exercise,
 )
+from .guard import LibrarySolutionUsed
 from .missing_packages import Placeholder, caused_by_missing_package, raise_missing, what_to_do
 from .run_context import (
     is_graded,

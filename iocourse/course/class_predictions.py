@@ -90,7 +90,7 @@ def draw(found: Sequence[Histogram], file: Path) -> None:
     if len(found) > MOST_IN_A_PICTURE:
         told = f"{len(found)} histograms are too many for one figure, expected at most {MOST_IN_A_PICTURE}"
         raise UsageError(f"{told}. Select a lesson (--only 04) or a question (--only 4.5)")
-    from ..explore.figures.prediction_histograms import prediction_histograms
+    from .explore.figures.prediction_histograms import prediction_histograms
 
     picture = prediction_histograms(
         {one.label: one.rows for one in found}, {one.label: one.right for one in found if one.right}

@@ -25,7 +25,7 @@ from ..discovery import files_of
 from ..ledger import Ledger
 from ..machine import FastMemoryFull, run
 from ..machine.run import IncompleteResult, NoResult
-from ..solution_guard import solutions_blocked
+from .guard import solutions_blocked
 
 if TYPE_CHECKING:
     from ..distributed import RankLedger
@@ -334,7 +334,7 @@ class Exercise:
 @functools.cache
 def _texts() -> Mapping[str, Mapping[str, Any]]:
     """Return the texts of every exercise (title, hints, …), which the build copies from the lessons."""
-    text = files("iocourse").joinpath("data", "exercises.json").read_text(encoding="utf-8")
+    text = files(__package__).joinpath("exercises.json").read_text(encoding="utf-8")
     found: dict[str, dict[str, Any]] = json.loads(text)
     return found
 

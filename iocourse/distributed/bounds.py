@@ -23,7 +23,6 @@ from ..bounds.bound import Bound, bound, require
 from ..bounds.forward import CLASS, NOT_LINEAR
 from ..costs import ceil_div
 from ..sizes import check_sizes, positive_int, truth
-from ..solution_guard import library_solution
 
 SHARED = (
     "P ranks, each with at most ⌈N/P⌉ rows of {arrays} and no copy of any other row; the rows of the results "
@@ -63,7 +62,6 @@ def pairs_of(N: int, causal: bool) -> int:
     return N * (N + 1) // 2 if truth("causal", causal) else N * N
 
 
-@library_solution
 def words_of_one_rank(pass_: str, pairs: int, N: int, d: int, P: int) -> int:
     """Return R minus a rank's share, where F(R) is 1/P of all products; rounded down, at least 0."""
     work = WORK[pass_]
@@ -71,7 +69,6 @@ def words_of_one_rank(pass_: str, pairs: int, N: int, d: int, P: int) -> int:
     return max(0, R - work.arrays * ceil_div(N, P) * d)
 
 
-@library_solution
 def words_in_segments(pass_: str, pairs: int, N: int, d: int, P: int, M: int) -> int:
     """Return the segment bound for a rank with M words of memory; T = M + ad² as in the two-level model."""
     work = WORK[pass_]

@@ -15,13 +15,11 @@ import numpy as np
 
 from ..costs import ceil_div
 from ..sizes import check_sizes, positive_int
-from ..solution_guard import library_solution
 from .layouts import blocks_of
 
 MEDIAN, SIGMA = 1500.0, 1.5  # of the log-normal lengths that are drawn: a few long ones among many short ones
 
 
-@library_solution
 def pairs_of_ranks(layout: str, N: int, P: int) -> tuple[int, ...]:
     """Return the number of visible query–key pairs of each rank for a causal mask.
 
@@ -35,7 +33,6 @@ def _pairs_of_ranks(layout: str, N: int, P: int) -> tuple[int, ...]:
     return tuple(sum(map(_pairs, blocks)) for blocks in _blocks(layout, N, P))
 
 
-@library_solution
 def words_of_ranks(layout: str, N: int, d: int, P: int) -> tuple[int, ...]:
     """Return the words of K and V that each rank needs from other ranks for a causal mask.
 
@@ -160,7 +157,6 @@ def draw_lengths(rng: np.random.Generator, tokens: int) -> tuple[int, ...]:
     return tuple(lengths)
 
 
-@library_solution
 def equal_tokens(lengths: Sequence[int], P: int) -> Placement:
     """Concatenate the sequences and cut them into P parts of equal token count, as simple packing does."""
     sizes, P = _checked(lengths, P)
@@ -174,7 +170,6 @@ def equal_tokens(lengths: Sequence[int], P: int) -> Placement:
     return Placement(P, tuple(pieces))
 
 
-@library_solution
 def whole_texts(lengths: Sequence[int], P: int) -> Placement:
     """Place each sequence on one rank, longest first, on the rank with the least work so far.
 
@@ -184,7 +179,6 @@ def whole_texts(lengths: Sequence[int], P: int) -> Placement:
     return _greedy(sizes, P, [1] * len(sizes))
 
 
-@library_solution
 def split_texts(lengths: Sequence[int], P: int) -> Placement:
     """Place sequences as `whole_texts` does, but split each one that exceeds a rank's share of the work.
 

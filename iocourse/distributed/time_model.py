@@ -17,7 +17,6 @@ from ..costs import ceil_div
 from ..gpu import CHIPS, Chip
 from ..gpu.chips import LINKS, Link
 from ..sizes import check_sizes, plain_ints, positive_int, words_in
-from ..solution_guard import library_solution
 from . import bounds
 from .layouts import Layout, row_count
 from .ledger import RankLedger
@@ -160,7 +159,6 @@ class ScheduleEstimate:
         return name if self.a is None else f"{name} {self.a} × {P // self.a}"
 
 
-@library_solution
 def compare_schedules(
     pass_: str, N: int, d: int, P: int, on: Cluster, *, H: int = 1, a: int | None = None
 ) -> list[ScheduleEstimate]:

@@ -17,7 +17,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ..monomials import Array, features, features_vjp
-from ..solution_guard import library_solution
 from .approximation import Approximation
 
 TILE, CAUSAL_TILE = 256, 64
@@ -54,7 +53,6 @@ def slices(n: int, tile: int) -> list[slice]:
     return [slice(at, at + tile) for at in range(0, n, tile)]
 
 
-@library_solution
 def forward(Q: Array, K: Array, V: Array, s: Approximation, tile: int = TILE) -> Forward:
     """Return approximate attention of Q (n, d), K (n_k, d), V (n_k, d_v), with denominators and state."""
     T = np.zeros((s.plan.rank, V.shape[1] + 1), Q.dtype)
@@ -80,7 +78,6 @@ def _divided(found: Array, T: Array) -> Forward:
     return Forward(found[:, :-1] / found[:, -1:], found[:, -1].copy(), T)
 
 
-@library_solution
 def backward(
     Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Approximation, tile: int = TILE
 ) -> Gradients:
@@ -107,7 +104,6 @@ def _inside(q: Array, k: Array) -> Array:
     return np.tril(np.exp(q @ k.T))
 
 
-@library_solution
 def causal_forward(Q: Array, K: Array, V: Array, s: Approximation, tile: int = CAUSAL_TILE) -> Forward:
     """Return approximate causal attention of Q, K (n, d), V (n, d_v); T is the state of all keys."""
     T = np.zeros((s.plan.rank, V.shape[1] + 1), Q.dtype)
@@ -120,7 +116,6 @@ def causal_forward(Q: Array, K: Array, V: Array, s: Approximation, tile: int = C
     return _divided(found, T)
 
 
-@library_solution
 def causal_backward(
     Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Approximation, tile: int = CAUSAL_TILE
 ) -> Gradients:

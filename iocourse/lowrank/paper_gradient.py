@@ -23,7 +23,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ..monomials import Array, features
-from ..solution_guard import library_solution
 from .approximation import Approximation
 from .numpy_backend import Gradients, forward, with_ones
 
@@ -45,7 +44,6 @@ class PaperGradients(NamedTuple):
     dW_V: Array
 
 
-@library_solution
 def factors(Q: Array, K: Array, V: Array, dO: Array, s: Approximation) -> Factors:
     """Return the four matrices whose row-wise Kronecker products give p; they store n × r numbers."""
     f = forward(Q, K, V, s)
@@ -56,13 +54,11 @@ def factors(Q: Array, K: Array, V: Array, dO: Array, s: Approximation) -> Factor
     return Factors(Phi, Psi, np.concatenate([dO, -delta], axis=1), with_ones(V))
 
 
-@library_solution
 def row_wise_kronecker(A: Array, B: Array) -> Array:
     """Return the Kronecker product of each row of A (n, a) with the same row of B (n, b): (n, a b)."""
     return (A[:, :, None] * B[:, None, :]).reshape(len(A), -1)
 
 
-@library_solution
 def kronecker(Q: Array, K: Array, V: Array, dO: Array, s: Approximation) -> Gradients:
     """Return dQ, dK, dV by forming the row-wise Kronecker products, 2 n r (d_v + 1) numbers."""
     f = factors(Q, K, V, dO, s)
@@ -72,7 +68,6 @@ def kronecker(Q: Array, K: Array, V: Array, dO: Array, s: Approximation) -> Grad
     return Gradients(dQ, dK, f.Psi @ (f.Phi.T @ dO))
 
 
-@library_solution
 def associative(Q: Array, K: Array, V: Array, dO: Array, s: Approximation) -> Gradients:
     """Return dQ, dK, dV column by column of [G, -δ] and [V, 1], without forming the Kronecker products."""
     f = factors(Q, K, V, dO, s)
@@ -84,7 +79,6 @@ def associative(Q: Array, K: Array, V: Array, dO: Array, s: Approximation) -> Gr
     return Gradients(dQ, dK, f.Psi @ (f.Phi.T @ dO))
 
 
-@library_solution
 def in_paper_notation(X: Array, W: Array, W_V: Array, G: Array, s: Approximation) -> PaperGradients:
     """Return dX, dW, dW_V of a loss with gradient G = dL/dO, for scores X W Xᵀ and values X W_V.
 

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..monomials import Array, rank_of
-from ..solution_guard import library_solution
 from . import error_certificates
 from . import numba_backend as fast
 from . import numpy_backend as plain
@@ -30,7 +29,6 @@ SMALL = 10**7  # rows times features; for smaller problems NumPy is faster than 
 TYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
 
-@library_solution
 def forward_heads(Q: Any, K: Any, V: Any, options: Options) -> Array:
     """Return O (…, n, d_v) of all heads."""
     _check_engine(options)
@@ -40,7 +38,6 @@ def forward_heads(Q: Any, K: Any, V: Any, options: Options) -> Array:
     return _stacked(found, Q.shape[:-2])
 
 
-@library_solution
 def backward_heads(Q: Any, K: Any, V: Any, dO: Any, options: Options) -> tuple[Array, Array, Array, Array]:
     """Return O, dQ, dK, dV of all heads, each (…, rows, columns)."""
     _check_engine(options)

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from ..monomials import Array
 from ..sizes import positive_int
-from ..solution_guard import library_solution
 
 CLIP = 0.8  # upper limit of a row's variance: below it the even Hermite polynomials are positive everywhere
 LARGEST_DEGREE = 100
@@ -175,7 +174,6 @@ def _extrema(p: Array, R: float) -> Array:
     return np.unique(np.concatenate([[-R], real[(real > -R) & (real < R)], [R]]))
 
 
-@library_solution
 def largest_error(p: Array | Polynomial, R: float) -> float:
     """Return max |p(s) e⁻ˢ - 1| over [-R, R]; p is a Polynomial or its coefficients (g + 1,).
 
@@ -186,7 +184,6 @@ def largest_error(p: Array | Polynomial, R: float) -> float:
     return float(abs(relative_error_at(p, _extrema(p, R))).max())
 
 
-@library_solution
 def smallest_degree(make: str | Callable[[int, float], Array], R: float, error: float, most: int = 64) -> int:
     """Return the smallest degree whose polynomial has at most this error on [-R, R].
 

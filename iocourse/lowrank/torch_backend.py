@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from ..monomials import Plan, plan, rank_of
-from ..solution_guard import library_solution
 from . import error_certificates, per_head
 from . import numba_backend as fast
 from .numpy_backend import CAUSAL_TILE, slices
@@ -33,7 +32,6 @@ FEATURE_WORDS = 1 << 22  # words of one tile of features, over all heads
 CPU_WORDS = 1 << 19  # the same on a CPU: several tiles fit in its cache
 
 
-@library_solution
 def attend(Q: Tensor, K: Tensor, V: Tensor, options: Options) -> Tensor:
     """Return `lowrank.attention` of tensors, with autograd. Raises TypeError for other types."""
     for name, X in (("K", K), ("V", V)):
@@ -321,7 +319,6 @@ def features(x: Tensor, p: Plan) -> Tensor:
     return found
 
 
-@library_solution
 def features_vjp(dfeatures: Tensor, found: Tensor, x: Tensor, p: Plan) -> Tensor:
     """Return the gradient of x (H, n, d) from that of its features, which is overwritten."""
     dx = torch.zeros_like(x)
@@ -373,7 +370,6 @@ def key_covariance(K: Tensor, shift: Tensor) -> Tensor:
     return found
 
 
-@library_solution
 def forward(Q: Tensor, K: Tensor, V: Tensor, s: BatchApproximation) -> BatchForward:
     """Return `numpy_backend.forward` of all heads."""
     tile = _tile(Q, s.plan.rank)
@@ -394,7 +390,6 @@ def from_state(Q: Tensor, T: Tensor, s: BatchApproximation) -> Tensor:
     return torch.cat(found, 1)
 
 
-@library_solution
 def backward(
     Q: Tensor, K: Tensor, V: Tensor, f: BatchForward, dO: Tensor, s: BatchApproximation
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -431,7 +426,6 @@ def _inside(q: Tensor, k: Tensor) -> Tensor:
     return (q @ k.mT).exp().tril()
 
 
-@library_solution
 def causal_forward(Q: Tensor, K: Tensor, V: Tensor, s: BatchApproximation) -> BatchForward:
     """Return `numpy_backend.causal_forward` of all heads."""
     T = Q.new_zeros(len(Q), s.plan.rank, V.shape[-1] + 1)
@@ -449,7 +443,6 @@ def _first_tile(Q: Tensor, K: Tensor, V: Tensor, s: BatchApproximation) -> Tenso
     return causal_forward(Q[:, :FIRST], K[:, :FIRST], V[:, :FIRST], s).O
 
 
-@library_solution
 def causal_backward(
     Q: Tensor, K: Tensor, V: Tensor, f: BatchForward, dO: Tensor, s: BatchApproximation
 ) -> tuple[Tensor, Tensor, Tensor]:

@@ -32,7 +32,6 @@ from typing import Any, NamedTuple
 from ..console import progress_meter
 from ..ledger import Ledger
 from ..sizes import positive_int
-from ..solution_guard import library_solution
 from .graphs import Graph, Vertex
 from .rules import Game, Move, State, ledger_of, replay
 
@@ -75,7 +74,6 @@ class Pebbling:
         return "\n".join(lines)
 
 
-@library_solution
 def optimum(
     graph: Any, M: int, *, recompute: bool = True, slide: bool = False, max_states: int = MAX_STATES
 ) -> Pebbling:

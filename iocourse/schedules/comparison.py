@@ -13,7 +13,6 @@ from ..console import table
 from ..ledger import Ledger
 from ..monomials import rank_of
 from ..sizes import check_sizes, truth
-from ..solution_guard import library_solution
 from .registry import Schedule, Tiles, get, mask_of, of_pass
 
 P = ParamSpec("P")
@@ -41,7 +40,6 @@ def _also_with_the_pass_last(function: Callable[P, R]) -> Callable[P, R]:
     return either
 
 
-@library_solution
 @_also_with_the_pass_last
 def best(pass_: str, N: int, d: int, M: int) -> Choice:
     """Return the schedule of a pass with the least traffic in M words of fast memory, its tiles and its cost.
@@ -214,7 +212,6 @@ class BreakEven(NamedTuple):
         return self.N / self.rank
 
 
-@library_solution
 def break_even_length(d: int, g: int, M: int, *, whole_rows: bool = False) -> BreakEven:
     """Return the smallest N for which `low_rank` of degree g moves fewer words than `flash_optimal`.
 

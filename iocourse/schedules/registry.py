@@ -1,16 +1,16 @@
 """Registry of schedules. A Schedule combines a function on the machine, its closed form and its tile sizes.
 
 To add a schedule, add a file to this folder that decorates the function, and its closed form to `costs`.
-Tables, plots, the command line and the property tests then include it, and the solution guard covers it.
+Tables, plots, the command line and the property tests then include it.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from types import FunctionType, ModuleType
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,6 @@ from ..machine import FastMemoryFull, Machine, SlowArray
 from ..masks import Mask, Window
 from ..monomials import rank_of
 from ..sizes import Shape, check_sizes, positive_int, truth, zero_or_more
-from ..solution_guard import library_solution, require_unblocked
 from .pass_specs import PASSES, Exact, Pass
 
 Tiles = dict[str, int]
@@ -151,7 +150,6 @@ class Schedule:
         return "P" in self.operands
 
     def __call__(self, m: Machine, *arrays: SlowArray, **named: Any) -> Outputs:
-        require_unblocked(f"iocourse.schedules.{self.name}")
         self._refuse_other_arrays(arrays, named)
         operands = arrays or tuple(named[name] for name in self.operands if name in named)
         settings = {name: value for name, value in named.items() if name not in self.operands}
@@ -307,7 +305,6 @@ class Schedule:
         Under a mask a larger size can need fewer words, because of the smaller block at one end. Then the
         value is one that fits while the next larger one does not.
         """
-        require_unblocked(f"iocourse.schedules.{self.name}.largest_tiles")
         N, d, M = check_sizes(N=N, d=d, M=M)
         settings = self._checked(N, settings)
 
@@ -415,19 +412,18 @@ def schedule(
             lesson=lesson,
             regime=regime,
             source=source,
-            body=library_solution(body),
+            body=body,
             cost_form=_form(name, named),
-            choose=library_solution(tiles),
-            publish=published and library_solution(published),
+            choose=tiles,
+            publish=published,
             operands=tuple(inspect.signature(body).parameters)[1 : -len(named)],
             tile_names=tuple(key for key in required if key not in PROBLEM),
             needs=tuple(key for key in required if key in PROBLEM),
             options=tuple(key for key in named if key not in required),
             note=note,
             safe=safe,
-            approximates=approximates and replace(approximates, exact=library_solution(approximates.exact)),
-            forward_extras=forward_extras
-            and replace(forward_extras, made=library_solution(forward_extras.made)),
+            approximates=approximates,
+            forward_extras=forward_extras,
         )
         REGISTRY[name] = made
         return made
@@ -458,7 +454,7 @@ def _form(name: str, named: Mapping[str, Any]) -> costs.Form:
 
 
 def register_files(files: Sequence[ModuleType]) -> None:
-    """Sort the registry in the order of the course and guard the public functions of these files.
+    """Sort the registry in the order of the course.
 
     Raises ImportError naming a file that registers no schedule of its name.
     """
@@ -468,7 +464,6 @@ def register_files(files: Sequence[ModuleType]) -> None:
                 f"iocourse/schedules/{name}.py registers no schedule {name}. Decorate the function {name} "
                 "with @schedule(...); if the file has only shared functions, let its name begin with _"
             )
-    _guard(files)
     ordered = sorted(REGISTRY.values(), key=_place)
     REGISTRY.clear()
     REGISTRY.update({schedule.name: schedule for schedule in ordered})
@@ -477,15 +472,6 @@ def register_files(files: Sequence[ModuleType]) -> None:
 def _place(schedule: Schedule) -> tuple[Any, ...]:
     """Return the sort key of a schedule in the order of the course."""
     return bool(schedule.needs), list(PASSES).index(schedule.pass_), schedule.lesson, schedule.name
-
-
-def _guard(files: Sequence[ModuleType]) -> None:
-    """Make the public functions of these files, also those they import, raise an error during a check."""
-    own = {file.__name__ for file in files}
-    for file in files:
-        for name, part in list(vars(file).items()):
-            if name[0] != "_" and isinstance(part, FunctionType) and part.__module__ in own:
-                setattr(file, name, library_solution(part))
 
 
 def get(name: str) -> Schedule:

@@ -36,9 +36,9 @@ from iocourse.bounds import (
     theorem_E_prime,
     theorem_tied,
 )
+from iocourse.course.guard import LibrarySolutionUsed, solutions_blocked
 from iocourse.machine import run
 from iocourse.schedules import REGISTRY, matmul_tiles
-from iocourse.solution_guard import LibrarySolutionUsed, solutions_blocked
 
 getcontext().prec = 60
 log_sizes = st.builds(lambda e, f: max(1, round(2 ** (e + f))), st.integers(0, 16), st.floats(0, 1))

@@ -19,7 +19,7 @@ from iocourse.bounds.row_schedules import (
     State,
     _moves,
 )
-from iocourse.solution_guard import LibrarySolutionUsed, solutions_blocked
+from iocourse.course.guard import LibrarySolutionUsed, solutions_blocked
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import json
 
 from page_audit import spoken
 
-from iocourse import explore
+from iocourse.course import explore
 
 CALL = 'explore.bars({"K": 640, "S": 16}, title="Words by array")'
 CELL = {

@@ -15,7 +15,7 @@ import skips
 from explorer_page import ExplorerPage
 from long_runs import many
 
-from iocourse.explore.widgets.explorer import EXPLORERS, called
+from iocourse.course.explore.widgets.explorer import EXPLORERS, called
 
 skips.unless_installed("anywidget")
 

@@ -7,10 +7,11 @@ import skips
 from explorer_page import WAIT, ExplorerPage
 from page_audit import spoken
 
-from iocourse import explore, schedules
+from iocourse import schedules
 from iocourse.costs.kernels import KernelProblem, kernel_words
-from iocourse.explore.figures.two_memories import arrived, sides
-from iocourse.explore.widgets.explorer import EXPLORERS
+from iocourse.course import explore
+from iocourse.course.explore.figures.two_memories import arrived, sides
+from iocourse.course.explore.widgets.explorer import EXPLORERS
 
 skips.unless_installed("anywidget")
 

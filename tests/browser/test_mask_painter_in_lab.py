@@ -4,7 +4,7 @@ import pytest
 from explorer_page import WAIT, ExplorerPage
 
 from iocourse import masks
-from iocourse.explore.figures.block_mask import headline, sparse
+from iocourse.course.explore.figures.block_mask import headline, sparse
 
 SIDE = 16  # tiles
 

@@ -10,10 +10,10 @@ from opened_pages import served
 from page_audit import PIXEL, luminance, ratio, spoken
 
 from iocourse import bounds, costs, schedules
-from iocourse.explore.figures.traffic_map import times
-from iocourse.explore.models import memory_regimes as map_facts
-from iocourse.explore.models import tile_tuner as tuner_facts
-from iocourse.explore.models.schedule_selection import ROW_TILED, chosen
+from iocourse.course.explore.figures.traffic_map import times
+from iocourse.course.explore.models import memory_regimes as map_facts
+from iocourse.course.explore.models import tile_tuner as tuner_facts
+from iocourse.course.explore.models.schedule_selection import ROW_TILED, chosen
 
 pytestmark = pytest.mark.timeout(900)  # whoever needs the site first builds it
 PASSES = ("forward", "backward", "gradient")

@@ -93,9 +93,9 @@ def test_what_changed_in_a_source_is_stale_until_the_build_writes_it(tmp_path, m
     (tmp_path / PATH).write_text(FIXTURE, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     assert main(["--check"]) == 1
-    assert "iocourse/data/exercises.json is stale: run python -m tools.build" in capsys.readouterr().err
+    assert "iocourse/course/exercises.json is stale: run python -m tools.build" in capsys.readouterr().err
     assert main([]) == 0
-    assert capsys.readouterr().out.startswith("wrote iocourse/data/exercises.json\n")
+    assert capsys.readouterr().out.startswith("wrote iocourse/course/exercises.json\n")
     assert json.loads((tmp_path / exercise_texts.DATA).read_text(encoding="utf-8")) == texts(FIXTURE)
     main(["--check"])
     assert "exercises.json" not in capsys.readouterr().err

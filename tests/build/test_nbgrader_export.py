@@ -9,7 +9,7 @@ import pytest
 from iocourse.course import check, progress
 from iocourse.course.checking import judge, points_of
 from iocourse.course.exercise import find
-from iocourse.grade.lesson_cells import text_of
+from iocourse.course.grade.lesson_cells import text_of
 from tools.build.lesson import build
 from tools.build.percent_format import SourceError
 from tools.build.project import Project

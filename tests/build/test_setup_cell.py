@@ -12,8 +12,8 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from iocourse.course.grade.submission_process import execute
 from iocourse.course.run_context import SOLVED_MARK
-from iocourse.grade.submission_process import execute
 from tools.build.project import Project
 from tools.build.setup_cell import first_cell, with_first_cell, without_first_cell
 

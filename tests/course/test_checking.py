@@ -537,7 +537,7 @@ class TestCheats:
 
     def test_the_best_tiles_of_the_explorer_and_the_bounds_refuse_too(self):
         from iocourse import bounds
-        from iocourse.explore.models.tile_tuner import best_tiles
+        from iocourse.course.explore.models.tile_tuner import best_tiles
 
         assert failing(DOUBLE, lambda x: best_tiles("flash2", 64, 8, 600)) == [checking.OWN]
         assert failing(DOUBLE, lambda x: bounds.compulsory(64, 8)) == [checking.OWN]

@@ -18,7 +18,7 @@ from iocourse.course.exercise import Case, Exercise
 from iocourse.course.trials.kernel_launch import launch, launch_in_place, launches_kernels, words_exactly
 from iocourse.course.trials.kernel_launch import launch_and_count_masks
 from iocourse.course.trials.kernel_launch import launch_and_count_programs
-from iocourse.solution_guard import LibrarySolutionUsed
+from iocourse.course.guard import LibrarySolutionUsed
 from iocourse.ledger import Ledger
 
 

@@ -77,7 +77,7 @@ def test_the_opening_picture_is_seen_before_anything_has_run():
         notebook = json.loads((ROOT / folder / "00_start_here.ipynb").read_text(encoding="utf-8"))
         first = next(n for n, cell in enumerate(notebook["cells"]) if "two_memories()" in cell["source"])
         (output,) = notebook["cells"][first]["outputs"]
-        film = resources.files("iocourse").joinpath("data", "two_memories.png").read_bytes()
+        film = resources.files("iocourse.course.explore").joinpath("two_memories.png").read_bytes()
         assert first < 5 and base64.b64decode(output["data"]["image/png"]) == film
         assert "4,608" in output["metadata"]["image/png"]["alt"]
 

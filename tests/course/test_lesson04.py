@@ -9,8 +9,8 @@ from lesson_source import Lesson
 from iocourse import RowStats, bounds, costs, schedules
 from iocourse.course.checking import judge, points_of
 from iocourse.course.exercise import find
+from iocourse.course.explore import tile_tuner
 from iocourse.data import real_head
-from iocourse.explore import tile_tuner
 from tests.mutation.references import build, exercise_source
 
 LESSON, SECOND = Lesson("04_flash_forward"), Lesson("04b_debugging_a_schedule")

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lesson_source import Lesson
 
-from iocourse import bounds, costs, explore, pebbling, schedules
+from iocourse import bounds, costs, pebbling, schedules
+from iocourse.course import explore
 from iocourse.course.checking import OWN, judge
 from iocourse.course.exercise import find
 from iocourse.course.exercises.lesson05 import best_segment

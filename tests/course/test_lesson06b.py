@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from lesson_source import Lesson
 
-from iocourse import bounds, exact, explore, masks, run, schedules
+from iocourse import bounds, exact, masks, run, schedules
+from iocourse.course import explore
 from iocourse.course.exercises import lesson06
 from iocourse.course.exercises.lesson06 import constant as predicted_constant
 

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from lesson_source import Lesson
 
-from iocourse import bounds, costs, exact, explore, run, schedules, sweeps
+from iocourse import bounds, costs, exact, run, schedules, sweeps
+from iocourse.course import explore
 from iocourse.course.checking import judge, points_of
 from iocourse.course.exercise import find
 from iocourse.course.exercises.lesson07 import FORMS, MASKED, best_plan
-from iocourse.explore.models.memory_states import states, totals
+from iocourse.course.explore.models.memory_states import states, totals
 from iocourse.machine import probabilities
 from tests.mutation.references import build, exercise_source
 

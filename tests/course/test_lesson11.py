@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from lesson_source import Lesson
 
-from iocourse import costs, exact, explore
+from iocourse import costs, exact
 from iocourse.costs.kernels import KernelProblem, attention_forward
+from iocourse.course import explore
 from iocourse.course.exercise import Case, find
 from iocourse.course.exercises import lesson11
 from iocourse.course.kinds.forward_cases import (

@@ -126,8 +126,8 @@ def test_the_lists_of_13_3_are_the_librarys(shape, BM, BN):
 
 
 def test_the_librarys_lists_refuse_to_be_called_while_a_check_runs():
+    from iocourse.course.guard import LibrarySolutionUsed, solutions_blocked
     from iocourse.kernels.host import visible_pairs
-    from iocourse.solution_guard import LibrarySolutionUsed, solutions_blocked
 
     mask = ruled(lambda batch, head, i, j: i >= j, 32, 32)
     kinds, patterns = mask.tiles(16, 16, torch.device("cpu"))

@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 from lesson_source import Lesson
 
-from iocourse import costs, exact, explore, lowrank, schedules
+from iocourse import costs, exact, lowrank, schedules
+from iocourse.course import explore, misleading_table
 from iocourse.course.checking import judge
 from iocourse.course.exercise import find
 from iocourse.course.exercises import lesson17
 from iocourse.course.exercises.lesson17 import Problem, fewest, ledger_of, poisson_rule
-from iocourse.data import misleading_table, real_head, real_heads
+from iocourse.course.explore.models.lowrank_record import LIMITS, fastest, panels_of
+from iocourse.data import real_head, real_heads
 from iocourse.data.records import load_record
-from iocourse.explore.models.lowrank_record import LIMITS, fastest, panels_of
 from tools.bench.lowrank import published_protocol as _published
 
 FIRST, SECOND = EVENINGS = Lesson("17_depth_and_honesty"), Lesson("17b_a_table_and_a_choice")

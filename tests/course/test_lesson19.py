@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lesson_source import Lesson
 
-from iocourse import distributed, exact, explore
+from iocourse import distributed, exact
+from iocourse.course import explore
 from iocourse.course.checking import judge
 from iocourse.course.exercise import find
 from iocourse.course.exercises import lesson19

@@ -9,7 +9,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from iocourse import exact, lowrank, schedules, solution_guard
+from iocourse import exact, lowrank, schedules
+from iocourse.course import guard as solution_guard
 from iocourse.course.checking import OWN, RUNS, check, judge
 from iocourse.course.exercise import exercises, find
 from iocourse.machine import run

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from iocourse import bounds as two_memories
 from iocourse.bounds import STATUSES, OutsideRegime
+from iocourse.course.guard import LibrarySolutionUsed, solutions_blocked
 from iocourse.distributed.bounds import BOUNDS, lower_bound
 from iocourse.distributed.time_model import COMPARED, claimed_words, cluster, compare_schedules, least_words
-from iocourse.solution_guard import LibrarySolutionUsed, solutions_blocked
 
 sizes = st.integers(1, 2**20)
 ranks = st.integers(1, 300)

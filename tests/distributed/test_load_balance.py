@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from iocourse.course.guard import LibrarySolutionUsed, solutions_blocked
 from iocourse.distributed.layouts import LAYOUTS, check_layout, rows_of
 from iocourse.distributed.load_balance import (
     draw_lengths,
@@ -15,7 +16,6 @@ from iocourse.distributed.load_balance import (
     whole_texts,
     words_of_ranks,
 )
-from iocourse.solution_guard import LibrarySolutionUsed, solutions_blocked
 
 PLACE = {"equal tokens": equal_tokens, "whole texts": whole_texts, "split texts": split_texts}
 layouts = st.sampled_from(LAYOUTS)

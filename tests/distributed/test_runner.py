@@ -10,7 +10,8 @@ import types
 import numpy as np
 import pytest
 
-from iocourse import distributed, solution_guard
+from iocourse import distributed
+from iocourse.course import guard as solution_guard
 from iocourse.distributed import runner
 
 Q, K, V = np.random.default_rng(0).standard_normal((3, 20, 4))

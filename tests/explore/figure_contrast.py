@@ -13,8 +13,8 @@ import numpy as np
 from figure_layout import box_of
 from page_audit import ratio
 
-from iocourse.explore.draw.palette import FORBIDDEN, GRID, PAPER, REGIMES, ramp
-from iocourse.explore.draw.picture import Poly, Raster, Rect, Text, hatch_lines
+from iocourse.course.explore.draw.palette import FORBIDDEN, GRID, PAPER, REGIMES, ramp
+from iocourse.course.explore.draw.picture import Poly, Raster, Rect, Text, hatch_lines
 
 LINE, TEXT = 3.0, 4.5
 TINTS = {PAPER, FORBIDDEN, *REGIMES.values(), *(ramp(k / 8192) for k in range(8193))}

@@ -12,10 +12,11 @@ from fake_lowrank_record import degree as lowrank_degree
 from fake_lowrank_record import record as lowrank_record
 from fake_lowrank_record import row as lowrank_entry
 
-from iocourse import exact, explore, masks, pebbling, schedules
+from iocourse import exact, masks, pebbling, schedules
+from iocourse.course import explore
+from iocourse.course.explore.draw.picture import EXAMPLES as OWN_EXAMPLES
+from iocourse.course.explore.models.memory_regimes import bounds_of
 from iocourse.data import real_head, real_heads
-from iocourse.explore.draw.picture import EXAMPLES as OWN_EXAMPLES
-from iocourse.explore.models.memory_regimes import bounds_of
 from iocourse.gpu import CHIPS
 from iocourse.machine import run
 

@@ -2,7 +2,7 @@
 
 from itertools import combinations
 
-from iocourse.explore.draw.picture import Rect, Text, text_width
+from iocourse.course.explore.draw.picture import Rect, Text, text_width
 
 
 def texts(picture):

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from iocourse import costs, explore
+from iocourse import costs
+from iocourse.course import explore
 
 N, d, Br, Bc = 96, 8, 4, 16
 TILES = (N // Br) * (N // Bc)

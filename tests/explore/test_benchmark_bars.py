@@ -4,9 +4,9 @@ import pytest
 from figure_examples import bench_record
 from figure_layout import texts
 
-from iocourse import explore
-from iocourse.explore.draw.palette import BLUE, INK
-from iocourse.explore.draw.picture import Poly, Rect
+from iocourse.course import explore
+from iocourse.course.explore.draw.palette import BLUE, INK
+from iocourse.course.explore.draw.picture import Poly, Rect
 
 
 def bars(picture, colour):

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from iocourse import costs, explore
+from iocourse import costs
+from iocourse.course import explore
 
 
 @pytest.mark.parametrize(("N", "d", "Br", "Bc", "Bd"), [(24, 18, 6, 8, 6), (12, 4, 3, 2, 4), (8, 8, 8, 1, 2)])

@@ -7,9 +7,9 @@ import pytest
 from figure_contrast import contrast, faint
 from figure_examples import CASES, drawn
 
-from iocourse.explore.draw import palette
-from iocourse.explore.draw.picture import Picture, Poly, Rect, Text
-from iocourse.explore.draw.shapes import outline
+from iocourse.course.explore.draw import palette
+from iocourse.course.explore.draw.picture import Picture, Poly, Rect, Text
+from iocourse.course.explore.draw.shapes import outline
 
 
 @pytest.mark.parametrize("draw", [draw for _, draw in CASES], ids=[name for name, _ in CASES])

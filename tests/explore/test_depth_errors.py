@@ -6,9 +6,9 @@ import pytest
 from fake_depth_record import depth_record, training_record
 from figure_layout import texts
 
-from iocourse import explore
-from iocourse.explore.draw.palette import FOREST, RUST
-from iocourse.explore.draw.picture import Poly
+from iocourse.course import explore
+from iocourse.course.explore.draw.palette import FOREST, RUST
+from iocourse.course.explore.draw.picture import Poly
 
 
 def dashed(picture, dash):

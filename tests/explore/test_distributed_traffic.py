@@ -8,12 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iocourse import distributed
+from iocourse.course.explore import distributed_explorer, distributed_traffic
+from iocourse.course.explore.figures.distributed_traffic import (
+    P_at,
+    View,
+    _bound_line,
+    _lines,
+    line_of,
+    rows_of,
+)
+from iocourse.course.explore.widgets.traffic_explorers import FEWEST
 from iocourse.distributed import time_model
 from iocourse.distributed.bounds import BOUNDS, lower_bound
 from iocourse.distributed.time_model import COMPARED, cluster, compare_schedules
-from iocourse.explore import distributed_explorer, distributed_traffic
-from iocourse.explore.figures.distributed_traffic import P_at, View, _bound_line, _lines, line_of, rows_of
-from iocourse.explore.widgets.traffic_explorers import FEWEST
 from iocourse.gpu.chips import LINKS
 
 views = st.builds(

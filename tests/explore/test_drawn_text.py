@@ -2,7 +2,7 @@
 
 import pytest
 
-from iocourse.explore.draw.text import duration
+from iocourse.course.explore.draw.text import duration
 
 
 @pytest.mark.parametrize(("microseconds", "text"), [

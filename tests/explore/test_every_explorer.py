@@ -10,10 +10,10 @@ import pytest
 import skips
 from IPython.core.formatters import DisplayFormatter
 
-from iocourse import explore
-from iocourse.explore import Picture
-from iocourse.explore.draw.picture import Text
-from iocourse.explore.widgets.explorer import EXPLORERS, VIEW
+from iocourse.course import explore
+from iocourse.course.explore import Picture
+from iocourse.course.explore.draw.picture import Text
+from iocourse.course.explore.widgets.explorer import EXPLORERS, VIEW
 
 skips.unless_installed("anywidget")
 
@@ -216,7 +216,9 @@ def test_its_name_says_where_its_controls_stand(make):
 
 
 def test_the_page_code_knows_nothing_of_any_explorer():
-    code = resources.files("iocourse.explore.widgets").joinpath("explorer.js").read_text(encoding="utf-8")
+    code = (
+        resources.files("iocourse.course.explore.widgets").joinpath("explorer.js").read_text(encoding="utf-8")
+    )
     theirs = ("tile", "mask", "pebble", "schedule", "kernel", "roofline", "memory", *EXPLORERS)
     assert not [name for name in theirs if re.search(rf"\b{name}\b", code)]
 

@@ -12,12 +12,12 @@ from figure_examples import CASES, EXAMPLES, drawn, drawn_anew
 from figure_layout import check_layout
 from long_runs import many
 
-from iocourse import explore
-from iocourse.explore import FIGURES, Picture, figures, widgets
-from iocourse.explore.draw import palette
-from iocourse.explore.draw.picture import Poly, Raster, Rect, Text, hatch_lines
-from iocourse.explore.widgets import controls, explorer
-from iocourse.explore.widgets.explorer import EXPLORERS, Explorer
+from iocourse.course import explore
+from iocourse.course.explore import FIGURES, Picture, figures, widgets
+from iocourse.course.explore.draw import palette
+from iocourse.course.explore.draw.picture import Poly, Raster, Rect, Text, hatch_lines
+from iocourse.course.explore.widgets import controls, explorer
+from iocourse.course.explore.widgets.explorer import EXPLORERS, Explorer
 
 SVG = "{http://www.w3.org/2000/svg}"
 KILOBYTES = 68  # a map of all ten backward schedules and their bounds
@@ -114,7 +114,7 @@ def test_in_a_notebook_a_figure_is_a_png_with_alternative_text():
 
 def test_live_a_figure_is_an_svg_image_with_its_words(monkeypatch):
     picture, shown = EXAMPLES["bars"][0](), []
-    monkeypatch.setattr("iocourse.explore.draw.picture.show", lambda *given: shown.append(given))
+    monkeypatch.setattr("iocourse.course.explore.draw.picture.show", lambda *given: shown.append(given))
     picture._ipython_display_()
     saved, metadata = picture._repr_mimebundle_()
     assert shown == [(saved, picture.to_html(), metadata)] and "text/html" not in saved

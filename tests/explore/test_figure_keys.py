@@ -12,8 +12,8 @@ from figure_contrast import TINTS
 from figure_examples import CASES, drawn
 from figure_layout import box_of as box_of_text
 
-from iocourse.explore.draw import palette
-from iocourse.explore.draw.picture import Poly, Raster, Rect, Text
+from iocourse.course.explore.draw import palette
+from iocourse.course.explore.draw.picture import Poly, Raster, Rect, Text
 
 HATCHES = {"read": "", "written": "\\"}  # for bars of any colour
 GROUND = TINTS | {palette.INK, palette.QUIET, palette.GRID, palette.SUM, palette.BLACK}

@@ -8,16 +8,17 @@ import pytest
 from figure_examples import attention, ledger
 from figure_layout import texts
 
-from iocourse import bounds, costs, explore, schedules
+from iocourse import bounds, costs, schedules
 from iocourse.console import with_unit
-from iocourse.explore.draw.line_chart import Frame, Line, Scale, area_below, spread
-from iocourse.explore.draw.palette import ARRAY_FILLS, BOUND, FORBIDDEN, SKY
-from iocourse.explore.draw.picture import Poly, Rect, Text
-from iocourse.explore.draw.shapes import read_and_written
-from iocourse.explore.draw.text import big, figures, words
-from iocourse.explore.figures.fast_memory import COLUMNS, condensed
-from iocourse.explore.figures.rank_work import BAND
-from iocourse.explore.models.schedule_selection import ROW_TILED
+from iocourse.course import explore
+from iocourse.course.explore.draw.line_chart import Frame, Line, Scale, area_below, spread
+from iocourse.course.explore.draw.palette import ARRAY_FILLS, BOUND, FORBIDDEN, SKY
+from iocourse.course.explore.draw.picture import Poly, Rect, Text
+from iocourse.course.explore.draw.shapes import read_and_written
+from iocourse.course.explore.draw.text import big, figures, words
+from iocourse.course.explore.figures.fast_memory import COLUMNS, condensed
+from iocourse.course.explore.figures.rank_work import BAND
+from iocourse.course.explore.models.schedule_selection import ROW_TILED
 from iocourse.ledger import Ledger
 
 
@@ -313,7 +314,7 @@ def test_bad_input_names_the_argument(call, text):
 
 def test_a_notebook_prints_the_numbers_below_the_picture(capsys, monkeypatch):
     picture = explore.tile_order("flash2", 8, 2, {"Br": 4, "Bc": 4})
-    monkeypatch.setattr("iocourse.explore.draw.picture.show", lambda *given: None)
+    monkeypatch.setattr("iocourse.course.explore.draw.picture.show", lambda *given: None)
     picture._ipython_display_()
     shown = capsys.readouterr().out
     assert shown.endswith(picture.numbers + "\n")

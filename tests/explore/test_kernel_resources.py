@@ -4,10 +4,10 @@ import pytest
 from figure_examples import compiled, refused, sweep
 from figure_layout import check_layout
 
-from iocourse import explore
+from iocourse.course import explore
+from iocourse.course.explore.draw.palette import SKY, VERMILION, WRONG
+from iocourse.course.explore.draw.picture import Rect, Text
 from iocourse.data.records import load_record
-from iocourse.explore.draw.palette import SKY, VERMILION, WRONG
-from iocourse.explore.draw.picture import Rect, Text
 
 
 def outlined(picture):

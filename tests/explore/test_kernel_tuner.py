@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 from iocourse import costs
 from iocourse.costs.kernels import KERNELS, SLICED, WHOLE, KernelProblem, kernel_words, ledger_bytes
-from iocourse.data.records import load_record
-from iocourse.explore import kernel_tuner, kernel_tuner_picture
-from iocourse.explore.draw.palette import SUM, VERMILION
-from iocourse.explore.draw.picture import Rect
-from iocourse.explore.models.kernel_tuner import (
+from iocourse.course.explore import kernel_tuner, kernel_tuner_picture
+from iocourse.course.explore.draw.palette import SUM, VERMILION
+from iocourse.course.explore.draw.picture import Rect
+from iocourse.course.explore.models.kernel_tuner import (
     TILES,
     KernelTunerState,
     best_tile,
@@ -28,6 +27,7 @@ from iocourse.explore.models.kernel_tuner import (
     verdict,
     words_of,
 )
+from iocourse.data.records import load_record
 from iocourse.gpu import CHIPS
 
 powers = st.sampled_from([16, 32, 64, 128, 256])
@@ -277,7 +277,7 @@ def test_a_tile_is_chosen_in_the_map(tuner):
 
 
 def test_without_a_record_it_works_and_says_so(monkeypatch):
-    monkeypatch.setattr("iocourse.explore.models.kernel_tuner._shipped_record", lambda: {})
+    monkeypatch.setattr("iocourse.course.explore.models.kernel_tuner._shipped_record", lambda: {})
     tuner = kernel_tuner(kernel="sliced_keys")
     assert tuner.state == KernelTunerState(90, 128, 2, "sliced_keys", 64, 64, 32, 8)
     assert "Resources: no recorded run yet." in tuner.svg

@@ -6,9 +6,9 @@ from figure_layout import texts
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iocourse import explore
-from iocourse.explore.draw import palette
-from iocourse.explore.draw.picture import Poly
+from iocourse.course import explore
+from iocourse.course.explore.draw import palette
+from iocourse.course.explore.draw.picture import Poly
 
 
 def filled(picture, colour):

@@ -9,12 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iocourse import costs, exact, lowrank, schedules
-from iocourse.data import real_head, real_heads
-from iocourse.explore import low_rank_explorer, low_rank_explorer_picture
-from iocourse.explore.draw.palette import SKY
-from iocourse.explore.draw.picture import Poly, Rect
-from iocourse.explore.figures.lowrank_explorer import BINS, SHARES, B_at, facts_of, picture_of
-from iocourse.explore.models.lowrank_explorer import (
+from iocourse.course.explore import low_rank_explorer, low_rank_explorer_picture
+from iocourse.course.explore.draw.palette import SKY
+from iocourse.course.explore.draw.picture import Poly, Rect
+from iocourse.course.explore.figures.lowrank_explorer import BINS, SHARES, B_at, facts_of, picture_of
+from iocourse.course.explore.models.lowrank_explorer import (
     DEGREES,
     SAMPLED_KEYS,
     Facts,
@@ -28,7 +27,8 @@ from iocourse.explore.models.lowrank_explorer import (
     percent,
     rows_of,
 )
-from iocourse.explore.widgets.lowrank_explorers import ERRORS, SIGMAS
+from iocourse.course.explore.widgets.lowrank_explorers import ERRORS, SIGMAS
+from iocourse.data import real_head, real_heads
 from iocourse.lowrank.polynomials import CLIP, NAMES, hermite, largest_error
 from iocourse.monomials import rank_of
 from tools.bench import widget_latency as bench

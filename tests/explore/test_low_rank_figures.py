@@ -8,17 +8,17 @@ import pytest
 from figure_layout import check_layout
 
 from iocourse import costs, schedules
-from iocourse.explore import (
+from iocourse.course.explore import (
     causal_tiles,
     lowrank_passes,
     polynomial_errors,
     rank_growth,
     traffic_vs_length,
 )
-from iocourse.explore.draw.palette import BLACK, BLUE, STROKES, VERMILION
-from iocourse.explore.draw.picture import Poly, Rect
-from iocourse.explore.figures.lowrank_passes import EXACT, FAR, IN_STATE, SIDE, X, Y
-from iocourse.explore.models.lowrank_explorer import percent
+from iocourse.course.explore.draw.palette import BLACK, BLUE, STROKES, VERMILION
+from iocourse.course.explore.draw.picture import Poly, Rect
+from iocourse.course.explore.figures.lowrank_passes import EXACT, FAR, IN_STATE, SIDE, X, Y
+from iocourse.course.explore.models.lowrank_explorer import percent
 from iocourse.lowrank.polynomials import chebyshev, hermite, minimax, taylor
 
 

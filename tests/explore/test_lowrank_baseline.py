@@ -7,7 +7,7 @@ import pytest
 from fake_lowrank_record import record
 from figure_layout import check_layout, texts
 
-from iocourse import explore
+from iocourse.course import explore
 from iocourse.data.records import load_record
 from tools.bench.lowrank import pictures
 from tools.bench.lowrank.text import text

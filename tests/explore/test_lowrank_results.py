@@ -4,10 +4,10 @@ import pytest
 from fake_lowrank_record import record
 from figure_layout import texts
 
-from iocourse import explore
-from iocourse.explore.draw.line_chart import Line, Panel, panels_picture
-from iocourse.explore.draw.palette import stroke_of
-from iocourse.explore.draw.picture import Poly
+from iocourse.course import explore
+from iocourse.course.explore.draw.line_chart import Line, Panel, panels_picture
+from iocourse.course.explore.draw.palette import stroke_of
+from iocourse.course.explore.draw.picture import Poly
 
 DRAWN = [explore.lowrank_vs_published, explore.lowrank_scaling, explore.lowrank_baselines]
 

@@ -4,11 +4,11 @@ import pytest
 from fake_lowrank_record import degree, record, row
 from figure_layout import texts
 
-from iocourse import explore
+from iocourse.course import explore
+from iocourse.course.explore.draw.text import figures
+from iocourse.course.explore.figures.lowrank_results import lowrank_times_words
+from iocourse.course.explore.models.lowrank_record import compared, degrees, fastest, panels_of, sizes
 from iocourse.data.records import load_record
-from iocourse.explore.draw.text import figures
-from iocourse.explore.figures.lowrank_results import lowrank_times_words
-from iocourse.explore.models.lowrank_record import compared, degrees, fastest, panels_of, sizes
 
 
 def test_every_speed_up_is_over_the_baseline_of_its_section():
@@ -104,7 +104,7 @@ def test_the_table_offers_what_was_measured_at_its_d():
 
 
 def test_without_a_record_or_widgets_there_is_a_picture(monkeypatch):
-    from iocourse.explore.widgets import lowrank_explorers as module
+    from iocourse.course.explore.widgets import lowrank_explorers as module
 
     monkeypatch.setenv("IOCOURSE_WIDGETS", "0")
     assert explore.lowrank_table() == explore.lowrank_times(load_record("lowrank"))

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iocourse import bounds, costs, masks
-from iocourse.explore import MaskPainter, block_mask, mask_painter
-from iocourse.explore.draw.picture import Poly, Rect
-from iocourse.explore.figures.block_mask import GRID_AT, SEEN, is_half, sparse
-from iocourse.explore.widgets.mask_painter import PARAMETERS, PRESETS, between
+from iocourse.course.explore import MaskPainter, block_mask, mask_painter
+from iocourse.course.explore.draw.picture import Poly, Rect
+from iocourse.course.explore.figures.block_mask import GRID_AT, SEEN, is_half, sparse
+from iocourse.course.explore.widgets.mask_painter import PARAMETERS, PRESETS, between
 
 
 @st.composite

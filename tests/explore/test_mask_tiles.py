@@ -5,9 +5,10 @@ import re
 import numpy as np
 import pytest
 
-from iocourse import explore, masks
-from iocourse.explore.draw.picture import Raster
-from iocourse.explore.figures.mask_tiles import CUT, FILLS, HIDDEN_IN_CUT, NEVER, WHOLE, kinds_of
+from iocourse import masks
+from iocourse.course import explore
+from iocourse.course.explore.draw.picture import Raster
+from iocourse.course.explore.figures.mask_tiles import CUT, FILLS, HIDDEN_IN_CUT, NEVER, WHOLE, kinds_of
 
 CASES = [
     (masks.Window(100, 20), 16, 16),

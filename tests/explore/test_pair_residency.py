@@ -4,9 +4,9 @@ from itertools import permutations
 
 import pytest
 
-from iocourse import explore
 from iocourse.bounds import row_schedules
-from iocourse.explore.draw.picture import Poly, Rect
+from iocourse.course import explore
+from iocourse.course.explore.draw.picture import Poly, Rect
 
 CHARGED = [
     (row_schedules.BACKWARD, row_schedules.LOADS_AND_EXITS),

@@ -3,8 +3,8 @@
 import pytest
 from figure_layout import texts
 
-from iocourse import explore
-from iocourse.explore.draw.picture import Poly
+from iocourse.course import explore
+from iocourse.course.explore.draw.picture import Poly
 
 LIFE = ["begin", "begin", "drop", "drop", "begin", "read", "merge", "read", "merge"]
 

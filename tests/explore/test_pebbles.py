@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from long_runs import many
 
 from iocourse import pebbling
-from iocourse.explore import PebblePlayer, pebble_player, pebbles
-from iocourse.explore.draw.graph_layout import layout
-from iocourse.explore.draw.palette import BLUE, PAPER, VERMILION
-from iocourse.explore.draw.picture import Poly, Rect
-from iocourse.explore.figures.pebbles import RADIUS, Play, picture_of, places_of, slots
-from iocourse.explore.widgets.pebble_player import OPTIMUM, OWN, OWN_GRAPH, PRESETS, solve
+from iocourse.course.explore import PebblePlayer, pebble_player, pebbles
+from iocourse.course.explore.draw.graph_layout import layout
+from iocourse.course.explore.draw.palette import BLUE, PAPER, VERMILION
+from iocourse.course.explore.draw.picture import Poly, Rect
+from iocourse.course.explore.figures.pebbles import RADIUS, Play, picture_of, places_of, slots
+from iocourse.course.explore.widgets.pebble_player import OPTIMUM, OWN, OWN_GRAPH, PRESETS, solve
+from iocourse.course.guard import LibrarySolutionUsed, solutions_blocked
 from iocourse.pebbling import Game, Graph, IllegalMove, NoPebbling, attention, dot, matmul, optimum
-from iocourse.solution_guard import LibrarySolutionUsed, solutions_blocked
 
 MODULE = import_module(PebblePlayer.__module__)  # the function has the name of its module
 DOT = optimum(dot(2), 3)

@@ -5,9 +5,9 @@ from figure_layout import texts
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iocourse import explore
-from iocourse.explore.draw.palette import FORBIDDEN, VERMILION
-from iocourse.explore.draw.picture import Rect, Text
+from iocourse.course import explore
+from iocourse.course.explore.draw.palette import FORBIDDEN, VERMILION
+from iocourse.course.explore.draw.picture import Rect, Text
 
 small = st.integers(1, 60)
 blocks = st.integers(4, 32)

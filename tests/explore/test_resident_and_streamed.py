@@ -4,7 +4,7 @@ from itertools import combinations
 
 import pytest
 
-from iocourse import explore
+from iocourse.course import explore
 from iocourse.course.exercises.lesson06 import constant
 
 GRADIENTS = [frozenset(some) for n in (1, 2, 3) for some in combinations(("dQ", "dK", "dV"), n)]

@@ -16,10 +16,10 @@ from iocourse.costs.kernels import (
     attention_fused_backward,
     ledger_bytes,
 )
-from iocourse.explore import roofline_explorer, roofline_explorer_picture
-from iocourse.explore.draw.palette import INK
-from iocourse.explore.draw.picture import Poly
-from iocourse.explore.models.roofline_explorer import (
+from iocourse.course.explore import roofline_explorer, roofline_explorer_picture
+from iocourse.course.explore.draw.palette import INK
+from iocourse.course.explore.draw.picture import Poly
+from iocourse.course.explore.models.roofline_explorer import (
     RooflineState,
     measured,
     points,
@@ -27,7 +27,7 @@ from iocourse.explore.models.roofline_explorer import (
     tile,
     tiles_kept,
 )
-from iocourse.explore.widgets.gpu_explorers import SHARES
+from iocourse.course.explore.widgets.gpu_explorers import SHARES
 from iocourse.gpu import CHIPS
 from iocourse.gpu.roofline import TIMES_FORWARD, attainable_tflops, compulsory_bytes
 

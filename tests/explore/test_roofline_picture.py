@@ -9,10 +9,10 @@ from figure_layout import texts
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from iocourse import explore
-from iocourse.explore.draw.palette import INK, STROKES
-from iocourse.explore.draw.picture import Poly
-from iocourse.explore.draw.text import words
+from iocourse.course import explore
+from iocourse.course.explore.draw.palette import INK, STROKES
+from iocourse.course.explore.draw.picture import Poly
+from iocourse.course.explore.draw.text import words
 from iocourse.gpu import CHIPS
 
 arches = st.sampled_from(list(CHIPS))
@@ -104,6 +104,6 @@ def test_bad_input_is_named(chips, points, message):
 
 
 def test_the_pictures_need_neither_torch_nor_triton():
-    code = "import sys, iocourse.explore; print({'torch', 'triton', 'matplotlib'} & set(sys.modules))"
+    code = "import sys, iocourse.course.explore; print({'torch', 'triton', 'matplotlib'} & set(sys.modules))"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert said.strip() == "set()"

@@ -9,13 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iocourse import bounds, schedules
-from iocourse.explore import TileTuner, tile_tuner, tile_tuner_picture
-from iocourse.explore.draw.palette import SUM, TOO_MUCH, ramp
-from iocourse.explore.draw.picture import Rect
-from iocourse.explore.figures.tile_tuner import GRID_X, GRID_Y, RIGHT_WIDTH, SIDE, plane_of, tile_tuner_words
-from iocourse.explore.models.memory_states import totals
-from iocourse.explore.models.schedule_selection import ROW_TILED
-from iocourse.explore.models.tile_tuner import (
+from iocourse.course.explore import TileTuner, tile_tuner, tile_tuner_picture
+from iocourse.course.explore.draw.palette import SUM, TOO_MUCH, ramp
+from iocourse.course.explore.draw.picture import Rect
+from iocourse.course.explore.figures.tile_tuner import (
+    GRID_X,
+    GRID_Y,
+    RIGHT_WIDTH,
+    SIDE,
+    plane_of,
+    tile_tuner_words,
+)
+from iocourse.course.explore.models.memory_states import totals
+from iocourse.course.explore.models.schedule_selection import ROW_TILED
+from iocourse.course.explore.models.tile_tuner import (
     MOVES,
     TileTunerState,
     all_tiles,
@@ -26,8 +33,8 @@ from iocourse.explore.models.tile_tuner import (
     frontier,
     parts_of,
     play,
-)  # fmt: skip
-from iocourse.explore.widgets.controls import size_slider
+)
+from iocourse.course.explore.widgets.controls import size_slider
 from tools.bench import widget_latency as bench
 
 FORWARD = list(ROW_TILED)
@@ -346,7 +353,7 @@ def _imported_after(code):
 
 
 def test_the_library_does_not_load_pictures():
-    assert "iocourse.explore" not in _imported_after("import iocourse")
+    assert "iocourse.course.explore" not in _imported_after("import iocourse")
 
 
 def test_a_live_picture_needs_neither_matplotlib_nor_widgets():

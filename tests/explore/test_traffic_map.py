@@ -10,13 +10,14 @@ from figure_layout import check_layout
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iocourse import bounds, schedules, solution_guard
-from iocourse.explore import TrafficExplorer, traffic_explorer, traffic_map
-from iocourse.explore.draw.palette import BOUNDS, stroke_of
-from iocourse.explore.draw.picture import Poly, Text
-from iocourse.explore.figures.traffic_map import M_at, View, _stroke, map_of, rows_at_M, view_of
-from iocourse.explore.models import memory_regimes as facts
-from iocourse.explore.models.memory_regimes import (
+from iocourse import bounds, schedules
+from iocourse.course import guard as solution_guard
+from iocourse.course.explore import TrafficExplorer, traffic_explorer, traffic_map
+from iocourse.course.explore.draw.palette import BOUNDS, stroke_of
+from iocourse.course.explore.draw.picture import Poly, Text
+from iocourse.course.explore.figures.traffic_map import M_at, View, _stroke, map_of, rows_at_M, view_of
+from iocourse.course.explore.models import memory_regimes as facts
+from iocourse.course.explore.models.memory_regimes import (
     COMPULSORY_WORDS,
     best_bound,
     best_schedule_ranges,
@@ -30,7 +31,7 @@ from iocourse.explore.models.memory_regimes import (
     regimes,
     usual_bounds,
 )
-from iocourse.explore.widgets.explorer import VIEW
+from iocourse.course.explore.widgets.explorer import VIEW
 
 PASSES = list(COMPULSORY_WORDS)
 sizes = st.tuples(st.integers(1, 300), st.integers(1, 40), st.integers(1, 20_000))

@@ -12,10 +12,10 @@ from figure_layout import check_layout, texts
 from PIL import Image
 
 from iocourse import costs, exact, schedules
-from iocourse.explore import TwoMemories, two_memories, two_memories_picture
-from iocourse.explore.draw.palette import BLUE, ORANGE
-from iocourse.explore.draw.picture import Picture, Rect
-from iocourse.explore.figures.two_memories import (
+from iocourse.course.explore import TwoMemories, two_memories, two_memories_picture
+from iocourse.course.explore.draw.palette import BLUE, ORANGE
+from iocourse.course.explore.draw.picture import Picture, Rect
+from iocourse.course.explore.figures.two_memories import (
     ARRAYS,
     FILM,
     FLASH,
@@ -31,10 +31,10 @@ from iocourse.explore.figures.two_memories import (
     steps_of,
     two_memories_words,
 )
-from iocourse.explore.models.memory_states import Change, journey
+from iocourse.course.explore.models.memory_states import Change, journey
 from tools import film
 
-SHIPPED = resources.files("iocourse").joinpath("data", FILM).read_bytes()
+SHIPPED = resources.files("iocourse.course.explore").joinpath(FILM).read_bytes()
 
 
 def closed_form(name):

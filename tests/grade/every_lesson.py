@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from test_attacks import WHY_NOT
 
+from iocourse.course.grade.grading import grade
+from iocourse.course.grade.lesson_cells import read_lessons
+from iocourse.course.grade.sandbox import Limits
+from iocourse.course.grade.submissions import find
 from iocourse.course.project_paths import find_course
-from iocourse.grade.grading import grade
-from iocourse.grade.lesson_cells import read_lessons
-from iocourse.grade.sandbox import Limits
-from iocourse.grade.submissions import find
 from tools.build.notebook_execution import cannot_run
 
 ROOT = Path(__file__).parents[2]

@@ -4,9 +4,9 @@ import ast
 import contextlib
 import io
 
+from iocourse.course.grade.submission_process import execute, notebook_names
 from iocourse.course.nbgrader_submission import Source, transplanted
 from iocourse.course.student_copies.notebook import text_of
-from iocourse.grade.submission_process import execute, notebook_names
 
 
 def sources(lesson):

@@ -9,12 +9,12 @@ import pytest
 from attacks import BODIES
 
 from iocourse.course.exercise import find
+from iocourse.course.grade import sandbox
+from iocourse.course.grade.grading import grade, require_runnable
+from iocourse.course.grade.lesson_cells import Lesson, LessonCell
+from iocourse.course.grade.sandbox import Limits
+from iocourse.course.grade.submissions import Submission
 from iocourse.errors import UsageError
-from iocourse.grade import sandbox
-from iocourse.grade.grading import grade, require_runnable
-from iocourse.grade.lesson_cells import Lesson, LessonCell
-from iocourse.grade.sandbox import Limits
-from iocourse.grade.submissions import Submission
 
 LIMITS = Limits(seconds=2, memory=2 << 30)
 HONEST = "def my_compulsory(Nq, Nk, d):\n    return 2 * (Nq + Nk) * d"

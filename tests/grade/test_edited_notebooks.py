@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from iocourse.course.grade.batch import Grade
+from iocourse.course.grade.grade_report import note_of
+from iocourse.course.grade.grading import grade
+from iocourse.course.grade.lesson_cells import read_lessons
+from iocourse.course.grade.sandbox import Limits
+from iocourse.course.grade.submissions import Submission, most_common_lesson, one_per_student
 from iocourse.course.project_paths import find_course
 from iocourse.course.student_copies import answers
 from iocourse.course.student_copies.answers import find_answers
 from iocourse.course.student_copies.merge import merge
 from iocourse.course.student_copies.notebook import as_copy, text_of
-from iocourse.grade.batch import Grade
-from iocourse.grade.grade_report import note_of
-from iocourse.grade.grading import grade
-from iocourse.grade.lesson_cells import read_lessons
-from iocourse.grade.sandbox import Limits
-from iocourse.grade.submissions import Submission, most_common_lesson, one_per_student
 
 LESSONS = {lesson.stem: lesson for lesson in read_lessons(find_course(edited_notebooks.ROOT))}
 NOTEBOOKS = {

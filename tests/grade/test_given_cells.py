@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from iocourse.course.grade.lesson_cells import read_lessons, text_of
 from iocourse.course.project_paths import find_course
-from iocourse.grade.lesson_cells import read_lessons, text_of
 
 ROOT = Path(__file__).parents[2]
 LESSONS = read_lessons(find_course(ROOT))

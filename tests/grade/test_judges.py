@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
+from iocourse.course.grade.batch import run_judges
 from iocourse.errors import UsageError
-from iocourse.grade.batch import run_judges
 
 
 def dies(how):

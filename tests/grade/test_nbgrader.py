@@ -13,8 +13,8 @@ import skips
 
 from iocourse.cli import main
 from iocourse.course.exercise import find
-from iocourse.grade import batch
-from iocourse.grade.lesson_cells import text_of
+from iocourse.course.grade import batch
+from iocourse.course.grade.lesson_cells import text_of
 from tools.build.notebook_execution import SEED
 
 skips.unless_installed("nbgrader")

@@ -15,9 +15,9 @@ from hypothesis.extra import numpy as arrays
 from iocourse import distributed
 from iocourse.course import exercises  # noqa: F401 - its records are sent by name
 from iocourse.course.exercise import Trial
+from iocourse.course.grade import protocol
+from iocourse.course.grade.protocol import Foreign, Unreadable, name_of, read_answer, record, write_answer
 from iocourse.course.properties import difference
-from iocourse.grade import protocol
-from iocourse.grade.protocol import Foreign, Unreadable, name_of, read_answer, record, write_answer
 from iocourse.ledger import Ledger, Move
 from iocourse.machine import FastMemoryFull
 

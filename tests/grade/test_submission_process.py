@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from iocourse.grade.sandbox import Limits
-from iocourse.grade.submission_process import ProcessClient, ProcessEnded, execute, notebook_names
+from iocourse.course.grade.sandbox import Limits
+from iocourse.course.grade.submission_process import ProcessClient, ProcessEnded, execute, notebook_names
 
 LEFT_OUT = {
     "a line": "%matplotlib inline\nx = 1",

@@ -15,13 +15,13 @@ import pytest
 from edited_notebooks import lesson
 
 from iocourse.cli import main
+from iocourse.course.grade import batch, grade_report
+from iocourse.course.grade.grading import Mark, grade
+from iocourse.course.grade.lesson_cells import read_lessons
+from iocourse.course.grade.sandbox import Limits
+from iocourse.course.grade.submissions import find, most_common_lesson, one_per_student, other_files
 from iocourse.course.project_paths import find_course
 from iocourse.errors import UsageError
-from iocourse.grade import batch, grade_report
-from iocourse.grade.grading import Mark, grade
-from iocourse.grade.lesson_cells import read_lessons
-from iocourse.grade.sandbox import Limits
-from iocourse.grade.submissions import find, most_common_lesson, one_per_student, other_files
 
 ROOT = Path(__file__).parents[2]
 LESSONS = {lesson.stem: lesson for lesson in read_lessons(find_course(ROOT))}

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from iocourse import traffic
 from iocourse.costs.kernels import KernelProblem, attention_decode
+from iocourse.course.guard import LibrarySolutionUsed, solutions_blocked
 from iocourse.kernels import attention_with_lse, decode
 from iocourse.kernels.host import launches as host
 from iocourse.kernels.host.launches import enough_parts, record_launches, split_keys
 from iocourse.kernels.host.tile_table import using
-from iocourse.solution_guard import LibrarySolutionUsed, solutions_blocked
 from tools.bench.resources.compiling import job_of
 
 sizes = st.fixed_dictionaries(

@@ -35,7 +35,7 @@ def python(code, **environment):
 def test_importing_the_course_loads_neither():
     """NumPy alone is enough for lessons 0 to 9, for counting's face and for looking up chips."""
     code = """
-import sys, iocourse, iocourse.course, iocourse.explore, iocourse.traffic, iocourse.costs.kernels
+import sys, iocourse, iocourse.course, iocourse.course.explore, iocourse.traffic, iocourse.costs.kernels
 import iocourse.cli, iocourse.gpu, tools.bench
 print([name for name in ("torch", "triton") if name in sys.modules])
 """

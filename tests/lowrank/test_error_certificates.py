@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from long_runs import many
 
 from iocourse import lowrank
+from iocourse.course.guard import LibrarySolutionUsed, solutions_blocked
 from iocourse.exact import softmax
 from iocourse.lowrank import error_certificates, numba_backend, per_head, polynomials
 from iocourse.lowrank.advice import predicted_error
 from iocourse.lowrank.options import checked_options
 from iocourse.monomials import rank_of
-from iocourse.solution_guard import LibrarySolutionUsed, solutions_blocked
 
 RADIUS = {"chebyshev": {"radius": 4.0}, "minimax": {"radius": 4.0}}
 

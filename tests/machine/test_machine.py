@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from iocourse import masks
+from iocourse.course.guard import solutions_blocked
 from iocourse.machine import (
     Block,
     FastMemoryFull,
@@ -27,7 +28,6 @@ from iocourse.machine import (
     probabilities,
     run,
 )
-from iocourse.solution_guard import solutions_blocked
 
 pytestmark = pytest.mark.quick
 X = np.arange(24.0).reshape(6, 4) / 10  # distinct words

@@ -10,8 +10,8 @@ from suites import cannot_run_lesson, load_recorded, load_suites
 from iocourse.course import check
 from iocourse.course.checking import OWN, RUNS, CheckFailed
 from iocourse.course.exercise import exercises, find
+from iocourse.course.guard import library_solution
 from iocourse.exact import attention
-from iocourse.solution_guard import library_solution
 from tests.mutation.references import build, exercise_source
 from tools.build.recorded_mutants import recording_command
 

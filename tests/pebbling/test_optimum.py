@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from long_runs import many
 
+from iocourse.course.guard import LibrarySolutionUsed, solutions_blocked
 from iocourse.pebbling import (
     Game,
     Graph,
@@ -20,7 +21,6 @@ from iocourse.pebbling import (
     softmax_row,
 )
 from iocourse.pebbling.search import Position, Steps
-from iocourse.solution_guard import LibrarySolutionUsed, solutions_blocked
 
 DIAMOND = {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]}
 PYRAMID = {"a": [], "b": [], "c": [], "d": ["a", "b"], "e": ["b", "c"], "f": ["d", "e"]}

@@ -80,8 +80,8 @@ def test_a_new_schedule_is_one_file_and_its_closed_form(library):
 import inspect, numpy as np
 from iocourse import costs, run, schedules
 from iocourse.cli import main
-from iocourse.explore.models.schedule_selection import ROW_TILED
-from iocourse.solution_guard import LibrarySolutionUsed, solutions_blocked
+from iocourse.course.explore.models.schedule_selection import ROW_TILED
+from iocourse.course.guard import LibrarySolutionUsed, solutions_blocked
 from iocourse.schedules import toy
 names = list(schedules.REGISTRY)
 assert schedules.toy is toy is schedules.REGISTRY["toy"] and names.index("toy") == names.index("flash2") + 1

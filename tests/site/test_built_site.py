@@ -25,9 +25,9 @@ from built_site import (
 
 from iocourse import schedules
 from iocourse.bounds import BOUNDS
+from iocourse.course.explore.models.lowrank_record import FASTER_EXACT
 from iocourse.data.records import NAMES, NONE_YET, load_record, record_source
 from iocourse.distributed.bounds import BOUNDS as ACROSS_RANKS
-from iocourse.explore.models.lowrank_record import FASTER_EXACT
 from iocourse.schedules import REGISTRY
 from tools.build.project import read_project
 

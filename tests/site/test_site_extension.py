@@ -10,7 +10,7 @@ import skips
 from built_site import ROOT, build, dummy_lite, extension
 
 from iocourse.bounds import BOUNDS, STATUSES
-from iocourse.explore.widgets.explorer import EXPLORERS
+from iocourse.course.explore.widgets.explorer import EXPLORERS
 from tools.build.project import read_project
 
 skips.unless_installed("sphinx", "myst_nb", "furo")

@@ -8,8 +8,7 @@ from statistics import median, quantiles
 from typing import Any
 
 from iocourse.console import table
-from iocourse.data.records import run_metadata
-from iocourse.explore import (
+from iocourse.course.explore import (
     kernel_tuner,
     low_rank_explorer,
     mask_painter,
@@ -18,13 +17,14 @@ from iocourse.explore import (
     tile_tuner,
     traffic_explorer,
 )
-from iocourse.explore.draw import graph_layout as layers
-from iocourse.explore.models import lowrank_explorer as low_rank_facts
-from iocourse.explore.models import memory_regimes
-from iocourse.explore.models.memory_states import dry_trace
-from iocourse.explore.models.tile_tuner import footprint_parts, playback
-from iocourse.explore.widgets.explorer import without_widgets
-from iocourse.explore.widgets.pebble_player import OPTIMUM, OWN, PRESETS
+from iocourse.course.explore.draw import graph_layout as layers
+from iocourse.course.explore.models import lowrank_explorer as low_rank_facts
+from iocourse.course.explore.models import memory_regimes
+from iocourse.course.explore.models.memory_states import dry_trace
+from iocourse.course.explore.models.tile_tuner import footprint_parts, playback
+from iocourse.course.explore.widgets.explorer import without_widgets
+from iocourse.course.explore.widgets.pebble_player import OPTIMUM, OWN, PRESETS
+from iocourse.data.records import run_metadata
 from iocourse.lowrank import polynomials
 
 NAME = "explore"

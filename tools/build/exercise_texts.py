@@ -1,4 +1,4 @@
-"""Generate `iocourse/data/exercises.json`: titles, hints and other fields of the exercises, for the library.
+"""Generate `iocourse/course/exercises.json`: titles, hints and other fields of the exercises.
 
 Before the cell of exercise 4B, the source of its lesson has a raw cell in TOML, which is in neither notebook:
 
@@ -29,7 +29,7 @@ from typing import Any
 
 from tools.build.percent_format import Cell, SourceError, all_cells, side
 
-DATA = Path("iocourse") / "data" / "exercises.json"
+DATA = Path("iocourse") / "course" / "exercises.json"
 
 
 def _whole(value: Any) -> bool:

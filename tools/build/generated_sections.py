@@ -19,10 +19,10 @@ from typing import Any
 
 from iocourse import __version__
 from iocourse.bounds import lower_bound
+from iocourse.course.explore.draw.picture import Picture
+from iocourse.course.explore.figures.traffic_charts import curve
+from iocourse.course.explore.models.memory_regimes import memories
 from iocourse.data.records import load_record, missing_metadata, record_source
-from iocourse.explore.draw.picture import Picture
-from iocourse.explore.figures.traffic_charts import curve
-from iocourse.explore.models.memory_regimes import memories
 from iocourse.files import atomic_write
 from iocourse.schedules import REGISTRY
 from tools.build.notebook_execution import runs_kernels

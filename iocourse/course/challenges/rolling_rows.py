@@ -15,7 +15,7 @@ from functools import partial
 
 from ...machine import Block, Machine, RowStats, SlowArray, Tile
 from ...masks import Mask
-from ...solution_guard import library_solution
+from ..guard import library_solution
 
 NEVER = 10**9  # larger than the position of any block
 

@@ -23,10 +23,10 @@ from ...exact import Array
 from ...machine import run
 from ...masks import Window
 from ...schedules import PASSES, REGISTRY, Choice, Schedule, saved_for_backward
-from ...solution_guard import library_solution
 from .. import progress
 from ..checking import Activity, Interrupted, failed_properties, fresh_seed, judge, read_first, still_running
 from ..exercise import Case, Exercise, Property, RunCase, Trial, run_schedule
+from ..guard import library_solution
 from ..properties import LARGE, every_input_loaded, fits, is_right, only_where, values_in
 from ..runtime_errors import below, line_of
 from ..trials.case_inputs import STRETCH, labelled_large, low_queries_and_keys

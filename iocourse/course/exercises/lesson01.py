@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import exact
-from ...solution_guard import no_calls_into
 from ..exercise import (
     Case,
     Property,
@@ -24,6 +23,7 @@ from ..exercise import (
     trial_from_error,
     wrong_return,
 )
+from ..guard import no_calls_into
 from ..kinds.function import EVERY, function
 from ..properties import (
     TOLERANCE,

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import pebbling
-from ...solution_guard import library_solution
 from ..exercise import Case, Exercise, Trial, exercise
+from ..guard import library_solution
 from ..properties import Form, idle, is_number
 
 Bits = NDArray[np.bool_]

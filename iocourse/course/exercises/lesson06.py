@@ -14,9 +14,9 @@ import numpy as np
 
 from ... import costs, exact
 from ...ledger import Ledger
-from ...solution_guard import library_solution
 from ..bound_ratio import attention
 from ..exercise import Case, Property, Sample, exercise
+from ..guard import library_solution
 from ..kinds.function import function
 from ..kinds.schedule import one_more_of_each_kind, schedule
 from ..properties import (

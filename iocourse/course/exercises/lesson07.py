@@ -12,9 +12,9 @@ import numpy as np
 from ... import costs, exact
 from ...ledger import Ledger
 from ...machine import Block, Machine, SlowArray, Tile
-from ...solution_guard import library_solution
 from ..bound_ratio import attention, product
 from ..exercise import Case, Sample, Trial, exercise, run_function, run_schedule, wrong_return
+from ..guard import library_solution
 from ..kinds.choice import choice
 from ..kinds.schedule import repaired, schedule
 from ..properties import (

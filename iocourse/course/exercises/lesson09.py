@@ -12,9 +12,9 @@ import numpy as np
 from ... import exact
 from ...costs import ceil_div
 from ...ledger import Ledger
-from ...solution_guard import library_solution
 from ..bound_ratio import attention
 from ..exercise import Case, Property, Sample, Trial, exercise
+from ..guard import library_solution
 from ..kinds.choice import choice
 from ..kinds.schedule import schedule
 from ..properties import (

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from ...costs.closed_form import ceil_div
 from ...costs.kernel_masks import BlockLists
 from ...costs.kernels import KernelProblem, attention_forward, sliced_forward
-from ...solution_guard import library_solution
 from ..exercise import Better, Case, Property, Sample, Trial, WrongForm, exercise
+from ..guard import library_solution
 from ..kinds.kernel import ATTENTION, kernel
 from ..properties import Form, budget_of, difference, each, idle, is_number, only_where, several
 from ..trials.float32_inputs import FAR, attention_of, far_apart, normal

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from ... import costs
 from ...ledger import Ledger
 from ...machine import Features, Machine, SlowArray
-from ...solution_guard import no_calls_into
 from ..exercise import (
     Case,
     Property,
@@ -30,6 +29,7 @@ from ..exercise import (
     run_function,
     trial_from_error,
 )
+from ..guard import no_calls_into
 from ..kinds.schedule import repaired, schedule
 from ..properties import (
     Form,

@@ -14,8 +14,8 @@ from ...exact import real_numbers
 from ...ledger import Ledger
 from ...machine import Features
 from ...monomials import Plan, coordinates, features, plan
-from ...solution_guard import library_solution
 from ..exercise import Case, Property, Sample, Trial, exercise
+from ..guard import library_solution
 from ..kinds.schedule import schedule
 from ..properties import (
     difference,

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import costs, masks, schedules
-from ...data import misleading_table
 from ...ledger import Ledger
-from ...solution_guard import library_solution
+from .. import misleading_table
 from ..exercise import Case, Sample, Trial, WrongForm, exercise, run_function
+from ..guard import library_solution
 from ..kinds.function import EVERY, function
 from ..properties import (
     TOLERANCE,

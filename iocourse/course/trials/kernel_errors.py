@@ -17,8 +17,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ...solution_guard import LibrarySolutionUsed
 from ..exercise import cause_of
+from ..guard import LibrarySolutionUsed
 
 HERE = str(Path(__file__).parents[2])  # the library
 LIBRARIES = (HERE, *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")))

@@ -25,7 +25,6 @@ import numpy as np
 from ... import traffic
 from ...doctor.triton_missing import require_triton
 from ...errors import error_text
-from ...solution_guard import LibrarySolutionUsed
 from ..exercise import (
     Better,
     Case,
@@ -37,6 +36,7 @@ from ..exercise import (
     student_call,
     trial_from_error,
 )
+from ..guard import LibrarySolutionUsed
 from ..properties import budget_of, each, idle, is_right
 from .compile_check import record_launches
 from .kernel_errors import name_failing_line

@@ -21,7 +21,6 @@ from ... import distributed
 from ...distributed.engines.simulated import LONGER, run_in_turns
 from ...distributed.rank import PendingTransfer
 from ...distributed.runner import WrongResult
-from ...solution_guard import LibrarySolutionUsed
 from ..exercise import (
     FORM,
     Case,
@@ -34,6 +33,7 @@ from ..exercise import (
     student_call,
     trial_from_error,
 )
+from ..guard import LibrarySolutionUsed
 from ..properties import LARGE, TOLERANCE, Where, each, idle, is_right, only_where
 
 SECONDS = 10.0  # for all ranks of a case: a thousand times the run time of a correct function

@@ -9,7 +9,6 @@ from types import ModuleType
 from typing import Any
 
 from ...sizes import Shape, check_sizes
-from ...solution_guard import library_solution
 from .. import costs
 from ..layouts import Layout, follows
 from ..ledger import RankLedger
@@ -133,7 +132,7 @@ def schedule(
             lesson=lesson,
             regime=regime,
             source=source,
-            body=library_solution(body),
+            body=body,
             layout=layout,
             any_layout=any_layout,
             shared=shared,

@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...solution_guard import library_solution
 from ..jit_helpers import Seeing, Shape, Starts
 from .tile_table import SlicedTile, Tile, Tiles
 
@@ -438,7 +437,6 @@ def _block_size(shape: tuple[int, ...], n_q: int, n_k: int, block: int | None) -
     raise ValueError(f"block_mask has {came}. {wanted}")
 
 
-@library_solution
 @torch.inference_mode(False)
 def build(source: Source, n_q: int, n_k: int, BM: int, BN: int) -> tuple[Tensor, Tensor]:
     """Split a mask into tiles. Return the kind of each tile, (batches, heads, ⌈n_q/BM⌉, ⌈n_k/BN⌉): -2 empty,
@@ -477,7 +475,6 @@ def build(source: Source, n_q: int, n_k: int, BM: int, BN: int) -> tuple[Tensor,
     return kinds, torch.cat(patterns)
 
 
-@library_solution
 @torch.inference_mode(False)
 def side_of(kinds: Tensor, patterns: Tensor, heads_together: int = 1) -> Side:
     """Return the lists of each row of `kinds` (batches, heads, rows, columns).

@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...monomials import Array
-from ...solution_guard import library_solution
 from ..approximation import Approximation
 from ..numpy_backend import Forward, Gradients
 
@@ -126,7 +125,6 @@ def output_fine(O: Array, den: Array, V: Array, least: float) -> bool:
     return bool(_kernels("loops").output_fine(O, den, _of_one_type(V), least))
 
 
-@library_solution
 def forward(Q: Array, K: Array, V: Array, s: Approximation, threads: int = 1) -> Forward:
     """Return the result of `numpy_backend.forward`, computed by compiled loops."""
     loops = _kernels("loops")
@@ -148,7 +146,6 @@ def forward(Q: Array, K: Array, V: Array, s: Approximation, threads: int = 1) ->
     return Forward(O, den, T)
 
 
-@library_solution
 def backward(
     Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Approximation, threads: int = 1
 ) -> Gradients:
@@ -174,7 +171,6 @@ def backward(
     return Gradients(dQ, dK, dV)
 
 
-@library_solution
 def causal_forward(Q: Array, K: Array, V: Array, s: Approximation) -> Forward:
     """Return the result of `numpy_backend.causal_forward` without the state T, computed by compiled loops."""
     causal = _kernels("causal_loops")
@@ -186,7 +182,6 @@ def causal_forward(Q: Array, K: Array, V: Array, s: Approximation) -> Forward:
     return Forward(O, den, np.empty((0, 0), Q.dtype))
 
 
-@library_solution
 def causal_backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Approximation) -> Gradients:
     """Return the result of `numpy_backend.causal_backward`, computed by compiled loops."""
     causal = _kernels("causal_loops")

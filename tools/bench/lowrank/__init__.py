@@ -29,7 +29,7 @@ from tools.bench.lowrank.text import text
 from tools.bench.lowrank.timing import QUICK, WHOLE, Plan
 
 if TYPE_CHECKING:
-    from iocourse.explore.draw.picture import Picture
+    from iocourse.course.explore.draw.picture import Picture
 
 NAME = "lowrank"
 HELP = "low-rank and exact attention on the CPU: the published rows, gradients, scaling (needs torch)"
@@ -128,7 +128,7 @@ def show(result: Record) -> str:
 
 def pictures(result: Record) -> dict[str, Picture]:
     """Return figures of the rows, the scaling and the baselines, by file name."""
-    from iocourse.explore import lowrank_baselines, lowrank_scaling, lowrank_vs_published
+    from iocourse.course.explore import lowrank_baselines, lowrank_scaling, lowrank_vs_published
 
     return {
         "rows": lowrank_vs_published(result),

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from iocourse.console import DASH, paragraphs, table
+from iocourse.course.explore.models.lowrank_record import FASTER_EXACT, LIMITS, fastest, panels_of
 from iocourse.data.records import record_source
-from iocourse.explore.models.lowrank_record import FASTER_EXACT, LIMITS, fastest, panels_of
 from tools.bench import Row, grouped
 from tools.bench.lowrank.goals import JUDGED, goals, script_speedup
 

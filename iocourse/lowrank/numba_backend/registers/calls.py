@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....monomials import Array, Plan
-from ....solution_guard import library_solution
 from ...approximation import Approximation, weights_of
 from ...error_certificates import POSITIVE
 from ...numpy_backend import Forward, Gradients
@@ -194,7 +193,6 @@ def places(rank: int, d: int, m: int) -> Places:
     return Places(*(slice(first, last) for first, last in zip([0, *ends], ends, strict=False)))
 
 
-@library_solution
 def forward(
     Q: Array, K: Array, V: Array, s: Approximation, threads: int = 1
 ) -> tuple[Forward, Approximation, bool]:
@@ -284,7 +282,6 @@ def _known(X: Array | None, shape: tuple[int, ...]) -> Array:
     return np.zeros(shape, FLOAT32) if X is None else np.ascontiguousarray(X, FLOAT32)
 
 
-@library_solution
 def backward(
     Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Approximation, threads: int = 1
 ) -> tuple[Gradients, bool]:
@@ -365,7 +362,6 @@ def _causal(part: str, Q: Array, V: Array, s: Approximation) -> _Causal:
     return _Causal(run, across, numbers, _known(s.covariance, (d, d)), t)
 
 
-@library_solution
 def causal_forward(Q: Array, K: Array, V: Array, s: Approximation) -> tuple[Forward, Approximation, bool]:
     """As `numpy_backend.causal_forward`, with no state handed back, and whether `judge` found the outputs
     fine.
@@ -380,7 +376,6 @@ def causal_forward(Q: Array, K: Array, V: Array, s: Approximation) -> tuple[Forw
     return Forward(O, den, np.empty((0, 0), FLOAT32)), s, fine == 1
 
 
-@library_solution
 def causal_backward(
     Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Approximation
 ) -> tuple[Gradients, bool]:

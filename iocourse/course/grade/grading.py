@@ -1,0 +1,233 @@
+"""Grade one submission: run the student's code in a separate process and judge the results in this one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...errors import UsageError
+from ..checking import RUNS, Verdict, judge, points_of, report
+from ..exercise import Case, Exercise, Trial
+from ..student_copies.answers import Answer, find_answers
+from ..student_copies.notebook import text_of
+from .lesson_cells import Lesson, LessonCell
+from .protocol import record
+from .sandbox import Limits
+from .submission_process import START, ProcessClient, ProcessEnded
+from .submissions import Submission
+
+NO_ANSWER = "its process sent data that is not a valid answer"
+_KEPT = "the lesson's own cell"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The mark of one student for one exercise.
+
+    Attributes:
+        id: id of the exercise, such as 2A.
+        held: number of properties that hold.
+        asked: number of properties of the exercise.
+        points: points of the student.
+        of: maximum points of the exercise.
+        report: the report that a check would print.
+        why: the first failed property and its complaint; "" if all hold.
+        cell: position of the graded cell in the notebook; None if no cell was graded.
+        notes: notes for the teacher, if the cell was not found by the name and id that the lesson gives it.
+        fault: for the teacher, the reason why no cell was graded; "" if one was.
+    """
+
+    id: str
+    held: int
+    asked: int
+    points: float
+    of: int
+    report: str
+    why: str
+    cell: int | None = None
+    notes: Sequence[str] = ()
+    fault: str = ""
+
+
+class _Stopped(Exception):
+    """The student's function raised or was not called, so judging stops with these verdicts."""
+
+    def __init__(self, verdicts: list[Verdict]) -> None:
+        self.verdicts = verdicts
+
+
+def grade(submission: Submission, lesson: Lesson, seed: int, limits: Limits, sandboxed: bool) -> list[Mark]:
+    """Return a mark for every exercise of the lesson, in order.
+
+    Args:
+        submission: the submission to grade.
+        lesson: the lesson that it belongs to.
+        seed: seed of the random inputs; the same for a class.
+        limits: resources that each exercise may use.
+        sandboxed: run the submission in bubblewrap.
+    """
+    if submission.fault:
+        answers = {one.id: Answer(fault=submission.fault) for one in lesson.exercises}
+    else:
+        answers = find_answers(submission.cells, lesson.wanted, lesson.own)
+    run = _Run(lesson, submission.cells, answers, limits, sandboxed)
+    try:
+        return [run.mark(at, seed) for at, place in enumerate(lesson.places) if place.exercise]
+    finally:
+        run.drop()
+
+
+def require_runnable(lesson: Lesson, limits: Limits, sandboxed: bool) -> None:
+    """Run the lesson's own cells, and raise UsageError if they fail, because no student caused that."""
+    own = Lesson(lesson.stem, tuple(place for place in lesson.places if not place.exercise))
+    run = _Run(own, (), {}, limits, sandboxed)
+    try:
+        run.reach(len(own.places) - 1)
+    except ProcessEnded as ended:
+        needs = "Run iocourse doctor to see what is missing on this machine, and install it"
+        raise UsageError(f"cannot grade {lesson.stem} here: {ended}. {needs}") from None
+    finally:
+        run.drop()
+
+
+class _Run:
+    """The process of a submission. It is restarted after an exercise that ended it."""
+
+    def __init__(
+        self,
+        lesson: Lesson,
+        cells: Sequence[dict[str, Any]],
+        answers: Mapping[str, Answer],
+        limits: Limits,
+        sandboxed: bool,
+    ) -> None:
+        self.lesson, self.cells, self.answers = lesson, cells, answers
+        self.limits, self.sandboxed = limits, sandboxed
+        self.session: ProcessClient | None = None
+        self.ran = 0  # number of places that the current process has run
+        self.raised: dict[str, str] = {}  # error text by cell id
+        self.deadly: dict[str, str] = {}  # reason by cell id, for cells that ended the process; not run again
+
+    def mark(self, at: int, seed: int) -> Mark:
+        """Grade the exercise at position `at` of the lesson's places."""
+        exercise = self.lesson.places[at].exercise
+        assert exercise is not None
+        answer = self.answers[exercise.id]
+        fault = answer.fault
+        verdicts = [(RUNS, fault)] if fault else self._verdicts(at, exercise, seed)
+        held = sum(complaint is None for _, complaint in verdicts)
+        asked = max(len(verdicts), len(exercise.properties))
+        text = report(exercise, verdicts, seed)
+        why = next((f"{name}: {complaint}" for name, complaint in verdicts if complaint is not None), "")
+        points = points_of(exercise, verdicts)
+        text, why, fault = map(_writable, (text, why, fault))
+        notes = [*map(_writable, answer.notes)]
+        most = exercise.importance
+        return Mark(exercise.id, held, asked, points, most, text, why, answer.at, notes, fault)
+
+    def _verdicts(self, at: int, exercise: Exercise, seed: int) -> list[Verdict]:
+        try:
+            session = self.reach(at)
+            session.allow(self.limits.seconds)
+            return _judged(session, exercise, seed, self.raised.get(self.lesson.places[at].cell, ""))
+        except _Stopped as stopped:
+            return stopped.verdicts
+        except ProcessEnded as ended:
+            self.drop()
+            return [(RUNS, str(ended))]
+
+    def reach(self, at: int) -> ProcessClient:
+        """Return a process that has run every cell up to and including position `at`."""
+        while True:
+            if self.session is None:
+                self.session, self.ran = ProcessClient(self.limits, self.sandboxed), 0
+            try:
+                while self.ran <= at:
+                    self._run_next(self.session)
+                return self.session
+            except ProcessEnded as ended:
+                place = self.lesson.places[self.ran]
+                self.drop()
+                if place.exercise is None or place.cell in self.deadly:
+                    raise ProcessEnded(f"{_KEPT} {place.cell} failed ({ended})") from None
+                self.deadly[place.cell] = str(ended)
+                if place is self.lesson.places[at]:
+                    raise
+
+    def _run_next(self, session: ProcessClient) -> None:
+        place = self.lesson.places[self.ran]
+        for name, text in self._texts(place):
+            session.allow(self.limits.seconds if place.exercise else START)
+            error = session.ask("run cell", name, text)
+            if not isinstance(error, str | None):
+                raise ProcessEnded(NO_ANSWER)
+            if error and place.exercise is None:
+                raise ProcessEnded(f"raises {error}")
+            if error:
+                self.raised[place.cell] = error
+        self.ran += 1
+
+    def _texts(self, place: LessonCell) -> Iterator[tuple[str, str]]:
+        """Yield (name, text) of each cell to run: the lesson's, or the answer and its helper cells."""
+        if place.exercise is None:
+            yield f"<{place.cell}>", place.source
+        elif place.cell not in self.deadly:
+            answer = self.answers[place.asks]
+            for at in answer.cells:
+                yield f"<{place.cell if at == answer.at else f'cell-{at + 1}'}>", text_of(self.cells[at])
+
+    def drop(self) -> None:
+        """End the process, if one is running."""
+        if self.session is not None:
+            self.session.close()
+        self.session = None
+
+
+def _judged(session: ProcessClient, exercise: Exercise, seed: int, raised: str) -> list[Verdict]:
+    """Return the verdicts of the judge. It calls the student's function in the process of the submission."""
+    refusal = _verdict_list(session.ask("refusal", exercise.id))
+    if refusal:
+        raise _Stopped([(RUNS, f"its cell raises {raised}")] if raised else refusal)
+
+    def run_case(_: Any, case: Case) -> Trial:
+        told = session.ask("run case", exercise.id, replace(case, expected=None, budget=None))
+        return _trial(told, case)
+
+    def submitted() -> None:
+        """Placeholder for the student's function, which exists only in the other process."""
+
+    submitted.__module__, submitted.__name__ = "__main__", exercise.function
+    return judge(replace(exercise, run_case=run_case), submitted, seed)
+
+
+def _trial(told: Any, case: Case) -> Trial:
+    """Return the trial described by a message of the process.
+
+    Raises:
+        _Stopped: the function raised, so that the other properties are not judged.
+        ProcessEnded: the message is not a trial.
+    """
+    try:
+        what, first, second = told
+        if what == "stopped":
+            raise _Stopped(_verdict_list(first) or [(RUNS, "stopped")])
+        kind: Any = record(first) if what == "trial" else None
+        if issubclass(kind, Trial):
+            return kind(case=case, **second)  # type: ignore[no-any-return]
+    except (TypeError, ValueError, AttributeError):
+        pass
+    raise ProcessEnded(NO_ANSWER)
+
+
+def _verdict_list(told: Any) -> list[Verdict]:
+    """Return the failed properties that the process reports. A message that a property holds is rejected."""
+    pairs: list[Any] = told if isinstance(told, list) else [None]
+    if not all(isinstance(pair, tuple) and [*map(type, pair)] == [str, str] for pair in pairs):
+        raise ProcessEnded(NO_ANSWER)
+    return [(name[:200], complaint[:2000]) for name, complaint in pairs]
+
+
+def _writable(text: str) -> str:
+    """Return the text with "?" in place of each lone surrogate, which cannot be encoded in UTF-8."""
+    return text.encode("utf-8", "replace").decode("utf-8")
