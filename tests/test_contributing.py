@@ -150,7 +150,7 @@ def test_the_schedule_is_listed_in_its_place_and_moves_what_its_closed_form_says
 
 def test_the_schedule_is_in_figures(printed):
     code = """
-from iocourse import explore
+from iocourse.course import explore
 print(explore.traffic_vs_memory(256, 16, ["flash2", "one_row"]).numbers)
 print("and", explore.traffic_map(256, 16).to_svg())
 """
@@ -172,7 +172,7 @@ print(bounds.BOUNDS["A_simple"](100, 8, 64), sorted(proofs) == sorted(bounds.BOU
 
 
 def test_the_figure_is_found_and_passes_what_every_figure_must(printed, checked):
-    code = "from iocourse import explore; print(explore.score_square(512, 64).alt, dir(explore))"
+    code = "from iocourse.course import explore; print(explore.score_square(512, 64).alt, dir(explore))"
     alt, names = printed("-c", code).split(" [", 1)
     assert alt.endswith("S has 262,144 words and Q has 32,768.") and "'score_square'" in names
     assert checked("tests/explore/test_every_figure.py") >= 4
@@ -185,7 +185,7 @@ def test_the_challenge_is_found_and_the_best_of_the_library_is_counted(checked):
 
 def test_the_explorer_is_found_and_passes_what_every_explorer_must(printed, checked):
     code = """
-from iocourse import explore
+from iocourse.course import explore
 square = explore.square_explorer()
 square.set("d", 32)
 x, y, width, height, _ = square.grabs[0]
