@@ -1,8 +1,8 @@
 """Schedules of attention on the two-level machine, one file each, collected in `REGISTRY`.
 
 Each file registers the schedule of its name; no list of files is needed. `iocourse.schedules.flash2` is the
-schedule, not the file. The order is that of the course: dense schedules by pass, then schedules that need
-a mask, a width or a degree, and within these by the lesson that teaches them.
+schedule, not the file. The registry has dense schedules by pass, then schedules that need a mask, a width or
+a degree, and within these the order of `registry.ORDER`.
 """
 
 from ..discovery import files_of

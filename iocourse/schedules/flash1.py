@@ -21,7 +21,6 @@ def published_tiles(N: int, d: int, M: int) -> Tiles:
 @schedule(
     label="F1",
     pass_="forward",
-    lesson=(4, 2),
     regime="M >= d^2",
     source="FlashAttention, 2205.14135, Algorithm 1",
     tiles=flash1_tiles,

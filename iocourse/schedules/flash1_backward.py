@@ -25,7 +25,6 @@ def published_tiles(N: int, d: int, M: int) -> Tiles:
 @schedule(
     label="B1",
     pass_="backward",
-    lesson=(6, 5),
     regime="M >= d^2",
     source="FlashAttention, 2205.14135, Algorithm 4",
     tiles=flash1_backward_tiles,

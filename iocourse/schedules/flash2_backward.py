@@ -15,7 +15,6 @@ def flash2_backward_tiles(N: int, d: int, M: int) -> Tiles:
 @schedule(
     label="B2",
     pass_="backward",
-    lesson=(6, 6, 1),
     regime="M >= d^2",
     source="FlashAttention-2, 2307.08691, Algorithm 2",
     tiles=flash2_backward_tiles,

@@ -14,7 +14,6 @@ def flash_optimal_tiles(N: int, d: int, M: int) -> Tiles:
 @schedule(
     label="F3",
     pass_="forward",
-    lesson=(4, 3),
     regime="M >= d^2",
     source="FlashAttention-2's loop order with V_j in K_j's buffer and Bc = 1; optimal constant by Theorem A",
     tiles=flash_optimal_tiles,

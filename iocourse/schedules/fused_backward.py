@@ -16,7 +16,6 @@ def fused_backward_tiles(N: int, d: int, M: int) -> Tiles:
 @schedule(
     label="B3",
     pass_="backward",
-    lesson=(6, 6, 2),
     regime="M >= d^2",
     source="FlashAttention-2's order with Br = 1 and dQ_i in dO_i's buffer",
     tiles=fused_backward_tiles,

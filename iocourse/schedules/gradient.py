@@ -25,7 +25,6 @@ def gradient_tiles(N: int, d: int, M: int) -> Tiles:
 
 @schedule(
     pass_="gradient",
-    lesson=(7, 9, 1),
     regime="M >= d^2",
     source="2410.09397, large caches, with FlashAttention's order",
     tiles=gradient_tiles,

@@ -27,7 +27,6 @@ def sides_tiles(N: int, d: int, M: int) -> Tiles:
 
 @schedule(
     pass_="gradient",
-    lesson=(7, 9, 4),
     regime="d^2 <= M <= 3d^2/2",
     source="a schedule of this course: found by iocourse.sweeps",
     tiles=gradient_dp_materialised_tiles,

@@ -18,7 +18,6 @@ def gradient_reassociated_tiles(N: int, d: int, M: int) -> Tiles:
 
 @schedule(
     pass_="gradient",
-    lesson=(7, 9, 3),
     regime="M >> d^2",
     source="a schedule of this course: (A1·X)·a2ᵀ as A1·(X·a2ᵀ), for fast memories well above d² words",
     tiles=gradient_reassociated_tiles,

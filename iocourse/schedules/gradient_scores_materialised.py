@@ -30,7 +30,6 @@ def gradient_scores_materialised_tiles(N: int, d: int, M: int) -> Tiles:
 
 @schedule(
     pass_="gradient",
-    lesson=(7, 9, 5),
     regime="d^2/4 <= M <= d^2",
     source="a schedule of this course: the scores stored, then dS over them",
     tiles=gradient_scores_materialised_tiles,

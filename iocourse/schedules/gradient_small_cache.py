@@ -19,7 +19,6 @@ def gradient_small_cache_tiles(N: int, d: int, M: int) -> Tiles:
 
 @schedule(
     pass_="gradient",
-    lesson=(7, 9, 2),
     regime="M < d^2",
     source="2410.09397, small caches, blocked products",
     tiles=gradient_small_cache_tiles,

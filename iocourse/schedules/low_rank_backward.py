@@ -77,7 +77,6 @@ def _whole(r: int, d: int, *, rc: int, Bd: int) -> bool:
 
 @schedule(
     pass_="backward",
-    lesson=(16, 4),
     regime="bounded scores, N above the rank",
     source="a schedule of this course, after Liang and others, 2408.13233; Taylor features",
     tiles=low_rank_backward_tiles,

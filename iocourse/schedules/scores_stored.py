@@ -15,7 +15,6 @@ def scores_stored_tiles(N: int, d: int, M: int) -> Tiles:
 @schedule(
     label="F7",
     pass_="forward",
-    lesson=(7, 5),
     regime="d^2/2 <= M <= d^2",
     source="a derivation of this course: rows of Q, then of O are resident, with raw scores stored between",
     tiles=scores_stored_tiles,

@@ -23,7 +23,6 @@ def small_cache_tiles(N: int, d: int, M: int) -> Tiles:
 @schedule(
     label="F5",
     pass_="forward",
-    lesson=(7, 4),
     regime="M < d^2",
     source="the blocked products of 2402.07443 with online softmax; constant optimal for M << d^2",
     tiles=small_cache_tiles,

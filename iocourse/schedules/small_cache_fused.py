@@ -23,7 +23,6 @@ def small_cache_fused_tiles(N: int, d: int, M: int) -> Tiles:
 @schedule(
     label="F6",
     pass_="forward",
-    lesson=(7, 12),
     regime="M < d^2",
     source="a schedule of this course: FlashAttention-2's order with d cut into columns",
     tiles=small_cache_fused_tiles,

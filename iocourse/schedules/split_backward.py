@@ -17,7 +17,6 @@ def split_backward_tiles(N: int, d: int, M: int) -> Tiles:
 @schedule(
     label="B4",
     pass_="backward",
-    lesson=(6, 8),
     regime="M >= d^2",
     source="a schedule of this course: the cheapest division of dQ, dK and dV among passes over the data",
     tiles=split_backward_tiles,

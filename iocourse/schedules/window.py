@@ -16,7 +16,6 @@ def window_tiles(N: int, d: int, M: int, w: int) -> Tiles:
 
 @schedule(
     pass_="forward",
-    lesson=(8, 4),
     regime="a window of 2w + 1 keys fits",
     source="a schedule of this course: a ring buffer of keys and values",
     tiles=window_tiles,
