@@ -109,7 +109,7 @@ def _tile(text: str) -> tuple[str, int]:
 
 
 def count(arguments: argparse.Namespace) -> int:
-    """Print the report or the list; return 1 if a run does not move the words of the closed form, else 0.
+    """Print the report or the list; return 1 if a run moves other words than its closed form, or 0.
 
     Raises UsageError, which becomes exit code 2.
     """

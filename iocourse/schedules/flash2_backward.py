@@ -61,7 +61,7 @@ def flash2_backward(
                             dv.add_matmul(s.T, do)
                             s.multiply_by_matmul(do, v.T, less=products)
                             dk.add_matmul(s.T, q)
-                            s *= d**-0.5
+                            s *= d**-0.5  # dQ = dS K/√d, and k does not have this factor as q does
                             dq.add_matmul(s, k)
                         m.store(dq, dQ, i)
             m.store(dk, dK, j)

@@ -32,6 +32,7 @@ def flash_optimal(
         with m.load(Q, i) as q, m.zeros(i, d) as o, m.row_stats(i) as stats:  # (Br, d), (Br, d), 2·Br
             q *= d**-0.5
             for j in m.blocks(N, Bc):
+                # V_j is needed only after the scores. In the words of K_j it leaves space for more rows of Q.
                 with m.load(K, j) as k:  # (Bc, d)
                     s = q @ k.T  # (Br, Bc)
                 with s, m.load(V, j) as v:  # (Bc, d), in the words that K_j used

@@ -58,7 +58,7 @@ def fused_backward(
                             s,
                             m.zeros(i, d) if first else m.load(dQ, i) as dq,
                         ):  # in the words that dO_i used
-                            s *= d**-0.5
+                            s *= d**-0.5  # dQ = dS K/√d, and k does not have this factor as q does
                             dq.add_matmul(s, k)
                             m.store(dq, dQ, i)
             m.store(dk, dK, j)

@@ -42,10 +42,10 @@ def small_cache(
         with m.row_stats(i) as stats:  # 2·Br
             for j in m.blocks(N, Bc):
                 with scores_tile(m, Q, K, i, j) as s:  # (Br, Bc)
-                    m.store(s, S, (0, i.size), j)
+                    m.store(s, S, (0, i.size), j)  # raw, because later blocks can raise the maximum
                     stats.update(s)
             log_sums = stats.lse()
-            stats.l.free()
+            stats.l.free()  # the weights need only LSE_i, and O_i gets these words
             for c in m.blocks(d, Bd):
                 weighted_values(m, S, V, O, log_sums, i, (0, i.size), c)
             if L is not None:

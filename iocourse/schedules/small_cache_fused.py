@@ -40,6 +40,7 @@ def small_cache_fused(
     for i in m.blocks(N, Br):
         with m.row_stats(i) as stats:  # 2·Br
             for j in m.blocks(N, Bc):
+                # O_i is in slow memory: keep exp(old - new maximum) until each of its columns is loaded.
                 with scores_tile(m, Q, K, i, j) as s, stats.m.copy() as factor:  # (Br, Bc), (Br,)
                     stats.update(s)
                     factor -= stats.m
