@@ -58,7 +58,6 @@ def _request(schedule: Schedule, N: int, d: int, M: int) -> CountRequest:
         tiles=schedule.tiles(N, d, M, **settings),
         note=schedule.note(N, d, M, **settings),
         mask_name="causal" if "mask" in settings else "",
-        recompute=True,
     )
 
 

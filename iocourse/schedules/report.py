@@ -36,8 +36,8 @@ class CountRequest:
     settings: dict[str, Any]
     tiles: dict[str, int]
     note: str
-    mask_name: str
-    recompute: bool
+    mask_name: str = ""
+    recompute: bool = True  # False also considers the bound for schedules that compute no score twice
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -46,17 +46,17 @@ class CountRequest:
 
     @property
     def grid(self) -> BlockMask | None:
-        """The mask of --mask, or None."""
+        """The mask of square tiles, or None."""
         return self.settings.get("mask")
 
     @property
     def seen(self) -> Mask | None:
-        """The mask of --mask or --w; None if every query attends to every key."""
+        """The mask, also that of a window; None if every query attends to every key."""
         return mask_of(self.N, self.settings)
 
 
 def count_report(q: CountRequest, *, run_it: bool) -> tuple[dict[str, Any], Ledger]:
-    """Return the record that --json prints and the closed form. Raises UsageError if the tiles do not fit."""
+    """Return the record of the report and the closed form. Raises UsageError if the tiles do not fit."""
     form = q.schedule.cost(q.N, q.d, **q.parameters)
     if form.peak > q.M:
         raise UsageError(_does_not_fit(q, form.peak))
