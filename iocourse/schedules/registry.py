@@ -64,7 +64,7 @@ class Schedule:
         name: name in the code, such as flash_optimal.
         label: name in tables and formulas of the lessons, such as `F3`.
         pass_: name of the pass in PASSES.
-        regime, source: when to use it, and the paper or lesson it is from.
+        regime, source: when to use it, and its origin, such as a paper.
         body, cost_form: the function, and its closed form.
         choose, publish: functions that return the best tiles of the loop order, and those of its paper
             (or None).
