@@ -319,7 +319,7 @@ def test_what_no_memory_holds_is_one_line(capsys, monkeypatch):
     def run(*asked, **named):
         raise MemoryError("Unable to allocate 72.8 PiB")
 
-    monkeypatch.setattr("iocourse.count.run", run)
+    monkeypatch.setattr("iocourse.schedules.report.run", run)
     assert main(["count", "naive", "--N", "9", "--d", "4", "--M", "512", "--run"]) == 2
     assert capsys.readouterr().err == "iocourse count: not enough memory: Unable to allocate 72.8 PiB\n"
 
