@@ -37,7 +37,7 @@ pytestmark = pytest.mark.timeout(900)  # whoever needs the site first builds it
 
 MODULES = (
     "ledger", "machine", "exact", "masks", "costs", "bounds", "schedules", "pebbling", "sweeps", "kernels",
-    "traffic", "lowrank", "distributed", "explore", "course",
+    "traffic", "lowrank", "distributed", "course", "course.explore",
 )  # fmt: skip
 NOTEBOOKS = sorted(ROOT.glob("solutions/[0-9]*.ipynb"))
 
