@@ -23,7 +23,7 @@ from typing import NamedTuple
 from ..sizes import check_sizes, positive_int
 from ..solution_guard import library_solution
 from .backward import NOT_PARTIAL
-from .bound import bound
+from .bound import bound, public
 from .forward import NOT_LINEAR
 from .segments import SCALE
 
@@ -51,6 +51,7 @@ ANY_SCORES = (
     regime="every M; t = 2d for one key and its value at a time",
     status="proved here",
     passes=("forward",),
+    schedules="whole rows",
     holds_for=FORWARD_ROWS,
     not_about="It does not hold if rows are cut into pieces, or if scores are kept between steps. "
     + NOT_LINEAR,
@@ -72,6 +73,7 @@ def theorem_A_rows(N: int, d: int, M: int, t: int | None = None) -> int:
     regime="every M; t = 2d for split_backward",
     status="proved here",
     passes=("backward",),
+    schedules="whole rows",
     holds_for=BACKWARD_ROWS,
     not_about="Where rows are cut into pieces the least constant is open, 12 to 14. " + NOT_PARTIAL,
 )
@@ -97,6 +99,7 @@ def _step(d: int, t: int | None) -> int:
     regime="every M; it is close to 14N²d²/M for d² << M << Nd",
     status="proved here",
     passes=("backward",),
+    schedules="whole rows",
     holds_for=ANY_SCORES,
     not_about="Where rows are cut into pieces the least constant is open, 12 to 14. " + NOT_PARTIAL,
 )
@@ -206,6 +209,7 @@ class Cheapest(NamedTuple):
     walk: tuple[str, ...]
 
 
+@public
 @library_solution
 def min_pair_cost(pair: QueryKeyPair = BACKWARD, charged: Charged = WITH_EDGES) -> Cheapest:
     """Return the cheapest path that starts and ends with empty fast memory and does all tasks.
