@@ -20,7 +20,11 @@ LONGEST = 20  # characters of a title at the end of a line
 SLOWEST, FASTEST = 0.05, 20.0  # range of x = d/√M; the regimes do not change outside it
 
 
-COMPULSORY_WORDS = {"forward": "4Nd", "backward": "7Nd", "gradient": "4Nd + 3d²"}  # the passes with a map
+# The formulas of the compulsory traffic, in words, for the passes with a map.
+COMPULSORY_WORDS = {
+    pass_: bounds_by_pass("any", DENSE)[pass_][0].formula.removeprefix(r"W \ge ").replace("^2", "²")
+    for pass_ in ("forward", "backward", "gradient")
+}
 BLOCKED, STORED, ROWS = "blocked products", "N × N stored", "row blocks"
 
 
