@@ -83,7 +83,7 @@ def theorem_E(N: int, d: int, M: int, t: int | None = None) -> int:
     t: words of rows loaded or started per step, by default 2d.
     """
     N, d, M = check_sizes(N=N, d=d, M=M)
-    # W words are at most (W + 3Nd)/d events: each of the 3N accumulator rows can enter once without a load.
+    # A run has at most (W + 3Nd)/d events, because each of the 3N accumulator rows can enter once unloaded.
     return 14 * (N * d) ** 2 // (M + _step(d, t)) - 3 * N * d
 
 
