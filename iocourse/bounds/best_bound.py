@@ -39,9 +39,9 @@ MASKED = ("nnz", "rows", "columns", "d", "M")
 
 def bounds_by_pass(schedules: str, sizes: Collection[str]) -> dict[str, list[Bound]]:
     """Return the bounds of a class of `CLASSES` that require only these sizes, for each pass that has one."""
-    found: dict[str, list[Bound]] = {}
+    known, found = {*sizes}, dict[str, list[Bound]]()
     for bound in BOUNDS.values():
-        if bound.schedules == schedules and {*bound.sizes} <= {*sizes}:
+        if bound.schedules == schedules and known.issuperset(bound.sizes):
             for pass_ in bound.passes:
                 found.setdefault(pass_, []).append(bound)
     return found

@@ -23,7 +23,6 @@ CLASSES = {
     "own weights": "given_weights=False: P is not an input",
     "whole rows": "whole_rows=True: complete rows are moved, in steps of at most 2d words",
 }
-Exported = TypeVar("Exported", bound=Callable[..., Any])
 
 
 class OutsideRegime(ValueError):
@@ -107,6 +106,7 @@ class Bound:
 
 
 BOUNDS: dict[str, Bound] = {}
+Exported = TypeVar("Exported", bound=Callable[..., Any])
 
 
 def public(function: Exported) -> Exported:
