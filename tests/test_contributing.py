@@ -165,9 +165,11 @@ from iocourse import bounds
 from iocourse.distributed.bounds import BOUNDS as ACROSS_RANKS
 proofs = tomllib.load(open("docs/proofs.toml", "rb"))
 print(bounds.BOUNDS["A_simple"](100, 8, 64), sorted(proofs) == sorted(bounds.BOUNDS | ACROSS_RANKS))
+print("theorem_A_simple" in bounds.__all__, bounds.theorem_A_simple is bounds.BOUNDS["A_simple"])
 """
-    assert printed("-c", code) == "19872 True\n"
-    assert checked("tests/bounds/test_bounds.py") == 2  # the formula, and that it is an integer
+    assert printed("-c", code) == "19872 True\nTrue True\n"
+    # The formula, that it is an integer, and that `lower_bound` may omit it.
+    assert checked("tests/bounds/test_bounds.py") == 3
     assert checked("tests/schedules/test_no_schedule_beats_a_bound.py") >= 2
 
 

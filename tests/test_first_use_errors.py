@@ -54,6 +54,8 @@ def test_dir_lists_the_rooms_and_what_is_none_is_said():
     with pytest.raises(AttributeError, match=r"iocourse has no flash9; its submodules are .*schedules"):
         _ = iocourse.flash9
     assert not hasattr(iocourse, "_selftest")
+    with pytest.raises(AttributeError, match=r"iocourse.schedules has no flash9; its schedules are .*flash2"):
+        _ = schedules.flash9
 
 
 def test_a_room_that_lacks_something_says_what():

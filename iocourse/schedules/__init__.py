@@ -28,6 +28,12 @@ NO_SCHEDULES = ("comparison", "matmul", "pass_specs", "registry", "report")  # t
 register_files(files_of(__name__, __path__, beside=NO_SCHEDULES))
 globals().update(REGISTRY)
 
+
+def __getattr__(name: str) -> Schedule:
+    """Raise an error that lists the schedules; type checkers read here that other names are schedules."""
+    raise AttributeError(f"iocourse.schedules has no {name}; its schedules are {', '.join(REGISTRY)}")
+
+
 __all__ = [
     "PASSES",
     "REGISTRY",

@@ -262,7 +262,9 @@ class Schedule:
         """Return the smallest M, in words of fast memory, in which some tile size of this schedule fits."""
         return self.cost(N, d, **dict.fromkeys(self.tile_names, 1), **problem).peak
 
-    def tiles(self, N: int, d: int, M: int, *, published: bool = False, **problem: Any) -> Tiles:
+    # The values are integers, but type checkers reject run(..., **tiles) with dict[str, int], because a key
+    # could be the name of one of run's options.
+    def tiles(self, N: int, d: int, M: int, *, published: bool = False, **problem: Any) -> dict[str, Any]:
         """Return the best tile sizes of this loop order for M words, or with `published` those of its paper.
 
         Raises ValueError if none fits, naming the smallest M; if the published sizes do not fit, naming the
