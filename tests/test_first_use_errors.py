@@ -93,6 +93,14 @@ def test_a_module_that_moved_is_named_in_one_line_and_none_is_left_behind(line):
     assert modules == "[]"
 
 
+def test_the_empty_folder_of_a_moved_module_is_no_package(tmp_path):
+    """An updated checkout keeps the folder, with what Python had compiled there."""
+    (tmp_path / "explore" / "__pycache__").mkdir(parents=True)
+    code = f"import iocourse; iocourse.__path__.append({str(tmp_path)!r})\n"
+    code += "try: from iocourse import explore\nexcept ImportError as error: print(error)"
+    assert python(code).startswith(EXPLORE)
+
+
 def test_where_a_moved_module_is_exists():
     for old, new in iocourse._MOVED.items():
         assert importlib.util.find_spec(new) is not None
