@@ -31,7 +31,9 @@ def seen(frame, event, _):
 
 def importing(frame):
     while frame is not None:
-        if frame.f_code.co_name == "<module>" and Path(frame.f_code.co_filename).is_relative_to(ROOT):
+        name = frame.f_code.co_filename
+        ours = frame.f_code.co_name == "<module>" and name.startswith(str(ROOT))
+        if ours or name.startswith("<frozen importlib"):  # also the package's own finders
             return True
         frame = frame.f_back
     return False
