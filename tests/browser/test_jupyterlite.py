@@ -94,10 +94,11 @@ def browser(monkeypatch):
 
     piplite is a stub. As in `pyodide_kernel.litetransform`, a line %pip becomes a call before the cell runs.
     """
-    asked, module = [], types.ModuleType("piplite.piplite")
+    requests, module = [], types.ModuleType("piplite.piplite")
     module._PIPLITE_DISABLE_PYPI = False
     package = types.ModuleType("piplite")
-    package.piplite, package.install = module, lambda what: asked.append((what, module._PIPLITE_DISABLE_PYPI))
+    package.piplite = module
+    package.install = lambda what: requests.append((what, module._PIPLITE_DISABLE_PYPI))
     monkeypatch.setitem(sys.modules, "piplite", package)
     monkeypatch.setitem(sys.modules, "piplite.piplite", module)
     monkeypatch.setattr(sys, "platform", "emscripten")
@@ -105,7 +106,7 @@ def browser(monkeypatch):
     def run(source):
         call = r'\1__import__("piplite").install(\2)'
         exec(re.sub(r"^(\s*)%pip install -q (.*)$", call, source, flags=re.MULTILINE), {})
-        return asked
+        return requests
 
     return run
 

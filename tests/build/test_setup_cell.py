@@ -225,15 +225,15 @@ def test_without_pip_the_line_that_the_cell_names_helps(machine_of_uv):
 def test_on_another_jupyterlite_the_unclaimed_cell_stops_and_the_claimed_one_asks_by_name(machine):
     """In JupyterLite the line %pip is replaced as text, so it must be complete in the claimed cell."""
     browser = "import sys; sys.platform = 'emscripten'"
-    asked = "import builtins; builtins.asked = lambda what: print('piplite', what)"
+    stub = "import builtins; builtins.piplite = lambda what: print('piplite', what)"
 
     def replaced(project):
         lines = text_of(project).splitlines()
         (at,) = (n for n, line in enumerate(lines) if line.strip().startswith("%pip install -q "))
-        lines[at] = f"    asked({lines[at].strip().removeprefix('%pip install -q ')})"
+        lines[at] = f"    piplite({lines[at].strip().removeprefix('%pip install -q ')})"
         return "\n".join(lines)
 
-    _, _, unclaimed, claimed = machine.run(browser, asked, replaced(UNCLAIMED), replaced(CLAIMED))
+    _, _, unclaimed, claimed = machine.run(browser, stub, replaced(UNCLAIMED), replaced(CLAIMED))
     assert last_line(unclaimed) == f"AssertionError: {MISSING}" and "piplite" not in unclaimed
     assert claimed.startswith("piplite iocourse[course]~=0.2.0\n")
     assert last_line(claimed) == f"AssertionError: {FAILED}"
