@@ -105,10 +105,10 @@ def test_where_it_is_installed_nothing_happens_and_no_name_is_left(machine, proj
     (machine.target / "iocourse").mkdir()
     (machine.target / "iocourse" / "__init__.py").write_text("name = 'installed'\n")
     names = "print(sorted(n for n in globals() if not n.startswith('_') and n not in before))"
-    first, _, left, used = machine.run(
+    _, said, left, used = machine.run(
         "before = {*globals(), 'before'}", text_of(project), names, "import iocourse; print(iocourse.name)"
     )
-    assert (first, left, used) == ("", "[]\n", "installed\n")
+    assert (said, left, used) == ("", "[]\n", "installed\n")
 
 
 def test_without_a_wheel_the_unclaimed_cell_stops_with_one_line_and_asks_no_index(machine):
