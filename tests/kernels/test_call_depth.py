@@ -22,9 +22,10 @@ STAND_INS = (
 
 
 def file_of(frame: FrameType) -> str | None:
-    """Return a frame's file below iocourse/, or None for other code."""
+    """Return a frame's file of the library, or None for other code, such as the course's guard."""
     path = Path(frame.f_code.co_filename)
-    return path.relative_to(HOUSE).as_posix() if path.is_relative_to(HOUSE) else None
+    ours = path.is_relative_to(HOUSE) and not path.is_relative_to(HOUSE / "course")
+    return path.relative_to(HOUSE).as_posix() if ours else None
 
 
 def caller_of(frame: FrameType) -> str | None:
