@@ -18,6 +18,7 @@ from iocourse.course.exercises import lesson17
 from iocourse.course.exercises.lesson17 import Problem, fewest, ledger_of, poisson_rule
 from iocourse.data import misleading_table, real_head, real_heads
 from iocourse.data.records import load_record
+from iocourse.doctor import install_command
 from iocourse.explore.models.lowrank_record import LIMITS, fastest, panels_of
 from tools.bench.lowrank import published_protocol as _published
 
@@ -596,7 +597,7 @@ def test_without_torch_a_cell_says_what_it_needs(capsys):
         assert with_torch(lambda: 1) is None
     finally:
         seen["find_spec"] = kept
-    assert 'python -m pip install "torch>=2.6"' in capsys.readouterr().out
+    assert capsys.readouterr().out == f"torch is not installed here: {install_command.command('torch')}\n"
 
 
 def test_torch_is_imported_inside_functions_only():
