@@ -101,6 +101,27 @@ def test_a_shell_reads_the_path_back(text):
     assert subprocess.run(["bash", "-c", line], capture_output=True, text=True).stdout == text
 
 
+PY, NUMBA = "/me/.venv/bin/python", "numba>=0.61"
+SHOWN = {  # the rows of the page on installing
+    "pip, environment activated": Environment(),
+    "pip, environment not activated": Environment(python=PY),
+    "made by uv, which installs no pip": Environment("uv", PY),
+    "neither pip nor uv": Environment("ensurepip", PY),
+    "conda without pip": Environment("conda", PY, "/me/.venv"),
+    "a notebook with pip, Colab, JupyterLite": Environment(cell=True),
+    "a notebook in an environment of uv": Environment("uv", PY, cell=True),
+}
+
+
+@posix
+def test_the_page_on_installing_shows_the_lines():
+    page = (ROOT / "docs" / "guide" / "install.md").read_text(encoding="utf-8")
+    table = page.split("| environment | line |\n| --- | --- |\n")[1].split("\n\n")[0]
+    assert table.splitlines() == [f"| {where} | `{command(NUMBA, at=at)}` |" for where, at in SHOWN.items()]
+    assert install_command.CPU_BUILDS in page
+    assert all(f"| `{extra}` |" in page for extra in PROJECT["optional-dependencies"])
+
+
 # ---- recognising the environment ---------------------------------------------------------------------------
 @pytest.fixture
 def here(monkeypatch, tmp_path):

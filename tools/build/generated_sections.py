@@ -1,7 +1,8 @@
 """Generate the parts of hand-written pages that the build writes between two markers.
 
 In README.md these are the figure with its alt text, the size of the code, the table of results and the two
-tables of lessons; in the guide the run times, and the links to Colab and Binder once the repository's address is claimed.
+tables of lessons; in the guide the run times, and the links to Colab and Binder once the repository's address
+is claimed.
 """
 
 from __future__ import annotations
@@ -221,7 +222,10 @@ def size(root: Path) -> str:
         of_the_course = path.relative_to(root / "iocourse").parts[0] in COURSE
         lines[of_the_course] += path.read_text(encoding="utf-8").count("\n")
     library, course = (f"{round(lines[which], -3):,}" for which in (False, True))
-    return f"Of the Python code about {library} lines are the library, which needs NumPy alone, and {course} the course."
+    return (
+        f"The library has about {library} lines of Python and needs NumPy alone, except for its kernels.\n"
+        f"The course has {course}."
+    )
 
 
 def signature(picture: Picture) -> bytes:
