@@ -1,7 +1,7 @@
 """Tests of the line that installs packages: its text, how the environment is recognised, and that it works.
 
-The lines for pip, for uv, and for neither are run in such an environment, without the network. conda, Colab
-and JupyterLite are stubs: these lines were not tried on the real ones.
+Environments of pip, of uv and of neither are made, and run these lines without the network. conda, Colab and
+JupyterLite are stubs: their lines were not tried on the real ones.
 """
 
 import os
@@ -240,12 +240,12 @@ def test_the_error_of_what_needs_a_package_is_one_line_with_the_command(here):
 
 # ---- the lines, run ----------------------------------------------------------------------------------------
 PACKAGES = ("anywidget", "cloudpickle", "ipywidgets", "jupyterlab", "matplotlib", "numba", "numpy", "triton")
-ASK = """
+PRINT = """
 import importlib.util, sys
-spec = importlib.util.spec_from_file_location("asked", sys.argv[1])
-asked = sys.modules["asked"] = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(asked)
-print(asked.command(*sys.argv[2:]))
+spec = importlib.util.spec_from_file_location("found", sys.argv[1])
+module = sys.modules["found"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+print(module.command(*sys.argv[2:]))
 """
 
 
@@ -339,8 +339,8 @@ def test_each_line_that_is_printed_installs(kind, place, index, places, tmp_path
     starts = {"uv": "uv pip install", "conda": "conda install", "neither": f'"{python}" -m ensurepip'}
     pinned = pins(ROOT / "constraints.txt")
     for wanted, brings in WANTED.items():
-        asked = [python, "-c", ASK, places[place], *wanted]
-        line = subprocess.run(asked, env=env, capture_output=True, text=True, check=True).stdout.strip()
+        program = [python, "-c", PRINT, places[place], *wanted]
+        line = subprocess.run(program, env=env, capture_output=True, text=True, check=True).stdout.strip()
         assert line.startswith(starts.get(kind, f'"{python}" -m pip install'))
         found = installed_by(python, line, env)
         assert set(brings) <= set(found)

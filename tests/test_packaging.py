@@ -232,7 +232,7 @@ def index(tmp_path: Path) -> Path:
     names = {canonicalize_name(one.name) for one in metadata.distributions()}
     # `iocourse --version` and an editable install execute two of them
     versions = pins(ROOT / "constraints.txt")
-    later = {"torch", "triton", "numba"}  # which may be missing here, and whose requirements depend on the build
+    later = {"torch", "triton", "numba"}  # they may be missing here; torch's requirements depend on its build
     write_index(folder, (names & versions.keys()) - later, complete={"numpy", "setuptools"})
     for name in later:
         write_wheel(folder, name, versions[name])
@@ -384,6 +384,17 @@ def test_binder_has_triton_with_the_cpu_build_of_torch_and_keeps_the_pins():
         ".[course,triton,fast]",
         "nbgitpuller",
     ]
+
+
+def test_whatever_installs_for_notebooks_asks_for_the_extra():
+    """The workflow colab.yml only writes notebooks, for which NumPy is enough."""
+    (hub,) = re.findall(
+        r"iocourse\[([\w,]+)\] @ git", (ROOT / "docs" / "teaching.md").read_text(encoding="utf-8")
+    )
+    assert "course" in hub.split(",")
+    for path in sorted((ROOT / ".github" / "workflows").glob("*.yml")):
+        for extras in re.findall(r"pip install .*-e \S?\.(\S*)", path.read_text(encoding="utf-8")):
+            assert "lab" in re.findall(r"\w+", extras) or path.name == "colab.yml", path.name
 
 
 # ---- README and the guide --------------------------------------------------------------------------------
