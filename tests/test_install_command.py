@@ -151,9 +151,9 @@ def test_pip_is_used_where_it_can_be_imported(here):
 def test_uv_is_recognised_by_its_mark_or_on_the_path(here):
     here.modules.remove("pip")
     assert tool_of(here) == "ensurepip"
-    (here.folder / "pyvenv.cfg").write_text("home = /uv\nprompt = uv = x\nuv = 0.13.9\n")
+    (here.folder / "pyvenv.cfg").write_text("home = /opt\nuv = 0.13.9\n")
     assert tool_of(here) == "uv"
-    (here.folder / "pyvenv.cfg").write_text("home = /opt/uv\n")
+    (here.folder / "pyvenv.cfg").write_text("home = /opt/uv\nprompt = uv = x\n")
     assert tool_of(here) == "ensurepip"
     here.programs["uv"] = "/bin/uv"
     assert tool_of(here) == "uv"
