@@ -127,7 +127,7 @@ def test_the_page_on_installing_shows_the_lines():
 def here(monkeypatch, tmp_path):
     """An environment in `tmp_path` whose facts a test sets: modules, programs on PATH, platform, files."""
     facts = SimpleNamespace(modules={"pip", "ensurepip"}, programs={}, folder=tmp_path)
-    monkeypatch.setattr(install_command, "find_spec", lambda name: name if name in facts.modules else None)
+    monkeypatch.setattr(install_command, "_is_there", facts.modules.__contains__)
     monkeypatch.setattr(install_command, "shutil", SimpleNamespace(which=facts.programs.get))
     monkeypatch.setattr(install_command, "__file__", str(tmp_path / "lib/iocourse/doctor/install_command.py"))
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
@@ -176,6 +176,14 @@ def test_neither_pip_nor_ensurepip(here, monkeypatch, tmp_path):
     assert tool_of(here) == "ensurepip"
     (tmp_path / "EXTERNALLY-MANAGED").write_text("")
     assert tool_of(here) == "none"
+
+
+def test_looking_for_pip_leaves_setuptools_as_it_is():
+    """On Python 3.11 importlib's `find_spec("pip")` would make this import fail."""
+    code = "import sys; from iocourse.doctor.install_command import command; line = command('fast'); "
+    code += "assert 'distutils' not in sys.modules; import setuptools; print(line)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0 and "install" in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize(

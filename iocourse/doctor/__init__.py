@@ -16,7 +16,6 @@ from pathlib import Path
 
 from iocourse import __version__
 from iocourse.console import table
-from iocourse.doctor import install_command
 
 PACKAGES = (
     "anywidget",
@@ -202,11 +201,9 @@ def _advice(
 ) -> Iterator[str]:  # fmt: skip
     lacks = [name for name in ("matplotlib", "ipywidgets", "anywidget") if packages[name] is None]
     if packages["jupyterlab"] is None:
-        yield f"`iocourse lab` needs JupyterLab: {install_command.command('lab')}"
+        yield f"`iocourse lab` needs JupyterLab: {_line('lab')}"
     if lacks:
-        yield (
-            f"In notebooks, figures and explorers need {_joined(lacks)}: {install_command.command('course')}"
-        )
+        yield f"In notebooks, figures and explorers need {_joined(lacks)}: {_line('course')}"
     else:
         yield "Lessons 00-09 and 15-19 need NumPy, matplotlib, ipywidgets and anywidget; all are installed."
     yield from _advice_on_low_rank(packages)
@@ -223,6 +220,13 @@ def _advice(
         )
 
 
+def _line(*wanted: str, pinned: bool = True) -> str:
+    from . import install_command  # not above: a check imports this package, and needs no command
+
+    at = install_command.this_environment()
+    return install_command.command(*wanted, at=at if pinned else at._replace(checkout=""))
+
+
 def _joined(names: list[str]) -> str:
     """Return the names as text: "a", "a and b" or "a, b and c"."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
@@ -230,16 +234,16 @@ def _joined(names: list[str]) -> str:
 
 def _advice_on_low_rank(packages: dict[str, str | None]) -> Iterator[str]:
     if packages["torch"] is None:
-        yield f"Lesson 17 trains a small model, which needs torch: {install_command.command('torch')}"
+        yield f"Lesson 17 trains a small model, which needs torch: {_line('torch')}"
     if packages["numba"] is None:
-        command = install_command.command("fast")
+        command = _line("fast")
         yield f"Low-rank attention (lessons 15-17) is much faster with Numba: {command}"
 
 
 def _advice_on_kernels(packages: dict[str, str | None], interpreter: str) -> Iterator[str]:
     missing = [name for name in ("torch", "triton") if packages[name] is None]
     if missing and sys.platform == "linux":
-        command = install_command.command("triton")
+        command = _line("triton")
         yield f"Only lessons 10-14, with Triton kernels, need {_joined(missing)}: {command}"
     elif "triton" in missing:
         yield (
@@ -249,9 +253,7 @@ def _advice_on_kernels(packages: dict[str, str | None], interpreter: str) -> Ite
     problem = cannot_interpret(packages["triton"], packages["numpy"])
     if problem:
         # Not a newer triton, because torch requires exactly the version it was built with.
-        # The versions of a checkout pin a newer NumPy.
-        here = install_command.this_environment()._replace(checkout="")
-        cure = install_command.command("numpy>=2.0,<2.4", at=here)
+        cure = _line("numpy>=2.0,<2.4", pinned=False)  # the versions of a checkout pin a newer NumPy
         yield f"{problem}. For lessons 10-14, with Triton kernels: {cure}"
     elif interpreter.startswith("failed"):
         yield "Lessons 10-14, with Triton kernels, will not run until the interpreter passes its test."

@@ -12,7 +12,7 @@ import shlex
 import shutil
 import sys
 import sysconfig
-from importlib.util import find_spec
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import NamedTuple
 
@@ -116,7 +116,7 @@ def _arguments(wanted: tuple[str, ...], at: Environment) -> list[str]:
 
 
 def _tool() -> str:
-    if find_spec("pip") is not None:
+    if _is_there("pip"):
         return "pip"
     if (Path(sys.prefix) / "conda-meta").is_dir():
         return "conda"
@@ -125,7 +125,12 @@ def _tool() -> str:
     # Debian's Python outside an environment has an ensurepip that refuses to run.
     of_the_system = sys.prefix == sys.base_prefix
     managed = of_the_system and Path(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED").is_file()
-    return "none" if managed or find_spec("ensurepip") is None else "ensurepip"
+    return "none" if managed or not _is_there("ensurepip") else "ensurepip"
+
+
+def _is_there(name: str) -> bool:
+    # Not importlib.util.find_spec: for pip, setuptools then removes its distutils from this process.
+    return PathFinder.find_spec(name) is not None
 
 
 def _made_by_uv() -> bool:

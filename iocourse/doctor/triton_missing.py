@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.util
 import sys
 
-from . import install_command
-
 
 class TritonMissing(ImportError):
     """torch or triton is missing; the message names it and the schedules that run without it."""
@@ -47,4 +45,6 @@ def what_to_install() -> str:
     lacks = f"{' and '.join(names)} {'are' if len(names) > 1 else 'is'} not installed here"
     if "triton" in names and sys.platform != "linux":
         return f"{lacks}, and triton is published for Linux only (Colab runs Linux)"
+    from . import install_command
+
     return f"{lacks}: {install_command.command('triton' if 'triton' in names else 'torch')}"
