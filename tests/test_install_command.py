@@ -1,7 +1,7 @@
 """Tests of the line that installs packages: its text, how the environment is recognised, and that it works.
 
-Environments of pip, of uv and of neither are made, and run these lines without the network. conda, Colab and
-JupyterLite are stubs: their lines were not tried on the real ones.
+The lines are run, without the network, in environments of pip and of uv, and in one without both. conda,
+Colab and JupyterLite are stubs: their lines were not tried on the real ones.
 """
 
 import os
@@ -357,6 +357,33 @@ def test_each_line_that_is_printed_installs(kind, place, index, places, tmp_path
             assert [found[name] for name in brings] == [pinned[name] for name in brings]
         kind = "uv" if kind == "uv" else "pip"  # the first line has installed pip
     assert found["torch"] == f"{pinned['torch']}+cpu"
+
+
+def simple_index(folder, **versions):
+    """Write a package index of wheels without code, and return its URL."""
+    for name, version in versions.items():
+        (folder / name).mkdir(parents=True)
+        write_wheel(folder / name, name, version)
+        (file,) = (folder / name).glob("*.whl")
+        (folder / name / "index.html").write_text(f'<a href="{file.name}">{file.name}</a>')
+    return folder.as_uri()
+
+
+@posix
+@pytest.mark.parametrize("kind", ["pip", "uv"])
+def test_torch_is_taken_from_the_index_of_cpu_builds_and_other_packages_are_not(kind, tmp_path, monkeypatch):
+    """That index has old versions of other packages too. Both indexes are folders here."""
+    env = settings(tmp_path, tmp_path, require_uv() if kind == "uv" else ())
+    ours = simple_index(tmp_path / "index", torch="2.13.0", cloudpickle="3.1")
+    monkeypatch.setattr(
+        install_command, "CPU_BUILDS", simple_index(tmp_path / "cpu", torch="2.13.0+cpu", cloudpickle="2.2")
+    )
+    (tmp_path / "uv.toml").write_text("")
+    env |= {"PIP_NO_INDEX": "0", "PIP_INDEX_URL": ours, "UV_DEFAULT_INDEX": ours}
+    python = an_environment(tmp_path, kind, env)
+    line = command("torch", at=Environment(kind, f'"{python}"', cpu=True))
+    found = installed_by(python, line, env)
+    assert (found["torch"], found["cloudpickle"]) == ("2.13.0+cpu", "3.1")
 
 
 @posix
