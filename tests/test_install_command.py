@@ -372,7 +372,7 @@ def simple_index(folder, **versions):
 @posix
 @pytest.mark.parametrize("kind", ["pip", "uv"])
 def test_torch_is_taken_from_the_index_of_cpu_builds_and_other_packages_are_not(kind, tmp_path, monkeypatch):
-    """That index has old versions of other packages too. Both indexes are folders here."""
+    """The index of CPU builds has old versions of other packages too. Both indexes are folders here."""
     env = settings(tmp_path, tmp_path, require_uv() if kind == "uv" else ())
     ours = simple_index(tmp_path / "index", torch="2.13.0", cloudpickle="3.1")
     monkeypatch.setattr(
