@@ -17,7 +17,7 @@
 #
 # <!-- exercises -->
 #
-# Everything runs in NumPy, on the counting engine. One cell runs on PyTorch's network library, gloo, and one on processes of their own; without PyTorch they print the line that installs it, and the rest goes on.
+# Everything runs in NumPy, on the counting engine. One cell runs on PyTorch's network library, gloo, and one on processes of their own; without PyTorch they print how to install it.
 
 # %% tags=["setup"]
 from importlib.util import find_spec
