@@ -17,6 +17,7 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 from iocourse import __version__  # noqa: E402
+from iocourse.doctor import install_command  # noqa: E402
 from iocourse.doctor.triton_missing import missing  # noqa: E402
 
 project = "iocourse"
@@ -49,7 +50,8 @@ myst_links_external_new_tab = False
 mathjax_path = "mathjax/tex-chtml.js"
 mathjax_package = importlib.util.find_spec("sphinx-mathjax-offline")
 if mathjax_package is None or mathjax_package.origin is None:
-    raise ConfigError('MathJax is not installed here: python -m pip install -e ".[test]"')
+    line = install_command.command("sphinx-mathjax-offline>=0.0.2")
+    raise ConfigError(f"MathJax is not installed here: {line}")
 # Parts of MathJax that no page needs.
 exclude_patterns = [
     f"mathjax/{part}" for part in ("*svg*", "*mml*", "*full*", "input/asciimath", "input/mml")

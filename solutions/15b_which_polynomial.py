@@ -17,7 +17,7 @@
 #
 # <!-- exercises -->
 #
-# Everything here is NumPy, also the calls of `lowrank.attention`, which get `engine="numpy"`. Without that, and with Numba installed (`pip install "iocourse[fast]"`), large ones would run compiled: faster, after some seconds of compiling the first time. Here are three polynomials of degree 4, and how far each is from $e^s$:
+# Everything here is NumPy, also the calls of `lowrank.attention`, which get `engine="numpy"`. Without that, and with Numba installed (extra `fast`), large ones would run compiled: faster, after some seconds of compiling the first time. Here are three polynomials of degree 4, and how far each is from $e^s$:
 
 # %% tags=["setup"]
 from math import comb, factorial, lgamma, log

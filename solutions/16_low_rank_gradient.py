@@ -29,6 +29,7 @@ import numpy as np
 
 from iocourse import exact, lowrank, run, schedules
 from iocourse.course import attempt, check, explore, hint, measured, predict
+from iocourse.doctor import install_command
 from iocourse.lowrank import paper_gradient
 from iocourse.machine import Features
 from iocourse.monomials import coordinates, features, features_vjp, plan
@@ -690,7 +691,7 @@ predict("16.6", times=10)  #> predict("16.6", times=...)
 
 # %%
 if importlib.util.find_spec("torch") is None:
-    print('torch is not installed here: python -m pip install "torch>=2.6"')
+    print("torch is not installed here:", install_command.command("torch"))
 else:
     import torch
 

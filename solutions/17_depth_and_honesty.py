@@ -16,7 +16,7 @@
 #
 # <!-- exercises -->
 #
-# Exercises need NumPy only. Two cells differentiate or train a model and need PyTorch (`python -m pip install "torch>=2.6"`); without it they say so, and the rest goes on.
+# Exercises need NumPy only. Two cells differentiate or train a model and need PyTorch; without it they print the line that installs it, and the rest goes on.
 
 # %% tags=["setup"]
 import warnings
@@ -30,13 +30,14 @@ from iocourse.course import attempt, check, explore, hint, measured, predict
 from iocourse.course.explore.models.lowrank_record import LIMITS, fastest, panels_of
 from iocourse.data import real_head, real_heads
 from iocourse.data.records import load_record, record_source
+from iocourse.doctor import install_command
 from iocourse.lowrank.baselines import FIELD
 
 
 def with_torch(work, *arguments):
     """work(*arguments); where PyTorch is not installed, None and a sentence."""
     if not find_spec("torch"):
-        print('torch is not installed here: python -m pip install "torch>=2.6"')
+        print("torch is not installed here:", install_command.command("torch"))
         return None
     import torch
 

@@ -15,7 +15,7 @@
 #
 # <!-- exercises -->
 #
-# Exercises need NumPy only. One cell draws the published data and needs PyTorch (`python -m pip install "torch>=2.6"`); without it, it says so. If Numba is installed (`python -m pip install "numba>=0.61"`) our passes are several times faster, after some seconds of compiling the first time.
+# Exercises need NumPy only. One cell draws the published data and needs PyTorch; without it, it prints the line that installs it. If Numba is installed (extra `fast`) our passes are several times faster, after some seconds of compiling the first time.
 
 # %% tags=["setup"]
 import time
@@ -27,12 +27,13 @@ import numpy as np
 from iocourse import costs, exact, lowrank, masks
 from iocourse.course import attempt, check, explore, hint, measured, misleading_table, predict
 from iocourse.data.records import load_record, record_source
+from iocourse.doctor import install_command
 
 
 def with_torch(work, *arguments):
     """work(*arguments); where PyTorch is not installed, None and a sentence."""
     if not find_spec("torch"):
-        print('torch is not installed here: python -m pip install "torch>=2.6"')
+        print("torch is not installed here:", install_command.command("torch"))
         return None
     import torch
 

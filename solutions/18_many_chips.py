@@ -26,6 +26,7 @@ import numpy as np
 
 from iocourse import distributed, exact
 from iocourse.course import attempt, check, explore, hint, measured, predict
+from iocourse.doctor import install_command
 
 # %% [markdown]
 # ## 18.1 What a rank owns
@@ -508,7 +509,7 @@ explore.distributed_explorer("forward", 16, N=131072, d=128, H=16)
 def on_torch(*schedules):
     """The ring on both engines; where torch is not installed, a sentence."""
     if not find_spec("torch"):
-        print('torch is not installed here: python -m pip install "torch>=2.6"')
+        print("torch is not installed here:", install_command.command("torch"))
         return
     for one in schedules:
         here = distributed.run(one, 4, Q=Q, K=K, V=V)

@@ -17,7 +17,7 @@
 #
 # <!-- exercises -->
 #
-# Everything runs in NumPy, on the counting engine. One cell runs on PyTorch's network library, gloo, and one on processes of their own; without PyTorch they say so, and the rest goes on.
+# Everything runs in NumPy, on the counting engine. One cell runs on PyTorch's network library, gloo, and one on processes of their own; without PyTorch they print how to install it.
 
 # %% tags=["setup"]
 from importlib.util import find_spec
@@ -27,6 +27,7 @@ import numpy as np
 from iocourse import distributed, exact
 from iocourse.course import check, explore, hint, measured, predict
 from iocourse.distributed import bounds, load_balance, time_model
+from iocourse.doctor import install_command
 
 rng = np.random.default_rng(19)
 
@@ -35,7 +36,7 @@ def with_torch(work, *arguments):
     """work(*arguments); where a library that it needs is missing, a sentence."""
     missing = [name for name in ("torch", "cloudpickle") if not find_spec(name)]
     if missing:
-        print("not installed here: python -m pip install", *missing)
+        print(*missing, "not installed here:", install_command.command("torch"))
     else:
         work(*arguments)
 

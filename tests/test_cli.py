@@ -19,6 +19,7 @@ import iocourse
 from iocourse import cli
 from iocourse.cli import main
 from iocourse.course import lab, progress
+from iocourse.doctor import install_command
 
 ROOT = Path(iocourse.__file__).parents[1]
 
@@ -239,7 +240,7 @@ def test_a_page_of_the_lab_is_told_at_once_what_its_kernel_says(monkeypatch):
 def test_lab_without_jupyterlab_names_the_pip_command(tmp_path, monkeypatch, capsys):
     checkout(tmp_path, monkeypatch)
     monkeypatch.setattr(lab.importlib.util, "find_spec", lambda name: None)
-    assert 'python -m pip install "jupyterlab>=4.2"' in refused(capsys, main, "lab")
+    assert install_command.command("lab") in refused(capsys, main, "lab")
     assert not (tmp_path / "work").exists()
 
 

@@ -16,6 +16,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from printed_examples import examples
+from tiny_wheels import pins, write_index, write_wheel
 
 import iocourse
 from iocourse.cli import build_parser
@@ -39,17 +40,17 @@ def python(code: str) -> str:
     return done.stdout
 
 
-def pins(path: Path) -> dict[str, str]:
-    """name -> version of a constraints file; every line must be a public, exact version."""
-    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line and line[0] != "#"]
-    for line in lines:
-        assert re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9a-z.]*", line), f"not a public exact pin: {line}"
-    return {canonicalize_name(line.split("==")[0]): line.split("==")[1] for line in lines}
-
-
 def requirements(*extras: str) -> list[Requirement]:
-    lines = [*PROJECT["dependencies"], *(line for extra in extras for line in EXTRAS[extra])]
-    return [Requirement(line) for line in lines]
+    """The requirements with these extras, and with the extras that they name."""
+    found, wanted, lines = [], list(extras), list(PROJECT["dependencies"])
+    while lines or wanted:
+        lines = lines or list(EXTRAS[wanted.pop()])
+        one = Requirement(lines.pop(0))
+        if one.name == "iocourse":
+            wanted += one.extras
+        else:
+            found.append(one)
+    return found
 
 
 # ---- importing -------------------------------------------------------------------------------------------
@@ -97,7 +98,11 @@ def test_one_version():
 
 
 def test_extras_have_exactly_these_names():
-    assert set(EXTRAS) == {"torch", "triton", "lab", "test", "fast"}
+    assert set(EXTRAS) == {"course", "torch", "triton", "lab", "test", "fast"}
+
+
+def test_the_library_needs_numpy_alone():
+    assert [one.name for one in requirements()] == ["numpy"]
 
 
 def test_python_has_a_floor_and_no_ceiling():
@@ -180,7 +185,7 @@ def colab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return script
 
 
-@pytest.mark.parametrize("extras", ["", "[torch,triton]"])
+@pytest.mark.parametrize("extras", ["", "[course]", "[course,torch,triton]"])
 def test_on_colab_pip_installs_iocourse_and_nothing_else(colab: Path, wheel: Path, extras: str):
     command = [sys.executable, "-m", "pip", "--python", str(colab), "install", "--dry-run", "--no-index"]
     command += [
@@ -220,64 +225,34 @@ def test_the_line_for_uv_differs_from_pips_in_nothing_but_the_two_tools(name: st
     )
 
 
-COMPLETE = {"numpy", "setuptools"}  # what `iocourse --version` and an editable install execute
-
-
-def a_wheel(
-    folder: Path,
-    name: str,
-    version: str,
-    *requires: str,
-    commands: str = "",
-    files: dict[str, bytes] | None = None,
-) -> None:
-    """Write a wheel with these requirements, entry points and files."""
-    stem, files = f"{name.replace('-', '_')}-{version}", files or {}
-    told = [f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {one}" for one in requires)]
-    info = {
-        "METADATA": "\n".join(["Metadata-Version: 2.1", *told]),
-        "WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        "entry_points.txt": commands,
-    }
-    files |= {f"{stem}.dist-info/{file}": text.encode() for file, text in info.items()}
-    record = f"{stem}.dist-info/RECORD"
-    files[record] = "".join(f"{file},,\n" for file in [*files, record]).encode()
-    with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as wheel:
-        for file, data in files.items():
-            wheel.writestr(file, data)
-
-
 @pytest.fixture
 def index(tmp_path: Path) -> Path:
-    """A folder of wheels in place of the package index, because tests do not use the network.
-
-    It has each package of constraints.txt that is installed here, with its requirements. Only a few have
-    their code. There is also a newer JupyterLab, which the constraints exclude.
-    """
+    """Every package of constraints.txt that is installed here, and a newer JupyterLab, which they exclude."""
     folder = tmp_path / "index"
-    folder.mkdir()
+    names = {canonicalize_name(one.name) for one in metadata.distributions()}
+    # `iocourse --version` and an editable install execute two of them
     versions = pins(ROOT / "constraints.txt")
-    here = {canonicalize_name(one.name): one for one in metadata.distributions()}
-    for name in versions.keys() & here.keys():
-        package, requires = here[name], here[name].requires or []
-        if name not in COMPLETE:
-            a_wheel(folder, name, versions[name], *requires)
-            continue
-        code = [one for one in package.files or () if one.suffix != ".pyc" and one.parts[0] != ".."]
-        files = {one.as_posix(): one.read_binary() for one in code if ".dist-info" not in one.parts[0]}
-        commands = package.read_text("entry_points.txt") or ""
-        a_wheel(folder, name, versions[name], *requires, commands=commands, files=files)
-    a_wheel(folder, "jupyterlab", "999.0")
+    later = {"torch", "triton", "numba"}  # they may be missing here; torch's requirements depend on its build
+    write_index(folder, (names & versions.keys()) - later, complete={"numpy", "setuptools"})
+    for name in later:
+        write_wheel(folder, name, versions[name])
+    write_wheel(folder, "jupyterlab", "999.0")
     return folder
 
 
 @pytest.mark.skipif(shutil.which("bash") is None or os.name == "nt", reason="needs a POSIX bash")
-def test_the_line_for_uv_installs_the_course(tmp_path: Path, index: Path):
-    """All of the line runs in a copy of the checkout, with `iocourse --version` in place of the server."""
+@pytest.mark.parametrize("tool", ["pip", "uv"])
+def test_each_of_readmes_lines_installs_the_course_and_what_is_printed_next_works(
+    tmp_path: Path, index: Path, tool: str
+):
+    """All of the line runs in a copy of the checkout, with `iocourse doctor` in place of the server.
+
+    Then each line that the doctor prints is run, and README's line for nbval.
+    """
     # uv creates an environment from the first Python on PATH that is not itself in an environment.
     python = Path(sys._base_executable).parent
     path = os.pathsep.join([str(Path(sys.executable).parent), str(python), os.environ["PATH"]])
-    if shutil.which("uv", path=path) is None:
+    if tool == "uv" and shutil.which("uv", path=path) is None:
         pytest.skip("uv is not installed: the extra `test` brings it")
     course, settings = tmp_path / "course", tmp_path / "uv.toml"
     course.mkdir()
@@ -286,20 +261,38 @@ def test_the_line_for_uv_installs_the_course(tmp_path: Path, index: Path):
     for name in ("iocourse", "lessons"):
         shutil.copytree(ROOT / name, course / name, ignore=shutil.ignore_patterns("__pycache__"))
     settings.write_text(f"no-index = true\nfind-links = ['{index}']\n", encoding="utf-8")
-    line = commands()["course-uv"].replace("iocourse lab", "iocourse --version")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("UV_", "PIP_"))}
     env = kept | {"PATH": path, "UV_OFFLINE": "1", "UV_PYTHON_DOWNLOADS": "never"}
     env |= {"UV_CONFIG_FILE": str(settings), "UV_CACHE_DIR": str(tmp_path / "cache")}
+    env |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(index), "PIP_CONFIG_FILE": os.devnull}
     for name in ("VIRTUAL_ENV", "PYTHONPATH"):
         env.pop(name, None)
-    done = subprocess.run(["bash", "-c", line], cwd=course, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip().endswith(iocourse.__version__)
-    installed = {one.stem for one in (course / ".venv").rglob("*.dist-info")}
-    assert len(installed) > 80
-    assert f"jupyterlab-{pins(ROOT / 'constraints.txt')['jupyterlab']}" in installed
+
+    def run(line: str) -> str:
+        done = subprocess.run(["bash", "-c", line], cwd=course, env=env, capture_output=True, text=True)
+        assert done.returncode == 0, f"{line}\n{done.stderr}"
+        return done.stdout
+
+    def installed() -> set[str]:
+        return {one.stem for one in (course / ".venv").rglob("*.dist-info")}
+
+    line = commands()["course" if tool == "pip" else "course-uv"]
+    report = run(line.replace("iocourse lab", "iocourse doctor"))
+    assert f"iocourse     {iocourse.__version__}" in report
+    assert len(installed()) > 80
+    assert f"jupyterlab-{pins(ROOT / 'constraints.txt')['jupyterlab']}" in installed()
     (editable,) = (course / ".venv").rglob("__editable__*.pth")
     assert editable.read_text(encoding="utf-8").strip() == str(course)
+    lines = [advice.split(": ", 1)[1] for advice in report.splitlines() if " install " in advice]
+    assert len(lines) == 5  # the packages here have no code: for the doctor all are missing
+    for line in lines:
+        run(line)
+    assert {"numba", "torch", "triton"} <= {name.partition("-")[0] for name in installed()}
+    by_pip, by_uv = re.search(
+        r"\(`(pip install nbval)`, after uv's line `(uv pip install nbval)`\)", README
+    ).groups()
+    run(f"source .venv/bin/activate && {by_pip if tool == 'pip' else by_uv}")
+    assert "nbval" in {name.partition("-")[0] for name in installed()}
 
 
 def test_the_course_needs_only_the_light_extra():
@@ -388,9 +381,20 @@ def test_binder_has_triton_with_the_cpu_build_of_torch_and_keeps_the_pins():
     assert [line for line in lines if not line.startswith("#")] == [
         "--extra-index-url https://download.pytorch.org/whl/cpu",
         "-c ../constraints.txt",
-        ".[triton,fast]",
+        ".[course,triton,fast]",
         "nbgitpuller",
     ]
+
+
+def test_whatever_installs_for_notebooks_asks_for_the_extra():
+    """The workflow colab.yml only writes notebooks, for which NumPy is enough."""
+    (hub,) = re.findall(
+        r"iocourse\[([\w,]+)\] @ git", (ROOT / "docs" / "teaching.md").read_text(encoding="utf-8")
+    )
+    assert "course" in hub.split(",")
+    for path in sorted((ROOT / ".github" / "workflows").glob("*.yml")):
+        for extras in re.findall(r"pip install .*-e \S?\.(\S*)", path.read_text(encoding="utf-8")):
+            assert "lab" in re.findall(r"\w+", extras) or path.name == "colab.yml", path.name
 
 
 # ---- README and the guide --------------------------------------------------------------------------------

@@ -12,9 +12,15 @@ import tarfile
 import threading
 import urllib.request
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from printed_examples import examples
+
+from iocourse.doctor.install_command import EXTRAS
 
 ROOT = Path(__file__).parents[1]
 ANYWHERE = shutil.ignore_patterns("work", "*.egg-info", "__pycache__", ".*_cache", ".hypothesis", ".*.new")
@@ -116,6 +122,151 @@ def install(python, *what):
     """Install into `python` with the pip of this Python, without the network."""
     command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-compile"]
     subprocess.run([*command, "--no-deps", "--no-index", *map(str, what)], check=True)
+
+
+def closure(*names):
+    """The distributions of these packages and of all that they require, without extras."""
+    found, wanted = {}, list(names)
+    while wanted:
+        name = canonicalize_name(wanted.pop())
+        if name not in found:
+            found[name] = one = metadata.distribution(name)
+            lines = map(Requirement, one.requires or ())
+            wanted += [r.name for r in lines if r.marker is None or r.marker.evaluate({"extra": ""})]
+    return found.values()
+
+
+def python_with(home, wheel, *names):
+    """A Python that has the wheel with these extras, and of other packages only what they require.
+
+    The packages are links to those of this Python.
+    """
+    if os.name == "nt":
+        pytest.skip("links to folders need a privilege on Windows")
+    python, site = bare_python(home)
+    (site / "of_the_tests.pth").unlink()
+    with zipfile.ZipFile(wheel) as archive:
+        (stated,) = (archive.read(name).decode() for name in archive.namelist() if name.endswith("/METADATA"))
+    lines = [Requirement(line) for line in re.findall(r"^Requires-Dist: (.*)$", stated, re.MULTILINE)]
+    asked = {
+        r.name
+        for r in lines
+        for extra in ("", *names)
+        if r.marker is None or r.marker.evaluate({"extra": extra})
+    }
+    for one in closure(*asked):
+        for top in {file.parts[0] for file in one.files if file.parts[0] != ".."}:
+            if not (site / top).exists():
+                (site / top).symlink_to(one.locate_file(top))
+    install(python, wheel)
+    return python
+
+
+def run_alone(python, program, folder, env):
+    """Run a program in this Python, which sees no other packages, and return what it printed."""
+    command = [str(python), "-c", program]
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+LIBRARY = """
+import numpy as np
+from iocourse import bounds, costs, distributed, exact, explore, lowrank, pebbling, run, schedules, sweeps
+from iocourse.course import check, progress
+from iocourse.doctor.triton_missing import TritonMissing
+
+Q, K, V, dO = np.random.default_rng(0).standard_normal((4, 16, 4))
+for one in (schedules.flash2, schedules.small_cache, schedules.naive):
+    tiles = one.tiles(16, 4, 200)
+    assert run(one, M=200, Q=Q, K=K, V=V, **tiles).ledger == getattr(costs, one.name)(16, 4, **tiles)
+assert bounds.lower_bound("forward", 64, 4, 64)[0] > 0
+assert len(pebbling.optimum(pebbling.dot(2), 3).moves) == 15
+assert sweeps.min_cost("forward", 4.0)
+ring = distributed.run(distributed.get("ring"), 4, Q=Q, K=K, V=V)
+np.testing.assert_allclose(ring.O, exact.attention(Q, K, V))
+assert lowrank.attention(Q / 4, K / 4, V, degree=2, engine="numpy").shape == (16, 4)
+assert lowrank.attention(Q / 4, K / 4, V, degree=2).shape == (16, 4)
+picture = explore.tile_tuner()
+assert "<svg" in picture.to_svg()
+try:
+    picture.to_png()
+except ModuleNotFoundError as error:
+    print(error)
+try:
+    import iocourse.kernels
+except TritonMissing as error:
+    print(error)
+"""
+
+
+@pytest.fixture(scope="module")
+def alone(published, tmp_path_factory):
+    """A Python that has the wheel and NumPy."""
+    return python_with(tmp_path_factory.mktemp("alone"), published[1])
+
+
+def test_numpy_alone_is_enough_for_the_library(alone, environment, folder):
+    (example,) = examples(ROOT / "README.md")
+    assert run_alone(alone, example.code, folder, environment) == example.output
+    png, kernels = run_alone(alone, LIBRARY, folder, environment).splitlines()
+    names = " ".join(f'"{one}"' for one in EXTRAS["course"])
+    assert png.startswith("a figure as PNG needs matplotlib, which is not installed here: ") and names in png
+    assert kernels.startswith("torch and triton are not installed here: ") and '"triton>=' in kernels
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        ("count flash2 --N 100 --d 8 --M 500 --run", 0, "emulator: the same words moved"),
+        ("count --list", 0, "flash2"),
+        ("progress", 0, "exercises solved: 0 of"),
+        ("progress --cohort class --blind --figure class.svg", 0, "f1_best"),
+        ("grade class --no-sandbox", 0, "anna"),
+        ("doctor", 0, "jupyterlab   not installed"),
+        (
+            "progress --cohort class --blind --figure class.png",
+            2,
+            "needs matplotlib, which is not installed here: ",
+        ),
+        ("lab", 2, "JupyterLab is not installed. Install it with "),
+        ("profile forward --closed-form", 2, "torch and triton are not installed here: "),
+    ],
+)
+def test_a_command_asks_for_an_extra_only_where_it_fails_without(
+    alone, environment, folder, arguments, code, says
+):
+    (folder / "class").mkdir()
+    entry = {"status": "seen", "attempts": 0, "hints": 0, "prediction": {"f1_best": 12}}
+    if "grade" in arguments:
+        shutil.copy(ROOT / "solutions" / "02_two_level_memory.ipynb", folder / "class" / "anna.ipynb")
+    else:
+        (folder / "class" / "anna.json").write_text(json.dumps({"format": 1, "exercises": {"p4.5": entry}}))
+    command = [str(alone), "-m", "iocourse", *arguments.split()]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    assert says in (done.stderr if code else done.stdout)
+    if code:
+        assert done.stderr.count("\n") == 1 and " pip install " in done.stderr
+    if "grade" in arguments:
+        solved = re.search(r"^anna +(\d+)((?: +\d+)+)$", done.stdout, re.MULTILINE)
+        assert solved and int(solved[1]) == sum(map(int, solved[2].split())) > 0
+
+
+NOTEBOOK = """
+from IPython.core.interactiveshell import InteractiveShell
+InteractiveShell.instance()
+from iocourse import explore
+assert explore.tile_tuner().still().to_png().startswith(b"\\x89PNG")
+shown, _ = explore.tile_tuner()._repr_mimebundle_()
+print(*sorted(shown))
+"""
+
+
+def test_the_extra_course_is_enough_for_a_figure_and_an_explorer(published, environment, folder, tmp_path):
+    python = python_with(tmp_path / "course", published[1], "course")
+    printed = run_alone(python, NOTEBOOK, folder, environment)
+    assert printed.split() == ["application/vnd.jupyter.widget-view+json", "image/png", "text/plain"]
 
 
 @pytest.fixture(scope="module")

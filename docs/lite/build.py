@@ -2,9 +2,9 @@
 
     python docs/lite/build.py build/lite WHEEL...
 
-The wheels are that of iocourse and those that Pyodide does not have; the site serves them. The workflow
-`.github/workflows/jupyterlite.yml` shows how to get them and what must be installed. The build downloads
-nothing. When a page is opened, Python, NumPy and Matplotlib are loaded from Pyodide's server.
+The wheels are that of iocourse and those of its extra `course` that Pyodide does not have; the site serves
+them. The workflow `.github/workflows/jupyterlite.yml` shows how to get them and what must be installed. The
+build downloads nothing. When a page is opened, Python, NumPy and Matplotlib are loaded from Pyodide's server.
 """
 
 from __future__ import annotations

@@ -83,7 +83,8 @@ def draw(found: Sequence[Histogram], file: Path) -> None:
     """Draw the histograms to `file`, as SVG or PNG according to its suffix.
 
     Raises:
-        UsageError: the suffix is not .svg or .png, or there are too many histograms for one figure.
+        UsageError: the suffix is not .svg or .png, there are too many histograms for one figure, or a PNG
+            is requested and matplotlib is missing.
     """
     if file.suffix not in (".svg", ".png"):
         raise UsageError(f"--figure must end in .svg or .png, got {file}")
@@ -95,7 +96,10 @@ def draw(found: Sequence[Histogram], file: Path) -> None:
     picture = prediction_histograms(
         {one.label: one.rows for one in found}, {one.label: one.right for one in found if one.right}
     )
-    data = picture.to_png() if file.suffix == ".png" else picture.to_svg().encode()
+    try:
+        data = picture.to_png() if file.suffix == ".png" else picture.to_svg().encode()
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{error}. A file that ends in .svg does not need it") from None
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(data)
 

@@ -28,17 +28,6 @@ PACKAGES = (
     "triton",
     "numba",
 )
-REQUIREMENTS = {
-    "anywidget": "anywidget>=0.9.18",
-    "numpy": "numpy>=2.0",
-    "matplotlib": "matplotlib>=3.9",
-    "ipywidgets": "ipywidgets>=7.7.1,<9",
-    "jupyterlab": "jupyterlab>=4.2",
-    "cloudpickle": "cloudpickle>=2.2",
-    "torch": "torch>=2.6",
-    "triton": "triton>=3.6",
-    "numba": "numba>=0.61",
-}
 KNOWN_ANSWER = float(sum(i * i for i in range(100)))  # 328350, exact in float32
 SECONDS = 120
 NCU_PLACES = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
@@ -207,33 +196,16 @@ def _self_test(packages: dict[str, str | None], tested: str) -> str:
     return f"passed: the kernel returned {value:g}, as expected"
 
 
-def install_command(*names: str) -> str:
-    """Return the command that installs these packages into the running Python."""
-    pins = Path(__file__).parents[2] / "constraints.txt"  # exists in a checkout only
-    tested = ["-c", f'"{pins}"'] if pins.exists() else []
-    requirements = (f'"{REQUIREMENTS[name]}"' for name in names)
-    return " ".join([_this_python(), "-m pip install", *tested, *requirements])
-
-
-def _this_python() -> str:
-    """Return `python` if that is the running Python, otherwise its path (if its environment is inactive)."""
-    if not sys.executable or shutil.which("python") == sys.executable:
-        return "python"
-    return f'"{sys.executable}"' if " " in sys.executable else sys.executable
-
-
 def _advice(
     packages: dict[str, str | None], gpu: dict[str, str] | None, ncu: str | None, interpreter: str
 ) -> Iterator[str]:  # fmt: skip
-    base = [name for name in ("numpy", "matplotlib", "ipywidgets") if packages[name] is None]
-    if base:
-        yield f"Every lesson needs {' and '.join(base)}: {install_command(*base)}"
-    else:
-        yield "Lessons 00-09 and 15-19 need NumPy, matplotlib and ipywidgets; all three are installed."
+    lacks = [name for name in ("matplotlib", "ipywidgets", "anywidget") if packages[name] is None]
     if packages["jupyterlab"] is None:
-        yield f"`iocourse lab` needs JupyterLab: {install_command('jupyterlab')}"
-    if packages["anywidget"] is None:
-        yield f"Without anywidget the explorers are static figures: {install_command('anywidget')}"
+        yield f"`iocourse lab` needs JupyterLab: {_line('lab')}"
+    if lacks:
+        yield f"In notebooks, figures and explorers need {_joined(lacks)}: {_line('course')}"
+    else:
+        yield "Lessons 00-09 and 15-19 need NumPy, matplotlib, ipywidgets and anywidget; all are installed."
     yield from _advice_on_low_rank(packages)
     yield from _advice_on_kernels(packages, interpreter)
     if gpu and ncu is None:
@@ -248,18 +220,31 @@ def _advice(
         )
 
 
+def _line(*wanted: str, pinned: bool = True) -> str:
+    from . import install_command  # not above: a check imports this package, and needs no command
+
+    at = install_command.this_environment()
+    return install_command.command(*wanted, at=at if pinned else at._replace(checkout=""))
+
+
+def _joined(names: list[str]) -> str:
+    """Return the names as text: "a", "a and b" or "a, b and c"."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
 def _advice_on_low_rank(packages: dict[str, str | None]) -> Iterator[str]:
     if packages["torch"] is None:
-        yield f"Lesson 17 trains a small model, which needs torch: {install_command('torch')}"
+        yield f"Lesson 17 trains a small model, which needs torch: {_line('torch')}"
     if packages["numba"] is None:
-        yield f"Low-rank attention (lessons 15-17) is much faster with Numba: {install_command('numba')}"
+        command = _line("fast")
+        yield f"Low-rank attention (lessons 15-17) is much faster with Numba: {command}"
 
 
 def _advice_on_kernels(packages: dict[str, str | None], interpreter: str) -> Iterator[str]:
     missing = [name for name in ("torch", "triton") if packages[name] is None]
     if missing and sys.platform == "linux":
-        lacks, command = " and ".join(missing), install_command(*missing)
-        yield f"Only lessons 10-14, with Triton kernels, need {lacks}: {command}"
+        command = _line("triton")
+        yield f"Only lessons 10-14, with Triton kernels, need {_joined(missing)}: {command}"
     elif "triton" in missing:
         yield (
             "Triton is published for Linux only. The NumPy parts of lessons 10-14 run here; use Colab for "
@@ -268,7 +253,7 @@ def _advice_on_kernels(packages: dict[str, str | None], interpreter: str) -> Ite
     problem = cannot_interpret(packages["triton"], packages["numpy"])
     if problem:
         # Not a newer triton, because torch requires exactly the version it was built with.
-        cure = f'{_this_python()} -m pip install "numpy>=2.0,<2.4"'
+        cure = _line("numpy>=2.0,<2.4", pinned=False)  # the versions of a checkout pin a newer NumPy
         yield f"{problem}. For lessons 10-14, with Triton kernels: {cure}"
     elif interpreter.startswith("failed"):
         yield "Lessons 10-14, with Triton kernels, will not run until the interpreter passes its test."

@@ -47,4 +47,4 @@ def what_to_install() -> str:
         return f"{lacks}, and triton is published for Linux only (Colab runs Linux)"
     from . import install_command
 
-    return f"{lacks}: {install_command(*names)}"
+    return f"{lacks}: {install_command.command('triton' if 'triton' in names else 'torch')}"

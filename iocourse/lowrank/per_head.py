@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..doctor import install_command
 from ..monomials import Array, rank_of
 from . import error_certificates
 from . import numba_backend as fast
@@ -253,7 +254,7 @@ def is_compiled(options: Options) -> bool:
     if options.engine == "numba" and not fast.installed():
         raise ImportError(
             f'engine="numba" needs Numba, which cannot be imported ({fast.problem()}). Install it with: '
-            'python -m pip install "numba>=0.61"'
+            f"{install_command.command('fast')}"
         )
     return options.engine == "numba" or (options.engine is None and fast.installed())
 

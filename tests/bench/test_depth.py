@@ -1,6 +1,7 @@
 """The subject depth: laws are fitted as they should be, goals judged by what was measured, records whole."""
 
 import json
+import re
 import sys
 from hashlib import sha256
 from importlib import resources
@@ -10,6 +11,7 @@ import pytest
 
 from iocourse.data import real_head, real_heads
 from iocourse.data.records import load_record
+from iocourse.doctor import install_command
 from iocourse.errors import UsageError
 from iocourse.lowrank import advise
 from tools.bench import depth
@@ -213,7 +215,7 @@ def test_threads_are_put_back():
 
 def test_without_torch_it_is_refused_with_what_to_do(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(UsageError, match=r'torch is missing: python -m pip install "iocourse\[torch\]"'):
+    with pytest.raises(UsageError, match=re.escape(f"torch is missing: {install_command.command('torch')}")):
         depth.run(quick=True)
 
 

@@ -66,6 +66,22 @@ def test_the_result_that_was_counted_is_counted_again():
     assert f"{dry.total:,}, {dry.total / least:.2f} × the lower bound" in counted
 
 
+def test_the_size_counts_the_lines_of_the_library_and_of_the_course(tmp_path):
+    for name, lines in (
+        ("course/a/b", 2600),
+        ("explore/c", 1000),
+        ("grade/d", 5),
+        ("ledger", 600),
+        ("x/course", 900),
+    ):
+        path = tmp_path / "iocourse" / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("#\n" * lines)
+    (tmp_path / "iocourse" / "data.txt").write_text("#\n" * 9000)
+    assert re.findall(r"[\d,]+,\d+", sections.size(tmp_path)) == ["2,000", "4,000"]
+    assert sections.marked(README, "size").strip() == sections.size(ROOT)
+
+
 @pytest.fixture
 def drawn(monkeypatch):
     """Replace README's figure by a 2 × 2 image whose numbers a test can change."""

@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 from iocourse import distributed, exact
 from iocourse.distributed.engines import multiprocess, torch_backend
 from iocourse.distributed.rank import CannotShip
+from iocourse.doctor import install_command
 
 Q, K, V = np.random.default_rng(0).standard_normal((3, 2048, 64))
 RANDOM_SHAPES = 22  # per schedule
@@ -471,5 +472,5 @@ def test_a_class_of_the_notebook_goes_along(cell):
 
 def test_without_cloudpickle_the_command_is_told(monkeypatch):
     monkeypatch.setattr("iocourse.distributed.engines.multiprocess.find_spec", lambda name: None)
-    with pytest.raises(distributed.RankError, match=r'pip install "cloudpickle>=2\.2"'):
+    with pytest.raises(distributed.RankError, match=re.escape(install_command.command("torch"))):
         distributed.run(distributed.get("ring"), 2, on="processes", Q=Q, K=K, V=V)

@@ -1,6 +1,7 @@
 """Tests of figures: numbers agree with costs, bounds and ledgers, and bad input is named."""
 
 import re
+import sys
 from math import log
 
 import numpy as np
@@ -19,6 +20,7 @@ from iocourse.course.explore.draw.text import big, figures, words
 from iocourse.course.explore.figures.fast_memory import COLUMNS, condensed
 from iocourse.course.explore.figures.rank_work import BAND
 from iocourse.course.explore.models.schedule_selection import ROW_TILED
+from iocourse.doctor import install_command
 from iocourse.ledger import Ledger
 
 
@@ -318,6 +320,19 @@ def test_a_notebook_prints_the_numbers_below_the_picture(capsys, monkeypatch):
     picture._ipython_display_()
     shown = capsys.readouterr().out
     assert shown.endswith(picture.numbers + "\n")
+
+
+def test_without_matplotlib_a_cell_shows_the_svg_and_one_line_that_installs_it(capsys, monkeypatch):
+    shown, picture = [], explore.bars({"a": 3.0}, title="t")
+    monkeypatch.setattr("iocourse.explore.draw.picture.show", lambda *parts: shown.append(parts))
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    picture._ipython_display_()
+    assert shown == [({"text/plain": picture.text}, picture.to_html(), {})]
+    line, *numbers = capsys.readouterr().out.splitlines()
+    assert line.endswith(
+        f"needs matplotlib, which is not installed here: {install_command.command('course')}"
+    )
+    assert numbers == picture.numbers.splitlines()
 
 
 def test_bars_say_what_their_marks_are():

@@ -22,7 +22,7 @@ STAND_INS = (
 
 
 def file_of(frame: FrameType) -> str | None:
-    """Return a frame's file of the library, or None for other code: the course's guard, a finder of modules."""
+    """Return a frame's file of the library, or None for other code (the guard, finders)."""
     path = Path(frame.f_code.co_filename)
     ours = path.is_relative_to(HOUSE) and not path.is_relative_to(HOUSE / "course")
     ours = ours and frame.f_code.co_name != "find_spec"

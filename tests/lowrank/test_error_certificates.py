@@ -14,6 +14,7 @@ from long_runs import many
 
 from iocourse import lowrank
 from iocourse.course.guard import LibrarySolutionUsed, solutions_blocked
+from iocourse.doctor import install_command
 from iocourse.exact import softmax
 from iocourse.lowrank import error_certificates, numba_backend, per_head, polynomials
 from iocourse.lowrank.advice import predicted_error
@@ -183,7 +184,8 @@ def test_numba_that_is_not_installed(arrays, monkeypatch):
     np.testing.assert_array_equal(lowrank.attention(*arrays[:3], degree=2), wanted)  # NumPy is used then
     with pytest.raises(
         ImportError,
-        match=r"engine=\"numba\" needs Numba, .* \(No module named 'numba'\)\. .*: python -m pip install",
+        match=r"engine=\"numba\" needs Numba, .* \(No module named 'numba'\)\. .*: .*"
+        + re.escape(install_command.command("fast")),
     ):
         lowrank.attention(*arrays[:3], degree=2, engine="numba")
 

@@ -32,7 +32,7 @@ sys.meta_path[sys.meta_path.index(PathFinder)] = Hiding
 ASKS = re.compile(r"\bimport (torch|triton|numba)\b")
 LACKS = re.compile(r"^.*\b(?:torch|triton)\b.* (?:is|are) not installed here.*$", re.MULTILINE)
 INSTALL = re.compile(
-    r"not installed here(: \S*python\S* -m pip install .*torch|, and triton is published for Linux)"
+    r"not installed here(: %pip install .*\[(triton|torch)\]|, and triton is published for Linux)"
 )
 
 

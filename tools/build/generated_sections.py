@@ -1,7 +1,8 @@
 """Generate the parts of hand-written pages that the build writes between two markers.
 
-In README.md these are the figure with its alt text, the table of results and the two tables of lessons; in
-the guide the run times, and the links to Colab and Binder once the repository's address is claimed.
+In README.md these are the figure with its alt text, the size of the code, the table of results and the two
+tables of lessons; in the guide the run times, and the links to Colab and Binder once the repository's address
+is claimed.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ DRAWN = {  # name in the figure -> schedule
     "FlashAttention-2": "flash2",
     "split-d": "small_cache",
 }
+# Folders of iocourse/ that only the course needs; everything else is the library.
+COURSE = ("course", "explore", "grade")
 CUDNN = "SDPA cuDNN"
 TIMED = (  # pass, kernel in the record, name in README's table; all relative to PyTorch's FlashAttention-2
     ("forward", "fused", "speed of the forward kernel"),
@@ -80,6 +83,8 @@ def pieces(root: Path, rows: Mapping[str, str], project: Project) -> dict[Path, 
         readme["figure"] = f"![{first_figure().alt}]({FIGURE.as_posix()})"
     if marked(text, "results") is not None:
         readme["results"] = results()
+    if marked(text, "size") is not None:
+        readme["size"] = size(root)
     if rows:
         spine = [row for number, row in rows.items() if number in SPINE]
         electives = [row for number, row in rows.items() if number not in SPINE]
@@ -208,6 +213,19 @@ def _timed() -> Iterator[tuple[str, str, str]]:
             for ours, theirs in pairs
         ]
         yield name, "; ".join(values), "the same run" if n else record_source(record)
+
+
+def size(root: Path) -> str:
+    """Return README's line with the size of the library and of the course, in lines of Python."""
+    lines = {True: 0, False: 0}
+    for path in (root / "iocourse").rglob("*.py"):
+        of_the_course = path.relative_to(root / "iocourse").parts[0] in COURSE
+        lines[of_the_course] += path.read_text(encoding="utf-8").count("\n")
+    library, course = (f"{round(lines[which], -3):,}" for which in (False, True))
+    return (
+        f"The library has about {library} lines of Python and needs NumPy alone, except for its kernels.\n"
+        f"The course has {course}."
+    )
 
 
 def signature(picture: Picture) -> bytes:

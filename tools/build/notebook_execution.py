@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from iocourse.doctor import cannot_interpret, installed
+from iocourse.doctor import cannot_interpret, install_command, installed
 from iocourse.doctor.triton_missing import explanation
 from iocourse.errors import UsageError
 from tools.build import BuildFailed
@@ -116,7 +116,7 @@ def _client(notebook: Json, folder: Path) -> Any:
         from nbclient import NotebookClient
     except ImportError as error:
         raise UsageError(
-            f"running notebooks needs {error.name}: python -m pip install nbclient ipykernel"
+            f"running notebooks needs {error.name}: {install_command.command('nbclient', 'ipykernel')}"
         ) from None
     # No kernel folders, so that the kernel is this Python and not one that the user has registered.
     manager = AsyncKernelManager(kernel_name="python3", kernel_spec_manager=KernelSpecManager(kernel_dirs=[]))

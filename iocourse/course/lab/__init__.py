@@ -18,6 +18,7 @@ from iocourse.console import exit_on_sigterm
 from iocourse.course.progress import home
 from iocourse.course.project_paths import FIRST, Course, find_course
 from iocourse.course.student_copies import update
+from iocourse.doctor import install_command
 from iocourse.errors import UsageError
 from iocourse.files import atomic_write, read_json
 
@@ -31,7 +32,6 @@ OURS = (
     f"--ServerApp.kernel_websocket_connection_class={__name__}.server.PromptConnection",
     f"--ServerApp.contents_manager_class={__name__}.server.StillPictures",
 )
-INSTALL = 'python -m pip install "jupyterlab>=4.2"'
 HIGHEST = 65_535  # port
 EVERYWHERE = ("", "*")  # addresses
 
@@ -71,7 +71,7 @@ def open_lab(*, browser: bool, options: Sequence[str] = ()) -> int:
     course = find_course()
     require_port(options)
     if importlib.util.find_spec("jupyterlab") is None:
-        raise UsageError(f"JupyterLab is not installed. Install it with {INSTALL}")
+        raise UsageError(f"JupyterLab is not installed. Install it with {install_command.command('lab')}")
     _prepare(course)
     token = os.environ.get("JUPYTER_TOKEN") or secrets.token_hex(24)
     env = os.environ | {"JUPYTER_TOKEN": token, "JUPYTER_CONFIG_PATH": _config_path()}

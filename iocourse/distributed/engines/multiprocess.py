@@ -25,6 +25,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ...doctor import install_command
 from ...files import atomic_write
 from ..rank import CannotShip, Plan, RankError, RankFailed, TimedOut, name_late_ranks
 from .simulated import rank_error
@@ -55,7 +56,7 @@ def run_processes(
     if find_spec("cloudpickle") is None:
         raise RankError(
             'on="processes" needs the package cloudpickle, which is not installed. Install it with: '
-            'python -m pip install "cloudpickle>=2.2"'
+            f"{install_command.command('torch')}"
         )
     work = pickled((body, list(plans), timeout, backend))
     try:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from iocourse.console import DASH
 from iocourse.data.records import record_source, run_metadata
+from iocourse.doctor import install_command
 from iocourse.errors import UsageError
 from tools.bench import Row, verdict
 from tools.bench.depth import layers, real_heads, training
@@ -45,7 +46,7 @@ def _one_thread() -> Iterator[None]:
     try:
         import torch
     except ImportError:
-        raise UsageError('torch is missing: python -m pip install "iocourse[torch]"') from None
+        raise UsageError(f"torch is missing: {install_command.command('torch')}") from None
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from iocourse.console import steps
 from iocourse.data.records import run_metadata
+from iocourse.doctor import install_command
 from iocourse.doctor.thread_settings import environment
 from iocourse.errors import UsageError
 from tools.bench import Row as Record
@@ -51,7 +52,7 @@ def run(quick: bool, threads: int = 1) -> Record:
         UsageError: torch is not installed, threads is below 1, or the process failed; its output is printed.
     """
     if importlib.util.find_spec("torch") is None:
-        raise UsageError('torch is not installed here: python -m pip install "iocourse[torch]"')
+        raise UsageError(f"torch is not installed here: {install_command.command('torch')}")
     if threads < 1:
         raise UsageError(f"--threads must be 1 or more, got {threads}")
     return {"quick": quick} | in_own_process(replace(QUICK if quick else WHOLE, threads=threads))

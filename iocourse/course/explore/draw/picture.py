@@ -18,6 +18,7 @@ from typing import Any, ParamSpec
 
 from ....console import show
 from ....data.records import NONE_YET, record_source
+from ....doctor import install_command
 from .palette import INK, PAPER, QUIET, Dash
 from .text import image
 
@@ -138,7 +139,11 @@ class Picture:
         return image("image/svg+xml", svg, self.alt, title=self.title, **size)
 
     def to_png(self) -> bytes:
-        """Return the figure as PNG bytes, drawn by matplotlib without a window; identical on every call."""
+        """Return the figure as PNG bytes, drawn by matplotlib without a window; identical on every call.
+
+        Raises:
+            ModuleNotFoundError: matplotlib is not installed. `to_svg` does not need it.
+        """
         return _few_colours(self.to_pixels())
 
     def to_pixels(self, scale: float = PIXELS_PER_UNIT) -> Any:
@@ -159,7 +164,12 @@ class Picture:
         The numbers are printed because a front end that shows the image hides the plain text. HTML is sent
         because JupyterLab and Colab show a PNG without its alternative text.
         """
-        data, metadata = self._repr_mimebundle_()
+        data: dict[str, Any]
+        try:
+            data, metadata = self._repr_mimebundle_()
+        except ModuleNotFoundError as error:  # the page shows the SVG, and a saved notebook the text alone
+            print(error)
+            data, metadata = {"text/plain": self.text}, {}
         show(data, self.to_html(), metadata)
         print(self.numbers)
 
@@ -336,8 +346,12 @@ _POINTS = 0.72  # points per unit of the display list, which is 1/100 inch
 
 
 def _pixels(picture: Picture, scale: float) -> Any:
-    import matplotlib
     import numpy as np
+
+    try:
+        import matplotlib
+    except ModuleNotFoundError as error:
+        raise install_command.missing("matplotlib", "course", "a figure as PNG") from error
 
     # matplotlib settings of the caller must not change a figure of the course.
     with matplotlib.rc_context():
