@@ -433,7 +433,7 @@ def total_within(name: str = "moves no more words than the closed form") -> Prop
     return Property(name, judge_all, general=True, idle=True)
 
 
-def fits() -> Property:
+def fits_in_fast_memory() -> Property:
     """Return the property that the peak is at most `case.M`, the words of fast memory of the case."""
 
     def judge(trial: Trial) -> str | None:

@@ -81,7 +81,7 @@ def _checked(row: Any, faults: dict[tuple[Any, ...], str]) -> tuple[Place, Sizes
                 f"{name} of a measured tile must be one of {', '.join(map(str, allowed))}; got {row[name]!r}"
             )
     place, tile = Place(**{name: row[name] for name in ALLOWED}), row["tile"]
-    if not _is_tile(tile) or not fits(place.kernel, tile, place.arch, place.d, place.itemsize):
+    if not _is_tile(tile) or not may_run(place.kernel, tile, place.arch, place.d, place.itemsize):
         raise UsageError(
             f"the measured tile {tile!r} of {place.kernel} cannot run on sm_{place.arch} with d = {place.d}. "
             "It must be [BM, BN, warps, stages], BM and BN 16, 32, 64, …, within registers and shared memory"
@@ -130,7 +130,7 @@ def _is_tile(tile: Any) -> bool:
     return stages >= 1 and all(size >= at_least and not size & (size - 1) for size, at_least in least)
 
 
-def fits(kernel: str, tile: Sequence[int], arch: int, d: int, itemsize: int = 2) -> bool:
+def may_run(kernel: str, tile: Sequence[int], arch: int, d: int, itemsize: int = 2) -> bool:
     """Return False if a tile certainly cannot run: a lower bound of its registers or shared memory
     is too large.
 

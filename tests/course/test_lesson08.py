@@ -9,7 +9,7 @@ from lesson_source import Lesson
 from iocourse import bounds, costs, exact, masks, run, schedules
 from iocourse.course import challenges
 from iocourse.course.challenges.rolling_rows import rolling_rows
-from iocourse.course.checking import Held, failed_properties, judge
+from iocourse.course.checking import HeldWithRemark, failed_properties, judge
 from iocourse.course.exercise import find
 from iocourse.course.exercises.lesson08 import PAIRS_DECIDE, UNASKED, bucket_pairs, words_in_order
 from iocourse.data import real_head
@@ -269,7 +269,7 @@ def test_8B_accepts_the_short_block_as_the_last_and_remarks_on_fewer_words_with_
     for text, seed in product(remarks, range(4)):
         verdicts = judge(find("8B"), build("8B", text), seed)
         assert not failed_properties(verdicts), seed
-        remarks[text] |= {name.remark for name, _ in verdicts if isinstance(name, Held)}
+        remarks[text] |= {name.remark for name, _ in verdicts if isinstance(name, HeldWithRemark)}
     assert not remarks[source]
     assert remarks[better] and all("fewer than the closed form" in said for said in remarks[better])
 

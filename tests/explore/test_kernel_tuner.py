@@ -20,7 +20,7 @@ from iocourse.course.explore.models.kernel_tuner import (
     best_tile,
     filling,
     nearest,
-    rows_of,
+    record_rows,
     rows_of_tile,
     shipped_tile,
     tiles_held,
@@ -178,7 +178,7 @@ def test_best_moves_the_fewest_words_of_the_tiles_that_fit():
 @pytest.mark.parametrize("arch", list(CHIPS))
 def test_the_shipped_record_is_quoted_row_by_row(arch, kernel):
     record = load_record("resources")
-    rows = rows_of(record or {})
+    rows = record_rows(record or {})
     s = shipped_tile(rows, KernelTunerState(arch, 128, 2, kernel, 64, 64, None if kernel in WHOLE else 32))
     if s is None:
         pytest.skip("no recorded run of this kernel yet")
@@ -255,7 +255,7 @@ def test_the_buttons_find_the_shipped_tile_and_the_best(tuner):
     assert tuner.state == shipped
     assert f"Shipped tile of this kernel: {shipped.BM} × {shipped.BN}" in tuner.words
     tuner.press("best")
-    rows = rows_of(load_record("resources"))
+    rows = record_rows(load_record("resources"))
     assert tuner.state == best_tile(rows, shipped)
     assert "Least traffic of the recorded tiles that fit" in tuner.words
     assert tuner.svg == tuner.shown().picture.to_svg()

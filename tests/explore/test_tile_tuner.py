@@ -18,7 +18,7 @@ from iocourse.course.explore.figures.tile_tuner import (
     RIGHT_WIDTH,
     SIDE,
     plane_of,
-    tile_tuner_words,
+    tile_tuner_headline,
 )
 from iocourse.course.explore.models.memory_states import totals
 from iocourse.course.explore.models.schedule_selection import ROW_TILED
@@ -53,7 +53,7 @@ def test_words_and_footprint_are_the_closed_form(setting):
     assert sum(parts_of(setting).values()) == ledger.peak
     picture = tile_tuner_picture(*setting)
     fits, ratio = ledger.peak <= setting.M, f"{ledger.total / least:.2f} times the lower bound"
-    words = (picture.alt, picture.numbers, tile_tuner_words(setting), picture.to_svg())
+    words = (picture.alt, picture.numbers, tile_tuner_headline(setting), picture.to_svg())
     assert all((ratio in text) == fits for text in words)
     assert all((f"but this tile needs M = {ledger.peak:,}" in text) != fits for text in words)
     assert fits or not any("times the lower bound" in text for text in words)

@@ -15,7 +15,14 @@ from iocourse.course import guard as solution_guard
 from iocourse.course.explore import TrafficExplorer, traffic_explorer, traffic_map
 from iocourse.course.explore.draw.palette import BOUNDS, stroke_of
 from iocourse.course.explore.draw.picture import Poly, Text
-from iocourse.course.explore.figures.traffic_map import M_at, View, _stroke, map_of, rows_at_M, view_of
+from iocourse.course.explore.figures.traffic_map import (
+    M_at,
+    TrafficMapView,
+    _stroke,
+    draw_traffic_map,
+    rows_at_M,
+    view_of,
+)
 from iocourse.course.explore.models import memory_regimes as facts
 from iocourse.course.explore.models.memory_regimes import (
     COMPULSORY_WORDS,
@@ -54,11 +61,11 @@ def test_the_best_at_M_is_that_of_the_schedules(shape, pass_):
         assert all(one.schedule.given_weights for one in found)
         if found:
             return
-        assert f"M = {M:,}: none of the selected schedules fits." in map_of(view).alt
+        assert f"M = {M:,}: none of the selected schedules fits." in draw_traffic_map(view).alt
         return
     assert (found[0].schedule, dict(found[0].tiles)) == (best.schedule, best.tiles)
     least, name = bounds.lower_bound(pass_, N, d, M)
-    picture = map_of(view)
+    picture = draw_traffic_map(view)
     assert (
         f"M = {M:,}: {best.schedule.title} (" in picture.alt
         and f"traffic, {best.cost.total:,} words" in picture.alt
@@ -287,8 +294,8 @@ def test_every_control_changes_picture_and_numbers(explorer, name, value):
     before = explorer.svg, explorer.words
     explorer.set(name, value)
     view = explorer.state
-    assert isinstance(view, View) and getattr(view, "pass_" if name == "pass" else name) == value
-    assert explorer.svg == map_of(view).to_svg() != before[0]
+    assert isinstance(view, TrafficMapView) and getattr(view, "pass_" if name == "pass" else name) == value
+    assert explorer.svg == draw_traffic_map(view).to_svg() != before[0]
     assert explorer.words != before[1]
     for row in rows_at_M(view)[1:]:
         assert f"<td>{row[0]}</td><td>{row[1]}</td>" in explorer.words.replace("&#x27;", "'")

@@ -39,11 +39,11 @@ def test_without_a_record_nothing_is_measured(package):
 def test_a_measured_row_takes_effect_where_it_belongs_and_nowhere_else(package):
     pytest.importorskip("triton")
     from iocourse.kernels import using
-    from iocourse.kernels.host.tile_table import TABLE, Tile, tiles_for
+    from iocourse.kernels.host.tile_table import TABLE, TileConfig, tiles_for
 
     package.write_text(json.dumps({"tiles": [ROW]}))
     table = TABLE[90, 128, 2]
-    assert tiles_for(90, 100, 2, causal=True) == table._replace(forward=Tile(64, 64, 4, 3)) != table
+    assert tiles_for(90, 100, 2, causal=True) == table._replace(forward=TileConfig(64, 64, 4, 3)) != table
     for elsewhere in ({"causal": False}, {}):
         assert tiles_for(90, 100, 2, **elsewhere) == table
     assert tiles_for(90, 64, 2, causal=True) == TABLE[90, 64, 2]

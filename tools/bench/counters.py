@@ -21,7 +21,7 @@ from iocourse.data.records import run_metadata
 from iocourse.errors import UsageError
 from iocourse.files import write_json
 from iocourse.gpu.timing import cuda_unavailable_reason
-from iocourse.kernels.host.tile_table import row_of
+from iocourse.kernels.host.tile_table import table_architecture
 from iocourse.profile import LAUNCHES, LaunchRequest, add_options, parse_request
 from iocourse.profile.launch_cost import Bytes, LaunchCost, cost, moved
 from tools import run_main
@@ -56,7 +56,7 @@ def record_of(
                 "developer.nvidia.com/nsight-compute), and permission to read the GPU's counters"
             )
         device = device_facts()
-        must = cost(asked, row_of(device["arch"]), device["multiprocessors"])
+        must = cost(asked, table_architecture(device["arch"]), device["multiprocessors"])
         kernels, around = LAUNCHES[asked.what].kernels, environment(interpret=False)
         found = ncu.measure(tool, kernels, _program(must, order), around, seconds)
     except ncu.CannotMeasure as error:

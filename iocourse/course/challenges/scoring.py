@@ -27,7 +27,7 @@ from .. import progress
 from ..checking import Activity, Interrupted, failed_properties, fresh_seed, judge, read_first, still_running
 from ..exercise import Case, Exercise, Property, RunCase, Trial, run_schedule
 from ..guard import library_solution
-from ..properties import LARGE, every_input_loaded, fits, is_right, only_where, values_in
+from ..properties import LARGE, every_input_loaded, fits_in_fast_memory, is_right, only_where, values_in
 from ..runtime_errors import below, line_of
 from ..trials.case_inputs import STRETCH, labelled_large, low_queries_and_keys
 from . import Challenge, find
@@ -137,7 +137,7 @@ def _as_exercise(problem: Challenge, tiles: dict[str, int], run_case: RunCase) -
                 is_right,
             ),
             values_in(f"{LARGE} neither overflow nor vanish", LARGE),
-            fits(),
+            fits_in_fast_memory(),
             on_numbers,
             Property("moves the same words in a dry run", _counts_alike),
             Property("moves no fewer words than the lower bound", lambda trials: _not_below(problem, trials)),

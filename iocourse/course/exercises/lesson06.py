@@ -14,11 +14,11 @@ import numpy as np
 
 from ... import costs, exact
 from ...ledger import Ledger
-from ..bound_ratio import attention
+from ..bound_ratio import attention_comparison
 from ..exercise import Case, Property, Sample, exercise
 from ..guard import library_solution
-from ..kinds.function import function
-from ..kinds.schedule import one_more_of_each_kind, schedule
+from ..kinds.function import function_exercise
+from ..kinds.schedule import one_more_of_each_kind, schedule_exercise
 from ..properties import (
     LARGE,
     block_size,
@@ -220,7 +220,7 @@ EXERCISES = (
         cases=tile_cases,
         properties=TILE_PROPERTIES,
     ),
-    schedule(
+    schedule_exercise(
         "6B",
         backward_inputs,
         equals=exact_gradients,
@@ -232,9 +232,9 @@ EXERCISES = (
             *reads(dO="⌈N/Bc⌉ + 1 times", dQ="⌈N/Bc⌉ - 1 times"),
             *writes(dQ="⌈N/Bc⌉ times", dK="once", dV="once"),
         ),
-        comparison=attention("backward", INPUTS, N=2**20, d=64, Br=1, Bc=1008),
+        comparison=attention_comparison("backward", INPUTS, N=2**20, d=64, Br=1, Bc=1008),
     ),
-    function(
+    function_exercise(
         "6C",
         "constant",
         sides_and_gradients,
@@ -245,7 +245,7 @@ EXERCISES = (
             ("constant", PASSING): "counts a streamed gradient twice",
         },
     ),
-    schedule(
+    schedule_exercise(
         "6D",
         backward_inputs,
         equals=_dQ_and_D,

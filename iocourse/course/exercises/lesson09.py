@@ -12,11 +12,11 @@ import numpy as np
 from ... import exact
 from ...costs import ceil_div
 from ...ledger import Ledger
-from ..bound_ratio import attention
+from ..bound_ratio import attention_comparison
 from ..exercise import Case, Property, Sample, Trial, exercise
 from ..guard import library_solution
-from ..kinds.choice import choice
-from ..kinds.schedule import schedule
+from ..kinds.choice import choice_exercise
+from ..kinds.schedule import schedule_exercise
 from ..properties import (
     LARGE,
     TOLERANCE,
@@ -328,7 +328,7 @@ def _second_row(N: int, Bc: int, **_: int) -> int:
 
 EACH_BLOCK = "⌈N/Bc⌉ times"
 EXERCISES = (
-    choice(
+    choice_exercise(
         "9A",
         searches,
         A_SEQUENCE,
@@ -353,7 +353,7 @@ EXERCISES = (
             A_GUESS.must("the label is that of the best schedule", _right_sign),
         ),
     ),
-    schedule(
+    schedule_exercise(
         "9C",
         whole_inputs,
         equals=exact_gradients,
@@ -366,9 +366,11 @@ EXERCISES = (
             *writes(dQ="once", dK="once", dV="once"),
         ),
         total=total_within("moves at most 7Nd + N words"),
-        comparison=attention("backward", ("Q", "K", "V", "dO", "LSE"), N=1024, d=64, every_block=True, Br=16),
+        comparison=attention_comparison(
+            "backward", ("Q", "K", "V", "dO", "LSE"), N=1024, d=64, every_block=True, Br=16
+        ),
     ),
-    schedule(
+    schedule_exercise(
         "9D",
         keys_sweep_inputs,
         equals=_score_gradients,

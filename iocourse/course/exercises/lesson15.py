@@ -30,13 +30,13 @@ from ..exercise import (
     trial_from_error,
 )
 from ..guard import no_calls_into
-from ..kinds.schedule import repaired, schedule
+from ..kinds.schedule import repaired, schedule_exercise
 from ..properties import (
     Form,
     describe_value,
     difference,
     each,
-    fits,
+    fits_in_fast_memory,
     idle,
     is_number,
     one_array,
@@ -379,7 +379,7 @@ def _whole_state(N: int, d: int, r: int, c: Sequence[float] | Array, **_: Any) -
 
 LOW_RANK_VALUES = values("values equal attention with the same polynomial")
 PSI_USED = values_in("uses the weights in psi", OTHER)
-TWO_PASSES = schedule(
+TWO_PASSES = schedule_exercise(
     "15C",
     pass_inputs,
     equals=_low_rank_attention,
@@ -578,13 +578,13 @@ def _and_right(asked: Property, name: str) -> Property:
     return repaired(asked, name=name, right=LOW_RANK_VALUES)
 
 
-REPAIR = schedule(
+REPAIR = schedule_exercise(
     "15E",
     turn_inputs,
     equals=_low_rank_attention,
     moves=columns_in_turn,
     values=(idle(LOW_RANK_VALUES), idle(PSI_USED)),
-    room=_and_right(fits(), "is correct and fits in fast memory"),
+    room=_and_right(fits_in_fast_memory(), "is correct and fits in fast memory"),
     words=(
         _and_right(reads_within("V", "V is read once"), "is correct and reads V once"),
         *reads(Q="once per iteration", K="once per iteration"),

@@ -15,7 +15,7 @@ from ...ledger import Ledger
 from .. import misleading_table
 from ..exercise import Case, Sample, Trial, WrongForm, exercise, run_function
 from ..guard import library_solution
-from ..kinds.function import EVERY, function
+from ..kinds.function import EVERY, function_exercise
 from ..properties import (
     TOLERANCE,
     Form,
@@ -99,7 +99,7 @@ def _nearer_law(trial: Trial) -> str | None:
     return None if found[2] == want else f"got {found[2]!r}, but {want!r} fits better"
 
 
-GROWTH = function(
+GROWTH = function_exercise(
     "17A",
     "exponent rate law",
     _growths,
@@ -286,7 +286,7 @@ def usual_error_at(theirs: float, angle: float) -> float | None:
     return None if twice_y < 1e-12 else 2 * theirs / twice_y
 
 
-RANGE = function(
+RANGE = function_exercise(
     "17C",
     "least largest",
     _ranges,

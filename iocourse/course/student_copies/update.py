@@ -116,7 +116,7 @@ def _copy(path: Path, lessons: dict[str, Json]) -> Copy:
     return Copy(path, lesson_of(notebook, lessons) or named, notebook)
 
 
-def resolve_name(name: str, names: Sequence[str], copies: Sequence[Copy]) -> tuple[str, str]:
+def resolve_lesson_and_file(name: str, names: Sequence[str], copies: Sequence[Copy]) -> tuple[str, str]:
     """Resolve the argument of ``--update NAME`` to a lesson and a file.
 
     Args:
@@ -216,7 +216,7 @@ def update(course: Course, name: str = "") -> Iterator[str]:
 
     Args:
         course: the course.
-        name: a lesson, page or file, as in `resolve_name`; all copies if empty.
+        name: a lesson, page or file, as in `resolve_lesson_and_file`; all copies if empty.
 
     Yields:
         One line per file that was handled, then a line on how to reload; nothing if every copy is current.
@@ -227,7 +227,7 @@ def update(course: Course, name: str = "") -> Iterator[str]:
     lessons = read_lessons(course)
     copies = find_copies(course, lessons)
     pages = {path.stem: path for path in course.pages()}
-    lesson, file = resolve_name(name, [*lessons, *pages], copies) if name else ("", "")
+    lesson, file = resolve_lesson_and_file(name, [*lessons, *pages], copies) if name else ("", "")
     asked = [copy for copy in copies if lesson in ("", copy.lesson) and file in ("", copy.path.name)]
     wanted = {lesson} if lesson else {*lessons, *pages}
     new = wanted - {copy.lesson for copy in copies}  # a renamed copy counts, so its lesson is not copied

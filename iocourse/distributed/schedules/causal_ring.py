@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from ..partial_attention import Array, attend, merge
 from ..rank import Rank
-from .registry import schedule
+from .registry import rank_schedule
 
 
-@schedule(
+@rank_schedule(
     pass_="causal", lesson=(19, 2, 1), regime="any P", source="Liu, Zaharia, Abbeel 2023", any_layout=False
 )
 def causal_contiguous(me: Rank, Q: Array, K: Array, V: Array) -> tuple[Array, Array]:
@@ -27,7 +27,7 @@ def causal_contiguous(me: Rank, Q: Array, K: Array, V: Array) -> tuple[Array, Ar
     return o, L
 
 
-@schedule(
+@rank_schedule(
     pass_="causal",
     lesson=(19, 2, 2),
     regime="any P",
@@ -55,7 +55,7 @@ def causal_zigzag(me: Rank, Q: Array, K: Array, V: Array) -> tuple[Array, Array]
     return o, L
 
 
-@schedule(
+@rank_schedule(
     pass_="causal",
     lesson=(19, 2, 3),
     regime="any P",

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from ..partial_attention import Array, tril, wide
 from ..rank import Rank, joined
-from .registry import schedule
+from .registry import rank_schedule
 
 
-@schedule(
+@rank_schedule(
     pass_="states", lesson=(19, 5, 1), regime="weights q·k of features", source="Sun et al. 2025, LASP-2"
 )
 def states(me: Rank, Q: Array, K: Array, V: Array) -> Array:
@@ -24,7 +24,7 @@ def states(me: Rank, Q: Array, K: Array, V: Array) -> Array:
     return normalised(Q @ state)
 
 
-@schedule(
+@rank_schedule(
     pass_="states",
     lesson=(19, 5, 2),
     regime="weights q·k of features",

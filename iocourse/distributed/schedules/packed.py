@@ -10,10 +10,10 @@ import numpy as np
 from ..layouts import check_lengths
 from ..partial_attention import Array, attend, merge
 from ..rank import Rank
-from .registry import schedule
+from .registry import rank_schedule
 
 
-@schedule(
+@rank_schedule(
     pass_="packed", lesson=(19, 3, 1), regime="any layout in ranges", source="derived here, after Zeppelin"
 )
 def packed(me: Rank, Q: Array, K: Array, V: Array, *, texts: Sequence[int]) -> tuple[Array, Array]:

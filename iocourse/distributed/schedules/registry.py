@@ -104,7 +104,7 @@ class RankSchedule:
 REGISTRY: dict[str, RankSchedule] = {}
 
 
-def schedule(
+def rank_schedule(
     *,
     pass_: str,
     lesson: tuple[int, ...],

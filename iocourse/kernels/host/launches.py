@@ -34,9 +34,9 @@ from .backend import targeting
 from .tile_table import (
     SlicedTile,
     Table,
-    Tile,
-    chosen,
+    TileConfig,
     decode_tile,
+    is_option_on,
     matrix_bytes,
     padded,
     row_products_tile,
@@ -206,7 +206,7 @@ def _precision(q: Tensor) -> str | None:
     return "ieee" if q.dtype == torch.float32 else None
 
 
-def _options(tile: Tile | SlicedTile) -> dict[str, Any]:
+def _options(tile: TileConfig | SlicedTile) -> dict[str, Any]:
     return {"num_warps": tile.warps, "num_stages": tile.stages, "enable_fp_fusion": True}
 
 
@@ -512,7 +512,7 @@ def decode_launches(
     DIM = padded(d)
     tile = decode_tile(arch, d, q.element_size(), group)
     tiles = -(-group // tile.BM)
-    last = chosen("last_merges")
+    last = is_option_on("last_merges")
     most = MERGED_BY_ONE // max(1, min(group, tile.BM)) if last else AT_ONCE
     enough = enough_parts(processors(arch, q.device), B * kv_heads * tiles, most)
     parts, length = split_keys(n_k, tile.BN, asked or enough)

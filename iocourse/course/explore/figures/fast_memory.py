@@ -13,7 +13,7 @@ from ..draw.line_chart import Frame, Scale, spread
 from ..draw.palette import INK, PAPER, QUIET, TOO_MUCH, VERMILION, WRONG, fill_of
 from ..draw.picture import NORMAL, Element, Picture, Poly, Rect, Text, centred, figure, text_width, titled
 from ..draw.shapes import swatch
-from ..models.memory_states import states, totals
+from ..models.memory_states import memory_states, totals
 
 WIDTH, HEIGHT = 860.0, 430.0
 COLUMNS = 240  # for more moves, each column shows the maximum over several moves
@@ -32,7 +32,7 @@ def memory_timeline(ledger: Ledger, M: int, *, title: str = "Fast memory, move b
     M = positive_int("M", M)
     if not ledger.moves:
         raise ValueError("ledger has no moves: run the schedule with trace=True and dry=False")
-    amounts = [totals(state) for state in states(ledger.moves)]
+    amounts = [totals(state) for state in memory_states(ledger.moves)]
     columns, per_column = condensed(amounts)
     peak_at = max(range(len(amounts)), key=lambda k: sum(amounts[k].values()))
     peak = sum(amounts[peak_at].values())

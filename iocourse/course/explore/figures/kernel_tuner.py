@@ -11,13 +11,14 @@ from ....gpu.chips import REGISTERS_A_THREAD
 from ....ledger import Ledger
 from ..draw.palette import BLUE, GRID, INK, PAPER, QUIET, SUM, TOO_MUCH, VERMILION, WRONG, Fill, fill_of
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, centred, figure, text_width, titled
-from ..draw.shapes import Moved, key_of_moved, read_and_written, swatch
+from ..draw.shapes import Moved, read_and_written, read_written_legend, swatch
 from ..models.kernel_tuner import (
     KernelTunerState,
     Row,
     TileReport,
     alt_of,
     filling,
+    kernel_tuner_title,
     kilobytes,
     numbers_of,
     record_of,
@@ -25,7 +26,6 @@ from ..models.kernel_tuner import (
     report_of,
     resources_of,
     standing,
-    title_of,
     verdict,
     which,
     with_one_tile,
@@ -92,10 +92,10 @@ def kernel_tuner_picture(
         ValueError, TypeError: an argument is not as described; the message names it.
     """
     setting = KernelTunerState(arch, d, itemsize, kernel, BM, BN, BD, warps, N, causal).checked()
-    return picture_of(setting, record_of(record))
+    return draw_kernel_tuner(setting, record_of(record))
 
 
-def picture_of(s: KernelTunerState, record: Mapping[str, Any]) -> Picture:
+def draw_kernel_tuner(s: KernelTunerState, record: Mapping[str, Any]) -> Picture:
     """Return the figure of a checked state with a record ({} if missing)."""
     shown = report_of(s, record)
     drawn = [
@@ -108,7 +108,7 @@ def picture_of(s: KernelTunerState, record: Mapping[str, Any]) -> Picture:
         *_words(shown),
         *_map(shown),
     ]
-    return titled(title_of(s), (WIDTH, HEIGHT), alt_of(shown), numbers_of(shown), drawn)
+    return titled(kernel_tuner_title(s), (WIDTH, HEIGHT), alt_of(shown), numbers_of(shown), drawn)
 
 
 # ---------------------------------------------------------------------- footprint
@@ -167,7 +167,7 @@ def _readings(report: Resources, chip: Chip) -> list[tuple[int, int, str, bool]]
 def _words(shown: TileReport) -> Iterator[Element]:
     s, ledger = shown.state, shown.ledger
     yield Text(LEFT, LOWER, f"Traffic (words), one head of N = {s.N:,}", NORMAL, bold=True)
-    yield from key_of_moved(LEFT + LEFT_WIDTH - 170, LOWER - 12)
+    yield from read_written_legend(LEFT + LEFT_WIDTH - 170, LOWER - 12)
     bars = list[Moved]()
     for k, (name, read, written) in enumerate(ledger.rows()):
         colour, said = fill_of(name.removesuffix("_sum"), k).colour, read_and_written(read, written)

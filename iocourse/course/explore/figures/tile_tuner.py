@@ -31,15 +31,15 @@ from ..draw.shapes import (
     Square,
     circle,
     framed,
-    key_of_moved,
     outline,
     place,
     read_and_written,
+    read_written_legend,
     span,
     swatch,
 )
 from ..draw.text import bold, paragraph
-from ..models.memory_states import in_words, moved_rows, totals
+from ..models.memory_states import move_sentence, moved_rows, totals
 from ..models.tile_tuner import (
     Frontier,
     Playback,
@@ -219,7 +219,7 @@ def _words(s: TileTunerState, ledger: Ledger) -> Iterator[Element]:
     # The scale depends on N, d, M and the schedule, not on the tile: the length of a bar follows its words.
     scale = 0.36 * RIGHT_WIDTH / (FULL * max(least_words(s), least))
     yield Text(RIGHT, 58, "Memory traffic (words)", NORMAL, bold=True)
-    yield from key_of_moved(RIGHT + RIGHT_WIDTH - 170, 46)
+    yield from read_written_legend(RIGHT + RIGHT_WIDTH - 170, 46)
     y, left, most = 72.0, RIGHT + 46, 0.36 * RIGHT_WIDTH
     for name, read, written in ledger.rows():
         colour, said = fill_of(name, 0).colour, read_and_written(read, written)
@@ -253,7 +253,7 @@ def _timeline(s: TileTunerState, played: Playback, peak: int) -> Iterator[Elemen
 def move_in_words(s: TileTunerState) -> str:
     """Format the shown move: its number, the tile and its words."""
     played = play(s)
-    return f"Move {played.first + s.step + 1:,}: {in_words(played.moves[s.step])}"
+    return f"Move {played.first + s.step + 1:,}: {move_sentence(played.moves[s.step])}"
 
 
 def _axis(frame: Frame, first: int) -> Iterator[Element]:
@@ -286,7 +286,7 @@ def _in_words(
     listed = ", ".join(f"{kind} {words:,}" for kind, words in held.items()) or "nothing"
     alt = f"Tile tuner, {heading}. Traffic {ledger.total:,} words, {against_bound(s, f' ({title})')}. "
     alt += f"Footprint {ledger.peak:,} words; {verdict(ledger.peak, s.M)}. "
-    alt += f"Move {played.first + s.step + 1:,}: {in_words(played.moves[s.step])}. "
+    alt += f"Move {played.first + s.step + 1:,}: {move_sentence(played.moves[s.step])}. "
     alt += f"Tile of scores: {_where(s, played)}. In fast memory: {listed}."
     split = ", ".join(f"{kind} {words:,}" for kind, words in parts.items())
     numbers = [
@@ -297,7 +297,7 @@ def _in_words(
     return alt, "\n".join(numbers)
 
 
-def tile_tuner_words(s: TileTunerState, note: str = "") -> str:
+def tile_tuner_headline(s: TileTunerState, note: str = "") -> str:
     """Return the headline of a state as HTML: traffic, ratio to the lower bound, footprint, and `note`."""
     ledger, (least, title) = cost_of(s), bound_of(s)
     said = verdict(ledger.peak, s.M)

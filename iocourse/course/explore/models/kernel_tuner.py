@@ -86,7 +86,7 @@ def record_of(given: Mapping[str, Any] | None) -> Mapping[str, Any]:
     return _shipped_record() if given is None else given
 
 
-def rows_of(record: Mapping[str, Any]) -> list[Row]:
+def record_rows(record: Mapping[str, Any]) -> list[Row]:
     """Return the rows of a record with a band mask: shipped tiles first, then the others."""
     rows = [*record.get("shipped", ()), *record.get("forward_by_tile", ())]
     return [row for row in rows if row.get("pairs", "band") == "band"]
@@ -200,20 +200,20 @@ TILES: dict[str, tuple[dict[str, str], ...]] = {
 }
 
 
-class Held(NamedTuple):
+class TileWords(NamedTuple):
     """The size of a tile in words and in bytes."""
 
     words: int
     bytes: int
 
 
-def tiles_held(kernel: str, BM: int, BN: int, columns: int, itemsize: int) -> dict[str, Held]:
+def tiles_held(kernel: str, BM: int, BN: int, columns: int, itemsize: int) -> dict[str, TileWords]:
     """Return the tiles that a program holds at its peak, by name; `columns` is d, or BD if d is split."""
     sides = {"M": BM, "N": BN, "D": columns, "1": 1, "2": 2}
-    moments = list[dict[str, Held]]()
+    moments = list[dict[str, TileWords]]()
     for tiles in TILES[kernel]:
         words = {name: sides[two[0]] * sides[two[1]] for name, two in tiles.items()}
-        moments.append({n: Held(w, w * (4 if n in COMPUTED else itemsize)) for n, w in words.items()})
+        moments.append({n: TileWords(w, w * (4 if n in COMPUTED else itemsize)) for n, w in words.items()})
     return max(moments, key=lambda tiles: sum(tile.bytes for tile in tiles.values()))
 
 
@@ -223,7 +223,7 @@ class TileReport(NamedTuple):
 
     state: KernelTunerState
     chip: Chip
-    tiles: dict[str, Held]
+    tiles: dict[str, TileWords]
     ledger: Ledger
     rows: list[Row]
     found: list[Row]
@@ -242,13 +242,13 @@ class TileReport(NamedTuple):
 
 def report_of(s: KernelTunerState, record: Mapping[str, Any]) -> TileReport:
     """Return the report on a checked state from a record ({} if missing)."""
-    rows = rows_of(record)
+    rows = record_rows(record)
     versions = f"triton {record['versions']['triton']}" if record else ""
     tiles = tiles_held(s.kernel, s.BM, s.BN, s.columns, s.itemsize)
     return TileReport(s, chip_of(s.arch), tiles, words_of(s), rows, rows_of_tile(rows, s), versions)
 
 
-def title_of(s: KernelTunerState) -> str:
+def kernel_tuner_title(s: KernelTunerState) -> str:
     """Return the title of a state: kernel, chip, sizes, mask and tile."""
     mask = "causal" if s.causal else "no mask"
     return f"{s.kernel} on {chip_of(s.arch).name}: d = {s.d:,}, {8 * s.itemsize} bit, {mask}, {sides(s)}"
@@ -337,7 +337,7 @@ def alt_of(shown: TileReport) -> str:
     s, ledger = shown.state, shown.ledger
     listed = ", ".join(f"{name} {tile.words:,}" for name, tile in shown.tiles.items())
     told = [
-        f"{title_of(s)}. {' '.join(standing(shown))[:-1]}",
+        f"{kernel_tuner_title(s)}. {' '.join(standing(shown))[:-1]}",
         f"Its tiles take {filling(shown)} of shared memory and registers ({listed} words)",
         f"For one head of N = {s.N:,} it moves {ledger.total:,} words, {_mb(shown)}, "
         f"{ledger.total / with_one_tile(s).total:,.2f} times the traffic of a single N × N tile",

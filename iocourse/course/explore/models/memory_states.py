@@ -36,7 +36,7 @@ class Resident(NamedTuple):
     words: int
 
 
-class State(NamedTuple):
+class MemoryState(NamedTuple):
     """Fast memory after a move: its tiles, and rows and columns of the current tile of scores (or None)."""
 
     tiles: tuple[Resident, ...]
@@ -49,7 +49,7 @@ class State(NamedTuple):
         return sum(tile.words for tile in self.tiles)
 
 
-EMPTY = State((), None, None)
+EMPTY = MemoryState((), None, None)
 
 
 @lru_cache(maxsize=64)
@@ -67,10 +67,10 @@ def dry_trace(name: str, N: int, d: int, tiles: tuple[tuple[str, int], ...], lim
     return tuple(machine.ledger.moves[:limit])
 
 
-def states(moves: Iterable[Move]) -> list[State]:
+def memory_states(moves: Iterable[Move]) -> list[MemoryState]:
     """Return the state of fast memory after each move."""
     tiles: list[Resident] = []
-    found: list[State] = []
+    found: list[MemoryState] = []
     rows = columns = None
     for move in moves:
         if move.kind == "free":
@@ -81,7 +81,7 @@ def states(moves: Iterable[Move]) -> list[State]:
             rows, columns = _at_work(move, rows, columns)
         if not tiles:
             rows = columns = None
-        found.append(State(tuple(tiles), rows, columns))
+        found.append(MemoryState(tuple(tiles), rows, columns))
     return found
 
 
@@ -134,7 +134,7 @@ def moved_rows(ledger: Ledger) -> list[list[str]]:
     return [[name, f"{read:,}", f"{written:,}"] for name, read, written in rows]
 
 
-def in_words(move: Move) -> str:
+def move_sentence(move: Move) -> str:
     """Format a move as a short sentence without the full stop."""
     part, moved = _place(move), with_unit(move.words, "word")
     if move.kind in ("load", "store"):
@@ -150,7 +150,7 @@ def _plain(name: str) -> str:
     return name.removeprefix("(temporary from ").removesuffix(")").strip('"')
 
 
-def totals(state: State) -> dict[str, int]:
+def totals(state: MemoryState) -> dict[str, int]:
     """Return the words in fast memory for each kind of tile, in the order of loading."""
     found: dict[str, int] = {}
     for tile in state.tiles:
@@ -158,7 +158,7 @@ def totals(state: State) -> dict[str, int]:
     return found
 
 
-def visits(found: Iterable[State]) -> list[tuple[Range, Range]]:
+def visits(found: Iterable[MemoryState]) -> list[tuple[Range, Range]]:
     """Return the tiles of scores in the order of computation: each new pair of resident Q and K tiles."""
     order: list[tuple[Range, Range]] = []
     for state in found:

@@ -25,7 +25,7 @@ from ....gpu import Chip, chip_of
 from ....gpu.roofline import TIMES_FORWARD, arithmetic_intensity, compulsory_bytes, ridge_point
 from ....ledger import Ledger
 from ....sizes import positive_int
-from .kernel_tuner import START, KernelTunerState, record_of, rows_of, start_tile
+from .kernel_tuner import START, KernelTunerState, record_of, record_rows, start_tile
 
 PASSES = ("forward", "backward", "decode", "block-sparse")
 PARTS, PART = 64, 128  # split-KV of the decode step: most parts, and keys per part at least
@@ -127,7 +127,7 @@ def tile(s: RooflineState, kernel: str, record: Mapping[str, Any] | None) -> tup
     """Return the shipped (BM, BN) of a kernel for this d, or (64, 64) if it is not recorded."""
     width = max(64, 1 << (s.d - 1).bit_length())
     plain = KernelTunerState(s.arch, width, ITEMSIZE, kernel, START, START)
-    placed = start_tile(plain, rows_of(record_of(record)))
+    placed = start_tile(plain, record_rows(record_of(record)))
     return placed.BM, placed.BN
 
 

@@ -12,7 +12,7 @@ from ....ledger import Ledger, Move
 from ....machine import Machine, positive_int
 from ....schedules import Schedule
 from ...guard import library_solution
-from .memory_states import Range, State, dry_trace, frozen, states, totals, visits
+from .memory_states import MemoryState, Range, dry_trace, frozen, memory_states, totals, visits
 from .schedule_selection import row_tiled
 
 MOVES = 400  # moves in the step player
@@ -47,7 +47,7 @@ class Playback(NamedTuple):
 
     first: int
     moves: tuple[Move, ...]
-    states: tuple[State, ...]
+    states: tuple[MemoryState, ...]
     visited: tuple[tuple[int, Range, Range], ...]  # (step, rows, columns) of each tile of scores
 
 
@@ -94,16 +94,16 @@ def playback(name: str, N: int, d: int, tiles: tuple[tuple[str, int], ...]) -> P
     """Return the first MOVES moves of a schedule, or those from its first tile of scores if that is later."""
     limit, begin = MOVES, None
     while begin is None and limit <= SEARCHED:
-        found = states(dry_trace(name, N, d, tiles, limit))
+        found = memory_states(dry_trace(name, N, d, tiles, limit))
         begin = next((k for k, state in enumerate(found) if visits([state])), None)
         limit *= 2
     first = begin - 1 if begin and begin >= MOVES else 0
     moves = dry_trace(name, N, d, tiles, first + MOVES)
-    found = states(moves)[first:]
+    found = memory_states(moves)[first:]
     return Playback(first, moves[first:], tuple(found), tuple(_visited(found)))
 
 
-def _visited(found: Iterable[State]) -> Iterable[tuple[int, Range, Range]]:
+def _visited(found: Iterable[MemoryState]) -> Iterable[tuple[int, Range, Range]]:
     last = None
     for step, state in enumerate(found):
         for tile in visits([state]):
@@ -131,7 +131,7 @@ def footprint_parts(name: str, N: int, d: int, tiles: tuple[tuple[str, int], ...
     arrays = [machine.slow(array, (N, d)) for array in ("Q", "K", "V")]
     with machine.running():
         schedule(machine, *arrays, **sizes)
-    return totals(max(states(machine.ledger.moves), key=lambda state: state.words))
+    return totals(max(memory_states(machine.ledger.moves), key=lambda state: state.words))
 
 
 def parts_of(s: TileTunerState) -> dict[str, int]:

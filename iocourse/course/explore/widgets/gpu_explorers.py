@@ -15,7 +15,7 @@ from ..models.kernel_tuner import (
     best_tile,
     kernel_tuner_words,
     record_of,
-    rows_of,
+    record_rows,
     shipped_tile,
     sides,
     start_tile,
@@ -69,7 +69,7 @@ class KernelTuner(Explorer):
         causal: bool = True,
     ) -> None:
         self._record = record_of(None)
-        self._rows = rows_of(self._record)
+        self._rows = record_rows(self._record)
         plain = KernelTunerState(
             arch, d, itemsize, kernel, START, START, START_SLICE if kernel in SLICED else None
         )
@@ -81,7 +81,7 @@ class KernelTuner(Explorer):
     def shown(self) -> Shown:
         words = kernel_tuner_words(self.state, self._record, self.note)
         tile_map = Grab(*kernel_tuner.map_of(self._rows, self.state).box)
-        return Shown(kernel_tuner.picture_of(self.state, self._record), words, grabs=[tile_map])
+        return Shown(kernel_tuner.draw_kernel_tuner(self.state, self._record), words, grabs=[tile_map])
 
     def _pointed(self, kind: str, x: float, y: float) -> None:
         if kind != "up":
@@ -147,7 +147,7 @@ class RooflineExplorer(Explorer):
 
     def shown(self) -> Shown:
         words = in_html([roofline.roofline_explorer_words(self.state, records_of(None))])
-        return Shown(roofline.picture_of(self.state, records_of(None)), words)
+        return Shown(roofline.draw_roofline(self.state, records_of(None)), words)
 
     def _fit(self) -> None:
         H = self.value("H")

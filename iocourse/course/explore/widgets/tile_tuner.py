@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .... import schedules
-from ..figures.tile_tuner import move_in_words, plane_of, tile_tuner_picture, tile_tuner_words
+from ..figures.tile_tuner import move_in_words, plane_of, tile_tuner_headline, tile_tuner_picture
 from ..models.schedule_selection import ROW_TILED
 from ..models.tile_tuner import TileTunerState, best_tiles, first_at_work, first_tiles, play, tiles_of
 from .controls import button, choice, moves, player, size_slider
@@ -47,7 +47,7 @@ class TileTuner(Explorer):
     def shown(self) -> Shown:
         x, y = plane_of(self.state).corner(self.state)
         corner = Grab(x - REACH, y - REACH, 2 * REACH, 2 * REACH, "nwse-resize")
-        words = tile_tuner_words(self.state, self.note)
+        words = tile_tuner_headline(self.state, self.note)
         spoken = f"{move_in_words(self.state)}." if self.last == "step" else ""
         return Shown(tile_tuner_picture(*self.state), words, spoken, [corner])
 

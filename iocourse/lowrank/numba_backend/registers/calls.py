@@ -23,7 +23,7 @@ from ...polynomials import Polynomial
 from .. import map_spans, span_count
 from . import causal, dense, writer
 from .sixteen import Sixteen
-from .steps import LONG, Shape
+from .steps import LONG, RegisterBlocking
 
 FLOAT32: Any = np.dtype(np.float32)
 MOST_COLUMNS, MOST_COORDINATES = 27, 32
@@ -79,11 +79,11 @@ class Compiled(NamedTuple):
     """Functions by name, the shape they are for, and what keeps their machine code in memory."""
 
     functions: dict[str, Callable[..., int]]
-    shape: Shape
+    shape: RegisterBlocking
     code: Any
 
 
-Written = tuple[Callable[[Shape], None], tuple[str, ...]]
+Written = tuple[Callable[[RegisterBlocking], None], tuple[str, ...]]
 PARTS: dict[str, dict[str, Written]] = {
     "forward": {
         "mean": (dense.mean, dense.MEAN), "keys": (dense.keys, dense.KEYS),
@@ -105,9 +105,9 @@ PARTS: dict[str, dict[str, Written]] = {
 }  # fmt: skip
 
 
-def written(part: str, d: int, m: int, processor: writer.Processor) -> Shape:
+def written(part: str, d: int, m: int, processor: writer.Processor) -> RegisterBlocking:
     """The functions of a part for d coordinates and m columns, for such a processor, not compiled yet."""
-    kind = Shape if processor.registers == 32 else Sixteen
+    kind = RegisterBlocking if processor.registers == 32 else Sixteen
     u = kind.at_once(m)
     if part.startswith("causal"):  # a tile is a whole number of panels
         u = max(some for some in (1, 2, 4) if some <= u)
@@ -177,7 +177,7 @@ def rows(*arrays: Array) -> tuple[Array, ...]:
 
 
 class Places(NamedTuple):
-    """Where what `dense.Held` says lies in one piece of memory."""
+    """Where what `dense.ForwardBuffers` says lies in one piece of memory."""
 
     T: slice
     values: slice

@@ -15,7 +15,7 @@ from .dense import panel_of, put_outputs, take_gradient, take_queries, take_valu
 from .guarding import Extents, Watch
 from .room import Room
 from .rows import columns_of, pieces, put_columns, put_turned
-from .steps import Features, Shape, Steps
+from .steps import Features, RegisterBlocking, Steps
 from .writer import Numbers, Vector, Word
 
 TILE = 64
@@ -27,7 +27,7 @@ QUERIES_BACK = (*("numbers",) * 9, "word", "number", "numbers", "words", "number
 KEYS_BACK = (*("numbers",) * 10, "word", "number", "numbers", "words", "numbers")
 
 
-def exponential(s: Shape, x: Vector) -> Vector:
+def exponential(s: RegisterBlocking, x: Vector) -> Vector:
     """exp lane by lane: 2ᵏ by its bits, times a series for the rest; no number stays no number."""
     p = s.p
     x = x.least(p.vector(LARGEST)).largest(p.vector(SMALLEST))
@@ -39,12 +39,12 @@ def exponential(s: Shape, x: Vector) -> Vector:
     return found * p.power_of_2(k)
 
 
-def wide(s: Shape) -> int:
+def wide(s: RegisterBlocking) -> int:
     """Columns of a state, in whole registers."""
     return -(-s.m // s.p.lanes) * s.p.lanes
 
 
-def dot(s: Shape, columns: Sequence[Vector], row: Numbers) -> Vector:
+def dot(s: RegisterBlocking, columns: Sequence[Vector], row: Numbers) -> Vector:
     """Σ columns[i] · row[i], in two sums."""
     sums = [s.p.vector(0.0), s.p.vector(0.0)]
     for i, x in enumerate(columns):
@@ -57,19 +57,19 @@ def column_vectors(X: Features, many: int, t: Word) -> list[Vector]:
     return [X.at(i, t).vector() for i in range(many)]
 
 
-def copied(s: Shape, F: Features, X: Features, t: Word) -> None:
+def copied(s: RegisterBlocking, F: Features, X: Features, t: Word) -> None:
     """A panel of coordinates, to features 1 … d of the panel F."""
     for i in range(s.d):
         s.put_several(F.at(i + 1, 0), s.several(X.at(i, t)))
 
 
-def clear(s: Shape, A: Numbers, many: Word | int) -> None:
+def clear(s: RegisterBlocking, A: Numbers, many: Word | int) -> None:
     """Zeros."""
     with s.p.loop(0, many, s.p.lanes) as at:
         A.put(at, s.p.vector(0.0))
 
 
-def value_rows(s: Shape, rows: Numbers, V: Numbers, at: Word, tokens: Word) -> None:
+def value_rows(s: RegisterBlocking, rows: Numbers, V: Numbers, at: Word, tokens: Word) -> None:
     """rows (TILE, wide) = [v, 1] of the tokens from `at` on, 0 after them; lanes beyond the columns stay."""
     p, dv, across = s.p, s.m - 1, wide(s)
     with p.loop(0, tokens) as t:
@@ -81,7 +81,7 @@ def value_rows(s: Shape, rows: Numbers, V: Numbers, at: Word, tokens: Word) -> N
 
 
 def add_tile(
-    s: Shape,
+    s: RegisterBlocking,
     T: Numbers,
     F: Features,
     X: Features,
@@ -104,7 +104,9 @@ def add_tile(
         _add_features(s, T + first * across, weights + first, F.after(source), many, scratch)
 
 
-def _add_features(s: Shape, T: Numbers, weights: Numbers, F: Features, many: Word, rows: Numbers) -> None:
+def _add_features(
+    s: RegisterBlocking, T: Numbers, weights: Numbers, F: Features, many: Word, rows: Numbers
+) -> None:
     """The same of features 0 … many - 1."""
     if s.holds_short:  # more of them: written once
         kinds = ("numbers", "numbers", "numbers", "word", "word", "numbers")
@@ -115,7 +117,13 @@ def _add_features(s: Shape, T: Numbers, weights: Numbers, F: Features, many: Wor
 
 
 def _features_added(
-    s: Shape, T: Numbers, weights: Numbers, columns: Numbers, stride: Word, many: Word, rows: Numbers
+    s: RegisterBlocking,
+    T: Numbers,
+    weights: Numbers,
+    columns: Numbers,
+    stride: Word,
+    many: Word,
+    rows: Numbers,
 ) -> None:
     F = Features(columns, stride)
     p, across = s.p, wide(s)
@@ -146,7 +154,7 @@ def _features_added(
 
 
 def take_keys(
-    s: Shape, X: Features, t: Word | int, K: Numbers, first: Word, last: Word, watch: Watch
+    s: RegisterBlocking, X: Features, t: Word | int, K: Numbers, first: Word, last: Word, watch: Watch
 ) -> None:
     """Coordinates of a vector of keys to X (d rows); a clipped exponent would not show an infinite one."""
     found = columns_of(s.p, K, s.d, first, last)
@@ -155,15 +163,15 @@ def take_keys(
         X.at(i, t).put(0, k)
 
 
-def true_scale(s: Shape, halves: Sequence[Vector]) -> list[Vector]:
+def true_scale(s: RegisterBlocking, halves: Sequence[Vector]) -> list[Vector]:
     """e^(σ²/2)."""
     return [exponential(s, -h) for h in halves]
 
 
-class Tile:
+class CausalTile:
     """What queries need of a tile, and what is kept of it: features, coordinates, [v, 1] of its tokens."""
 
-    def __init__(self, s: Shape, steps: Steps, room: Room) -> None:
+    def __init__(self, s: RegisterBlocking, steps: Steps, room: Room) -> None:
         """Take room for it."""
         self.s, self.steps, across = s, steps, wide(s)
         self.queries = Features(room.take(s.held(steps) * s.tokens), s.tokens)  # of a panel
@@ -203,7 +211,7 @@ class Tile:
         add_tile(s, T, A, A.after(1), self.rows, self.scratch, self.steps)
 
 
-def forward(s: Shape) -> None:
+def forward(s: RegisterBlocking) -> None:
     """O and den of one head; guard: their extents, 0 where O and K are finite, extents of V. Hands back what
     `judge` says.
     """
@@ -211,7 +219,7 @@ def forward(s: Shape) -> None:
     found = p.begin("causal_forward", FORWARD)
     O, den, guard, T, Q, K, V, n, factor, covariance, least, plan, work = found
     steps, room, scale, across = Steps(plan), Room(work), p.spread(factor), wide(s)
-    tile, N = Tile(s, steps, room), Features(room.take(m * TILE), TILE)
+    tile, N = CausalTile(s, steps, room), Features(room.take(m * TILE), TILE)
     extents, values = Extents(p, room.take(2 * m * p.lanes), m), Extents(p, room.take(2 * m * p.lanes), m - 1)
     watch = Watch(p, room.take(p.lanes))
     with p.loop(0, n, TILE) as at:
@@ -234,7 +242,7 @@ def forward(s: Shape) -> None:
 
 
 def _near_outputs(
-    s: Shape, K: Numbers, X: Features, rows: Numbers, tokens: Word, t: Word, far: list[Vector]
+    s: RegisterBlocking, K: Numbers, X: Features, rows: Numbers, tokens: Word, t: Word, far: list[Vector]
 ) -> list[Vector]:
     """far + exp(scores) times the rows of the keys that a vector of queries from t on see in their tile."""
     p, across = s.p, wide(s)
@@ -253,13 +261,13 @@ def _near_outputs(
     return p.fold(t, (t + p.lanes).least(tokens), 1, among, p.fold(0, t, 1, before, far))
 
 
-def queries_back(s: Shape) -> None:
+def queries_back(s: RegisterBlocking) -> None:
     """dQ of one head, in the order of its tokens, with the state T of keys before; guard: spoilt, Σ |dO|."""
     p, d, m = s.p, s.d, s.m
     found = p.begin("causal_queries_back", QUERIES_BACK)
     dQ, guard, T, O, den, dO, Q, K, V, n, factor, covariance, plan, work = found
     steps, room, scale, across = Steps(plan), Room(work), p.spread(factor), wide(s)
-    tile = Tile(s, steps, room)
+    tile = CausalTile(s, steps, room)
     D, P = (Features(room.take(many * s.tokens), s.tokens) for many in (s.held(steps), p.word(d)))
     DX, G = Features(room.take(d * TILE), TILE), room.take(m * TILE)
     watch, size = Watch(p, room.take(p.lanes)), Watch(p, room.take(p.lanes))
@@ -286,7 +294,14 @@ def queries_back(s: Shape) -> None:
 
 
 def _near_queries(
-    s: Shape, K: Numbers, X: Features, G: Numbers, rows: Numbers, tokens: Word, t: Word, far: list[Vector]
+    s: RegisterBlocking,
+    K: Numbers,
+    X: Features,
+    G: Numbers,
+    rows: Numbers,
+    tokens: Word,
+    t: Word,
+    far: list[Vector],
 ) -> list[Vector]:
     """far + the gradient of a vector of queries from t on by the keys they see in their tile."""
     p, across = s.p, wide(s)
@@ -307,7 +322,7 @@ def _near_queries(
     return p.fold(t, (t + p.lanes).least(tokens), 1, among, p.fold(0, t, 1, before, far))
 
 
-def keys_back(s: Shape) -> None:
+def keys_back(s: RegisterBlocking) -> None:
     """dK and dV of one head, from its last tile on; U: the queries after a tile; guard: spoilt, Σ |dV|."""
     p, d, m, u = s.p, s.d, s.m, s.u
     found = p.begin("causal_keys_back", KEYS_BACK)
@@ -367,7 +382,7 @@ def keys_back(s: Shape) -> None:
 
 
 def _near_keys(
-    s: Shape, Q: Numbers, X: Features, W: Numbers, rows: Numbers, tokens: Word, t: Word, scale: Vector,
+    s: RegisterBlocking, Q: Numbers, X: Features, W: Numbers, rows: Numbers, tokens: Word, t: Word, scale: Vector,
     far: list[Vector],
 ) -> list[Vector]:  # fmt: skip
     """far + the gradient of a vector of keys from t on and of their values, by the tile's queries."""
