@@ -47,7 +47,7 @@ from .run_context import (
     nbgrader_execution,
     warnings_to_stdout,
 )
-from .runtime_errors import below, likely_cause, line_of
+from .runtime_errors import below, failing_line, likely_cause
 from .trials.kernel_errors import KernelError
 
 RUNS = "runs without an error"
@@ -146,7 +146,9 @@ def _judged_aloud(exercise: Exercise, answer: Any, seed: int) -> list[Verdict]:
             return judge(exercise, answer, seed, activity)
         except KeyboardInterrupt as stop:
             progress.record(exercise.id, "tried")
-            said = f"{exercise.id} {exercise.title}\n  interrupted in {activity.now}{below(line_of(stop))}"
+            said = (
+                f"{exercise.id} {exercise.title}\n  interrupted in {activity.now}{below(failing_line(stop))}"
+            )
             raise Interrupted(f"{said}\nCounted as tried. Same inputs again: seed={seed}") from None
 
 
@@ -244,7 +246,7 @@ def _verdict_on(exercise: Exercise, error: BaseException, label: str) -> Verdict
         return error.lacks, f"{error} ({label})"
     if isinstance(error, KernelError):  # its message has line, shapes and cause
         return RUNS, f"{error_text(error)} ({label})"
-    return RUNS, f"{error_text(error)} ({label}){below(line_of(error))}{below(likely_cause(error))}"
+    return RUNS, f"{error_text(error)} ({label}){below(failing_line(error))}{below(likely_cause(error))}"
 
 
 def report(exercise: Exercise, verdicts: Sequence[Verdict], seed: int) -> str:

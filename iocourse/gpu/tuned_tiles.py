@@ -38,12 +38,12 @@ ALLOWED: dict[str, tuple[Any, ...]] = {
 
 def measured_for(arch: int, width: int, itemsize: int, causal: bool) -> dict[str, Sizes]:
     """Return the measured tiles by kernel, where there is one. Raises UsageError for an invalid record."""
-    found = {kernel: measured().get(Place(arch, kernel, width, itemsize, causal)) for kernel in KERNELS}
+    found = {kernel: shipped_tiles().get(Place(arch, kernel, width, itemsize, causal)) for kernel in KERNELS}
     return {kernel: tile for kernel, tile in found.items() if tile}
 
 
 @cache
-def measured() -> dict[Place, Sizes]:
+def shipped_tiles() -> dict[Place, Sizes]:
     """Return every shipped measured tile. Raises UsageError if the record is invalid."""
     try:
         record = load_record("tune")
@@ -113,7 +113,7 @@ def _faults() -> dict[tuple[Any, ...], str]:
 def made_with_another_triton(arch: int, version: str) -> str:
     """Return a warning if the tiles of this architecture were measured with another Triton, otherwise ""."""
     theirs = ((load_record("tune") or {}).get("versions") or {}).get("triton", "none that it names")
-    if theirs == version or not any(place.arch == arch for place in measured()):
+    if theirs == version or not any(place.arch == arch for place in shipped_tiles()):
         return ""
     return (
         f"the tiles of sm_{arch} were measured with Triton {theirs}, and this is {version}. They are used "

@@ -196,7 +196,7 @@ def head_backward(Q: Array, K: Array, V: Array, was: Attended, dO: Array, option
         was = was._replace(found=was.found._replace(O=O))
     found, fine = _pulled_back(Q, K, V, was, dO, options)
     add_gradient(found.dQ, found.dK, Q, K, dO, was.found, _two_degrees_lower(Q, K, V, was, options), s)
-    if not (fine and isfinite(error_certificates.squares(found.dQ))):
+    if not (fine and isfinite(error_certificates.sum_of_squares(found.dQ))):
         _certify_gradients(s.polynomial, found, dO)
     return found
 
@@ -263,9 +263,9 @@ def _certify_gradients(p: Polynomial, found: Gradients, dO: Array) -> None:
 
     If dO is not finite, as autograd may pass it, nothing is checked.
     """
-    if not isfinite(error_certificates.squares(dO)) and not np.isfinite(dO).all():
+    if not isfinite(error_certificates.sum_of_squares(dO)) and not np.isfinite(dO).all():
         return
     for name, X in zip(found._fields, found, strict=True):
-        error_certificates.check_gradient(p, name, error_certificates.squares(X))
+        error_certificates.check_gradient(p, name, error_certificates.sum_of_squares(X))
     if p.positive_to < np.inf:
         error_certificates.check_gradient(p, "dV", 0.0, (float(abs(found.dV).sum()), float(abs(dO).sum())))

@@ -40,7 +40,7 @@ class LaunchCost:
     @property
     def bytes(self) -> Bytes:
         """Bytes by the closed form: read, added, written and total."""
-        return bytes_of(self.words, widths_of(self.words, self.request.itemsize))
+        return ledger_in_bytes(self.words, widths_of(self.words, self.request.itemsize))
 
     @property
     def compulsory(self) -> Bytes:
@@ -66,7 +66,7 @@ def moved(read: int | None, added: int | None, written: int | None) -> Bytes:
     return counts | {"total": sum(known) if len(known) == len(counts) else None}
 
 
-def bytes_of(words: Ledger, widths: Mapping[str, int]) -> Bytes:
+def ledger_in_bytes(words: Ledger, widths: Mapping[str, int]) -> Bytes:
     """Convert a ledger to bytes. An addition is one read and one write of a ledger, and counts once here."""
     read, added, written = (
         sum(count * widths[name] for name, count in counts.items() if count)

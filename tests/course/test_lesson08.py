@@ -138,15 +138,15 @@ def test_random_pairs_share_less_than_three_percent():
 
 # ---------------------------------------------------------------------- 8.8, 8.9
 def test_half_of_the_ring_of_the_challenge_does_not_fit():
-    window = challenges.find("window")
+    window = challenges.find_challenge("window")
     w = window.mask(window.N).w
     assert w == 256 and 2 <= costs.window(window.N, window.d, w=w).peak / window.M < 2.1
     says("8.8", "$w = 256$ keys to either side", "441 are visible")
     says("8.8", "would need twice the available memory", "$N = 2048$, $d = 32$ and $M = 16,384$")
-    for asked in (window, challenges.find("sparsity")):
+    for asked in (window, challenges.find_challenge("sparsity")):
         assert (asked.N, asked.d, asked.M) == (2048, 32, 16_384) and asked.score(2048 * 32) == 1
         assert asked.lower_bound()[0] == 4 * 2048 * 32
-    assert challenges.find("sparsity").mask(2048).tiles.sum() == 441
+    assert challenges.find_challenge("sparsity").mask(2048).tiles.sum() == 441
 
 
 def test_at_the_same_block_size_B3_moves_fewer_words_than_B4():

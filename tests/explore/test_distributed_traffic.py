@@ -14,7 +14,7 @@ from iocourse.course.explore.figures.distributed_traffic import (
     P_at,
     _bound_line,
     _lines,
-    line_of,
+    line_at_P,
     traffic_rows,
 )
 from iocourse.course.explore.widgets.traffic_explorers import FEWEST
@@ -121,7 +121,7 @@ def test_a_grid_that_is_asked_for_is_shown():
 @pytest.mark.parametrize("P", [1, 2, 5, 16, 200])
 def test_the_line_at_P_stands_at_P(P):
     v = DistributedTrafficView("forward", P, None, 4096, 64, 1, "ndr").checked()
-    x, _, width, _ = line_of(v)
+    x, _, width, _ = line_at_P(v)
     assert P_at(v, x + width / 2) == max(P, 2)
 
 

@@ -19,13 +19,13 @@ from iocourse.course.explore.models.kernel_tuner import (
     KernelTunerState,
     best_tile,
     filling,
+    launch_words,
     nearest,
     record_rows,
     rows_of_tile,
     shipped_tile,
     tiles_held,
     verdict,
-    words_of,
 )
 from iocourse.data.records import load_record
 from iocourse.gpu import CHIPS
@@ -224,7 +224,7 @@ def tuner():
 def test_words_beside_the_picture_are_those_of_its_setting(tuner):
     for name, value in (("kernel", "fused"), ("itemsize", 4), ("causal", False), ("BM", 32), ("N", 512)):
         tuner.set(name, value)
-        assert f"<b>{words_of(tuner.state).total:,} words moved</b>" in tuner.words
+        assert f"<b>{launch_words(tuner.state).total:,} words moved</b>" in tuner.words
 
 
 def test_slices_have_a_width_only_where_d_is_cut(tuner):
@@ -271,7 +271,7 @@ def test_a_tile_is_chosen_in_the_map(tuner):
     assert (tuner.value("BM"), tuner.value("BN")) == (32, 16)
     tuner.touched("move", map_.x + 2.5 * cell[0], map_.y + 1.5 * cell[1])
     assert (tuner.value("BM"), tuner.value("BN")) == (32, 64)
-    assert "32 × 64" in tuner.svg and f"{words_of(tuner.state).total:,} words moved" in tuner.words
+    assert "32 × 64" in tuner.svg and f"{launch_words(tuner.state).total:,} words moved" in tuner.words
     tuner.touched("move", 1e6, -1e6)
     assert (tuner.value("BM"), tuner.value("BN")) == (16, 128)
 

@@ -28,14 +28,14 @@ from iocourse.course.explore.models.memory_regimes import (
     COMPULSORY_WORDS,
     best_bound,
     best_schedule_ranges,
-    borders,
     bound_at,
     bound_label,
     bounds_of,
     memories,
     move,
-    moves,
+    regime_borders,
     regimes,
+    schedules_by_traffic,
     usual_bounds,
 )
 from iocourse.course.explore.widgets.explorer import VIEW
@@ -54,7 +54,7 @@ def number(text):
 def test_the_best_at_M_is_that_of_the_schedules(shape, pass_):
     N, d, M = shape
     view = view_of(N, d, M, pass_)
-    found = moves(view.drawn, N, d, M)
+    found = schedules_by_traffic(view.drawn, N, d, M)
     try:
         best = schedules.best(N, d, M, pass_)
     except ValueError:
@@ -110,7 +110,7 @@ BORDERS = {  # M/d²
 
 @pytest.mark.parametrize("pass_", PASSES)
 def test_regimes_end_where_the_next_sweeps_are_cheaper(pass_):
-    assert borders(pass_) == pytest.approx(BORDERS[pass_], rel=1e-6)
+    assert regime_borders(pass_) == pytest.approx(BORDERS[pass_], rel=1e-6)
     d, N = 100, 10**6
     found = regimes(pass_, N, d, 16, 4, 10**9)
     names = [regime.name for regime in found]
@@ -136,7 +136,7 @@ def test_regimes_and_reigns_cover_the_axis_in_order(shape, pass_):
     at = memories(4, high)
     for reign in best_schedule_ranges(asked, N, d, at):
         for M in (M for M in at if reign.start <= M <= reign.stop):
-            ranked = moves(asked, N, d, M)
+            ranked = schedules_by_traffic(asked, N, d, M)
             assert reign.schedule in [m.schedule for m in ranked if m.words == ranked[0].words]
 
 

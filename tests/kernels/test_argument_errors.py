@@ -20,7 +20,7 @@ from iocourse.kernels.host.api import (
 from iocourse.kernels.host.tile_table import (
     OPTIONS,
     TABLE,
-    SlicedTile,
+    SlicedTileConfig,
     SlicedTiles,
     TileConfig,
     Tiles,
@@ -224,7 +224,7 @@ def test_sliced_tiles_hold_for_the_block_and_no_longer():
     before, whole = sliced_tiles_for(90, 2), tiles_for(90, 128, 2)
     with using(scores=(64, 32, 16), sliced_keys=(16, 16, 16, 2, 3)):
         assert sliced_tiles_for(90, 2) == before._replace(
-            scores=SlicedTile(64, 32, 16, 4, 1), sliced_keys=SlicedTile(16, 16, 16, 2, 3)
+            scores=SlicedTileConfig(64, 32, 16, 4, 1), sliced_keys=SlicedTileConfig(16, 16, 16, 2, 3)
         )
         assert tiles_for(90, 128, 2) == whole
     assert sliced_tiles_for(90, 2) == before

@@ -392,7 +392,7 @@ def moves_each_pass_once() -> Property:
     return idle(each("moves each pass once", judge))
 
 
-def saved_for_backward() -> Property:
+def saves_with_autograd() -> Property:
     """Return the property that tensors are saved with autograd, which frees them and detects changes."""
 
     def judge(trial: Trial) -> str | None:
@@ -415,7 +415,7 @@ AUTOGRAD = function_exercise(
         (TOGETHER, STRIDED): "is exact for any strides of dO",
     },
     before=(both_passes_launch(),),
-    after=(keeps_little(), moves_each_pass_once(), saved_for_backward()),
+    after=(keeps_little(), moves_each_pass_once(), saves_with_autograd()),
     tolerance=SINGLE,
     run_case=differentiate,
 )

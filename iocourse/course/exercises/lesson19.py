@@ -17,7 +17,7 @@ from ..exercise import Case, Trial, exercise, run_function, student_call, trial_
 from ..kinds.distributed import FAR, RankSample, distributed_exercise, normal_arrays
 from ..properties import LARGE, Form, idle, whole
 from ..trials.case_inputs import bottomless_queries_and_keys, low_queries_and_keys
-from ..trials.rank_runs import FEW, holds_within, in_time, words_within
+from ..trials.rank_runs import FEW, holds_within, in_time, rank_words_within
 
 Array = NDArray[np.float64]
 
@@ -239,7 +239,7 @@ POOLING = distributed_exercise(
     "decode",
     exact.attention,
     _pools,
-    (words_within("every rank sends at most m(d + 1) words to each other rank"),),
+    (rank_words_within("every rank sends at most m(d + 1) words to each other rank"),),
     values="values equal exact attention over all frames",
     where={
         FEW: "a rank without frames has weight 0",
@@ -279,7 +279,7 @@ CLIPS = distributed_exercise(
     _under_the_mask,
     _clips,
     (
-        words_within("sends and receives only first rows"),
+        rank_words_within("sends and receives only first rows"),
         holds_within("holds only the first rows of other ranks"),
     ),
     values="values equal exact attention under the mask",

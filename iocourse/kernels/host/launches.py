@@ -32,7 +32,7 @@ from ..split_kv_decode import Parts, last_merges_kernel, merge_kernel, parts_ker
 from . import backend
 from .backend import targeting
 from .tile_table import (
-    SlicedTile,
+    SlicedTileConfig,
     Table,
     TileConfig,
     decode_tile,
@@ -116,7 +116,7 @@ class ListedSide(NamedTuple):
     order_head: int
 
 
-def steps(x: Tensor) -> tuple[int, ...]:
+def leading_strides(x: Tensor) -> tuple[int, ...]:
     """Return the strides over the first three axes; 0 for an axis of length 1, whose stride is arbitrary."""
     return tuple([0 if n == 1 else step for n, step in zip(x.shape[:3], x.stride(), strict=False)])
 
@@ -128,17 +128,17 @@ def listed_side(lists: Sequence[Tensor], side: int) -> ListedSide | None:
     parts = len(Side._fields)
     one = Side(*lists[side * parts : (side + 1) * parts])
     row, column = one.patterns.stride()[1:]
-    spans_batch, spans_head, spans_tile = steps(one.spans)
-    order_batch, order_head, _ = steps(one.order)
+    spans_batch, spans_head, spans_tile = leading_strides(one.spans)
+    order_batch, order_head, _ = leading_strides(one.order)
     return ListedSide(
         one.spans, spans_batch, spans_head, spans_tile, one.entries, one.slots,
         one.patterns, row, column, one.order, order_batch, order_head,
     )  # fmt: skip
 
 
-def rows(*arrays: Tensor | None) -> list[Rows | None]:
+def to_rows(*arrays: Tensor | None) -> list[Rows | None]:
     """Return each array as `Rows`, with its strides over B, H and N; None for None."""
-    return [None if x is None else Rows(x, *steps(x)) for x in arrays]
+    return [None if x is None else Rows(x, *leading_strides(x)) for x in arrays]
 
 
 def streamed(fast: bool, packed: bool, BLOCK: int, width: int, *arrays: Tensor | None) -> list[Any]:
@@ -148,7 +148,7 @@ def streamed(fast: bool, packed: bool, BLOCK: int, width: int, *arrays: Tensor |
     `jit_helpers.corner`); its axes and strides are those of `triton.tools.ragged_tma`.
     """
     if not fast:
-        return list(rows(*arrays))
+        return list(to_rows(*arrays))
     return [x if x is None else _descriptor(x, packed, BLOCK, width) for x in arrays]
 
 
@@ -189,13 +189,13 @@ def _whole(table: Table, q: Tensor, view: View, fast: bool, rows_too: bool = Fal
     return {"TILE": tiling, "SEEN": view.seen, **_options(tile)}
 
 
-def _sliced(q: Tensor, seen: VisiblePairs, tile: SlicedTile) -> dict[str, Any]:
+def _sliced(q: Tensor, seen: VisiblePairs, tile: SlicedTileConfig) -> dict[str, Any]:
     """Return the compile-time arguments of a kernel that splits d."""
     slicing = Slicing(tile.BM, tile.BN, tile.BD, _precision(q))
     return {"TILE": slicing, "SEEN": seen.band.limits, **_options(tile)}
 
 
-def _weighing(table: Table, q: Tensor, seen: VisiblePairs, tile: SlicedTile) -> dict[str, Any]:
+def _weighing(table: Table, q: Tensor, seen: VisiblePairs, tile: SlicedTileConfig) -> dict[str, Any]:
     """Return the compile-time arguments of a kernel with materialised scores that adds weighted products."""
     precision = _precision(q)  # no float32: in shared memory wgmma transposes only 16-bit operands
     turned = table.arch in (None, 90) and precision is None  # also interpreted, so that it is tested
@@ -206,7 +206,7 @@ def _precision(q: Tensor) -> str | None:
     return "ieee" if q.dtype == torch.float32 else None
 
 
-def _options(tile: TileConfig | SlicedTile) -> dict[str, Any]:
+def _options(tile: TileConfig | SlicedTileConfig) -> dict[str, Any]:
     return {"num_warps": tile.warps, "num_stages": tile.stages, "enable_fp_fusion": True}
 
 
@@ -266,9 +266,9 @@ def split_backward(
     fast = descriptors_fit(table, seen, k, v)
     start(
         backward_queries_kernel, view.programs,
-        *rows(q), *streamed(fast, view.seen.PACKED, view.tile.BN, table.width, k, v), *rows(o, do), lse, dlse,
-        prepared, *rows(dq), view.cu, listed_side(seen.lists, queries_side), view.shape, scale, *view.numbers,
-        **_whole(table, q, view, fast),
+        *to_rows(q), *streamed(fast, view.seen.PACKED, view.tile.BN, table.width, k, v), *to_rows(o, do),
+        lse, dlse, prepared, *to_rows(dq), view.cu, listed_side(seen.lists, queries_side), view.shape, scale,
+        *view.numbers, **_whole(table, q, view, fast),
     )  # fmt: skip
     if needed == "q":
         return dq, None, None
@@ -313,7 +313,7 @@ def prepare(
     B, each = seen.tiles_of_queries(q, tile.BM)
     start(
         row_products_kernel, each * B * H,
-        *rows(o, do), dlse, lse, prepared, *rows(total),
+        *to_rows(o, do), dlse, lse, prepared, *to_rows(total),
         seen.packed and seen.packed.cu_q, Shape(each, H, 1, d), n_q,
         BM=tile.BM, DIM=table.width, PADDED=table.width != d, num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
@@ -330,7 +330,7 @@ def _whole_keys(
     queries, gradients, sums = streamed(fast, view.seen.PACKED, view.tile.BM, table.width, q, do, dq)
     start(
         backward_keys_kernel, view.programs,
-        queries, *rows(k, v), gradients, prepared, sums, *rows(dk, dv),
+        queries, *to_rows(k, v), gradients, prepared, sums, *to_rows(dk, dv),
         view.cu, listed_side(seen.lists, side), view.shape, scale, *view.numbers,
         **_whole(table, q, view, fast),
     )  # fmt: skip
@@ -349,7 +349,7 @@ def sliced_forward(
     o, lse = torch.empty_like(q), scratch(*q.shape[:3], like=q)
     start(
         sliced_forward_kernel, view.programs,
-        *rows(q, k, v, scratch(*q.shape, like=q), o), lse,
+        *to_rows(q, k, v, scratch(*q.shape, like=q), o), lse,
         view.shape, scale, *view.numbers, **_sliced(q, seen, tile),
     )  # fmt: skip
     return o, lse
@@ -371,7 +371,7 @@ def sliced_backward(
         view = seen.by_queries(q, k, by_rows, 0)
         start(
             sliced_queries_kernel, view.programs,
-            *rows(q, k, v, do), prepared, *rows(scratch(*q.shape, like=q), dq),
+            *to_rows(q, k, v, do), prepared, *to_rows(scratch(*q.shape, like=q), dq),
             view.shape, scale, *view.numbers, **_sliced(q, seen, by_rows),
         )  # fmt: skip
     if needed == "q":
@@ -382,7 +382,7 @@ def sliced_backward(
     sums = (scratch(*k.shape, like=k) for _ in range(2))
     start(
         sliced_keys_kernel, view.programs,
-        *rows(q, k, v, do), prepared, *rows(*sums, dk, dv),
+        *to_rows(q, k, v, do), prepared, *to_rows(*sums, dk, dv),
         view.shape, scale, *view.numbers, **_sliced(q, seen, by_columns),
     )  # fmt: skip
     return dq, dk, dv
@@ -401,13 +401,13 @@ def scores_forward(
     scores = scratch(q.shape[0] * q.shape[1], q.shape[2], k.shape[2], like=q)
     start(
         scores_kernel, view.programs,
-        *rows(q, k), scores, lse, view.shape, scale, *view.numbers, **_sliced(q, seen, tile),
+        *to_rows(q, k), scores, lse, view.shape, scale, *view.numbers, **_sliced(q, seen, tile),
     )  # fmt: skip
     tile = table.sliced.averages
     view, slices = seen.by_queries(q, k, tile, 0), -(-q.shape[3] // tile.BD)
     start(
         averages_kernel, slices * view.programs,
-        scores, lse, *rows(v, o), view.shape, slices, *view.numbers,
+        scores, lse, *to_rows(v, o), view.shape, slices, *view.numbers,
         **_weighing(table, q, seen, tile),
     )  # fmt: skip
     return o, lse
@@ -465,7 +465,7 @@ def _scores_backward(
     view = seen.by_queries(q, k, tile, 0)
     start(
         weights_kernel, view.programs,
-        *rows(q, k, v, do), prepared, p, ds,
+        *to_rows(q, k, v, do), prepared, p, ds,
         view.shape, scale, *view.numbers, **_sliced(q, seen, tile),
     )  # fmt: skip
     if dq is not None:
@@ -473,7 +473,7 @@ def _scores_backward(
         view, slices = seen.by_queries(q, k, tile, 0), -(-d // tile.BD)
         start(
             query_gradients_kernel, slices * view.programs,
-            ds, *rows(k, dq), view.shape, slices, scale, *view.numbers,
+            ds, *to_rows(k, dq), view.shape, slices, scale, *view.numbers,
             **_weighing(table, q, seen, tile),
         )  # fmt: skip
     if dk is not None:
@@ -481,7 +481,7 @@ def _scores_backward(
         view, slices = seen.by_keys(q, k, tile, 0), -(-d // tile.BD)
         start(
             key_gradients_kernel, slices * view.programs,
-            p, ds, *rows(q, do, dk, dv), view.shape, slices, scale, *view.numbers,
+            p, ds, *to_rows(q, do, dk, dv), view.shape, slices, scale, *view.numbers,
             **_weighing(table, q, seen, tile),
         )  # fmt: skip
 
@@ -528,13 +528,13 @@ def decode_launches(
     if last:
         start(
             last_merges_kernel, parts * programs,
-            queries, *rows(k, v), found, sums, counters(programs, q), results, lse,
+            queries, *to_rows(k, v), found, sums, counters(programs, q), results, lse,
             shape, scale, length, n_k, **attend, **merge,
         )  # fmt: skip
         return o, lse
     start(
         parts_kernel, parts * programs,
-        queries, *rows(k, v), found, sums, shape, scale, length, n_k, **attend,
+        queries, *to_rows(k, v), found, sums, shape, scale, length, n_k, **attend,
     )  # fmt: skip
     start(
         merge_kernel, B * kv_heads * group,

@@ -41,7 +41,7 @@ class Tiles(NamedTuple):
     keys: TileConfig
 
 
-class SlicedTile(NamedTuple):
+class SlicedTileConfig(NamedTuple):
     """A tile of BM queries by BN keys with d in slices of BD columns, computed by `warps` warps, with a load
     pipeline of `stages` slices.
     """
@@ -56,14 +56,14 @@ class SlicedTile(NamedTuple):
 class SlicedTiles(NamedTuple):
     """One tile per kernel that splits d: three of the fused schedule, five of the materialised one."""
 
-    sliced_forward: SlicedTile
-    sliced_queries: SlicedTile
-    sliced_keys: SlicedTile
-    scores: SlicedTile
-    averages: SlicedTile
-    weights: SlicedTile
-    query_gradients: SlicedTile
-    key_gradients: SlicedTile
+    sliced_forward: SlicedTileConfig
+    sliced_queries: SlicedTileConfig
+    sliced_keys: SlicedTileConfig
+    scores: SlicedTileConfig
+    averages: SlicedTileConfig
+    weights: SlicedTileConfig
+    query_gradients: SlicedTileConfig
+    key_gradients: SlicedTileConfig
 
 
 class Table(NamedTuple):
@@ -85,12 +85,12 @@ def _row(*tiles: tuple[int, int, int, int]) -> Tiles:
 
 
 def _sliced(*tiles: tuple[int, int, int, int, int]) -> SlicedTiles:
-    return SlicedTiles(*(SlicedTile(*tile) for tile in tiles))
+    return SlicedTiles(*(SlicedTileConfig(*tile) for tile in tiles))
 
 
 # In the interpreter every tile takes the same time, up to about 128 × 128.
 INTERPRETED = Tiles(*[TileConfig(128, 128)] * 4)
-SLICED_INTERPRETED = SlicedTiles(*[SlicedTile(128, 128, 128)] * 8)
+SLICED_INTERPRETED = SlicedTiles(*[SlicedTileConfig(128, 128, 128)] * 8)
 
 # One line: forward, fused, queries, keys, each as BM, BN, warps, stages.
 # fmt: off
@@ -318,7 +318,7 @@ def decode_tile(arch: int | None, d: int, itemsize: int, group: int) -> TileConf
 
 
 @contextmanager
-def using(**tiles: TileConfig | SlicedTile | tuple[int, ...] | int) -> Iterator[None]:
+def using(**tiles: TileConfig | SlicedTileConfig | tuple[int, ...] | int) -> Iterator[None]:
     """Replace the tiles of kernels and other options within a block, as in `using(forward=(64, 32))`.
 
     Args:
@@ -355,7 +355,7 @@ def matrix_bytes() -> int:
     return int(_chosen.get("matrix_bytes", MATRIX_BYTES))
 
 
-def _checked(name: str, tile: Any) -> TileConfig | SlicedTile | int:
+def _checked(name: str, tile: Any) -> TileConfig | SlicedTileConfig | int:
     if name == "matrix_bytes":
         return positive_int(name, tile)
     if name in OPTIONS:
@@ -367,7 +367,7 @@ def _checked(name: str, tile: Any) -> TileConfig | SlicedTile | int:
             f"{name} is not an option of using; use one of: "
             f"{', '.join((*CHOOSABLE, *OPTIONS, 'matrix_bytes'))}"
         )
-    kind = SlicedTile if name in SlicedTiles._fields else TileConfig
+    kind = SlicedTileConfig if name in SlicedTiles._fields else TileConfig
     sizes = kind._fields[:-2]
     if not isinstance(tile, (tuple, list)) or not len(sizes) <= len(tile) <= len(sizes) + 2:
         raise ValueError(

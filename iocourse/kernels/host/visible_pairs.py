@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ..jit_helpers import Seeing, Shape, Starts
-from .tile_table import SlicedTile, TileConfig, Tiles
+from .tile_table import SlicedTileConfig, TileConfig, Tiles
 
 UNSEEN, WHOLE, BY_PAIR = -2, -1, 0
 # (batch, head, i, j, kinds of the pairs' blocks) -> visible, for pairs in blocks of kind BY_PAIR
@@ -80,7 +80,7 @@ class View(NamedTuple):
     starts of packed sequences. shape: the grid. numbers: n_q, n_k, low and high (0 if there is no limit).
     """
 
-    tile: TileConfig | SlicedTile
+    tile: TileConfig | SlicedTileConfig
     programs: int
     seen: Seeing
     cu: Starts | None
@@ -97,7 +97,7 @@ class VisiblePairs(NamedTuple):
     lists: Sequence[Tensor] = ()
     packed: Packed | None = None
 
-    def by_queries(self, q: Tensor, k: Tensor, tile: TileConfig | SlicedTile, side: int) -> View:
+    def by_queries(self, q: Tensor, k: Tensor, tile: TileConfig | SlicedTileConfig, side: int) -> View:
         """Return the `View` of programs with BM queries each; `side`: index of their side in the lists.
 
         For a block mask the tile has the sizes of this side, because the mask is split into tiles in the
@@ -108,7 +108,7 @@ class VisiblePairs(NamedTuple):
             tile = tile._replace(BM=BM, BN=BN)
         return self._view(q, k, tile, q.shape[1], *self.tiles_of_queries(q, tile.BM))
 
-    def by_keys(self, q: Tensor, k: Tensor, tile: TileConfig | SlicedTile, side: int) -> View:
+    def by_keys(self, q: Tensor, k: Tensor, tile: TileConfig | SlicedTileConfig, side: int) -> View:
         """Return the `View` of programs with BN keys each; `side`: index of their side in the lists."""
         if self.lists:
             BN, BM = sizes_of(self.lists, side)
@@ -128,7 +128,7 @@ class VisiblePairs(NamedTuple):
         return len(self.packed.cu_q) - 1, -(-self.packed.longest_q // BM)
 
     def _view(
-        self, q: Tensor, k: Tensor, tile: TileConfig | SlicedTile, heads: int, batches: int, tiles: int
+        self, q: Tensor, k: Tensor, tile: TileConfig | SlicedTileConfig, heads: int, batches: int, tiles: int
     ) -> View:  # fmt: skip
         n_q, n_k, packed = q.shape[2], k.shape[2], self.packed
         seen = self.band.limits._replace(

@@ -158,7 +158,7 @@ def add_products(T, F, W, C):
 
 
 @compiled
-def gather(N, F, T, C):
+def store_transposed_product(N, F, T, C):
     """Store Tᵀ F in N (m, C), eight features at a time."""
     rank, m = T.shape
     eights = rank - rank % 8
@@ -181,7 +181,7 @@ def gather(N, F, T, C):
 
 
 @compiled
-def spread(D, T, W, C):
+def store_product(D, T, W, C):
     """Store T W in D (rank, C), with W (m, C), two features by eight columns at a time."""
     rank, m = T.shape
     eights, fours = m - m % 8, m - m % 4
@@ -357,7 +357,7 @@ def queries_forward(O, den, T, Q, start, stop, factor, covariance, steps, starts
         if len(covariance) > 0:
             row_factors(E, half, x, covariance, C)
             times_row_factors(F, E, starts, C)
-        gather(N, F, T, C)
+        store_transposed_product(N, F, T, C)
         for t in range(C):
             den[at + t] = N[m, t]
         for i in range(m):
@@ -379,7 +379,7 @@ def queries_backward(dQ, U, T, Q, O, den, dO, start, stop, factor, covariance, s
         take(x, Q, at, C, factor, zero)
         take_gradient(G, O, den, dO, at, C)
         fill_monomials(F, x, steps, C)
-        spread(dF, T, G, C)
+        store_product(dF, T, G, C)
         if len(covariance) > 0:
             row_factors(E, half, x, covariance, C)
             times_row_factors(dF, E, starts, C)
@@ -403,12 +403,12 @@ def keys_backward(dK, dV, U, K, V, start, stop, shift, steps):
         C = min(TILE, stop - at)
         take(x, K, at, C, K.dtype.type(1), shift)
         fill_monomials(F, x, steps, C)
-        gather(W, F, U, C)
+        store_transposed_product(W, F, U, C)
         for i in range(V.shape[1]):
             for t in range(C):
                 dV[at + t, i] = W[i, t]
         take_with_ones(W, V, at, C)
-        spread(dF, U, W, C)
+        store_product(dF, U, W, C)
         features_vjp(dx, dF, F, x, steps, C)
         for i in range(K.shape[1]):
             for t in range(C):
@@ -419,7 +419,7 @@ def keys_backward(dK, dV, U, K, V, start, stop, shift, steps):
 
 
 @checked
-def squares(X):
+def sum_of_squares(X):
     """Return the sum of the squares of X (n, m); it is not finite if an entry is not finite or too large."""
     total = X.dtype.type(0)
     for t in range(X.shape[0]):
@@ -431,7 +431,11 @@ def squares(X):
 @checked
 def finite(Q, K, V):
     """Return True if the squares of each of the three arrays have a finite sum."""
-    return math.isfinite(squares(Q)) and math.isfinite(squares(K)) and math.isfinite(squares(V))
+    return (
+        math.isfinite(sum_of_squares(Q))
+        and math.isfinite(sum_of_squares(K))
+        and math.isfinite(sum_of_squares(V))
+    )
 
 
 @checked
@@ -454,7 +458,7 @@ def output_fine(O, den, V, least):
     for i in range(len(den)):
         if not least <= den[i] < np.inf:
             return False
-    if not math.isfinite(squares(O)):
+    if not math.isfinite(sum_of_squares(O)):
         return False
     low, high = extent(O)
     least, most = extent(V)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from iocourse.console import steps, table
+from iocourse.console import table, with_progress_bar
 from tools.bench import Row, grouped
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def measured(sizes: Sizes) -> Row:
     """
     rows = [
         row
-        for layers, seed in steps(list(product(sizes.layers, sizes.seeds)), "transformers")
+        for layers, seed in with_progress_bar(list(product(sizes.layers, sizes.seeds)), "transformers")
         for row in _errors(sizes, layers, seed)
     ]
     return {"sizes": sizes._asdict(), "rows": rows, "growth": growth(rows)}
@@ -55,7 +55,7 @@ def measured(sizes: Sizes) -> Row:
 def _errors(sizes: Sizes, layers: int, seed: int) -> Iterator[Row]:
     import torch
 
-    from iocourse.lowrank.transformer import TransformerSizes, exactly, low_rank, transformer
+    from iocourse.lowrank.transformer import TransformerSizes, exactly, low_rank_attention, transformer
 
     shape = TransformerSizes(sizes.vocabulary, sizes.n, layers, sizes.heads, sizes.d)
     model = transformer(shape, exactly(causal=False), seed).double()
@@ -63,7 +63,7 @@ def _errors(sizes: Sizes, layers: int, seed: int) -> Iterator[Row]:
     tokens, wanted = torch.randint(sizes.vocabulary, (2, 1, sizes.n), generator=source)
     exact = _vectors(model, exactly(causal=False), tokens, wanted)
     for degree, more in product(sizes.degrees, (0, 1)):
-        attend = low_rank(degree, causal=False, gradient_degree=degree + more)
+        attend = low_rank_attention(degree, causal=False, gradient_degree=degree + more)
         found = _vectors(model, attend, tokens, wanted)
         errors = {name: float((found[name] - x).norm() / x.norm()) for name, x in exact.items()}
         about = {"layers": layers, "degree": degree, "gradient_degree": degree + more, "seed": seed}

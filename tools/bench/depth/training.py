@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from iocourse.console import steps, table
+from iocourse.console import table, with_progress_bar
 from tools.bench import Row
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _polynomials(bound: float | None) -> list[str]:
 
 def attention_of(kind: Kind, shape: TransformerSizes) -> Attend:
     """Return the attention function of a training."""
-    from iocourse.lowrank.transformer import exactly, low_rank, uniformly
+    from iocourse.lowrank.transformer import exactly, low_rank_attention, uniformly
 
     if kind.degree is None:
         return uniformly if kind.attention == UNIFORM else exactly()
@@ -80,7 +80,7 @@ def attention_of(kind: Kind, shape: TransformerSizes) -> Attend:
         "hermite": {"key_variance": shape.key_variance},
         "minimax": {"radius": kind.bound},
     }
-    return low_rank(kind.degree, polynomial=kind.attention, **options[kind.attention])
+    return low_rank_attention(kind.degree, polynomial=kind.attention, **options[kind.attention])
 
 
 def measured(sizes: Sizes) -> Row:
@@ -91,7 +91,7 @@ def measured(sizes: Sizes) -> Row:
 
     text = prose()
     every = kinds(sizes)
-    ticks = steps(range(sizes.steps * len(every)), "training steps")
+    ticks = with_progress_bar(range(sizes.steps * len(every)), "training steps")
     runs = [_trained(kind, sizes, text, ticks) for kind in every]
     about = {"file": FILE, "sha256": text.digest, "characters": len(text.train) + len(text.kept)}
     return {"sizes": sizes._asdict(), "text": about, "runs": compared(runs)}

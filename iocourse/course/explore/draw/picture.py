@@ -16,7 +16,7 @@ from html import escape
 from io import BytesIO
 from typing import Any, ParamSpec
 
-from ....console import show
+from ....console import display_then_replace
 from ....data.records import NONE_YET, record_source
 from .palette import INK, PAPER, QUIET, Dash
 from .text import image
@@ -160,7 +160,7 @@ class Picture:
         because JupyterLab and Colab show a PNG without its alternative text.
         """
         data, metadata = self._repr_mimebundle_()
-        show(data, self.to_html(), metadata)
+        display_then_replace(data, self.to_html(), metadata)
         print(self.numbers)
 
 

@@ -188,7 +188,7 @@ def _at_P(frame: Frame, v: DistributedTrafficView) -> Iterator[Element]:
             yield circle((x, frame.y(entry.words)), 7.0, "", 2, corners=16)
 
 
-def line_of(v: DistributedTrafficView) -> tuple[float, float, float, float]:
+def line_at_P(v: DistributedTrafficView) -> tuple[float, float, float, float]:
     """Return the draggable region of the line at P: x, y, width and height in pixels."""
     frame = _frame(_lines(v), _bound_line(v))
     x = frame.x(min(max(v.P, frame.x.low), frame.x.high))
@@ -239,6 +239,10 @@ def distributed_traffic_headline(v: DistributedTrafficView) -> tuple[str, str]:
 def _alt(v: DistributedTrafficView, lines: Sequence[Line]) -> str:
     drawn = "; ".join(f"{line.label} {line.ends}" for line in lines if line.points)
     at = [f"{row[0]} {row[1]} words" for row in traffic_rows(v)[1:]]
-    told = f"{distributed_traffic_title(v)}: words of the busiest rank against the number of ranks, both axes logarithmic"
-    said = [f"{told}.", f"{drawn or 'No traffic'}.", f"At P = {v.P:,}: {', '.join(at)}."]
+    axes = "words of the busiest rank against the number of ranks, both axes logarithmic"
+    said = [
+        f"{distributed_traffic_title(v)}: {axes}.",
+        f"{drawn or 'No traffic'}.",
+        f"At P = {v.P:,}: {', '.join(at)}.",
+    ]
     return " ".join([*said, *distributed_traffic_headline(v), REMARK])

@@ -16,20 +16,20 @@ from ..models.kernel_tuner import (
     KernelTunerState,
     Row,
     TileReport,
-    alt_of,
+    compiled_resources,
     filling,
+    kernel_tuner_alt,
     kernel_tuner_title,
     kilobytes,
+    launch_words,
     numbers_of,
     record_of,
     recorded_tiles,
     report_of,
-    resources_of,
     standing,
     verdict,
     which,
     with_one_tile,
-    words_of,
 )
 
 WIDTH, HEIGHT = 960.0, 578.0
@@ -108,7 +108,7 @@ def draw_kernel_tuner(s: KernelTunerState, record: Mapping[str, Any]) -> Picture
         *_words(shown),
         *_map(shown),
     ]
-    return titled(kernel_tuner_title(s), (WIDTH, HEIGHT), alt_of(shown), numbers_of(shown), drawn)
+    return titled(kernel_tuner_title(s), (WIDTH, HEIGHT), kernel_tuner_alt(shown), numbers_of(shown), drawn)
 
 
 # ---------------------------------------------------------------------- footprint
@@ -139,7 +139,7 @@ def _footprint(shown: TileReport) -> Iterator[Element]:
 # ---------------------------------------------------------------------- compiled resources
 def _gauges(shown: TileReport) -> Iterator[Element]:
     yield Text(RIGHT, 88, "Compiled resources", NORMAL, bold=True)
-    report = resources_of(shown.found[0]) if shown.found else None
+    report = compiled_resources(shown.found[0]) if shown.found else None
     unknown = (0, 1, "refused" if shown.found else "not recorded", bool(shown.found))
     readings = _readings(report, shown.chip) if report else [unknown] * len(GAUGES)
     for k, (label, (value, full, said, bad)) in enumerate(zip(GAUGES, readings, strict=True)):
@@ -176,7 +176,7 @@ def _words(shown: TileReport) -> Iterator[Element]:
     # The longest bar is that of the smallest tile in the map. So the scale does not depend on the tile, and
     # the length of a bar follows its words.
     least = s.with_tile(SIDES[0], SIDES[0], s.BD and SIDES[0], s.warps)
-    longest = words_of(least)
+    longest = launch_words(least)
     most = LEFT_WIDTH - NAMES - 8 - 1.08 * text_width(_total(longest, s), SMALL)
     for k, bar in enumerate(bars):
         yield from bar.bar(LEFT + NAMES, LOWER + 14 + 22 * k, most / longest.total, most)

@@ -26,7 +26,7 @@ from ..draw.picture import (
     titled,
 )
 from ..draw.shapes import swatch
-from ..draw.text import listed
+from ..draw.text import join_names
 
 LEFT, TOP, WIDE = 64.0, 82.0, 30.0  # left edge, top edge, width of an event
 LINE, BAR = 28.0, 18.0
@@ -111,7 +111,7 @@ def _parsed(event: str, pair: QueryKeyPair) -> tuple[str, str]:
             return row, verb
     raise ValueError(
         f"unknown event {event!r}; expected 'load' or 'drop' and an input, or an accumulator and "
-        f"'enters' or 'leaves', of {listed(pair.rows)}"
+        f"'enters' or 'leaves', of {join_names(pair.rows)}"
     )
 
 
@@ -158,7 +158,7 @@ def _in_words(heading: str, steps: Sequence[RowEvent]) -> tuple[str, str]:
         [step.event, " ".join(step.done), str(step.charge)] for step in steps if step.charge or step.done
     ]
     paid = sum(step.charge for step in steps)
-    tasks = [f"{listed(step.done)} at {step.event!r}" for step in steps if step.done]
+    tasks = [f"{join_names(step.done)} at {step.event!r}" for step in steps if step.done]
     alt = f"{heading} in {len(steps)} events. A bar for each row while it is in fast memory. Charges: "
     alt += f"{'; '.join(f'{step.event} {step.charge}' for step in steps)}. "
     alt += f"All rows of a task are resident together: {'; '.join(tasks) or 'never'}."
@@ -171,7 +171,7 @@ def _with_arrows(heading: str, steps: Sequence[RowEvent], pair: QueryKeyPair, pa
     order = {step.row: n for n, step in enumerate(steps)}
     if [step.row for step in steps] != [*order] or len(order) != len(pair.rows):
         raise ValueError(
-            f"with arrows=True the walk must load each of {listed(pair.rows)} once and drop none, "
+            f"with arrows=True the walk must load each of {join_names(pair.rows)} once and drop none, "
             f"got {', '.join(step.event for step in steps)}"
         )
     queries, keys = _in_order(pair.queries), _in_order(pair.keys)

@@ -17,12 +17,12 @@ from ..draw.shapes import diamond
 from ..draw.text import duration, words
 from ..models.roofline_explorer import (
     PASSES,
-    Measured,
     Point,
     Record,
+    RecordedRate,
     RooflineState,
-    measured,
     points,
+    recorded_rates,
     records_of,
     remark,
 )
@@ -203,7 +203,7 @@ class _Shown(NamedTuple):
 
     sizes: RooflineState
     points: list[Point]
-    measured: list[Measured]
+    measured: list[RecordedRate]
     remark: str
 
 
@@ -248,7 +248,7 @@ def roofline_explorer_picture(
 
 def draw_roofline(s: RooflineState, records: Mapping[str, Record]) -> Picture:
     """Return the figure of checked sizes with records, {} for a missing one."""
-    found = measured(s, records)
+    found = recorded_rates(s, records)
     shown = _Shown(s, points(s, records["resources"]), found, remark(s, records))
     frame, notes = _explorer_frame(shown), [*wrap(shown.remark, 120), *caveats([shown.sizes.chip])]
     drawn: list[Element] = [

@@ -30,21 +30,21 @@ from ..draw.text import words
 from ..models.memory_regimes import (
     COMPULSORY_WORDS,
     BestScheduleRange,
-    Move,
     Regime,
+    ScheduleTraffic,
     best_bound,
     best_schedule_ranges,
-    borders,
     bound_at,
     bound_label,
     bounds_of,
     memories,
     move,
-    moves,
+    regime_borders,
     regimes,
+    schedules_by_traffic,
     usual_bounds,
 )
-from ..models.schedule_selection import among, chosen, range_of
+from ..models.schedule_selection import among, range_of, select_schedules
 
 WIDTH, HEIGHT = 930.0, 560.0
 LEFT, TOP, BOTTOM = 86.0, 130.0, 502.0
@@ -68,7 +68,7 @@ class TrafficMapView(NamedTuple):
     @property
     def drawn(self) -> list[Schedule]:
         """The schedules to draw."""
-        return chosen(self.pass_, self.schedules)
+        return select_schedules(self.pass_, self.schedules)
 
 
 @figure
@@ -132,7 +132,7 @@ def view_of(
 ) -> TrafficMapView:
     """Return the checked arguments of `traffic_map` with their defaults."""
     N, d = positive_int("N", N), positive_int("d", d)
-    names = tuple(schedule.name for schedule in chosen(pass_, schedules))
+    names = tuple(schedule.name for schedule in select_schedules(pass_, schedules))
     if pass_ not in COMPULSORY_WORDS:
         raise ValueError(f"pass_ must be one of {', '.join(COMPULSORY_WORDS)}, got {pass_!r}")
     known = bounds_of(pass_)
@@ -185,7 +185,7 @@ def _frame(v: TrafficMapView, lines: Sequence[Line]) -> Frame:
 
 
 # ---------------------------------------------------------------------- the line at M
-def line_of(v: TrafficMapView) -> tuple[float, float, float, float]:
+def line_at_M(v: TrafficMapView) -> tuple[float, float, float, float]:
     """Return the draggable region of the line at M: x, y, width and height in pixels."""
     x = _frame(v, [*_schedule_lines(v), *_bound_lines(v)]).x(v.M or v.low)
     return x - REACH, TOP, 2 * REACH, BOTTOM - TOP
@@ -228,7 +228,7 @@ def _areas(found: Sequence[Regime]) -> Iterator[Regime]:
 
 def _borders(frame: Frame, v: TrafficMapView) -> Iterator[Element]:
     """Yield a thin line at each border of the regimes, with its name if there is space."""
-    named = [(share * v.d**2, f"{share:.3g} d²".removeprefix("1 ")) for share in borders(v.pass_)]
+    named = [(share * v.d**2, f"{share:.3g} d²".removeprefix("1 ")) for share in regime_borders(v.pass_)]
     first, *between, last = named
     taken: list[tuple[float, float]] = []
     for M, name in (first, last, (v.N * v.d, "Nd"), *between):  # the most important are named first
@@ -272,7 +272,7 @@ def _at_M(frame: Frame, v: TrafficMapView) -> Iterator[Element]:
         told = traffic_map_headline(v, sizes=False)  # the table contains them
     for k, line in enumerate(told):
         yield Text(18, 52 + 20 * k, line, NORMAL)
-    ranked = moves(v.drawn, v.N, v.d, v.M)
+    ranked = schedules_by_traffic(v.drawn, v.N, v.d, v.M)
     if not ranked:
         return
     least, _ = best_bound(v.pass_, v.N, v.d, v.M)
@@ -304,7 +304,7 @@ def traffic_map_headline(v: TrafficMapView, *, sizes: bool = True) -> tuple[str,
         return "", ""
     least, title = best_bound(v.pass_, v.N, v.d, v.M)
     bound = f"lower bound {least:,} ({title})"
-    ranked = moves(v.drawn, v.N, v.d, v.M)
+    ranked = schedules_by_traffic(v.drawn, v.N, v.d, v.M)
     if not ranked:
         return f"M = {v.M:,}: none of the selected schedules fits.", f"{bound[0].upper()}{bound[1:]}."
     best = ranked[0]
@@ -317,7 +317,7 @@ def traffic_map_headline(v: TrafficMapView, *, sizes: bool = True) -> tuple[str,
     return first, f"That is {times(best.words / least)} the {bound}."
 
 
-def _sizes(found: Move) -> str:
+def _sizes(found: ScheduleTraffic) -> str:
     return ", ".join(f"{name} = {size:,}" for name, size in found.tiles)
 
 
@@ -348,7 +348,7 @@ def rows_at_M(v: TrafficMapView) -> list[list[str]]:
         return []
     least, _ = best_bound(v.pass_, v.N, v.d, v.M)
     rows = [[f"at M = {v.M:,}", "words", "ratio to bound", "tiles"]]
-    for m in moves(v.drawn, v.N, v.d, v.M):
+    for m in schedules_by_traffic(v.drawn, v.N, v.d, v.M):
         rows.append([m.schedule.title, f"{m.words:,}", f"{m.words / least:.2f}", _sizes(m)])
     short = [s for s in v.drawn if s.smallest_M(v.N, v.d) > v.M]
     rows += [[s.title, "does not fit", "", f"needs M = {s.smallest_M(v.N, v.d):,}"] for s in short]
@@ -361,7 +361,7 @@ def _rows(v: TrafficMapView) -> list[list[str]]:
     rows = []
     for M in powers[:: -(-len(powers) // 8)]:
         least, _ = best_bound(v.pass_, v.N, v.d, M)
-        ranked = moves(v.drawn, v.N, v.d, M)
+        ranked = schedules_by_traffic(v.drawn, v.N, v.d, M)
         best = [f"{ranked[0].words:,}", ranked[0].schedule.title] if ranked else ["nothing fits", ""]
         ratio = f"{ranked[0].words / least:.2f}" if ranked else ""
         rows.append([f"{M:,}", *best, f"{least:,}", ratio])

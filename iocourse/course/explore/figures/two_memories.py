@@ -32,7 +32,7 @@ from ..draw.picture import (
     text_width,
     titled,
 )
-from ..models.memory_states import MoveSequence, Word, journey
+from ..models.memory_states import MovedWord, MoveSequence, journey
 
 N, D, M = 32, 4, 192  # small enough that each word is visible
 NAIVE, FLASH = "naive", "flash2"
@@ -186,7 +186,7 @@ def _resting(side: Side, words: int) -> Iterator[tuple[Place, str]]:
         yield _fast(cell), fill_of(held[cell], 0).colour if cell in held else EMPTY
 
 
-def _flying(words: Iterable[Word], first: int, step: int) -> Iterator[tuple[Place, str]]:
+def _flying(words: Iterable[MovedWord], first: int, step: int) -> Iterator[tuple[Place, str]]:
     """Yield the moving words, the first nearest to its destination, and black marks at their origins."""
     for number, word in enumerate(words, first):
         slow, colour = _slow(word.array, word.row, word.column)

@@ -176,7 +176,7 @@ def frozen(tiles: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
 
 
 # ---------------------------------------------------------------------- word by word
-class Word(NamedTuple):
+class MovedWord(NamedTuple):
     """A word that moved: its place in a slow array, its cell of fast memory, and whether it was loaded."""
 
     array: str
@@ -204,7 +204,7 @@ class MoveSequence(NamedTuple):
     tiles: dict[str, int]
     ledger: Ledger
     output: np.ndarray
-    words: tuple[Word, ...]
+    words: tuple[MovedWord, ...]
     changes: tuple[Change, ...]
 
     def held(self, after: int) -> dict[int, str]:
@@ -240,9 +240,9 @@ def journey(name: str, N: int, d: int, M: int) -> MoveSequence:
     return MoveSequence(schedule, tiles, done.ledger, done.O, tuple(words), tuple(changes))
 
 
-def _word_by_word(moves: Iterable[Move], M: int) -> tuple[list[Word], list[Change]]:
+def _word_by_word(moves: Iterable[Move], M: int) -> tuple[list[MovedWord], list[Change]]:
     free, cells = list(range(M)), dict[int, list[int]]()
-    words, changes = list[Word](), list[Change]()
+    words, changes = list[MovedWord](), list[Change]()
     for move in moves:
         if move.kind == "store":
             words += _words(move, cells[move.tile])
@@ -260,9 +260,9 @@ def _word_by_word(moves: Iterable[Move], M: int) -> tuple[list[Word], list[Chang
     return words, changes
 
 
-def _words(move: Move, cells: list[int]) -> list[Word]:
+def _words(move: Move, cells: list[int]) -> list[MovedWord]:
     """Return the words of a load or a store, row by row."""
     rows, columns = (range(*(side or (0, 1))) for side in (move.rows, move.cols))
     places = ((row, column) for row in rows for column in columns)
     loads = move.kind == "load"
-    return [Word(move.array, *place, cell, loads) for place, cell in zip(places, cells, strict=True)]
+    return [MovedWord(move.array, *place, cell, loads) for place, cell in zip(places, cells, strict=True)]

@@ -17,8 +17,8 @@ from ..models.kernel_tuner import (
     record_of,
     record_rows,
     shipped_tile,
-    sides,
     start_tile,
+    tile_label,
 )
 from ..models.roofline_explorer import RooflineState, records_of
 from .controls import Control, button, by_name, choice, slider
@@ -106,7 +106,7 @@ class KernelTuner(Explorer):
         if found is None:
             return "No such tile is recorded for this kernel, chip, d, element size and mask."
         self._place(**found._asdict())
-        return f"{said}: {sides(found)}."
+        return f"{said}: {tile_label(found)}."
 
 
 # ---------------------------------------------------------------------- roofline

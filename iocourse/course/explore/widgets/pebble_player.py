@@ -11,7 +11,7 @@ from ....pebbling.graphs import attention, dot, matmul, softmax_row
 from ..draw.picture import Picture
 from ..draw.text import in_html
 from ..figures.pebbles import RADIUS, Play, draw_pebbles, meaning, places_of
-from .controls import Control, button, by_name, choice, moves, player, slider, tick
+from .controls import Control, button, by_name, choice, player, player_steps, slider, tick
 from .explorer import Explorer, Grab, Shown, explorer
 
 STATES = 400_000  # limit of a search, about two seconds
@@ -181,7 +181,7 @@ class PebblePlayer(Explorer):
         M.offer(by_name(range(game.smallest_M, max(M.value, game.smallest_M + MEMORIES) + 1)))
         self.controls["vertex"].offer({str(v): v for v in game.graph.vertices})
         if not own:
-            self.controls["step"].offer(moves(len(self.states) - 1))
+            self.controls["step"].offer(player_steps(len(self.states) - 1))
         self.controls["step"].hidden = own
         for name in ("vertex", "undo", "restart"):
             self.controls[name].hidden = not own

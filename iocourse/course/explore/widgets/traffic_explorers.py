@@ -8,7 +8,7 @@ from dataclasses import replace
 from ....distributed.time_model import COMPARED, grids_of
 from ....gpu.chips import LINKS
 from ....schedules import of_pass
-from ..draw.text import as_table, in_html
+from ..draw.text import html_table, in_html
 from ..figures import distributed_traffic, traffic_map
 from ..models.memory_regimes import COMPULSORY_WORDS, bound_label, bounds_of, search_all
 from .controls import Control, choice, size_slider, tick
@@ -65,9 +65,9 @@ class TrafficExplorer(Explorer):
             picture = traffic_map.draw_traffic_map(view)
         except ValueError as nothing:  # no box is checked
             return Shown(None, in_html([f"{str(nothing).capitalize()}."]))
-        line = Grab(*traffic_map.line_of(view), "ew-resize")
+        line = Grab(*traffic_map.line_at_M(view), "ew-resize")
         spoken = " ".join(traffic_map.traffic_map_headline(view))
-        return Shown(picture, as_table(traffic_map.rows_at_M(view)), spoken, [line])
+        return Shown(picture, html_table(traffic_map.rows_at_M(view)), spoken, [line])
 
     def _dragged(self, x: float, y: float) -> dict[str, int]:
         return {"M": traffic_map.M_at(self.state, x)}
@@ -136,7 +136,7 @@ class DistributedExplorer(Explorer):
 
     def shown(self) -> Shown:
         """Return the figure, which contains all text, and the draggable line at P."""
-        line = Grab(*distributed_traffic.line_of(self.state), "ew-resize")
+        line = Grab(*distributed_traffic.line_at_P(self.state), "ew-resize")
         spoken = " ".join(distributed_traffic.distributed_traffic_headline(self.state))
         return Shown(distributed_traffic.draw_distributed_traffic(self.state), "", spoken, [line])
 

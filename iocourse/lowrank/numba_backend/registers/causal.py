@@ -39,7 +39,7 @@ def exponential(s: RegisterBlocking, x: Vector) -> Vector:
     return found * p.power_of_2(k)
 
 
-def wide(s: RegisterBlocking) -> int:
+def state_columns(s: RegisterBlocking) -> int:
     """Columns of a state, in whole registers."""
     return -(-s.m // s.p.lanes) * s.p.lanes
 
@@ -71,7 +71,7 @@ def clear(s: RegisterBlocking, A: Numbers, many: Word | int) -> None:
 
 def value_rows(s: RegisterBlocking, rows: Numbers, V: Numbers, at: Word, tokens: Word) -> None:
     """rows (TILE, wide) = [v, 1] of the tokens from `at` on, 0 after them; lanes beyond the columns stay."""
-    p, dv, across = s.p, s.m - 1, wide(s)
+    p, dv, across = s.p, s.m - 1, state_columns(s)
     with p.loop(0, tokens) as t:
         for first, width in pieces(dv, p.lanes):
             rows.put(t * across + first, V.vector((at + t) * dv + first, width))
@@ -90,7 +90,7 @@ def add_tile(
     steps: Steps,
 ) -> None:
     """T (rank, wide) += weights ∘ (all features of the tile times its rows (TILE, wide))."""
-    p, across, weights = s.p, wide(s), steps.weights
+    p, across, weights = s.p, state_columns(s), steps.weights
     _add_features(s, T, weights, F, steps.base, rows)
     if s.holds_short:
         first, many = steps.short(), steps.rank() - steps.short()
@@ -126,7 +126,7 @@ def _features_added(
     rows: Numbers,
 ) -> None:
     F = Features(columns, stride)
-    p, across = s.p, wide(s)
+    p, across = s.p, state_columns(s)
     vectors = across // p.lanes
     size = (AT_ONCE if p.processor.registers == 32 else 15 - vectors) // vectors
     whole = many // size * size
@@ -173,7 +173,7 @@ class CausalTile:
 
     def __init__(self, s: RegisterBlocking, steps: Steps, room: Room) -> None:
         """Take room for it."""
-        self.s, self.steps, across = s, steps, wide(s)
+        self.s, self.steps, across = s, steps, state_columns(s)
         self.queries = Features(room.take(s.held(steps) * s.tokens), s.tokens)  # of a panel
         self.series = Features(room.take((steps.g // 2 + 1) * s.tokens), s.tokens)
         self.keys = Features(room.take(s.held(steps) * TILE), TILE)
@@ -211,14 +211,14 @@ class CausalTile:
         add_tile(s, T, A, A.after(1), self.rows, self.scratch, self.steps)
 
 
-def forward(s: RegisterBlocking) -> None:
+def write_causal_forward(s: RegisterBlocking) -> None:
     """O and den of one head; guard: their extents, 0 where O and K are finite, extents of V. Hands back what
     `judge` says.
     """
     p, d, m, u = s.p, s.d, s.m, s.u
     found = p.begin("causal_forward", FORWARD)
     O, den, guard, T, Q, K, V, n, factor, covariance, least, plan, work = found
-    steps, room, scale, across = Steps(plan), Room(work), p.spread(factor), wide(s)
+    steps, room, scale, across = Steps(plan), Room(work), p.spread(factor), state_columns(s)
     tile, N = CausalTile(s, steps, room), Features(room.take(m * TILE), TILE)
     extents, values = Extents(p, room.take(2 * m * p.lanes), m), Extents(p, room.take(2 * m * p.lanes), m - 1)
     watch = Watch(p, room.take(p.lanes))
@@ -245,7 +245,7 @@ def _near_outputs(
     s: RegisterBlocking, K: Numbers, X: Features, rows: Numbers, tokens: Word, t: Word, far: list[Vector]
 ) -> list[Vector]:
     """far + exp(scores) times the rows of the keys that a vector of queries from t on see in their tile."""
-    p, across = s.p, wide(s)
+    p, across = s.p, state_columns(s)
     q = column_vectors(X, s.d, t)
 
     def weighted(key: Word, e: Vector, near: list[Vector]) -> list[Vector]:
@@ -266,7 +266,7 @@ def queries_back(s: RegisterBlocking) -> None:
     p, d, m = s.p, s.d, s.m
     found = p.begin("causal_queries_back", QUERIES_BACK)
     dQ, guard, T, O, den, dO, Q, K, V, n, factor, covariance, plan, work = found
-    steps, room, scale, across = Steps(plan), Room(work), p.spread(factor), wide(s)
+    steps, room, scale, across = Steps(plan), Room(work), p.spread(factor), state_columns(s)
     tile = CausalTile(s, steps, room)
     D, P = (Features(room.take(many * s.tokens), s.tokens) for many in (s.held(steps), p.word(d)))
     DX, G = Features(room.take(d * TILE), TILE), room.take(m * TILE)
@@ -304,7 +304,7 @@ def _near_queries(
     far: list[Vector],
 ) -> list[Vector]:
     """far + the gradient of a vector of queries from t on by the keys they see in their tile."""
-    p, across = s.p, wide(s)
+    p, across = s.p, state_columns(s)
     q, g = column_vectors(X, s.d, t), [G.vector(c * p.lanes) for c in range(s.m)]
 
     def change(key: Word) -> Vector:
@@ -327,7 +327,7 @@ def keys_back(s: RegisterBlocking) -> None:
     p, d, m, u = s.p, s.d, s.m, s.u
     found = p.begin("causal_keys_back", KEYS_BACK)
     dK, dV, guard, U, O, den, dO, Q, K, V, n, factor, covariance, plan, work = found
-    steps, room, scale, across = Steps(plan), Room(work), p.spread(factor), wide(s)
+    steps, room, scale, across = Steps(plan), Room(work), p.spread(factor), state_columns(s)
     F, A = (Features(room.take(s.held(steps) * many), many) for many in (s.tokens, TILE))
     E = Features(room.take((steps.g // 2 + 1) * TILE), TILE)
     D, P = (Features(room.take(many * s.tokens), s.tokens) for many in (s.held(steps), p.word(d)))
@@ -382,11 +382,11 @@ def keys_back(s: RegisterBlocking) -> None:
 
 
 def _near_keys(
-    s: RegisterBlocking, Q: Numbers, X: Features, W: Numbers, rows: Numbers, tokens: Word, t: Word, scale: Vector,
-    far: list[Vector],
+    s: RegisterBlocking, Q: Numbers, X: Features, W: Numbers, rows: Numbers, tokens: Word, t: Word,
+    scale: Vector, far: list[Vector],
 ) -> list[Vector]:  # fmt: skip
     """far + the gradient of a vector of keys from t on and of their values, by the tile's queries."""
-    p, across, d = s.p, wide(s), s.d
+    p, across, d = s.p, state_columns(s), s.d
     w = [W.vector(c * p.lanes) for c in range(s.m)]
     k = [x * scale for x in column_vectors(X, d, t)]
 

@@ -180,7 +180,7 @@ class ForwardBuffers:
         return cls(*(room.take(many) for many in (steps.rank() * m, 2 * m - 2, d, d * d, 2 * m + 1)))
 
 
-def attend(s: RegisterBlocking) -> None:
+def write_dense_forward(s: RegisterBlocking) -> None:
     """The whole of a head: O and den; hands back what `judge` says. share: as for `finish`."""
     p = s.p
     O, den, memory, Q, K, V, n, n_k, factor, share, least, plan, work = p.begin("attend", ATTEND)
@@ -206,7 +206,8 @@ def put_outputs(
 
 
 def take_gradient(
-    s: RegisterBlocking, G: Numbers, O: Numbers, den: Numbers, dO: Numbers, first: Word, stop: Word, size: Watch,
+    s: RegisterBlocking, G: Numbers, O: Numbers, den: Numbers, dO: Numbers, first: Word, stop: Word,
+    size: Watch,
 ) -> None:  # fmt: skip
     """G (m, lanes) = [dO, -Σ dO ∘ O] / den, 0 beyond the span."""
     p = s.p
