@@ -188,7 +188,7 @@ def gradient_errors(m, degree, n=256):
     source = torch.Generator().manual_seed(0)
     tokens, wanted = torch.randint(64, (2, 1, n), generator=source)
     exact_attention = transformer.exactly(causal=False)
-    model = transformer.transformer(transformer.TransformerSizes(64, n, m), exact_attention).double()
+    model = transformer.transformer(transformer.Shape(64, n, m), exact_attention).double()
 
     def gradient(attend):
         model.attend = attend
@@ -339,7 +339,7 @@ def trained(attention, steps, bound=2.0):
     from iocourse.lowrank import character_model, transformer
 
     text = character_model.prose()
-    shape = transformer.TransformerSizes(len(text.alphabet), 256, layers=2, bound=bound)
+    shape = transformer.Shape(len(text.alphabet), 256, layers=2, bound=bound)
     model = transformer.transformer(shape, attention(transformer))
     return character_model.train(model, text, range(steps), batch=1)
 

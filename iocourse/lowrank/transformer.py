@@ -22,7 +22,7 @@ Attend = Callable[[Tensor, Tensor, Tensor], Tensor]  # q, k, v, each (B, heads, 
 
 
 @dataclass(frozen=True)
-class TransformerSizes:
+class Shape:
     """Sizes of a transformer: vocabulary, sequence length, layers, heads, and head dimension d (even).
 
     bound: B, if queries and keys are normalised so that no logit exceeds ±B; None: q·k/√d without a bound.
@@ -103,7 +103,7 @@ class LargestLogit:
 class Layer(nn.Module):  # type: ignore[misc]
     """Transformer layer: multi-head attention, then a perceptron, each added to the stream (B, n, width)."""
 
-    def __init__(self, shape: TransformerSizes) -> None:
+    def __init__(self, shape: Shape) -> None:
         super().__init__()
         width = shape.width
         self.shape = shape
@@ -129,7 +129,7 @@ class Layer(nn.Module):  # type: ignore[misc]
 class Transformer(nn.Module):  # type: ignore[misc]
     """Model from tokens (B, n) to scores (B, n, vocabulary) of the next token; `attend` may be replaced."""
 
-    def __init__(self, shape: TransformerSizes, attend: Attend) -> None:
+    def __init__(self, shape: Shape, attend: Attend) -> None:
         super().__init__()
         self.shape, self.attend = shape, attend
         self.of_token = nn.Embedding(shape.vocabulary, shape.width)
@@ -152,7 +152,7 @@ class Transformer(nn.Module):  # type: ignore[misc]
         return self.scores(self.before_scores(x))
 
 
-def transformer(shape: TransformerSizes, attend: Attend, seed: int = 0) -> Transformer:
+def transformer(shape: Shape, attend: Attend, seed: int = 0) -> Transformer:
     """Return a transformer with PyTorch's default initial weights, drawn from `seed`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -74,9 +74,9 @@ def test_a_higher_degree_is_nearer_and_so_is_a_gradient_of_one_degree_more(layer
 
 def test_what_is_compared_are_these_gradients():
     torch = pytest.importorskip("torch")
-    from iocourse.lowrank.transformer import TransformerSizes, exactly, transformer
+    from iocourse.lowrank.transformer import Shape, exactly, transformer
 
-    model = transformer(TransformerSizes(11, 20, layers=2, heads=2, d=4), exactly())
+    model = transformer(Shape(11, 20, layers=2, heads=2, d=4), exactly())
     tokens, wanted = torch.arange(20)[None] % 11, torch.arange(20)[None] % 7
     found = over_layers._vectors(model, exactly(), tokens, wanted)
     assert torch.equal(found["output"], model(tokens).detach())

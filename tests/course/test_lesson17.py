@@ -91,9 +91,7 @@ def test_the_initial_logits_of_17_2_spread_by_about_a_third():
 
     from iocourse.lowrank import transformer
 
-    model = transformer.transformer(
-        transformer.TransformerSizes(64, 256, 1), transformer.exactly(causal=False)
-    )
+    model = transformer.transformer(transformer.Shape(64, 256, 1), transformer.exactly(causal=False))
     q, k, _ = model.layers[0].heads_of(
         model.layers[0].before_attention(model.embed(torch.arange(256)[None] % 64))
     )
@@ -146,7 +144,7 @@ def test_bounded_logits_of_the_trained_model_are_those_of_17_3():
 
     from iocourse.lowrank import transformer
 
-    shape = transformer.TransformerSizes(64, 32, 1, bound=2.0)
+    shape = transformer.Shape(64, 32, 1, bound=2.0)
     layer = transformer.transformer(shape, transformer.exactly()).layers[0]
     q, k, _ = layer.heads_of(100 * torch.randn(1, 32, 64))
     assert float((q @ k.mT).detach().abs().max()) <= 2 + 1e-5

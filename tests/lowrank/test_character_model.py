@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from iocourse.lowrank import character_model  # noqa: E402
-from iocourse.lowrank.transformer import TransformerSizes, exactly, low_rank_attention, transformer, uniformly  # noqa: E402
+from iocourse.lowrank.transformer import Shape, exactly, low_rank_attention, transformer, uniformly  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -21,7 +21,7 @@ N = 150  # more than one tile, within which causal attention is exact
 
 
 def model(text, attend=None, bound=2.0):
-    return transformer(TransformerSizes(len(text.alphabet), N, 1, 2, 4, bound), attend or exactly())
+    return transformer(Shape(len(text.alphabet), N, 1, 2, 4, bound), attend or exactly())
 
 
 def test_the_prose_is_ours_and_whole(text):

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 from iocourse import exact  # noqa: E402
 from iocourse.lowrank.transformer import (  # noqa: E402
     LargestLogit,
-    TransformerSizes,
+    Shape,
     apply_rotary,
     exactly,
     low_rank_attention,
@@ -17,8 +17,8 @@ from iocourse.lowrank.transformer import (  # noqa: E402
 )
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-SMALL = TransformerSizes(vocabulary=11, length=70, layers=2, heads=3, d=4)
-BOUNDED = TransformerSizes(vocabulary=11, length=70, layers=2, heads=3, d=4, bound=1.0)
+SMALL = Shape(vocabulary=11, length=70, layers=2, heads=3, d=4)
+BOUNDED = Shape(vocabulary=11, length=70, layers=2, heads=3, d=4, bound=1.0)
 
 
 def tokens(shape, seed=0, batch=2):
@@ -114,7 +114,7 @@ def test_a_gradient_of_one_degree_more_is_nearer():
 
 @pytest.mark.parametrize("bound", [0.5, 2.0, 4.0])
 def test_bounded_logits_are_bounded_whatever_the_weights(bound):
-    shape = TransformerSizes(vocabulary=11, length=70, layers=2, heads=3, d=4, bound=bound)
+    shape = Shape(vocabulary=11, length=70, layers=2, heads=3, d=4, bound=bound)
     watching = LargestLogit(causal=False)
     model = transformer(shape, watching)
     with torch.no_grad():
@@ -142,7 +142,7 @@ def test_the_gradient_flows_through_the_bound():
 
 @pytest.mark.parametrize("bound", [None, 2.0])
 def test_the_key_variance_is_that_of_the_keys_at_the_start(bound):
-    shape = TransformerSizes(vocabulary=64, length=512, layers=1, bound=bound)
+    shape = Shape(vocabulary=64, length=512, layers=1, bound=bound)
     seen = []
     model = transformer(shape, lambda q, k, v: seen.append(k) or v)
     model(tokens(shape))
@@ -188,11 +188,9 @@ def test_from_stream_is_the_rest_of_the_model():
 )
 def test_sizes_that_cannot_be(wrong, said):
     with pytest.raises((ValueError, TypeError), match=said):
-        TransformerSizes(**{"vocabulary": 11, "length": 70} | wrong)
+        Shape(**{"vocabulary": 11, "length": 70} | wrong)
 
 
 def test_sizes_of_numpy_are_those_of_python():
-    found = TransformerSizes(*map(np.int32, (11, 70)), layers=np.int8(2), heads=np.uint8(100), d=np.uint8(4))
-    assert (
-        found == TransformerSizes(11, 70, layers=2, heads=100, d=4) and found.width == 400
-    )  # too large for uint8
+    found = Shape(*map(np.int32, (11, 70)), layers=np.int8(2), heads=np.uint8(100), d=np.uint8(4))
+    assert found == Shape(11, 70, layers=2, heads=100, d=4) and found.width == 400  # too large for uint8

@@ -55,9 +55,9 @@ def measured(sizes: Sizes) -> Row:
 def _errors(sizes: Sizes, layers: int, seed: int) -> Iterator[Row]:
     import torch
 
-    from iocourse.lowrank.transformer import TransformerSizes, exactly, low_rank_attention, transformer
+    from iocourse.lowrank.transformer import Shape, exactly, low_rank_attention, transformer
 
-    shape = TransformerSizes(sizes.vocabulary, sizes.n, layers, sizes.heads, sizes.d)
+    shape = Shape(sizes.vocabulary, sizes.n, layers, sizes.heads, sizes.d)
     model = transformer(shape, exactly(causal=False), seed).double()
     source = torch.Generator().manual_seed(seed)
     tokens, wanted = torch.randint(sizes.vocabulary, (2, 1, sizes.n), generator=source)

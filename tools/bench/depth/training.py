@@ -12,7 +12,7 @@ from tools.bench import Row
 
 if TYPE_CHECKING:
     from iocourse.lowrank.character_model import Characters
-    from iocourse.lowrank.transformer import Attend, TransformerSizes
+    from iocourse.lowrank.transformer import Attend, Shape
 
 PHASE = 100  # steps
 LAST = 100  # steps of the mean at the end
@@ -69,7 +69,7 @@ def _polynomials(bound: float | None) -> list[str]:
     return ["taylor", "hermite"] + ([] if bound is None else ["minimax"])
 
 
-def attention_of(kind: Kind, shape: TransformerSizes) -> Attend:
+def attention_of(kind: Kind, shape: Shape) -> Attend:
     """Return the attention function of a training."""
     from iocourse.lowrank.transformer import exactly, low_rank_attention, uniformly
 
@@ -99,9 +99,9 @@ def measured(sizes: Sizes) -> Row:
 
 def _trained(kind: Kind, sizes: Sizes, text: Characters, ticks: Iterator[int]) -> Row:
     from iocourse.lowrank import character_model
-    from iocourse.lowrank.transformer import TransformerSizes, exactly, transformer
+    from iocourse.lowrank.transformer import Shape, exactly, transformer
 
-    shape = TransformerSizes(len(text.alphabet), sizes.n, sizes.layers, sizes.heads, sizes.d, kind.bound)
+    shape = Shape(len(text.alphabet), sizes.n, sizes.layers, sizes.heads, sizes.d, kind.bound)
     model = transformer(shape, attention_of(kind, shape), sizes.seed)
     start = time.process_time()
     losses = character_model.train(model, text, islice(ticks, sizes.steps), sizes.batch, sizes.seed)
