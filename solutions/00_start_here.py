@@ -132,7 +132,7 @@ attempt(one_query_and_all, my_compulsory)
 # Your **progress** is stored in one small file on this machine, and nothing is sent anywhere. `iocourse progress` prints its path.
 
 # %%
-print(progress.progress_table(progress.load()))
+print(progress.table(progress.load()))
 
 # %% [markdown]
 # `doctor` lists the installed versions, and the lessons that you can run with them.

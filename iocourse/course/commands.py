@@ -94,7 +94,7 @@ def _progress(arguments: argparse.Namespace) -> int:
         facts = {"path": str(progress.location()), "exercises": progress.load()}
         print(json.dumps(facts, indent=1, sort_keys=True))
     else:
-        print(f"{progress.location()}\n\n{progress.progress_table(progress.load(), _known_exercises())}")
+        print(f"{progress.location()}\n\n{progress.table(progress.load(), _known_exercises())}")
     return 0
 
 

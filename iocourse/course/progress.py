@@ -327,7 +327,7 @@ def reset() -> Path | None:
     return backup
 
 
-def progress_table(progress: Progress, known: tuple[str, ...] = ()) -> str:
+def table(progress: Progress, known: tuple[str, ...] = ()) -> str:
     """Format the progress as a table with one exercise per line, and a summary.
 
     Args:

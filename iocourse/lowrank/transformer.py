@@ -63,7 +63,7 @@ def exactly(causal: bool = True) -> Attend:
     return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=1.0)
 
 
-def low_rank_attention(degree: int, causal: bool = True, **options: Any) -> Attend:
+def low_rank(degree: int, causal: bool = True, **options: Any) -> Attend:
     """Return a callable for `lowrank.attention` of this degree and with these options."""
     return lambda q, k, v: attention(q, k, v, degree=degree, scale=1.0, causal=causal, **options)
 

@@ -356,7 +356,7 @@ def test_the_fewest_words_are_kept_and_nothing_is_tried(capsys):
     least = costs.flash_optimal(2**16, 64, Br=30, Bc=1).total
     entry = {"status": "seen", "attempts": 3, "hints": 0, "words": least}
     assert progress.load() == {"challenge forward": entry}
-    table = progress.progress_table(progress.load(), ("4.1",))
+    table = progress.table(progress.load(), ("4.1",))
     assert table.endswith(f"\nchallenge forward: {least:,} words") and "exercises solved: 0 of 1" in table
 
 

@@ -229,10 +229,10 @@ def test_the_table_sorts_by_number_and_lists_what_was_not_begun():
     progress.record("10A", "solved")
     progress.record("2B", "tried")
     progress.record("p2.1", "seen", prediction={"rows": 4})
-    lines = progress.progress_table(progress.load(), ("2A", "2B")).splitlines()
+    lines = progress.table(progress.load(), ("2A", "2B")).splitlines()
     assert [line.split()[:2] for line in lines[1:-1]] == [["2A", "-"], ["2B", "tried"], ["10A", "solved"]]
     assert lines[-1] == "exercises solved: 1 of 3; predictions made: 1"
-    last = progress.progress_table(progress.load()).splitlines()[-1]
+    last = progress.table(progress.load()).splitlines()[-1]
     assert last == "exercises solved: 1 of 2 started; predictions made: 1"
 
 
@@ -241,13 +241,13 @@ def test_any_name_of_an_exercise_has_its_place_in_the_table(tmp_path, key):
     (tmp_path / "other.json").write_text(entry_text(key))
     progress.record("4B", "solved")
     progress.import_from(tmp_path / "other.json")
-    lines = progress.progress_table(progress.load()).splitlines()
+    lines = progress.table(progress.load()).splitlines()
     assert len(lines) == 4 and lines[-1].startswith("exercises solved: 1 of 2")
 
 
 def test_the_table_is_as_wide_as_its_longest_name():
     progress.record("4B", "solved")
-    assert progress.progress_table(progress.load()).splitlines()[:2] == [
+    assert progress.table(progress.load()).splitlines()[:2] == [
         "exercise   status   attempts  hints",
         "4B         solved          1      0",
     ]

@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from iocourse.lowrank import character_model  # noqa: E402
-from iocourse.lowrank.transformer import Shape, exactly, low_rank_attention, transformer, uniformly  # noqa: E402
+from iocourse.lowrank.transformer import Shape, exactly, low_rank, transformer, uniformly  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -59,7 +59,7 @@ def test_approximate_training_stays_near_the_exact_one_and_uniform_weights_do_no
         for name, attend in {
             "exact": exactly(),
             "uniform": uniformly,
-            "g = 4": low_rank_attention(4, polynomial="minimax", radius=1.0),
+            "g = 4": low_rank(4, polynomial="minimax", radius=1.0),
         }.items()
     }
     off = {
@@ -69,7 +69,7 @@ def test_approximate_training_stays_near_the_exact_one_and_uniform_weights_do_no
 
 
 def test_validation_takes_the_attention_it_is_given_and_puts_the_own_one_back(text):
-    own = low_rank_attention(2, polynomial="taylor")
+    own = low_rank(2, polynomial="taylor")
     found = model(text, own)
     a, b = (
         character_model.validation_loss(found, text),

@@ -11,7 +11,7 @@ from iocourse.lowrank.transformer import (  # noqa: E402
     Shape,
     apply_rotary,
     exactly,
-    low_rank_attention,
+    low_rank,
     transformer,
     uniformly,
 )
@@ -61,7 +61,7 @@ def test_exactly_is_softmax_of_q_k_with_no_further_scale(causal):
 def test_low_rank_comes_as_near_as_its_degree_allows(causal, degree, limit):
     q, k = (torch.nn.functional.normalize(drawn(2, 3, 150, 4, seed=seed), dim=-1) for seed in range(2))
     v = drawn(2, 3, 150, 4, seed=2)
-    error = off(low_rank_attention(degree, causal, polynomial="taylor")(q, k, v), exactly(causal)(q, k, v))
+    error = off(low_rank(degree, causal, polynomial="taylor")(q, k, v), exactly(causal)(q, k, v))
     assert limit / 100 < error < limit
 
 
@@ -83,7 +83,7 @@ def test_the_largest_logit_is_among_those_that_are_looked_at():
 
 # ---------------------------------------------------------------------- the transformer
 @pytest.mark.parametrize("shape", [SMALL, BOUNDED], ids=["free", "bounded"])
-@pytest.mark.parametrize("attend", [exactly(), uniformly, low_rank_attention(2, polynomial="taylor")])
+@pytest.mark.parametrize("attend", [exactly(), uniformly, low_rank(2, polynomial="taylor")])
 def test_no_score_depends_on_later_tokens(shape, attend):
     model, x = transformer(shape, attend), tokens(shape)
     with torch.no_grad():
@@ -98,7 +98,7 @@ def test_the_error_of_all_parameters_gradient_falls_with_the_degree(causal):
     model = transformer(BOUNDED, exactly(causal)).double()
     wanted = gradients(model, exactly(causal))
     errors = [
-        off(gradients(model, low_rank_attention(g, causal, polynomial="minimax", radius=1.0)), wanted)
+        off(gradients(model, low_rank(g, causal, polynomial="minimax", radius=1.0)), wanted)
         for g in (2, 4, 6)
     ]
     assert errors[0] > 10 * errors[1] > 100 * errors[2] > 0
@@ -108,7 +108,7 @@ def test_the_error_of_all_parameters_gradient_falls_with_the_degree(causal):
 def test_a_gradient_of_one_degree_more_is_nearer():
     model = transformer(SMALL, exactly()).double()
     wanted, options = gradients(model, exactly()), {"key_variance": SMALL.key_variance}
-    plain, better = (gradients(model, low_rank_attention(4, gradient_degree=g, **options)) for g in (None, 5))
+    plain, better = (gradients(model, low_rank(4, gradient_degree=g, **options)) for g in (None, 5))
     assert off(better, wanted) < off(plain, wanted) / 1.5
 
 

@@ -55,7 +55,7 @@ def measured(sizes: Sizes) -> Row:
 def _errors(sizes: Sizes, layers: int, seed: int) -> Iterator[Row]:
     import torch
 
-    from iocourse.lowrank.transformer import Shape, exactly, low_rank_attention, transformer
+    from iocourse.lowrank.transformer import Shape, exactly, low_rank, transformer
 
     shape = Shape(sizes.vocabulary, sizes.n, layers, sizes.heads, sizes.d)
     model = transformer(shape, exactly(causal=False), seed).double()
@@ -63,7 +63,7 @@ def _errors(sizes: Sizes, layers: int, seed: int) -> Iterator[Row]:
     tokens, wanted = torch.randint(sizes.vocabulary, (2, 1, sizes.n), generator=source)
     exact = _vectors(model, exactly(causal=False), tokens, wanted)
     for degree, more in product(sizes.degrees, (0, 1)):
-        attend = low_rank_attention(degree, causal=False, gradient_degree=degree + more)
+        attend = low_rank(degree, causal=False, gradient_degree=degree + more)
         found = _vectors(model, attend, tokens, wanted)
         errors = {name: float((found[name] - x).norm() / x.norm()) for name, x in exact.items()}
         about = {"layers": layers, "degree": degree, "gradient_degree": degree + more, "seed": seed}

@@ -71,7 +71,7 @@ def _polynomials(bound: float | None) -> list[str]:
 
 def attention_of(kind: Kind, shape: Shape) -> Attend:
     """Return the attention function of a training."""
-    from iocourse.lowrank.transformer import exactly, low_rank_attention, uniformly
+    from iocourse.lowrank.transformer import exactly, low_rank, uniformly
 
     if kind.degree is None:
         return uniformly if kind.attention == UNIFORM else exactly()
@@ -80,7 +80,7 @@ def attention_of(kind: Kind, shape: Shape) -> Attend:
         "hermite": {"key_variance": shape.key_variance},
         "minimax": {"radius": kind.bound},
     }
-    return low_rank_attention(kind.degree, polynomial=kind.attention, **options[kind.attention])
+    return low_rank(kind.degree, polynomial=kind.attention, **options[kind.attention])
 
 
 def measured(sizes: Sizes) -> Row:
