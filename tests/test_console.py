@@ -145,7 +145,7 @@ SHOWN = """
 import json
 from IPython.core.displaypub import DisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
-from iocourse.console import show
+from iocourse.console import display_then_replace
 
 shell = InteractiveShell.instance(colors="NoColor")
 shell.run_cell("from iocourse.ledger import Ledger; Ledger(reads={'Q': 7})")
@@ -159,7 +159,7 @@ class Page(DisplayPublisher):
 
 
 shell.display_pub = Page(parent=shell)
-show({"text/plain": "in words"}, "<b>bold</b>", {"text/plain": {"a": 1}})
+display_then_replace({"text/plain": "in words"}, "<b>bold</b>", {"text/plain": {"a": 1}})
 shell.run_cell("Ledger(reads={'Q': 7})")
 print(json.dumps(sent))
 """

@@ -457,7 +457,7 @@ def _all_of_it(trial: Trial) -> str:
     return f" That is all of {asked[1]}: load it in blocks of the given tile size." if smaller else ""
 
 
-def arrays_of(case: Case) -> list[str]:
+def array_names(case: Case) -> list[str]:
     """Return the names of the inputs that are arrays."""
     return [name for name, value in case.inputs.items() if isinstance(value, np.ndarray)]
 
@@ -466,7 +466,7 @@ def every_input_loaded(*arrays: str) -> Property:
     """Return the property that every input array, or each of `arrays`, is read completely at least once."""
 
     def judge(trial: Trial) -> str | None:
-        for array in arrays or arrays_of(trial.case):
+        for array in arrays or array_names(trial.case):
             size = int(np.size(trial.case.inputs[array]))
             read = trial.ledger.reads.get(array, 0)
             if read < size:

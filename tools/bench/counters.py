@@ -23,7 +23,7 @@ from iocourse.files import write_json
 from iocourse.gpu.timing import cuda_unavailable_reason
 from iocourse.kernels.host.tile_table import table_architecture
 from iocourse.profile import LAUNCHES, LaunchRequest, add_options, parse_request
-from iocourse.profile.launch_cost import Bytes, LaunchCost, cost, moved
+from iocourse.profile.launch_cost import Bytes, LaunchCost, byte_totals, cost
 from tools import run_main
 from tools.bench.device import device_facts, environment
 from tools.bench.problems import TILES_FASTEST
@@ -87,8 +87,8 @@ def _levels(found: Sequence[ncu.Kernel]) -> dict[str, Bytes]:
         return ncu.total(found, *(metric.format(kind) for kind in kinds))
 
     return {
-        "l2": moved(total(ncu.L2, "read"), total(ncu.L2, "red", "atom"), total(ncu.L2, "write")),
-        "dram": moved(total(ncu.DRAM, "read"), 0, total(ncu.DRAM, "write")),
+        "l2": byte_totals(total(ncu.L2, "read"), total(ncu.L2, "red", "atom"), total(ncu.L2, "write")),
+        "dram": byte_totals(total(ncu.DRAM, "read"), 0, total(ncu.DRAM, "write")),
     }
 
 

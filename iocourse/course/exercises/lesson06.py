@@ -29,7 +29,14 @@ from ..properties import (
     values_in,
     writes,
 )
-from ..trials.case_inputs import STRETCH, exact_gradients, same_inputs, tilings, with_large, with_long_blocks
+from ..trials.case_inputs import (
+    STRETCH,
+    exact_gradients,
+    samples_with_equal_arrays,
+    tilings,
+    with_large,
+    with_long_blocks,
+)
 
 Array = np.ndarray
 Arrays = dict[str, Any]
@@ -93,7 +100,9 @@ def backward_inputs(rng: np.random.Generator) -> list[Sample]:
     d exceeds Bc + 4, so that the allowance never holds another (Br, d).
     """
     draw = partial(_inputs, rng)
-    return with_large(same_inputs("N d Br Bc", with_long_blocks(tilings(rng, 12, 17)), draw), draw)
+    return with_large(
+        samples_with_equal_arrays("N d Br Bc", with_long_blocks(tilings(rng, 12, 17)), draw), draw
+    )
 
 
 def _dQ_and_D(O: Array, dO: Array, **rest: Any) -> tuple[Array, ...]:

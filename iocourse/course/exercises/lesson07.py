@@ -32,7 +32,7 @@ from ..properties import (
     whole,
     writes,
 )
-from ..trials.case_inputs import attention_inputs, exact_attention, named, same_inputs, tilings
+from ..trials.case_inputs import attention_inputs, exact_attention, named, samples_with_equal_arrays, tilings
 
 Student = Callable[..., Any]
 
@@ -48,7 +48,9 @@ def _sizes(rng: np.random.Generator) -> list[tuple[int, ...]]:
 def tile_inputs(rng: np.random.Generator) -> list[Sample]:
     """Return Q and K per tile."""
     sizes = [size[:4] for size in _sizes(rng)]
-    return same_inputs("N d Br Bc", sizes, lambda N, d: named("Q K", rng.standard_normal((2, N, d))))
+    return samples_with_equal_arrays(
+        "N d Br Bc", sizes, lambda N, d: named("Q K", rng.standard_normal((2, N, d)))
+    )
 
 
 def _scores_by_columns(N: int, d: int, Br: int, Bc: int) -> Ledger:

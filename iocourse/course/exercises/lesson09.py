@@ -33,7 +33,7 @@ from ..properties import (
     values_in,
     writes,
 )
-from ..trials.case_inputs import STRETCH, exact_gradients, same_inputs, with_large
+from ..trials.case_inputs import STRETCH, exact_gradients, samples_with_equal_arrays, with_large
 
 Array = np.ndarray
 Arrays = dict[str, np.ndarray]
@@ -262,7 +262,7 @@ def whole_inputs(rng: np.random.Generator) -> list[Sample]:
     N = 8 * Br + 1
     sizes = [(N, d, Br), (N, d, Br + 2), (9, d + 1, 1), (5, d, 8), (1, d, Br)]
     draw = partial(_inputs, rng)
-    return with_large(same_inputs("N d Br", sizes, draw), draw)
+    return with_large(samples_with_equal_arrays("N d Br", sizes, draw), draw)
 
 
 def _inputs(rng: np.random.Generator, N: int, d: int, *, large: bool = False) -> Arrays:
@@ -313,7 +313,7 @@ def keys_sweep_inputs(rng: np.random.Generator) -> list[Sample]:
         P = exact.softmax(exact.scores(arrays["Q"], arrays["K"]))
         return {**arrays, "D": (P * (arrays["dO"] @ arrays["V"].T)).sum(axis=1)}
 
-    return with_large(same_inputs("N d Bc", sizes, draw), draw)
+    return with_large(samples_with_equal_arrays("N d Bc", sizes, draw), draw)
 
 
 def _score_gradients(Q: Array, K: Array, V: Array, dO: Array, D: Array, **_: Any) -> tuple[Array, ...]:

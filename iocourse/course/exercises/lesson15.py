@@ -213,7 +213,7 @@ def wide(g: int, R: float) -> Array:
     return chebyshev(g, 2 * R)
 
 
-def uneven(g: int, R: float) -> Array:
+def taylor_with_worse_degrees(g: int, R: float) -> Array:
     """Return `taylor`, multiplied by 1.2 if g is a multiple of 3. (g + 1,)."""
     return taylor(g) * (1.2 if g % 3 == 0 else 1.0)
 
@@ -263,8 +263,8 @@ def _degree_cases(rng: np.random.Generator) -> list[Case]:
         _degree_case(leaning, 2 * R, 1e-2, INSIDE, RIGHT_OF_0),
         _degree_case(from_the_left, R, 1e-3, RIGHT_END),
         _degree_case(wide, R, 1e-3, LONGER),
-        _degree_case(uneven, 1.0, 1e-2, UNEVEN),  # degree 5; 7 and 8 suffice, 6 does not
-        _degree_case(uneven, 2.0, 1e-4, UNEVEN),
+        _degree_case(taylor_with_worse_degrees, 1.0, 1e-2, UNEVEN),  # degree 5; 7 and 8 suffice, 6 does not
+        _degree_case(taylor_with_worse_degrees, 2.0, 1e-4, UNEVEN),
         _degree_case(vanishing, R, 1.0, EQUAL),  # degree 3; no rounding makes its error larger than 1
         # named functions, because a grader sends them to another process
         *(_degree_case(partial(rippled, thirds), R, narrow, INSIDE, "narrow") for thirds in range(3)),

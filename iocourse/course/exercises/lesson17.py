@@ -355,7 +355,7 @@ def _choice_cases(rng: np.random.Generator) -> list[Case]:
         "an ordinary head": Problem(N, 64, 58_368, float(rng.uniform(0.6, 0.85)), 0.01),
     }
     return [
-        Case(f"{label}: {_said(one)}", one._asdict(), (one, fewest(one)), tags=frozenset([label]))
+        Case(f"{label}: {_said(one)}", one._asdict(), (one, words_of_schedules(one)), tags=frozenset([label]))
         for label, one in found.items()
     ]
 
@@ -379,7 +379,7 @@ def even_degree(sigma: float, error: float) -> int | None:
 
 
 @library_solution
-def fewest(p: Problem) -> dict[str, int]:
+def words_of_schedules(p: Problem) -> dict[str, int]:
     """Return the words of every allowed schedule, with the tiles of the library."""
     found: dict[str, int] = {}
     for name in NAMES:

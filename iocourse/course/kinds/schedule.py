@@ -26,7 +26,7 @@ from ..exercise import (
     exercise,
     run_schedule,
 )
-from ..properties import arrays_of, every_input_loaded, fits_in_fast_memory, total_within
+from ..properties import array_names, every_input_loaded, fits_in_fast_memory, total_within
 from ..properties import values as values_are_right
 
 
@@ -146,7 +146,7 @@ def _with_cause(asked: Property) -> Property:
 
 
 def _reads_alike(trial: Trial, form: Ledger) -> bool:
-    names = arrays_of(trial.case)
+    names = array_names(trial.case)
     return all(trial.ledger.reads.get(name, 0) == form.reads.get(name, 0) for name in names)
 
 

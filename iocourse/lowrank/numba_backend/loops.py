@@ -4,7 +4,7 @@ A tile has C tokens, stored feature by feature. Every inner loop is over neighbo
 can vectorise. Each function adds to a state or fills rows of its output arrays, so different threads can work
 on spans of one head; none holds the GIL. The arrays are:
 
-    steps (S, 4)   first, last, axis, source of each block of features (`monomials.Step`)
+    steps (S, 4)   first, last, axis, source of each block of features (`monomials.FeatureBlock`)
     starts (g + 2,)  where each degree's features begin
     covariance (d, d)  of the keys, if each query row has its own polynomial; otherwise an empty array (0, 0)
     T, U (rank, d_v + 1)  the sums over keys and over queries, before weights

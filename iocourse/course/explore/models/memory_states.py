@@ -224,7 +224,7 @@ class MoveSequence(NamedTuple):
 
 
 @cache
-def journey(name: str, N: int, d: int, M: int) -> MoveSequence:
+def sample_run(name: str, N: int, d: int, M: int) -> MoveSequence:
     """Return a run of a forward schedule with its tiles for M, on fixed normal random Q, K and V.
 
     Raises:
