@@ -184,6 +184,7 @@ def largest_variance(g: int) -> float:
     The error is √P[Poisson(σ²) > g] for normal logits.
     """
     low, high = 0.0, 2.0 * g + 5
+    # Bisection, because the probability grows with the variance.
     for _ in range(40):
         variance = (low + high) / 2
         term = below = exp(-variance)

@@ -129,6 +129,7 @@ def head_forward(Q: Array, K: Array, V: Array, options: Options, g: int) -> Atte
     was = _attended(Q, K, values, options, g)
     if not was.fine and in_registers(Q, V, options, g):  # these passes check the entries themselves
         check_entries(Q, K, V, options)
+    # `fine` is a sufficient test. A result that fails it is examined below, and may still be certified.
     found, s, fine = was
     p = s.polynomial
     if not fine or (s.shift is None and p.positive_to < np.inf):  # the lower bound of den depends on the row
@@ -187,6 +188,7 @@ def _attended(Q: Array, K: Array, V: Array, options: Options, g: int) -> Attende
 def head_backward(Q: Array, K: Array, V: Array, was: Attended, dO: Array, options: Options) -> Gradients:
     """Return dQ, dK, dV of one head, certified, at `gradient_degree` if that is given."""
     if options.gradient_degree not in (None, was.approximation.plan.g):
+        # O and denominators of the gradient's own degree, because the gradient is that of this polynomial.
         was = head_forward(Q, K, V, options, options.gradient_degree or 0)
     s, offset = was.approximation, value_offset(V, options.causal)
     if offset.any():

@@ -322,6 +322,7 @@ def features(x: Tensor, p: Plan) -> Tensor:
 def features_vjp(dfeatures: Tensor, found: Tensor, x: Tensor, p: Plan) -> Tensor:
     """Return the gradient of x (H, n, d) from that of its features, which is overwritten."""
     dx = torch.zeros_like(x)
+    # A feature's gradient is complete when all features made from it have passed theirs on.
     for step in reversed(p.steps):
         source = slice(step.source, step.source + step.last - step.first)
         up = dfeatures[:, step.first : step.last]

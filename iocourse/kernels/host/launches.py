@@ -184,6 +184,7 @@ def _whole(table: Table, q: Tensor, view: View, fast: bool, rows_too: bool = Fal
     """Return the compile-time arguments of a kernel with complete rows."""
     tile, width = view.tile, table.width
     precision = _precision(q)
+    # The waiting that this avoids occurs with 16-bit products on sm_90 (see `Tiling`).
     skipping = table.arch in (None, 90) and precision is None  # also interpreted, so that it is tested
     tiling = Tiling(tile.BM, tile.BN, width, width != q.shape[-1], fast, precision, skipping, rows_too)
     return {"TILE": tiling, "SEEN": view.seen, **_options(tile)}
@@ -262,6 +263,7 @@ def split_backward(
     view = seen.by_queries(q, k, table.whole.queries, queries_side)
     dq = with_tail(torch.empty_like(q), seen)
     tiles = [view.tile.BM] if needed == "q" else [view.tile.BM, keys.tile.BM]
+    # Padded for the kernel that stores the statistics and for the one that loads them.
     prepared = room_for_row_numbers(q, seen, *tiles)
     fast = descriptors_fit(table, seen, k, v)
     start(
@@ -283,10 +285,12 @@ def fused_backward(
     to float32 zeros. It computes all three, whichever are needed.
     """
     assert table.whole is not None
+    # Uninitialised: the kernel of `prepare` stores the zeros, which saves a launch.
     total = with_tail(scratch(*q.shape, like=q), seen)
     view = seen.by_keys(q, k, table.whole.fused, 1)
     prepared = prepare(table, q, o, do, lse, dlse, total, seen, view.tile.BM)
     dk, dv = _whole_keys(table, view, 1, q, k, v, do, prepared, total, seen, scale)
+    # One pass over the sums scales them and rounds them to q's type.
     return torch.mul(total, scale, out=torch.empty_like(q)), dk, dv
 
 
@@ -519,9 +523,12 @@ def decode_launches(
     o, lse = torch.empty_like(q), scratch(B, H, 1, like=q)
     found, sums = scratch(B * kv_heads, parts, group, d, like=q), scratch(B * kv_heads, parts, group, like=q)
     shape = Parts(parts, tiles, kv_heads, group, d)
+    # The query heads that share a key head become the rows of a tile: a row is one head further, and the next
+    # key head is `group` heads further.
     queries, results = Rows(q, q.stride(0), group * q.stride(1), q.stride(1)), Rows(o, *o.stride()[:3])
     tiling = Tiling(tile.BM, tile.BN, DIM, d != DIM, False, _precision(q))
     attend = {"TILE": tiling, "SEEN": Seeing(False, False), **_options(tile)}
+    # A power of two, as tl.arange requires.
     at_once = min(AT_ONCE, 1 << (parts - 1).bit_length())
     merge = {"PARTS": at_once, "MORE": parts > at_once}
     programs = tiles * B * kv_heads
@@ -565,6 +572,7 @@ def split_keys(n_k: int, BN: int, parts: int) -> tuple[int, int]:
     """Return the number of parts, at most `parts`, and the keys per part, a multiple of BN."""
     tiles = max(1, -(-n_k // BN))
     length = -(-tiles // min(parts, tiles)) * BN
+    # Fewer parts than were asked for if rounding up to full tiles leaves the last ones without keys.
     return max(1, -(-n_k // length)), length
 
 

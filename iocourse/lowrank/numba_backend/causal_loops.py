@@ -77,6 +77,7 @@ def exponentials(s, C, scale, bits):
     for u in range(C):
         k = np.floor(s[u] * s.dtype.type(1.4426950408889634) + s.dtype.type(0.5))
         bits[u] = (bits.dtype.type(k) + bits.dtype.type(127)) << bits.dtype.type(23)
+        # log 2 in two parts: the first has 15 bits, so its product with k is exact and no digit is lost.
         rest = (s[u] - k * s.dtype.type(0.693145751953125)) - k * s.dtype.type(1.4286068203094172e-06)
         series = rest * s.dtype.type(1 / 5040) + s.dtype.type(1 / 720)
         series = series * rest + s.dtype.type(1 / 120)
@@ -136,6 +137,7 @@ def forward_of_head(O, den, Q, K, V, factor, covariance, steps, starts, w, bits)
         if len(covariance) > 0:
             scaled_row_factors(E, half, xq, covariance, C)
             times_every_factor(F, E, starts, C)
+        # A copy with weights: T itself is a sum to which the next tile is added.
         times_weights(Tw, T, w)
         store_transposed_product(N, F, Tw, C)
         turn(q_rows, xq, C)
@@ -147,6 +149,7 @@ def forward_of_head(O, den, Q, K, V, factor, covariance, steps, starts, w, bits)
             for i in range(m):
                 O[at + t, i] = (N[i, t] + near[t, i]) / den[at + t]
         fill_monomials(F, xk, steps, C)
+        # After the rows of this tile, which use the exact weights of `diagonal_weights` for it.
         add_products(T, F, W, C)
 
 
@@ -203,6 +206,7 @@ def keys_backward(dK, dV, Q, K, V, O, den, dO, factor, covariance, steps, starts
     P, S = aligned(TILE, TILE, Q), aligned(TILE, TILE, Q)
     E, half = np.empty(((len(starts) - 2) // 2 + 1, TILE), Q.dtype), np.empty(TILE, Q.dtype)
     zero = np.zeros(d, Q.dtype)
+    # The same tiles as in the forward pass, from the last, because keys need the later queries.
     for at in range((n - 1) // TILE * TILE, -1, -TILE):
         C = min(TILE, n - at)
         take(xq, Q, at, C, factor, zero)

@@ -104,6 +104,7 @@ def features_vjp(dx, dF, F, x, steps, C):
     for i in range(x.shape[0]):
         for t in range(C):
             dx[i, t] = 0
+    # Backwards: a feature's gradient is complete when all features made from it have passed theirs on.
     for s in range(steps.shape[0] - 1, -1, -1):
         first, last, axis, source = steps[s]
         for a in range(last - first):
@@ -122,6 +123,7 @@ def add_products(T, F, W, C):
     rank, m = T.shape
     for a in range(0, rank - 1, 2):
         for c in range(0, m - 3, 4):
+            # Eight sums in registers: six loads give eight products, and T is read and written once per tile.
             s00 = s01 = s02 = s03 = s10 = s11 = s12 = s13 = T.dtype.type(0)
             for t in range(C):
                 f0, f1 = F[a, t], F[a + 1, t]
@@ -165,6 +167,7 @@ def store_transposed_product(N, F, T, C):
     for c in range(m):
         for t in range(C):
             N[c, t] = 0
+    # N is read and written once for eight features. As a tree, fewer additions wait for each other.
     for a in range(0, eights, 8):
         for c in range(m):
             t0, t1, t2, t3 = T[a, c], T[a + 1, c], T[a + 2, c], T[a + 3, c]
@@ -384,6 +387,7 @@ def queries_backward(dQ, U, T, Q, O, den, dO, start, stop, factor, covariance, s
             row_factors(E, half, x, covariance, C)
             times_row_factors(dF, E, starts, C)
         features_vjp(dx, dF, F, x, steps, C)
+        # Only now, because features_vjp needs the monomials without these factors.
         if len(covariance) > 0:
             times_row_factors(F, E, starts, C)
         add_products(U, F, G, C)
