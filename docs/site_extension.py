@@ -29,6 +29,7 @@ from iocourse.console import DASH, table
 from iocourse.course import explore
 from iocourse.course.alt_text import alt_of, pictures
 from iocourse.course.explore.draw.picture import Picture
+from iocourse.course.schedule_lessons import SECTION_OF
 from iocourse.data.records import NAMES, load_record, record_source
 from iocourse.distributed.bounds import BOUNDS as ACROSS_RANKS
 from iocourse.files import atomic_write
@@ -210,7 +211,8 @@ def schedules(app: Sphinx) -> str:
     """Return the table of schedules, and below it each schedule with its closed form."""
     rows, parts = ["| schedule | label | section | pass |", "| --- | --- | --- | --- |"], []
     for name, one in REGISTRY.items():
-        place, section = f"schedule-{name.replace('_', '-')}", section_link("{}.{}".format(*one.lesson))
+        place = f"schedule-{name.replace('_', '-')}"
+        section = section_link(SECTION_OF[name]) if name in SECTION_OF else ""
         rows.append(f"| [{name}](#{place}) | {one.label} | {section} | {one.pass_} |")
         facts = {"Tiles": ", ".join(one.tile_names), "Must be passed": ", ".join(one.needs)}
         facts |= {"Regime": one.regime, "Values": one.approximates.name if one.approximates else ""}

@@ -57,7 +57,11 @@ def _where(moved: str) -> str:
 
 
 class _MovedModules:
-    """Finder, asked after all others, that tells where a module of an earlier version is."""
+    """Finder that tells where a module of an earlier version is.
+
+    It is asked first: a checkout that was updated may keep the old folder, with what Python had compiled, and
+    Python would import that as an empty package.
+    """
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> None:
@@ -66,4 +70,4 @@ class _MovedModules:
 
 
 if not any(getattr(finder, "__qualname__", "") == "_MovedModules" for finder in sys.meta_path):
-    sys.meta_path.append(_MovedModules)
+    sys.meta_path.insert(0, _MovedModules)

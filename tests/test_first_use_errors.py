@@ -1,6 +1,7 @@
 """Tests of first use without a lesson: names, argument order, options, and clear error messages."""
 
 import copy
+import importlib.util
 import inspect
 import itertools
 import os
@@ -53,6 +54,8 @@ def test_dir_lists_the_rooms_and_what_is_none_is_said():
     with pytest.raises(AttributeError, match=r"iocourse has no flash9; its submodules are .*schedules"):
         _ = iocourse.flash9
     assert not hasattr(iocourse, "_selftest")
+    with pytest.raises(AttributeError, match=r"iocourse.schedules has no flash9; its schedules are .*flash2"):
+        _ = schedules.flash9
 
 
 def test_a_room_that_lacks_something_says_what():
@@ -63,6 +66,45 @@ def test_a_room_that_lacks_something_says_what():
     assert (
         python(code + "try: from iocourse import kernels\nexcept ImportError as error: print('no')") == "no\n"
     )
+
+
+EXPLORE = "iocourse.explore moved: write `from iocourse.course import explore`"
+MOVED = {
+    "from iocourse import explore": EXPLORE,
+    "from iocourse.explore import bars": EXPLORE,
+    "import iocourse.explore.models": EXPLORE,
+    "import iocourse; iocourse.explore": EXPLORE,
+    "import iocourse.grade": "iocourse.grade moved: write `from iocourse.course import grade`",
+    "import iocourse.solution_guard": (
+        "iocourse.solution_guard moved: write `from iocourse.course import guard`"
+    ),
+    "from iocourse.data import misleading_table": (
+        "iocourse.data.misleading_table moved: write `from iocourse.course import misleading_table`"
+    ),
+}
+
+
+@pytest.mark.parametrize("line", MOVED)
+def test_a_module_that_moved_is_named_in_one_line_and_none_is_left_behind(line):
+    told = "try:\n    {}\nexcept (ImportError, AttributeError) as error:\n    print(error)\n"
+    left = "import sys; print(sorted({'iocourse.explore', 'iocourse.course'} & set(sys.modules)))"
+    said, modules = python(told.format(line) + left).splitlines()
+    assert said == f"{MOVED[line]}. In your copies of the lessons, `iocourse lab --update` does it"
+    assert modules == "[]"
+
+
+def test_the_empty_folder_of_a_moved_module_is_no_package(tmp_path):
+    """An updated checkout keeps the folder, with what Python had compiled there."""
+    (tmp_path / "explore" / "__pycache__").mkdir(parents=True)
+    code = f"import iocourse; iocourse.__path__.append({str(tmp_path)!r})\n"
+    code += "try: from iocourse import explore\nexcept ImportError as error: print(error)"
+    assert python(code).startswith(EXPLORE)
+
+
+def test_where_a_moved_module_is_exists():
+    for old, new in iocourse._MOVED.items():
+        assert importlib.util.find_spec(new) is not None
+        assert not hasattr(iocourse, old.rpartition(".")[2])
 
 
 @pytest.mark.parametrize("room", [exact, masks])
@@ -287,7 +329,7 @@ def test_what_no_memory_holds_is_one_line(capsys, monkeypatch):
     def run(*asked, **named):
         raise MemoryError("Unable to allocate 72.8 PiB")
 
-    monkeypatch.setattr("iocourse.count.run", run)
+    monkeypatch.setattr("iocourse.schedules.report.run", run)
     assert main(["count", "naive", "--N", "9", "--d", "4", "--M", "512", "--run"]) == 2
     assert capsys.readouterr().err == "iocourse count: not enough memory: Unable to allocate 72.8 PiB\n"
 

@@ -33,6 +33,7 @@ CLASS_GRADIENT = (
     regime="every M",
     status="proved here",
     passes=("backward",),
+    schedules="any",
     holds_for=EVERYTHING,
     not_about="Row statistics and O, which some schedules also read, are not counted.",
 )
@@ -50,6 +51,7 @@ def compulsory_backward(N: int, d: int) -> int:
     regime="every M; T near M + min(M, 4d²)",
     status="proved here",
     passes=("backward",),
+    schedules="exact",
     holds_for=CLASS,
     not_about="For rows cut into pieces the best constant of reads plus writes is unknown (12 to 14); for "
     "complete rows it is 14 by Theorem E. " + NOT_PARTIAL,
@@ -90,6 +92,7 @@ def theorem_C_line(N: int, d: int, M: int) -> int:
     regime="every M; T near M + min(M, 4d²); (4 + 2√2)N²d/√M for M much below d²",
     status="proved here",
     passes=("backward",),
+    schedules="exact",
     holds_for=CLASS,
     not_about="For M below about 0.4d² Theorem C' is larger if P is not an input, and Theorem C'' below "
     "0.16d² if it may be one. " + NOT_PARTIAL,
@@ -118,6 +121,7 @@ def words_C_small(pairs: int, d: int, M: int, T: int | None = None) -> int:
     regime="every M; T near M + min(M, 64d²/81)",
     status="proved here",
     passes=("backward",),
+    schedules="own weights",
     holds_for=CLASS_OWN,
     not_about="It does not hold for a schedule with P as an input; Theorem C'' does. " + NOT_PARTIAL,
 )
@@ -165,6 +169,7 @@ def theorem_C_prime_line(N: int, d: int, M: int) -> int:
     regime="every M; T near M + min(M, 16d²/27)",
     status="proved here",
     passes=("backward",),
+    schedules="exact",
     holds_for=CLASS,
     not_about="If P is not an input, Theorem C' is larger for small fast memory. " + NOT_PARTIAL,
 )
@@ -210,6 +215,7 @@ def theorem_C_second_line(N: int, d: int, M: int) -> int:
     regime="every M",
     status="proved here",
     passes=("gradient",),
+    schedules="any",
     holds_for=EVERYTHING,
     not_about="It is for the inputs listed: a schedule that also has O or LSE as inputs reads them too.",
 )
@@ -227,6 +233,7 @@ def compulsory_gradient(N: int, d: int) -> int:
     regime="every M; T = M + d² for M ≥ d², T = 2M below",
     status="proved here",
     passes=("gradient",),
+    schedules="exact",
     holds_for=CLASS_GRADIENT,
     not_about="It counts the forward part only. For the backward part of this problem no constant is known. "
     "It does not hold for a schedule with O as an input.",
@@ -250,7 +257,7 @@ def gradient_forward(N: int, d: int, M: int, T: int | None = None) -> int:
     not_about="For complete rows it is solved: 14 is exact. Reads alone can be 12, which fused_backward "
     "attains. The question is about reads plus writes if parts of rows are moved separately.",
 )
-def open_backward(N: int, d: int, M: int) -> float:
+def _open_backward(N: int, d: int, M: int) -> float:
     """Return 14N²d²/M; neither a schedule below it nor a proof that none exists is known here."""
     N, d, M = check_sizes(N=N, d=d, M=M)
     return 14 * N**2 * d**2 / M
@@ -268,7 +275,7 @@ def open_backward(N: int, d: int, M: int) -> float:
     holds_for=CLASS_OWN,
     not_about="With P as an input it is solved: 8 is attained, and exact by Theorem C''.",
 )
-def open_backward_small(N: int, d: int, M: int) -> float:
+def _open_backward_small(N: int, d: int, M: int) -> float:
     """Return 10N²d/√M; neither a schedule below it nor a proof that none exists is known here."""
     N, d, M = check_sizes(N=N, d=d, M=M)
     return 10 * N**2 * d / sqrt(M)

@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol
 
 from ..machine import FREE_REGISTERS
 from ..sizes import check_sizes, truth
-from .backward import (
-    compulsory_backward,
-    compulsory_gradient,
-    gradient_forward,
-    theorem_C,
-    theorem_C_prime,
-    theorem_C_second,
-    theorem_C_small,
-)
-from .bound import Bound
-from .forward import compulsory, theorem_A, theorem_B, theorem_B_prime
-from .relatives import compulsory_tied, theorem_tied
-from .row_schedules import theorem_A_rows, theorem_E, theorem_E_prime
-from .sparse import (
-    compulsory_sparse,
-    compulsory_sparse_backward,
-    theorem_D,
-    theorem_D_B,
-    theorem_D_B_prime,
-    theorem_D_C,
-    theorem_D_C_prime,
-    theorem_D_C_second,
-    theorem_D_C_small,
-)
+from .bound import BOUNDS, Bound
+
+__all__ = ["Pairs", "lower_bound"]
 
 
 class Pairs(Protocol):
@@ -52,32 +32,19 @@ class Pairs(Protocol):
         """Number of keys to which a query attends."""
 
 
-# Bounds of all schedules of a pass, and those of smaller classes, which are options of `lower_bound`.
-SEGMENT: dict[str, tuple[Bound, ...]] = {
-    "forward": (theorem_A, theorem_B_prime),
-    "backward": (theorem_C, theorem_C_small, theorem_C_second),
-    "gradient": (gradient_forward,),
-    "tied": (theorem_tied,),
-}
-SEGMENT_SPARSE: dict[str, tuple[Bound, ...]] = {
-    "forward": (theorem_D, theorem_D_B_prime),
-    "backward": (theorem_D_C, theorem_D_C_small, theorem_D_C_second),
-}
-ONCE: dict[str, tuple[Bound, ...]] = {"forward": (theorem_B,)}
-ONCE_SPARSE: dict[str, tuple[Bound, ...]] = {"forward": (theorem_D_B,)}
-OWN_WEIGHTS: dict[str, tuple[Bound, ...]] = {"backward": (theorem_C_prime,)}
-OWN_WEIGHTS_SPARSE: dict[str, tuple[Bound, ...]] = {"backward": (theorem_D_C_prime,)}
-WHOLE_ROWS: dict[str, tuple[Bound, ...]] = {
-    "forward": (theorem_A_rows,),
-    "backward": (theorem_E, theorem_E_prime),
-}
-COMPULSORY = {
-    "forward": compulsory,
-    "backward": compulsory_backward,
-    "gradient": compulsory_gradient,
-    "tied": compulsory_tied,
-}
-COMPULSORY_SPARSE = {"forward": compulsory_sparse, "backward": compulsory_sparse_backward}
+# Sizes of a problem. A bound requires N, or in its place the numbers of the visible pairs of a mask.
+DENSE = ("N", "d", "M")
+MASKED = ("nnz", "rows", "columns", "d", "M")
+
+
+def bounds_by_pass(schedules: str, sizes: Collection[str]) -> dict[str, list[Bound]]:
+    """Return the bounds of a class of `CLASSES` that require only these sizes, for each pass that has one."""
+    known, found = {*sizes}, dict[str, list[Bound]]()
+    for bound in BOUNDS.values():
+        if bound.schedules == schedules and known.issuperset(bound.sizes):
+            for pass_ in bound.passes:
+                found.setdefault(pass_, []).append(bound)
+    return found
 
 
 def lower_bound(
@@ -114,45 +81,42 @@ def lower_bound(
     Raises:
         ValueError: if the pass has no bound, `whole_rows` does not apply, or the mask has another N.
     """
-    chosen = COMPULSORY if mask is None else COMPULSORY_SPARSE
-    if pass_ not in chosen:
-        there = ", ".join(map(repr, chosen))
+    names = DENSE if mask is None else MASKED
+    compulsory = bounds_by_pass("any", names)
+    if pass_ not in compulsory:
+        there = ", ".join(map(repr, compulsory))
         under = "" if mask is None else " under a mask"
         raise ValueError(f"pass_ must be one of {there}{under}, got {pass_!r}")
     N, d, M = check_sizes(N=N, d=d, M=M)
     recompute, approximate = truth("recompute", recompute), truth("approximate", approximate)
     given_weights, whole_rows = truth("given_weights", given_weights), truth("whole_rows", whole_rows)
-    if whole_rows and (mask is not None or pass_ not in WHOLE_ROWS):
+    if whole_rows and pass_ not in bounds_by_pass("whole rows", names):
         here = f"pass_={pass_!r}" if mask is None else "a mask"
         raise ValueError(
             "whole_rows=True needs the forward or the backward pass without a mask, "
             f"got {here}. Omit whole_rows for the bounds of all schedules"
         )
-    floor = chosen[pass_].id
-    candidates = {floor: _compulsory(pass_, N, d, mask)}
-    if not approximate:
-        pairs = (N,) if mask is None else (mask.nnz,)
-        bounds = _segment_bounds(pass_, mask is not None, recompute, given_weights)
-        bounds += WHOLE_ROWS[pass_] if whole_rows else ()
-        candidates |= {bound.id: bound(*pairs, d, M + FREE_REGISTERS) for bound in bounds}
-    best = max(candidates, key=candidates.__getitem__)
+    sizes = {"d": d, "M": M + FREE_REGISTERS} | ({"N": N} if mask is None else _visible(mask, N))
+    classes = {
+        "any": True,
+        "exact": not approximate,
+        "once": not approximate and not recompute,
+        "own weights": not approximate and not given_weights,
+        "whole rows": not approximate and whole_rows,
+    }
+    candidates = {
+        bound.id: bound.at(sizes)
+        for schedules, holds in classes.items()
+        if holds
+        for bound in bounds_by_pass(schedules, names).get(pass_, ())
+    }
+    best = max(candidates, key=candidates.__getitem__)  # the first one in a tie
     return candidates[best], best
 
 
-def _segment_bounds(pass_: str, masked: bool, recompute: bool, given_weights: bool) -> tuple[Bound, ...]:
-    bounds = (SEGMENT_SPARSE if masked else SEGMENT)[pass_]
-    if not recompute:
-        bounds += (ONCE_SPARSE if masked else ONCE).get(pass_, ())
-    if not given_weights:
-        bounds += (OWN_WEIGHTS_SPARSE if masked else OWN_WEIGHTS).get(pass_, ())
-    return bounds
-
-
-def _compulsory(pass_: str, N: int, d: int, mask: Pairs | None) -> int:
-    if mask is None:
-        return COMPULSORY[pass_](N, d)
+def _visible(mask: Pairs, N: int) -> dict[str, int]:
     if not hasattr(mask, "nnz"):
         raise TypeError(f"mask must be one of iocourse.masks, got {type(mask).__name__}")
     if mask.N != N:
         raise ValueError(f"mask must have N = {N}, got a mask with N = {mask.N}")
-    return COMPULSORY_SPARSE[pass_](mask.nonempty_rows, mask.nonempty_columns, d)
+    return {"nnz": mask.nnz, "rows": mask.nonempty_rows, "columns": mask.nonempty_columns}

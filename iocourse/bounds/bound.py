@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeVar
+
+__all__ = ["BOUNDS", "STATUSES", "Bound", "NotProved", "OnlyAsymptotic", "OutsideRegime"]
 
 OUR_CONSTANTS = "published argument, constants ours"
 STATUSES = ("proved here", "published", OUR_CONSTANTS, "claimed", "asymptotic only", "open")
+# Classes of schedules in `lower_bound`, with the option that restricts a pass to the class.
+CLASSES = {
+    "any": "every schedule, also an approximation",
+    "exact": "every schedule that is not an approximation",
+    "once": "recompute=False: no score is computed twice",
+    "own weights": "given_weights=False: P is not an input",
+    "whole rows": "whole_rows=True: complete rows are moved, in steps of at most 2d words",
+}
 
 
 class OutsideRegime(ValueError):
@@ -27,10 +40,11 @@ class Bound:
     """A lower bound on the words W that a pass moves: `bound(...)` returns it in words, at least 0.
 
     `formula` is LaTeX, `status` one of `STATUSES`, `passes` the passes to which it applies, `holds_for` the
-    class of algorithms, and `not_about` the cases that it does not cover although they look similar. A bound
-    whose formula is negative is 0. `M` counts every word of fast memory: pass M + 4 for a run on the machine,
-    whose four registers are free. Raises `OutsideRegime` if `regime` does not hold, `OnlyAsymptotic` if a
-    constant is unknown and `NotProved` if the status is "open"; the last two have an `order` instead.
+    class of algorithms, and `not_about` the cases that it does not cover although they look similar.
+    `schedules` is the key in `CLASSES` of the class for which `lower_bound` takes it, or "" if it does not. A
+    bound whose formula is negative is 0. `M` counts every word of fast memory: pass M + 4 for a run on the
+    machine, whose four registers are free. Raises `OutsideRegime` if `regime` does not hold, `OnlyAsymptotic`
+    if a constant is unknown and `NotProved` if the status is "open"; the last two have an `order` instead.
     """
 
     id: str
@@ -40,6 +54,7 @@ class Bound:
     regime: str
     status: str
     passes: tuple[str, ...]
+    schedules: str
     holds_for: str
     not_about: str
     evaluate: Callable[..., Any]
@@ -57,6 +72,16 @@ class Bound:
             )
         words: int = self.evaluate(*sizes, **named)
         return max(0, words)
+
+    @cached_property
+    def sizes(self) -> tuple[str, ...]:
+        """Names of the sizes that it requires: N, d and M; under a mask nnz, or rows and columns, not N."""
+        parameters = inspect.signature(self.evaluate).parameters.values()
+        return tuple(one.name for one in parameters if one.default is one.empty)
+
+    def at(self, sizes: Mapping[str, int], **named: Any) -> int:
+        """Return the bound in words for those of `sizes` that it requires."""
+        return self(*(sizes[name] for name in self.sizes), **named)
 
     @property
     def in_words(self) -> bool:
@@ -77,6 +102,13 @@ class Bound:
 
 
 BOUNDS: dict[str, Bound] = {}
+Exported = TypeVar("Exported", bound=Callable[..., Any])
+
+
+def public(function: Exported) -> Exported:
+    """Add a function to the names that `import *` takes from its file, which do not include its helpers."""
+    vars(sys.modules[function.__module__]).setdefault("__all__", []).append(function.__name__)
+    return function
 
 
 def bound(
@@ -89,16 +121,29 @@ def bound(
     status: str,
     passes: tuple[str, ...],
     holds_for: str,
+    schedules: str = "",
     not_about: str = "",
     among: dict[str, Bound] = BOUNDS,
 ) -> Callable[[Callable[..., Any]], Bound]:
     """Register the decorated function, which evaluates the formula, as a Bound under `id`.
 
-    `among` is the dict to which it is added; `distributed` has a separate one.
+    The arguments are the fields of Bound. `among` is the dict to which it is added; `distributed` has a
+    separate one. A function whose name begins with _ is found by the id only.
+
+    Raises:
+        ValueError: `status` or `schedules` is unknown.
     """
+    if status not in STATUSES:
+        raise ValueError(f"status of {id} must be one of {', '.join(STATUSES)}, got {status!r}")
+    if schedules not in ("", *CLASSES):
+        raise ValueError(f"schedules of {id} must be one of {', '.join(CLASSES)} or empty, got {schedules!r}")
 
     def register(evaluate: Callable[..., Any]) -> Bound:
-        made = Bound(id, title, formula, source, regime, status, passes, holds_for, not_about, evaluate)
+        if among is BOUNDS and evaluate.__name__[0] != "_":
+            public(evaluate)
+        made = Bound(
+            id, title, formula, source, regime, status, passes, schedules, holds_for, not_about, evaluate
+        )
         among[id] = made
         return made
 

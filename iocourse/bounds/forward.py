@@ -39,6 +39,7 @@ EVERYTHING = (
     regime="every M",
     status="proved here",
     passes=("forward",),
+    schedules="any",
     holds_for=EVERYTHING,
     not_about="It is not added to a segment bound: both count the same reads.",
 )
@@ -56,6 +57,7 @@ def compulsory(N: int, d: int) -> int:
     regime="every M; T = M + d² for M ≥ d², T = 2M below",
     status="proved here",
     passes=("forward",),
+    schedules="exact",
     holds_for=CLASS,
     not_about=NOT_LINEAR,
 )
@@ -119,6 +121,7 @@ def theorem_A_small(N: int, d: int, M: int) -> int:
     regime="every M; T near 2M",
     status="proved here",
     passes=("forward",),
+    schedules="once",
     holds_for=CLASS_ONCE,
     not_about="It does not hold for schedules that compute a score more than once. " + NOT_LINEAR,
 )
@@ -159,6 +162,7 @@ def theorem_B_line(N: int, d: int, M: int) -> int:
     regime="every M; T near M + min(M, 4d²); larger than A for M up to about d²",
     status="proved here",
     passes=("forward",),
+    schedules="exact",
     holds_for=CLASS,
     not_about=NOT_LINEAR,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isqrt, sqrt
 
 from ..sizes import check_sizes, positive_int
-from .bound import OUR_CONSTANTS, bound, require
+from .bound import OUR_CONSTANTS, bound, public, require
 from .forward import CLASS, NOT_LINEAR
 
 SAHA_YE = "Saha and Ye, 2402.07443 (ICML 2024)"
@@ -146,6 +146,7 @@ def omega_sparse(Z_input: int, Z_QK: int, M: int) -> float:
     return min(Z_input**2 / M, Z_input * sqrt(Z_QK / M))
 
 
+@public
 def square_side(M: int) -> int:
     """Return the largest b with b² + 2b ≤ M: an output tile b × b, a column and a row fit in fast memory."""
     return isqrt(positive_int("M", M) + 1) - 1

@@ -34,6 +34,7 @@ CLASS_LOW_RANK = (
     regime="every M",
     status="proved here",
     passes=("tied",),
+    schedules="any",
     holds_for="Schedules that read every word of Q and X and write every word of O.",
     not_about="It is not added to a segment bound: both count the same reads.",
 )
@@ -52,6 +53,7 @@ def compulsory_tied(N: int, d: int) -> int:
     regime="every M; T near M + min(M, d²)",
     status="proved here",
     passes=("tied",),
+    schedules="exact",
     holds_for=CLASS_TIED,
     not_about="For distinct K and V, Theorem A is twice as large. If also Q = X, no constant is known. "
     + NOT_LINEAR,

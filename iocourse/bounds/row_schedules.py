@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from ..sizes import check_sizes, positive_int
 from .backward import NOT_PARTIAL
-from .bound import bound
+from .bound import bound, public
 from .forward import NOT_LINEAR
 from .segments import SCALE
 
@@ -50,6 +50,7 @@ ANY_SCORES = (
     regime="every M; t = 2d for one key and its value at a time",
     status="proved here",
     passes=("forward",),
+    schedules="whole rows",
     holds_for=FORWARD_ROWS,
     not_about="It does not hold if rows are cut into pieces, or if scores are kept between steps. "
     + NOT_LINEAR,
@@ -71,6 +72,7 @@ def theorem_A_rows(N: int, d: int, M: int, t: int | None = None) -> int:
     regime="every M; t = 2d for split_backward",
     status="proved here",
     passes=("backward",),
+    schedules="whole rows",
     holds_for=BACKWARD_ROWS,
     not_about="Where rows are cut into pieces the least constant is open, 12 to 14. " + NOT_PARTIAL,
 )
@@ -80,6 +82,7 @@ def theorem_E(N: int, d: int, M: int, t: int | None = None) -> int:
     t: words of rows loaded or started per step, by default 2d.
     """
     N, d, M = check_sizes(N=N, d=d, M=M)
+    # A run has at most (W + 3Nd)/d events, because each of the 3N accumulator rows can enter once unloaded.
     return 14 * (N * d) ** 2 // (M + _step(d, t)) - 3 * N * d
 
 
@@ -96,6 +99,7 @@ def _step(d: int, t: int | None) -> int:
     regime="every M; it is close to 14N²d²/M for d² << M << Nd",
     status="proved here",
     passes=("backward",),
+    schedules="whole rows",
     holds_for=ANY_SCORES,
     not_about="Where rows are cut into pieces the least constant is open, 12 to 14. " + NOT_PARTIAL,
 )
@@ -106,6 +110,7 @@ def theorem_E_prime(N: int, d: int, M: int, T: int | None = None) -> int:
     is (M + T)(W + 3Nd) + 14d(W/T + 1)((M + T)/3)^{3/2} ≥ 14N²d², solved for W.
     """
     N, d, M = check_sizes(N=N, d=d, M=M)
+    # From R = 14Nd/3 on, the first two terms of the numerator are together at most 0.
     lengths = _lengths(14 * N * d // 3 - M) if T is None else [positive_int("T", T)]
     return max(_words_E_prime(N, d, M, length) for length in lengths)
 
@@ -118,7 +123,7 @@ def _words_E_prime(N: int, d: int, M: int, T: int) -> int:
 
 def _lengths(most: int) -> list[int]:
     """Return segment lengths from 1 to `most`, each about 1/8 longer than the previous one."""
-    lengths = [1]
+    lengths = [1]  # a coarse grid is enough, because the bound is flat near its best T
     while lengths[-1] < most:
         lengths.append(lengths[-1] + 1 + lengths[-1] // 8)
     return lengths
@@ -204,6 +209,7 @@ class Cheapest(NamedTuple):
     walk: tuple[str, ...]
 
 
+@public
 def min_pair_cost(pair: QueryKeyPair = BACKWARD, charged: Charged = WITH_EDGES) -> Cheapest:
     """Return the cheapest path that starts and ends with empty fast memory and does all tasks.
 
@@ -220,7 +226,7 @@ def _search(pair: QueryKeyPair, charged: Charged) -> Cheapest:
     finished: set[State] = set()
     while waiting:
         cost, _, state, walk = heappop(waiting)
-        if state in finished:
+        if state in finished:  # reached before at a charge that is not larger
             continue
         finished.add(state)
         if not state.there and not state.left:
@@ -233,7 +239,7 @@ def _search(pair: QueryKeyPair, charged: Charged) -> Cheapest:
 def _moves(pair: QueryKeyPair, charged: Charged, state: State) -> Iterator[tuple[str, int, State]]:
     """Yield (event, charge, next state) for each row that can enter or leave fast memory."""
     for row in pair.rows:
-        others = len(pair.opposite(row) & state.there)
+        others = len(pair.opposite(row) & state.there)  # rows of the same side are charged by edges only
         added = row in pair.accumulators
         if row in state.there:
             rate, event = (charged.leave, f"{row} leaves") if added else (charged.drop, f"drop {row}")
@@ -242,6 +248,7 @@ def _moves(pair: QueryKeyPair, charged: Charged, state: State) -> Iterator[tuple
             rate, event = (charged.enter, f"{row} enters") if added else (charged.load, f"load {row}")
             edge = charged.edges and _makes_edge(state.joint, row)
             after = _come(state, row)
+            # Without edges the joint residency has no effect. If it is forgotten, fewer states are searched.
             yield event, rate * others + 2 * edge, after if charged.edges else after._replace(joint=Joint())
 
 
@@ -257,11 +264,13 @@ def _come(state: State, row: str) -> State:
 def _gone(state: State, row: str) -> State:
     there, joint = state.there - {row}, state.joint
     if row == "dq" and {"q", "do"} <= there:
+        # `made` is kept, although this exit could have edges too: a charge may be too small, never too large.
         joint = joint._replace(stayed=joint.stayed | (there & {"k", "v"}))
     elif row in ("q", "do"):
-        joint = Joint()
+        joint = Joint()  # q and do have not both stayed since dq left
     elif row in joint.stayed:
         joint = joint._replace(stayed=joint.stayed - {row})
+    # If neither k nor v has stayed, no edge can follow. One value for all such states keeps the search small.
     return State(there, state.left, joint if joint.stayed else Joint())
 
 

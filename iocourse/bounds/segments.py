@@ -17,6 +17,8 @@ from math import isqrt
 
 from ..sizes import check_sizes, positive_int
 
+__all__ = ["all_products_per_segment", "products_per_segment"]
+
 SCALE = 2**32  # resolution of square roots: fractions of a word
 UNIT = 16 * SCALE**4  # unit of products if F_b is rounded up
 PARTS = 16  # segment lengths are tried in steps of 1/16 of the best one for large sizes

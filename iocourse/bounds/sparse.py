@@ -22,6 +22,7 @@ COUNTS = (
     regime="every M",
     status="proved here",
     passes=("forward",),
+    schedules="any",
     holds_for="Schedules that form every visible score; rows and columns are those with a visible pair.",
     not_about="Outputs of rows without a visible pair are not counted.",
 )
@@ -38,6 +39,7 @@ def compulsory_sparse(rows: int, columns: int, d: int) -> int:
     regime="every M",
     status="proved here",
     passes=("backward",),
+    schedules="any",
     holds_for="Schedules that form every visible score; rows and columns are those with a visible pair.",
     not_about="Gradients of rows and columns without a visible pair are not counted.",
 )
@@ -55,6 +57,7 @@ def compulsory_sparse_backward(rows: int, columns: int, d: int) -> int:
     regime="every M; T = M + d² for M ≥ d², T = 2M below",
     status="proved here",
     passes=("forward",),
+    schedules="exact",
     holds_for=CLASS + FIXED,
     not_about=COUNTS + NOT_LINEAR,
 )
@@ -71,6 +74,7 @@ def theorem_D(nnz: int, d: int, M: int, T: int | None = None) -> int:
     regime="every M; T near 2M",
     status="proved here",
     passes=("forward",),
+    schedules="once",
     holds_for=CLASS_ONCE + FIXED,
     not_about="It does not hold for schedules that compute a score more than once. " + COUNTS + NOT_LINEAR,
 )
@@ -87,6 +91,7 @@ def theorem_D_B(nnz: int, d: int, M: int, T: int | None = None) -> int:
     regime="every M; T near M + min(M, 4d²)",
     status="proved here",
     passes=("forward",),
+    schedules="exact",
     holds_for=CLASS + FIXED,
     not_about=COUNTS + NOT_LINEAR,
 )
@@ -103,6 +108,7 @@ def theorem_D_B_prime(nnz: int, d: int, M: int, T: int | None = None) -> int:
     regime="every M; T near M + min(M, 4d²)",
     status="proved here",
     passes=("backward",),
+    schedules="exact",
     holds_for=CLASS_BACKWARD + FIXED,
     not_about=COUNTS + NOT_PARTIAL,
 )
@@ -119,6 +125,7 @@ def theorem_D_C(nnz: int, d: int, M: int, T: int | None = None) -> int:
     regime="every M; T near M + min(M, 4d²)",
     status="proved here",
     passes=("backward",),
+    schedules="exact",
     holds_for=CLASS_BACKWARD + FIXED,
     not_about=COUNTS + NOT_PARTIAL,
 )
@@ -136,6 +143,7 @@ def theorem_D_C_small(nnz: int, d: int, M: int, T: int | None = None) -> int:
     regime="every M; T near M + min(M, 64d²/81)",
     status="proved here",
     passes=("backward",),
+    schedules="own weights",
     holds_for=CLASS_OWN + FIXED,
     not_about="It does not hold for a schedule with P as an input. " + COUNTS + NOT_PARTIAL,
 )
@@ -152,6 +160,7 @@ def theorem_D_C_prime(nnz: int, d: int, M: int, T: int | None = None) -> int:
     regime="every M; T near M + min(M, 16d²/27)",
     status="proved here",
     passes=("backward",),
+    schedules="exact",
     holds_for=CLASS_BACKWARD + FIXED,
     not_about=COUNTS + NOT_PARTIAL,
 )

@@ -58,7 +58,7 @@ def guard(function: FunctionType, instead: Instead | None = None) -> None:
     `inspect.getsource`, `inspect.signature` and help() show the original, which is its `__wrapped__`. With
     `instead` a call during a check is `instead(original, *args, **kwargs)`. No function is guarded twice.
     """
-    if hasattr(function, _GUARDED):
+    if is_guarded(function):
         return
     original = _copy_of(function)
 
@@ -73,6 +73,11 @@ def guard(function: FunctionType, instead: Instead | None = None) -> None:
     function.__kwdefaults__ = {"_call": call}
     function.__wrapped__ = original  # type: ignore[attr-defined]
     setattr(function, _GUARDED, True)
+
+
+def is_guarded(function: Any) -> bool:
+    """Return True if `guard` has changed this function."""
+    return hasattr(function, _GUARDED)
 
 
 def library_solution(function: Callable[P, R]) -> Callable[P, R]:

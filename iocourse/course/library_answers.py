@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from types import FunctionType, ModuleType
 from typing import Any
 
-from .guard import AnswersOf, Guarded, refuse
+from .guard import AnswersOf, Guarded, is_guarded, refuse
 
 
 # ------------------------------------------------------------------ schedules, bounds, the machine
@@ -75,7 +75,7 @@ def _launches(module: ModuleType) -> Iterator[Guarded]:
 def _interpreted_kernels(module: ModuleType) -> Iterator[Guarded]:
     """Yield the launch of an interpreted kernel and the call of a function by a kernel, for all kernels."""
     for method in (module.InterpretedFunction.run, module.InterpretedFunction.__call__):
-        yield inspect.unwrap(method), _call_unless_of_the_library
+        yield inspect.unwrap(method, stop=is_guarded), _call_unless_of_the_library
 
 
 def _call_unless_of_the_library(original: Callable[..., Any], kernel: Any, *args: Any, **named: Any) -> Any:

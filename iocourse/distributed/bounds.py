@@ -85,6 +85,7 @@ def words_in_segments(pass_: str, pairs: int, N: int, d: int, P: int, M: int) ->
     regime="every P; 0 if the formula is negative; ⌈N/P⌉ replaces N/P if P does not divide N",
     status="proved here",
     passes=("forward across ranks",),
+    schedules="exact",
     holds_for=FORWARD_CLASS,
     not_about=SOME_RANK + RING + NOT_LINEAR,
 )
@@ -108,6 +109,7 @@ def network(N: int, d: int, P: int, *, causal: bool = False) -> int:
     regime="every P and H; for P > H `network_few_heads` is larger",
     status="proved here",
     passes=("forward across ranks",),
+    schedules="exact",
     holds_for=HEADS_CLASS,
     not_about=SOME_RANK + "Ulysses moves (P + 1)/P times the last form. " + NOT_LINEAR,
 )
@@ -168,6 +170,7 @@ def _root(value: Fraction) -> int:
     regime="M ≥ 4Nd/P, a rank's share; 0 if the formula is negative",
     status="proved here",
     passes=("forward across ranks",),
+    schedules="exact",
     holds_for=FORWARD_CLASS + " A rank has M words of memory in total, and no other storage.",
     not_about=SOME_RANK + NOT_LINEAR,
 )
@@ -223,6 +226,7 @@ def _cube_root(value: int) -> int:
     regime="every P; 0 if the formula is negative; ⌈N/P⌉ replaces N/P if P does not divide N",
     status="proved here",
     passes=("backward across ranks",),
+    schedules="exact",
     holds_for=BACKWARD_CLASS,
     not_about=SOME_RANK + "A grid with a : b = 3 : 4 is close to it. " + NOT_PARTIAL,
 )
@@ -244,6 +248,7 @@ def network_backward(N: int, d: int, P: int, *, causal: bool = False) -> int:
     regime="M ≥ 7Nd/P, a rank's share; 0 if the formula is negative",
     status="proved here",
     passes=("backward across ranks",),
+    schedules="exact",
     holds_for=BACKWARD_CLASS + " A rank has M words of memory in total, and no other storage.",
     not_about=SOME_RANK + NOT_PARTIAL,
 )
@@ -283,12 +288,15 @@ def lower_bound(
     """
     if pass_ not in WORK:
         raise ValueError(f"pass_ must be one of {', '.join(WORK)}, got {pass_!r}")
-    end = "" if pass_ == "forward" else "_backward"
-    asked: dict[str, tuple[int, ...]] = {f"network{end}": (N, d, P)}
+    sizes = {"N": N, "d": d, "P": P}
     if M is not None:
-        asked[f"network_memory{end}"] = (N, d, P, M)
+        sizes["M"] = M
     if pass_ == "forward" and positive_int("H", H) > 1:
-        asked["network_heads"] = (N, d, P, H)
-    found = {id: BOUNDS[id](*sizes, causal=causal) for id, sizes in asked.items()}
-    best = max(found, key=lambda id: found[id])
+        sizes["H"] = H
+    found = {
+        bound.id: bound.at(sizes, causal=causal)
+        for bound in BOUNDS.values()
+        if bound.schedules and f"{pass_} across ranks" in bound.passes and {*bound.sizes} <= sizes.keys()
+    }
+    best = max(found, key=found.__getitem__)
     return found[best], best

@@ -162,7 +162,7 @@ class ScheduleEstimate:
 def compare_schedules(
     pass_: str, N: int, d: int, P: int, on: Cluster, *, H: int = 1, a: int | None = None
 ) -> list[ScheduleEstimate]:
-    """Estimate all schedules of a pass that fit P ranks and H heads, in the order of the lessons.
+    """Estimate all schedules of a pass that fit P ranks and H heads, in the order of `schedules_of`.
 
     Args:
         pass_: "forward", "backward" or "causal".

@@ -21,7 +21,6 @@ def block_sparse_tiles(N: int, d: int, M: int, mask: Mask) -> Tiles:
 
 @schedule(
     pass_="forward",
-    lesson=(8, 3),
     regime="any mask",
     source="FlashAttention, 2205.14135, section 3.3, in the loop order of flash_optimal",
     tiles=block_sparse_tiles,

@@ -21,7 +21,6 @@ def published_tiles(N: int, d: int, M: int) -> Tiles:
 @schedule(
     label="F1",
     pass_="forward",
-    lesson=(4, 2),
     regime="M >= d^2",
     source="FlashAttention, 2205.14135, Algorithm 1",
     tiles=flash1_tiles,
@@ -51,7 +50,7 @@ def flash1(
                     RowStats(m.load(maxima, i), m.load(sums, i)) as stats,
                 ):
                     q *= d**-0.5
-                    stats.unnormalise(o)
+                    stats.unnormalise(o)  # O_i is normalised in slow memory after each j, as in Algorithm 1
                     with q @ k.T as s:  # (Br, Bc)
                         stats.update(s, o)
                         o.add_matmul(s, v)

@@ -25,7 +25,6 @@ def published_tiles(N: int, d: int, M: int) -> Tiles:
 @schedule(
     label="B1",
     pass_="backward",
-    lesson=(6, 5),
     regime="M >= d^2",
     source="FlashAttention, 2205.14135, Algorithm 4",
     tiles=flash1_backward_tiles,
@@ -74,7 +73,7 @@ def flash1_backward(
                             dv.add_matmul(s.T, do)
                             s.multiply_by_matmul(do, v.T, less=D)
                             dk.add_matmul(s.T, q)
-                            s *= d**-0.5
+                            s *= d**-0.5  # dQ = dS K/√d, and k does not have this factor as q does
                             dq.add_matmul(s, k)
                         m.store(dq, dQ, i)
             m.store(dk, dK, j)

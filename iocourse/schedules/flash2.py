@@ -24,7 +24,6 @@ def quarter_tiles(N: int, d: int, M: int) -> Tiles:
 @schedule(
     label="F2",
     pass_="forward",
-    lesson=(4, 1),
     regime="M >= d^2",
     source="FlashAttention-2, 2307.08691, Algorithm 1",
     tiles=flash2_tiles,

@@ -15,7 +15,6 @@ def flash2_backward_tiles(N: int, d: int, M: int) -> Tiles:
 @schedule(
     label="B2",
     pass_="backward",
-    lesson=(6, 6, 1),
     regime="M >= d^2",
     source="FlashAttention-2, 2307.08691, Algorithm 2",
     tiles=flash2_backward_tiles,
@@ -62,7 +61,7 @@ def flash2_backward(
                             dv.add_matmul(s.T, do)
                             s.multiply_by_matmul(do, v.T, less=products)
                             dk.add_matmul(s.T, q)
-                            s *= d**-0.5
+                            s *= d**-0.5  # dQ = dS K/√d, and k does not have this factor as q does
                             dq.add_matmul(s, k)
                         m.store(dq, dQ, i)
             m.store(dk, dK, j)

@@ -14,7 +14,6 @@ def flash_optimal_tiles(N: int, d: int, M: int) -> Tiles:
 @schedule(
     label="F3",
     pass_="forward",
-    lesson=(4, 3),
     regime="M >= d^2",
     source="FlashAttention-2's loop order with V_j in K_j's buffer and Bc = 1; optimal constant by Theorem A",
     tiles=flash_optimal_tiles,
@@ -33,6 +32,7 @@ def flash_optimal(
         with m.load(Q, i) as q, m.zeros(i, d) as o, m.row_stats(i) as stats:  # (Br, d), (Br, d), 2·Br
             q *= d**-0.5
             for j in m.blocks(N, Bc):
+                # V_j is needed only after the scores. In the words of K_j it leaves space for more rows of Q.
                 with m.load(K, j) as k:  # (Bc, d)
                     s = q @ k.T  # (Br, Bc)
                 with s, m.load(V, j) as v:  # (Bc, d), in the words that K_j used

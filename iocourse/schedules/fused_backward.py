@@ -16,7 +16,6 @@ def fused_backward_tiles(N: int, d: int, M: int) -> Tiles:
 @schedule(
     label="B3",
     pass_="backward",
-    lesson=(6, 6, 2),
     regime="M >= d^2",
     source="FlashAttention-2's order with Br = 1 and dQ_i in dO_i's buffer",
     tiles=fused_backward_tiles,
@@ -59,7 +58,7 @@ def fused_backward(
                             s,
                             m.zeros(i, d) if first else m.load(dQ, i) as dq,
                         ):  # in the words that dO_i used
-                            s *= d**-0.5
+                            s *= d**-0.5  # dQ = dS K/√d, and k does not have this factor as q does
                             dq.add_matmul(s, k)
                             m.store(dq, dQ, i)
             m.store(dk, dK, j)

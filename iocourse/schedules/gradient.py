@@ -25,7 +25,6 @@ def gradient_tiles(N: int, d: int, M: int) -> Tiles:
 
 @schedule(
     pass_="gradient",
-    lesson=(7, 9, 1),
     regime="M >= d^2",
     source="2410.09397, large caches, with FlashAttention's order",
     tiles=gradient_tiles,
@@ -79,7 +78,7 @@ def forward_residual(
         for j in m.blocks(N, 1):
             with m.load(K, j) as k:  # (1, d)
                 s = q @ k.T  # (Bf, 1)
-            with s, m.load(V, j) as v:  # (1, d)
+            with s, m.load(V, j) as v:  # (1, d), in the words that K_j used
                 stats.update(s, o)
                 o.add_matmul(s, v)
         store_residual(m, o, stats, E, dO, LSE, D, i)
@@ -93,7 +92,7 @@ def store_residual(
     m.store(stats.lse(), LSE, i)
     products = stats.l  # reuses the tile of the row sums, which are no longer needed
     products[:] = 0.0
-    for c in m.blocks(o.shape[1], 1):
+    for c in m.blocks(o.shape[1], 1):  # E_i by columns: only the words of the scores are free
         column = o[:, c.start : c.stop]
         with m.load(E, i, c) as e:  # (Bf, 1)
             loss_gradient_and_delta(e, column, products)

@@ -27,7 +27,6 @@ def sides_tiles(N: int, d: int, M: int) -> Tiles:
 
 @schedule(
     pass_="gradient",
-    lesson=(7, 9, 4),
     regime="d^2 <= M <= 3d^2/2",
     source="a schedule of this course: found by iocourse.sweeps",
     tiles=gradient_dp_materialised_tiles,
@@ -73,7 +72,7 @@ def _store_weights_gradient(
     with m.load(dO, i) as do, m.load(D, i) as products:  # (Bs, d), (Bs,)
         for j in m.blocks(V.shape[0], 1):
             with m.load(V, j) as v, do @ v.T as dp:  # (1, d), (Bs, 1)
-                dp -= products[:, None]
+                dp -= products[:, None]  # here, so that the last pass does not load D
                 m.store(dp, dP, i, j)
 
 

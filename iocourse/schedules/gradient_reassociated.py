@@ -18,7 +18,6 @@ def gradient_reassociated_tiles(N: int, d: int, M: int) -> Tiles:
 
 @schedule(
     pass_="gradient",
-    lesson=(7, 9, 3),
     regime="M >> d^2",
     source="a schedule of this course: (A1·X)·a2ᵀ as A1·(X·a2ᵀ), for fast memories well above d² words",
     tiles=gradient_reassociated_tiles,
@@ -77,6 +76,7 @@ def _forward(
 
 
 def _scores(m: Machine, a1: Tile, A2: SlowArray, x: Tile, j: Block) -> Tile:
+    # X·a2_j is one row. Q_i = A1_i·X would need as many words as A1_i.
     with m.load(A2, j) as a2, a2 @ x.T as row:  # 2 x (1, d)
         s: Tile = a1 @ row.T
         return s
@@ -110,5 +110,5 @@ def _add_gradient(
                     probabilities(s, log_sums)
                     with m.load(A3, j) as a3, a3 @ y as v:  # 2 x (1, d)
                         s.multiply_by_matmul(do, v.T, less=products)
-                    with a1.T @ s as left:  # (d, 1)
+                    with a1.T @ s as left:  # (d, 1), so that dX needs no dQ_i
                         dx.add_matmul(left, a2)

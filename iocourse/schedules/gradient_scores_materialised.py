@@ -30,7 +30,6 @@ def gradient_scores_materialised_tiles(N: int, d: int, M: int) -> Tiles:
 
 @schedule(
     pass_="gradient",
-    lesson=(7, 9, 5),
     regime="d^2/4 <= M <= d^2",
     source="a schedule of this course: the scores stored, then dS over them",
     tiles=gradient_scores_materialised_tiles,
@@ -79,7 +78,7 @@ def _store_scores(m: Machine, Q: SlowArray, K: SlowArray, S: SlowArray, LSE: Slo
         with m.load(Q, i) as q, m.row_stats(i) as stats:  # (Bs, d), 2·Bs
             for j in m.blocks(N, 1):
                 with m.load(K, j) as k, q @ k.T as s:  # (1, d), (Bs, 1)
-                    m.store(s, S, i, j)
+                    m.store(s, S, i, j)  # raw, because later keys can raise the maximum
                     stats.update(s)
             m.store(stats.lse(), LSE, i)
 
@@ -104,6 +103,7 @@ def _store_residuals(
                     for j in m.blocks(N, 1):
                         with m.load(S, i, j) as s, m.load(V, j, c) as v:  # (Bo, 1), (1, Bd)
                             o.add_matmul(probabilities(s, log_sums), v)
+                # D_i is a sum over all columns of O_i, so each tile adds its part.
                 with m.load(D, i) if c.start else m.zeros(i) as products:  # (Bo,), in the words of LSE_i
                     for column in m.blocks((c.start, c.stop), 1):
                         with m.load(E, i, column) as e:  # (Bo, 1)

@@ -19,7 +19,6 @@ def gradient_small_cache_tiles(N: int, d: int, M: int) -> Tiles:
 
 @schedule(
     pass_="gradient",
-    lesson=(7, 9, 2),
     regime="M < d^2",
     source="2410.09397, small caches, blocked products",
     tiles=gradient_small_cache_tiles,
@@ -74,8 +73,8 @@ def _forward(
             with product_of_rows(m, Q, K, i, j) as s:  # (B, B)
                 m.store(s, S, i, j)
                 stats.update(s)
-        m.store(stats.lse(), LSE, i)
-        products = stats.l
+        m.store(stats.lse(), LSE, i)  # lse() replaces the maxima, so stats.m is LSE_i from here on
+        products = stats.l  # reuses the tile of the row sums, which are no longer needed
         products[:] = 0.0
         for c in m.blocks(d, B):
             _residual(m, S, V, E, dO, stats.m, products, i, c)

@@ -52,7 +52,6 @@ def low_rank_note(N: int, d: int, M: int, g: int) -> str:
 
 @schedule(
     pass_="forward",
-    lesson=(15, 4),
     regime="bounded scores, N above the rank",
     source="a schedule of this course, after Alman and Song, 2302.13214; Taylor features",
     tiles=low_rank_tiles,

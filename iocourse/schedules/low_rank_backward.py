@@ -77,7 +77,6 @@ def _whole(r: int, d: int, *, rc: int, Bd: int) -> bool:
 
 @schedule(
     pass_="backward",
-    lesson=(16, 4),
     regime="bounded scores, N above the rank",
     source="a schedule of this course, after Liang and others, 2408.13233; Taylor features",
     tiles=low_rank_backward_tiles,
@@ -137,6 +136,7 @@ def _in_two_sweeps(
                         dq *= scale
                         m.store(dq, dQ, i)
                     phi.add_outer(u, q, ge)
+        # T is freed here, because the keys need only U.
         _answer_keys(m, K, V, dK, dV, u, listed_features(d, g, p, weighted=True), c, p)
 
 
@@ -152,8 +152,8 @@ def _gradient_of_sums(
     phi.add_matmul(ge, q, t)
     with m.load(dO, i) as do, m.zeros(i) as D:  # (1, d), (1,)
         D.add_row_dots(do, ge[:, 1:])
-        D /= ge[:, 0]
-        D /= ge[:, 0]
+        D /= ge[:, 0]  # D_i = dO_i·N_i/l_i
+        D /= ge[:, 0]  # the gradient of l_i is -D_i/l_i
         D *= -1.0
         ge[:, 1:] = do
         ge[:, 1:] /= ge[:, :1]
@@ -168,6 +168,7 @@ def _tile_by_tile(
 ) -> None:  # fmt: skip
     (N, d), (r, columns) = Q.shape, T.shape
     l, D = m.new("l", (N,)), m.new("D", (N,))
+    # Every gradient needs l and D, which are complete only after the last tile of T.
     for c in m.blocks(columns, Bd):
         for p in m.blocks(r, rc):
             with m.load(T, p, c) as t:  # (rc, Bd)
@@ -204,6 +205,7 @@ def _make_sums(
             if averages(c):
                 n = m.zeros(i, columns_of_values(c))  # (1, Bd), one less in the tile of row sums
                 phi.add_matmul(n, q, t[:, int(c.first) :])
+        # q is freed here, so that dO_i can use its words.
         with m.zeros(i) if c.first and p.first else m.load(D, i) as products:  # (1,)
             if averages(c):
                 with n, m.load(dO, i, columns_of_values(c)) as do:  # (1, Bd)

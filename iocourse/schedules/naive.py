@@ -22,7 +22,6 @@ def naive_tiles(N: int, d: int, M: int) -> Tiles:
 @schedule(
     label="F0",
     pass_="forward",
-    lesson=(2, 7),
     regime="every M",
     source="the definition; blocked products, softmax row by row",
     tiles=naive_tiles,

@@ -63,8 +63,7 @@ class Schedule:
         name: name in the code, such as flash_optimal.
         label: name in tables and formulas of the lessons, such as `F3`.
         pass_: name of the pass in PASSES.
-        lesson: lesson and section that teach it, and its position among several there.
-        regime, source: when to use it, and the paper or lesson it is from.
+        regime, source: when to use it, and its origin, such as a paper.
         body, cost_form: the function, and its closed form.
         choose, publish: functions that return the best tiles of the loop order, and those of its paper
             (or None).
@@ -80,7 +79,6 @@ class Schedule:
     name: str
     label: str
     pass_: str
-    lesson: tuple[int, ...]
     regime: str
     source: str
     body: Body
@@ -264,7 +262,9 @@ class Schedule:
         """Return the smallest M, in words of fast memory, in which some tile size of this schedule fits."""
         return self.cost(N, d, **dict.fromkeys(self.tile_names, 1), **problem).peak
 
-    def tiles(self, N: int, d: int, M: int, *, published: bool = False, **problem: Any) -> Tiles:
+    # The values are integers, but type checkers reject run(..., **tiles) with dict[str, int], because a key
+    # could be the name of one of run's options.
+    def tiles(self, N: int, d: int, M: int, *, published: bool = False, **problem: Any) -> dict[str, Any]:
         """Return the best tile sizes of this loop order for M words, or with `published` those of its paper.
 
         Raises ValueError if none fits, naming the smallest M; if the published sizes do not fit, naming the
@@ -367,6 +367,23 @@ def _largest(fits: Callable[[int], bool], most: int) -> int:
 
 REGISTRY: dict[str, Schedule] = {}
 
+# The order within a pass, in lists and legends; between equal costs, `best` prefers the earlier schedule.
+# One that is not here comes after those of its pass, by name.
+ORDER = (
+    # forward: for a large fast memory, for a small one, for one that holds all keys, and under a mask
+    *("naive", "flash2", "flash1", "flash_optimal"),
+    *("square_tiling", "small_cache", "scores_stored", "scores_stored_tiled", "small_cache_fused"),
+    "resident_keys",
+    *("block_sparse", "window"),
+    # backward: for a large fast memory, for a small one, and with P as an input
+    *("standard_backward", "flash1_backward", "flash2_backward", "fused_backward", "split_backward"),
+    *("small_cache_backward", "score_gradients_stored", "weights_stored"),
+    *("weights_precomputed", "small_cache_precomputed"),
+    # gradient of X: fused, reassociated, and with more arrays in slow memory
+    *("gradient", "gradient_small_cache", "gradient_reassociated"),
+    *("gradient_dp_materialised", "gradient_scores_materialised"),
+)
+
 
 def _no_note(N: int, d: int, M: int, **problem: Any) -> str:
     return ""
@@ -375,7 +392,6 @@ def _no_note(N: int, d: int, M: int, **problem: Any) -> str:
 def schedule(
     *,
     pass_: str,
-    lesson: tuple[int, ...],
     regime: str,
     source: str,
     tiles: Chooser,
@@ -389,18 +405,15 @@ def schedule(
     """Return a decorator that registers a function as a schedule; the closed form is costs.<its name>.
 
     The arguments are the fields of Schedule, with `tiles` for `choose` and `published` for `publish`.
-    `lesson` is (lesson, section), or (lesson, section, position) if a section teaches several. `tiles` and
-    `note` are functions of N, d, M and the arguments that the schedule requires, `published` of N, d and M.
+    `tiles` and `note` are functions of N, d, M and the arguments that the schedule requires, `published` of
+    N, d and M.
 
     Raises:
         ValueError: an unknown pass.
         LookupError: no closed form of that name.
-        TypeError: a closed form with other arguments, or a malformed `lesson`.
+        TypeError: a closed form with other arguments.
     """
     _require_pass(pass_)
-    numbers = isinstance(lesson, tuple) and all(isinstance(number, int) for number in lesson)
-    if not numbers or len(lesson) not in (2, 3):
-        raise TypeError(f"lesson must be (lesson, section) or (lesson, section, position), got {lesson!r}")
 
     def register(body: Body) -> Schedule:
         name, named = body.__name__, _keywords(body)
@@ -409,7 +422,6 @@ def schedule(
             name=name,
             label=label,
             pass_=pass_,
-            lesson=lesson,
             regime=regime,
             source=source,
             body=body,
@@ -454,7 +466,7 @@ def _form(name: str, named: Mapping[str, Any]) -> costs.Form:
 
 
 def register_files(files: Sequence[ModuleType]) -> None:
-    """Sort the registry in the order of the course.
+    """Sort the registry by `ORDER`.
 
     Raises ImportError naming a file that registers no schedule of its name.
     """
@@ -470,8 +482,9 @@ def register_files(files: Sequence[ModuleType]) -> None:
 
 
 def _place(schedule: Schedule) -> tuple[Any, ...]:
-    """Return the sort key of a schedule in the order of the course."""
-    return bool(schedule.needs), list(PASSES).index(schedule.pass_), schedule.lesson, schedule.name
+    """Return the sort key: dense schedules first, then by pass, then by `ORDER`, then by name."""
+    listed = ORDER.index(schedule.name) if schedule.name in ORDER else len(ORDER)
+    return bool(schedule.needs), list(PASSES).index(schedule.pass_), listed, schedule.name
 
 
 def get(name: str) -> Schedule:
@@ -482,7 +495,7 @@ def get(name: str) -> Schedule:
 
 
 def of_pass(pass_: str) -> list[Schedule]:
-    """Return the schedules of a pass that need no mask, w or g, in the order of the course.
+    """Return the schedules of a pass that need no mask, w or g, in the order of the registry.
 
     Raises ValueError that lists the passes.
     """

@@ -29,7 +29,6 @@ def resident_keys_tiles(N: int, d: int, M: int) -> Tiles:
 @schedule(
     label="F3c",
     pass_="forward",
-    lesson=(9, 4),
     regime="few row blocks: M near 2Nd and below",
     source="a derivation of this course: flash_optimal, with resident keys and values in its unused words",
     tiles=resident_keys_tiles,

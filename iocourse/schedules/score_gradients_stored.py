@@ -16,7 +16,6 @@ def score_gradients_stored_tiles(N: int, d: int, M: int) -> Tiles:
 @schedule(
     label="B6",
     pass_="backward",
-    lesson=(9, 2, 2),
     regime="4d^2/3 <= M <= 5d^2/2",
     source="a schedule of this course: dS stored, so that no score is computed twice",
     tiles=score_gradients_stored_tiles,

@@ -15,7 +15,6 @@ def scores_stored_tiles(N: int, d: int, M: int) -> Tiles:
 @schedule(
     label="F7",
     pass_="forward",
-    lesson=(7, 5),
     regime="d^2/2 <= M <= d^2",
     source="a derivation of this course: rows of Q, then of O are resident, with raw scores stored between",
     tiles=scores_stored_tiles,
@@ -35,7 +34,7 @@ def scores_stored(
         with m.row_stats(i) as stats:  # 2·Br
             store_scores(m, Q, K, S, stats, i, (0, i.size))
             log_sums = stats.lse()
-            stats.l.free()
+            stats.l.free()  # the weights need only LSE_i
             weighted_values(m, S, V, O, log_sums, i, (0, i.size), (0, d))
             if L is not None:
                 m.store(log_sums, L, i)

@@ -22,7 +22,6 @@ def scores_stored_tiled_tiles(N: int, d: int, M: int) -> Tiles:
 @schedule(
     label="F7d",
     pass_="forward",
-    lesson=(7, 11),
     regime="d^2/4 <= M <= d^2/2",
     source="a derivation of this course: scores_stored, with its outputs in tiles of the blocked product",
     tiles=scores_stored_tiled_tiles,

@@ -13,7 +13,6 @@ def shared_key_value_tiles(N: int, d: int, M: int) -> Tiles:
 
 @schedule(
     pass_="tied",
-    lesson=(9, 8),
     regime="keys are values: K = V = X",
     source="a derivation of this course: flash_optimal with a row of X used as key and as value",
     tiles=shared_key_value_tiles,

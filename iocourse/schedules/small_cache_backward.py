@@ -21,7 +21,6 @@ def small_cache_backward_tiles(N: int, d: int, M: int) -> Tiles:
 @schedule(
     label="B5",
     pass_="backward",
-    lesson=(9, 2, 1),
     regime="M < d^2",
     source="blocked products, as 2410.09397 for small caches",
     tiles=small_cache_backward_tiles,

@@ -23,7 +23,6 @@ def small_cache_fused_tiles(N: int, d: int, M: int) -> Tiles:
 @schedule(
     label="F6",
     pass_="forward",
-    lesson=(7, 12),
     regime="M < d^2",
     source="a schedule of this course: FlashAttention-2's order with d cut into columns",
     tiles=small_cache_fused_tiles,
@@ -41,6 +40,7 @@ def small_cache_fused(
     for i in m.blocks(N, Br):
         with m.row_stats(i) as stats:  # 2·Br
             for j in m.blocks(N, Bc):
+                # O_i is in slow memory: keep exp(old - new maximum) until each of its columns is loaded.
                 with scores_tile(m, Q, K, i, j) as s, stats.m.copy() as factor:  # (Br, Bc), (Br,)
                     stats.update(s)
                     factor -= stats.m

@@ -24,7 +24,6 @@ def small_cache_precomputed_tiles(N: int, d: int, M: int) -> Tiles:
 
 @schedule(
     pass_="backward",
-    lesson=(9, 2, 5),
     regime="M < d^2/4, P given",
     source="blocked products, as small_cache_backward, for weights that are stored already",
     tiles=small_cache_precomputed_tiles,

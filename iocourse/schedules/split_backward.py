@@ -17,7 +17,6 @@ def split_backward_tiles(N: int, d: int, M: int) -> Tiles:
 @schedule(
     label="B4",
     pass_="backward",
-    lesson=(6, 8),
     regime="M >= d^2",
     source="a schedule of this course: the cheapest division of dQ, dK and dV among passes over the data",
     tiles=split_backward_tiles,
@@ -45,7 +44,7 @@ def split_backward(
     seen = mask or Full(N)
     D, dQ = m.new("D", (N,)), m.new("dQ", (N, d))
     dK, dV = m.new("dK", (N, d)), m.new("dV", (N, d))
-    with m.phase("rows stay"):
+    with m.phase("rows stay"):  # also computes D for both passes, so that O is read once
         for i in m.blocks(N, Br1, alike=seen.alike, short_first=seen.short_first(Br1)):
             _queries_gradient(m, Q, K, V, O, dO, LSE, D, dQ, seen, i, Bc1)
     with m.phase("columns stay"):
@@ -82,7 +81,7 @@ def _queries_gradient(
                         m.hide(s, i, j, seen)
                         probabilities(s, log_sums)
                         s.multiply_by_matmul(do, v.T, less=products)
-                        s *= d**-0.5
+                        s *= d**-0.5  # dQ = dS K/√d, and k does not have this factor as q does
                         dq.add_matmul(s, k)
             m.store(dq, dQ, i)
 
@@ -111,6 +110,6 @@ def _keys_gradient(
                         m.hide(s, i, j, seen)
                         probabilities(s, log_sums)
                         scores_gradient(m, dO, s, v, dv, products, i)
-                        dk.add_matmul(s.T, q)
+                        dk.add_matmul(s.T, q)  # dK = dSᵀQ/√d, and q has the factor
         m.store(dk, dK, j)
         m.store(dv, dV, j)

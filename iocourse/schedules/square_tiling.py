@@ -24,7 +24,6 @@ def published_tiles(N: int, d: int, M: int) -> Tiles:
 @schedule(
     label="F4",
     pass_="forward",
-    lesson=(7, 3),
     regime="M < d^2",
     source="Saha and Ye, 2402.07443, Algorithm 1",
     tiles=square_tiling_tiles,

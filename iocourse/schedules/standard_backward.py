@@ -27,7 +27,6 @@ def output_tile(N: int, d: int, M: int, rows: str) -> Tiles:
 @schedule(
     label="B0",
     pass_="backward",
-    lesson=(6, 2),
     regime="every M",
     source="FlashAttention, 2205.14135, Algorithm 3",
     tiles=standard_backward_tiles,

@@ -16,7 +16,6 @@ def weights_precomputed_tiles(N: int, d: int, M: int) -> Tiles:
 
 @schedule(
     pass_="backward",
-    lesson=(9, 2, 4),
     regime="d^2/4 <= M <= 5d^2/2, P given",
     source="a schedule of this course: weights_stored for weights that an earlier pass has stored",
     tiles=weights_precomputed_tiles,

@@ -21,7 +21,6 @@ def weights_stored_tiles(N: int, d: int, M: int) -> Tiles:
 @schedule(
     label="B7",
     pass_="backward",
-    lesson=(9, 2, 3),
     regime="d^2/4 <= M <= 4d^2/3",
     source="a schedule of this course: P stored, then dS over it",
     tiles=weights_stored_tiles,

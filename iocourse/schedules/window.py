@@ -16,7 +16,6 @@ def window_tiles(N: int, d: int, M: int, w: int) -> Tiles:
 
 @schedule(
     pass_="forward",
-    lesson=(8, 4),
     regime="a window of 2w + 1 keys fits",
     source="a schedule of this course: a ring buffer of keys and values",
     tiles=window_tiles,
@@ -31,9 +30,10 @@ def window(m: Machine, Q: SlowArray, K: SlowArray, V: SlowArray, *, w: int, lse:
     L = m.new("LSE", (N,)) if lse else None
     ring: deque[tuple[Tile, Tile]] = deque()  # keys and values of the current window, oldest first
     for i in _queries(m, N, w):
-        if i.start > w:
+        if i.start > w:  # key i - w - 1, the oldest, has left the window
             for tile in ring.popleft():
                 tile.free()
+        # Query 0 needs w + 1 keys, each later one a single new key.
         for coming in range(i.start + w if i.start else 0, min(i.start + w + 1, N)):
             ring.append((m.load(K, coming), m.load(V, coming)))  # (1, d), (1, d)
         with m.load(Q, i) as q, m.zeros(i, d) as o, m.row_stats(i) as stats:  # (1, d), (1, d), 2

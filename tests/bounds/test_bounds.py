@@ -4,6 +4,8 @@ import inspect
 import re
 from decimal import Decimal, getcontext
 from fractions import Fraction
+from inspect import ismodule
+from itertools import product
 from math import floor, sqrt
 
 import numpy as np
@@ -11,10 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iocourse import costs, masks, schedules
+from iocourse import bounds, costs, masks, schedules
 from iocourse.bounds import (
     BOUNDS,
     STATUSES,
+    Bound,
     NotProved,
     OnlyAsymptotic,
     OutsideRegime,
@@ -36,8 +39,11 @@ from iocourse.bounds import (
     theorem_E_prime,
     theorem_tied,
 )
+from iocourse.bounds.best_bound import DENSE, MASKED, bounds_by_pass
+from iocourse.bounds.bound import CLASSES
+from iocourse.bounds.bound import bound as declare
 from iocourse.course.guard import LibrarySolutionUsed, solutions_blocked
-from iocourse.machine import run
+from iocourse.machine import FREE_REGISTERS, run
 from iocourse.schedules import REGISTRY, matmul_tiles
 
 getcontext().prec = 60
@@ -457,6 +463,82 @@ def test_bad_counts_are_named(value, error):
         BOUNDS["D"](value, 4, 64)
     with pytest.raises(error, match=r"^rows must be"):
         BOUNDS["compulsory_sparse"](value, 4, 64)
+
+
+# ---------------------------------------------------------------------- declarations
+def test_an_unknown_class_or_status_is_refused():
+    declared = {name: "" for name in ("id", "title", "formula", "source", "regime", "holds_for")}
+    with pytest.raises(ValueError, match=r"^schedules of .* must be one of any, exact, .* got 'all'"):
+        declare(**declared, passes=(), status="claimed", schedules="all")
+    with pytest.raises(ValueError, match=r"^status of .* must be one of proved here, .* got 'proved'"):
+        declare(**declared, passes=(), status="proved")
+
+
+# The words of `holds_for` that restrict a class.
+RESTRICTED = {
+    "none of them twice": "once",
+    "without P as an input": "own weights",
+    "are read, started, merged, stored and freed as a whole": "whole rows",
+}
+
+
+def test_the_class_of_a_bound_is_that_of_its_text():
+    for bound in BOUNDS.values():
+        stated = {name for words, name in RESTRICTED.items() if words in bound.holds_for}
+        assert stated >= {bound.schedules} - {"", "any", "exact"}, bound.id
+        assert not (stated and bound.schedules in ("any", "exact")), bound.id
+
+
+def test_lower_bound_takes_bounds_with_constants_that_hold_for_every_M():
+    taken = [bound for bound in BOUNDS.values() if bound.schedules]
+    assert {bound.schedules for bound in taken} == set(CLASSES)
+    for bound in taken:
+        assert bound.status in ("proved here", "published") and bound.regime.startswith("every M"), bound.id
+        assert {*bound.sizes} <= {*DENSE} or {*bound.sizes} <= {*MASKED}, bound.id
+        assert (bound.schedules == "any") == bound.id.startswith("compulsory") == ("M" not in bound.sizes)
+    for sizes in (DENSE, MASKED):
+        compulsory = bounds_by_pass("any", sizes)
+        assert all(len(found) == 1 for found in compulsory.values())
+        assert {pass_ for name in CLASSES for pass_ in bounds_by_pass(name, sizes)} == {*compulsory}
+
+
+EVERY_OPTION = {"recompute": False, "given_weights": False}
+OMITTED = [one for one in BOUNDS.values() if one.in_words and not one.schedules and {*one.sizes} <= {*DENSE}]
+
+
+@pytest.mark.parametrize("bound", OMITTED, ids=lambda bound: bound.id)
+def test_no_bound_that_lower_bound_omits_is_larger(bound):
+    """A bound without a class is a weaker form of one that has a class, up to rounding."""
+    compared = 0
+    for N, d, M in product((64, 4096, 2**40), (4, 64, 1024), (16, 500, 4096, 2**18, 2**26)):
+        for pass_ in bound.passes:
+            try:
+                words = bound(N, d, M + FREE_REGISTERS)
+            except OutsideRegime:
+                continue
+            compared += 1
+            assert words <= lower_bound(pass_, N, d, M, **EVERY_OPTION)[0] * (1 + 1e-3), (N, d, M)
+    assert compared >= 6
+
+
+def test_a_bound_is_a_public_name_of_the_package_and_a_helper_is_not():
+    named = {name for name in dir(bounds) if isinstance(getattr(bounds, name), Bound)}
+    assert {getattr(bounds, name).id for name in named} == {
+        id for id, bound in BOUNDS.items() if bound.status != "open"
+    }
+    for name in named:
+        assert getattr(bounds, name).evaluate.__name__ == name
+    others = {"BOUNDS", "STATUSES", "Bound", "NotProved", "OnlyAsymptotic", "OutsideRegime", "Pairs"}
+    others |= {
+        "all_products_per_segment",
+        "lower_bound",
+        "min_pair_cost",
+        "products_per_segment",
+        "square_side",
+    }
+    assert set(bounds.__all__) == named | others
+    files = {name for name, one in vars(bounds).items() if ismodule(one)}
+    assert {name for name in dir(bounds) if name[:2] != "__"} == named | others | files
 
 
 # ---------------------------------------------------------------------- largest bound of a pass

@@ -206,7 +206,7 @@ def shown(lab_server, lab_page, run_all):
     def show(name, expression):
         cell = {
             "id": "only", "cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None,
-            "source": f"from iocourse import explore\n{expression}",
+            "source": f"from iocourse.course import explore\n{expression}",
         }  # fmt: skip
         kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
         notebook = {"cells": [cell], "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}

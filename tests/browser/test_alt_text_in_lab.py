@@ -9,7 +9,7 @@ from iocourse.course import explore
 CALL = 'explore.bars({"K": 640, "S": 16}, title="Words by array")'
 CELL = {
     "id": "only", "cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None,
-    "source": f"from iocourse import explore\n{CALL}",
+    "source": f"from iocourse.course import explore\n{CALL}",
 }  # fmt: skip
 KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 

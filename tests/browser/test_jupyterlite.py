@@ -14,12 +14,14 @@ import runpy
 import subprocess
 import sys
 import threading
+import types
 from pathlib import Path
 
 import pytest
 import yaml
 
 import iocourse
+from tools.build.project import Project
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "docs" / "lite" / "build.py"
@@ -86,15 +88,67 @@ def pages():
     return Path(os.environ["IOCOURSE_LITE"]).resolve()
 
 
-def test_the_index_of_the_pages_has_the_wheel_that_the_first_cell_asks_for(pages):
+@pytest.fixture
+def browser(monkeypatch):
+    """Function (source) that runs a cell as JupyterLite does; it returns the requests of piplite.
+
+    piplite is a stub. As in `pyodide_kernel.litetransform`, a line %pip becomes a call before the cell runs.
+    """
+    requests, module = [], types.ModuleType("piplite.piplite")
+    module._PIPLITE_DISABLE_PYPI = False
+    package = types.ModuleType("piplite")
+    package.piplite = module
+    package.install = lambda what: requests.append((what, module._PIPLITE_DISABLE_PYPI))
+    monkeypatch.setitem(sys.modules, "piplite", package)
+    monkeypatch.setitem(sys.modules, "piplite.piplite", module)
+    monkeypatch.setattr(sys, "platform", "emscripten")
+
+    def run(source):
+        call = r'\1__import__("piplite").install(\2)'
+        exec(re.sub(r"^(\s*)%pip install -q (.*)$", call, source, flags=re.MULTILINE), {})
+        return requests
+
+    return run
+
+
+def site_cells(claimed):
+    """Return the sources of the code cells that a lesson with one cell has in the pages."""
+    insert = runpy.run_path(str(SCRIPT))["with_wheel_of_site"]
+    notebook = {"cells": [{"cell_type": "markdown"}, {"cell_type": "code", "source": ["pass"]}]}
+    made = insert(notebook, Project("owner/course", "v0.2.0", claimed=claimed))
+    return ["".join(cell["source"]) for cell in made["cells"] if cell["cell_type"] == "code"]
+
+
+def test_in_the_browser_the_wheel_is_from_the_site_and_never_from_the_package_index(browser):
+    first, rest = site_cells(claimed=False)
+    assert browser(first) == [("iocourse[course]~=0.2.0", True)] and rest == "pass"
+
+
+def test_where_the_name_is_claimed_the_first_cell_is_enough():
+    assert site_cells(claimed=True) == ["pass"]
+
+
+def test_a_lesson_from_these_pages_can_be_opened_elsewhere(browser, monkeypatch):
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert browser(site_cells(claimed=False)[0]) == []
+
+
+def test_each_lesson_of_the_pages_has_that_cell_before_all_other_code(tmp_path):
+    runpy.run_path(str(SCRIPT))["copy_lessons"](ROOT, tmp_path)
+    for path in tmp_path.glob("*.ipynb"):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        assert [cell["id"] for cell in cells if cell["cell_type"] == "code"][:2] == ["site", "install"]
+
+
+def test_the_index_of_the_pages_has_the_wheel_that_the_lessons_ask_for(pages):
     index = json.loads((pages / "pypi" / "all.json").read_text())
     assert {"anywidget", "ipywidgets", "psygnal"} <= set(index)
     (wheel,) = index["iocourse"]["releases"][iocourse.__version__]
     content = (pages / "pypi" / wheel["url"].rpartition("/")[2]).read_bytes()
     assert hashlib.sha256(content).hexdigest() == wheel["digests"]["sha256"]
     cells = json.loads((pages / "files" / NAMES[4]).read_text(encoding="utf-8"))["cells"]
-    first = "".join(next(cell for cell in cells if cell["id"] == "install")["source"])
-    assert f'"piplite").install("iocourse~={iocourse.__version__}")' in first
+    first = "".join(next(cell for cell in cells if cell["id"] == "site")["source"])
+    assert f'%pip install -q "iocourse[course]~={iocourse.__version__}"' in first
 
 
 def test_a_lesson_is_shown(pages, chromium):
@@ -109,7 +163,7 @@ def test_a_lesson_is_shown(pages, chromium):
         page.get_by_text("import numpy as np").first.wait_for(timeout=60_000)
         for name in NAMES:
             assert page.locator(".jp-DirListing-itemText", has_text=name).count() == 1
-        assert page.get_by_text("def _iocourse_is_here").count() == 0  # folded
+        assert page.get_by_text("find_spec").count() == 0  # folded
     finally:
         page.close()
         server.shutdown()

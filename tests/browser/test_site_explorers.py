@@ -79,7 +79,7 @@ def grid_of(rng):
 
 
 def dense():
-    """Return all schedules of the passes, in the order of the course."""
+    """Return all schedules of the passes, in the order of the registry."""
     return [schedule for pass_ in PASSES for schedule in schedules.of_pass(pass_)]
 
 

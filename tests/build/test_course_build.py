@@ -245,12 +245,14 @@ def test_what_is_written_has_the_first_cell_before_all_other_code_and_what_is_ru
 
 
 def test_a_new_version_runs_no_lesson_again(course, monkeypatch):
+    claimed = "[tool.iocourse]\nclaimed = true\n"  # otherwise no notebook has the version
+    (course / "pyproject.toml").write_text(PYPROJECT + URLS + claimed)
     main([])
     before = solved(course)
     monkeypatch.setattr(whole_course, "run_solved", None)
-    (course / "pyproject.toml").write_text(PYPROJECT.replace("1.2.3", "1.3.0") + URLS)
+    (course / "pyproject.toml").write_text(PYPROJECT.replace("1.2.3", "1.3.0") + URLS + claimed)
     assert main([]) == 0
-    assert "iocourse~=1.3.0" in text(solved(course)) and "1.2.3" not in text(solved(course))
+    assert "iocourse[course]~=1.3.0" in text(solved(course)) and "1.2.3" not in text(solved(course))
     assert cell(solved(course), "check-0A") == cell(before, "check-0A")
 
 

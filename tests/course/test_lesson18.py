@@ -188,10 +188,3 @@ def test_heads_are_the_cheapest_cut_of_as_many_heads_of_keys(P):
     drawn = compare_schedules("forward", 131072, 128, P, cluster("nvlink4"), H=48)
     words = {one.name: one.words for one in drawn}
     assert words["ulysses"] == min(words.values()) < min(words["ring"], words["grid"])
-
-
-def test_schedules_of_this_lesson_stand_in_its_sections():
-    own = [one for one in distributed.REGISTRY.values() if one.lesson[0] == 18]
-    assert len(own) >= 7
-    for one in own:
-        assert f"## 18.{one.lesson[1]} " in SOURCE.text, one

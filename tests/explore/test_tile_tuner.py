@@ -357,10 +357,12 @@ def test_the_library_does_not_load_pictures():
 
 
 def test_a_live_picture_needs_neither_matplotlib_nor_widgets():
-    code = "from iocourse import explore; explore.tile_tuner_picture(64, 8, 999, 4, 4, 'flash2').to_svg()"
+    code = (
+        "from iocourse.course import explore; explore.tile_tuner_picture(64, 8, 999, 4, 4, 'flash2').to_svg()"
+    )
     loaded = _imported_after(code)
     assert "matplotlib" not in loaded and "ipywidgets" not in loaded
-    assert "matplotlib" not in _imported_after("from iocourse import explore; explore.tile_tuner()")
+    assert "matplotlib" not in _imported_after("from iocourse.course import explore; explore.tile_tuner()")
 
 
 def test_the_benchmark_times_every_control():

@@ -37,7 +37,8 @@ KEEPS_SCORES = {
     "score_gradients_stored": lambda d, tiles: True,
     "weights_stored": lambda d, tiles: tiles["Bd"] >= d,
 }
-OWN_WEIGHTS = {"C'", "C'_line", "D_C'"}  # of schedules without P as an input
+# Bounds of schedules without P as an input.
+OWN_WEIGHTS = {"C'_line", *(bound.id for bound in WITH_WORDS if bound.schedules == "own weights")}
 NO_SCHEDULE = {"matmul", "latent"}  # attacked in tests/bounds, by blocked products and by tied schedules
 
 every_schedule = pytest.mark.parametrize("schedule", REGISTRY.values(), ids=list(REGISTRY))
@@ -101,7 +102,9 @@ def bounds_at(pass_, N, d, M, mask, T, *, t=None, whole_rows=False, own_weights=
         names = SIZES[bound.id]
         if pass_ not in bound.passes or not {*names} - {"T"} <= set(known):
             continue
-        if (bound.id == "E'" and not whole_rows) or (bound.id in OWN_WEIGHTS and not own_weights):
+        if bound.schedules == "whole rows" and not whole_rows:
+            continue
+        if bound.id in OWN_WEIGHTS and not own_weights:
             continue
         sizes = [known[name] for name in names if name in known]
         try:
@@ -146,7 +149,7 @@ def attack(schedule, problem, ledger, of_class, closest):
     N, d, mask, T = problem
     M, approximate = ledger.peak, schedule.approximates is not None
     for id, words in bounds_at(schedule.pass_, N, d, M + FREE_REGISTERS, mask, T, **of_class):
-        if approximate and not id.startswith("compulsory"):
+        if approximate and BOUNDS[id].schedules != "any":
             continue
         assert ledger.total >= words, id
         closest[id] = max(closest.get(id, 0.0), words / max(1, ledger.total))

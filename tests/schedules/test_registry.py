@@ -1,7 +1,6 @@
 """Tests of the registry: a schedule is one file and its closed form; errors name the file that is wrong."""
 
 import inspect
-import re
 import shutil
 import subprocess
 import sys
@@ -10,9 +9,10 @@ from pathlib import Path
 import pytest
 
 import iocourse
-from iocourse import costs, schedules
+from iocourse import costs, distributed, schedules
+from iocourse.distributed.schedules.registry import ORDER as RANK_ORDER
 from iocourse.schedules import PASSES, REGISTRY
-from tests.mutation.references import sources_of
+from iocourse.schedules.registry import ORDER
 
 PACKAGE = Path(iocourse.__file__).parent
 
@@ -40,7 +40,7 @@ from .registry import schedule
 def toy_tiles(N, d, M):
     return {"Br": min(N, (M - d) // (2 * d + 3)), "Bc": 1}
 
-@schedule(pass_="forward", lesson=(4, 1, 5), regime="every M", source="a test", tiles=toy_tiles)
+@schedule(pass_="forward", regime="every M", source="a test", tiles=toy_tiles)
 def toy(m, Q, K, V, *, Br, Bc):
     """Rows stay, keys pass."""
     N, d = Q.shape
@@ -84,7 +84,8 @@ from iocourse.course.explore.models.schedule_selection import ROW_TILED
 from iocourse.course.guard import LibrarySolutionUsed, solutions_blocked
 from iocourse.schedules import toy
 names = list(schedules.REGISTRY)
-assert schedules.toy is toy is schedules.REGISTRY["toy"] and names.index("toy") == names.index("flash2") + 1
+assert schedules.toy is toy is schedules.REGISTRY["toy"]
+assert names.index("toy") == names.index("resident_keys") + 1
 assert all("toy" in names for names in (schedules.__all__, dir(schedules), costs.__all__, dir(costs)))
 assert toy in schedules.of_pass("forward")
 assert "toy" in ROW_TILED and "m.blocks(N, Br)" in inspect.getsource(toy)
@@ -102,7 +103,8 @@ raise SystemExit(main(["count", "--list"]) or main(asked.split()))
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     listed = [line.split()[0] for line in lines[1:] if line]
-    assert listed[listed.index("flash2") + 1] == "toy" and listed.index("toy") < listed.index("flash1")
+    at = listed.index("toy")  # after the dense schedules of its pass
+    assert listed[at - 1 : at + 2] == ["resident_keys", "toy", "standard_backward"]
     assert "toy at N=30, d=4, M=99, tiles Br=8, Bc=1" in lines
     assert any(line.startswith("emulator: the same words moved") for line in lines)
 
@@ -135,10 +137,6 @@ BROKEN = {
         {"schedules": SCHEDULE.replace('"forward"', '"sideways"'), "costs": FORM},
         "schedules/toy.py is broken: pass_ must be one of forward, backward",
     ),
-    "a lesson that is no place": (
-        {"schedules": SCHEDULE.replace("lesson=(4, 1, 5)", "lesson=4.2"), "costs": FORM},
-        "schedules/toy.py is broken: lesson must be (lesson, section) or (lesson",
-    ),
     "a broken closed form": (
         {"schedules": SCHEDULE, "costs": FORM + "\n1/0\n"},
         "costs/forms/toy.py is broken: division by zero",
@@ -158,10 +156,30 @@ def test_what_is_wrong_with_a_file_is_said_with_its_name(library, files, said):
     assert done.stderr.splitlines()[-1].startswith(f"ImportError: iocourse/{said}")
 
 
-def test_the_order_is_that_of_the_course():
-    """Dense schedules by pass, then those with more arguments; within these by lesson."""
-    places = [(bool(s.needs), list(PASSES).index(s.pass_), s.lesson) for s in REGISTRY.values()]
-    assert places == sorted(places) and len(set(places)) == len(places)
+def test_the_order_is_by_pass_and_then_that_of_the_table():
+    """Dense schedules by pass, then those with more arguments; within these the order of `ORDER`."""
+    groups = [(bool(s.needs), list(PASSES).index(s.pass_)) for s in REGISTRY.values()]
+    assert groups == sorted(groups)
+    for group in set(groups):
+        names = [name for name, of in zip(REGISTRY, groups, strict=True) if of == group]
+        listed = [name for name in ORDER if name in names]
+        assert names == listed + sorted(set(names) - set(listed))
+    by_pass = [s.name for s in distributed.schedules.REGISTRY.values() if s.name in RANK_ORDER]
+    assert by_pass == list(RANK_ORDER)
+
+
+def test_the_tables_of_the_order_name_schedules_once():
+    assert set(ORDER) <= set(REGISTRY) and len(set(ORDER)) == len(ORDER)
+    assert set(RANK_ORDER) <= set(distributed.REGISTRY) and len(set(RANK_ORDER)) == len(RANK_ORDER)
+
+
+def test_among_equal_costs_best_is_the_schedule_that_comes_first_in_the_order():
+    N, d, M = 128, 1, 16
+    tied = [s for s in schedules.of_pass("forward") if s.smallest_M(N, d) <= M]
+    costs_of = {s.name: s.cost(N, d, **s.tiles(N, d, M)) for s in tied}
+    least = min((cost.total, cost.peak) for cost in costs_of.values())
+    equal = [name for name, cost in costs_of.items() if (cost.total, cost.peak) == least]
+    assert len(equal) > 1 and schedules.best("forward", N, d, M).schedule.name == equal[0]
 
 
 @pytest.mark.parametrize("schedule", REGISTRY.values(), ids=list(REGISTRY))
@@ -171,14 +189,6 @@ def test_a_schedule_is_reached_under_its_name(schedule):
     assert getattr(costs, schedule.name) is schedule.cost_form is costs.FORMS[schedule.name]
     assert schedule.name in costs.__all__ and schedule.name in dir(costs)
     assert inspect.getsourcefile(inspect.unwrap(schedule)).endswith(f"schedules/{schedule.name}.py")
-
-
-def test_the_lesson_is_one_whose_section_there_is():
-    """In the sources of the lessons; the section it names is in the text."""
-    for schedule in REGISTRY.values():
-        lesson, section = schedule.lesson[:2]
-        text = "\n".join(source.read_text(encoding="utf-8") for source in sources_of(lesson))
-        assert re.search(rf"^# ## {lesson}\.{section} ", text, re.MULTILINE), schedule.name
 
 
 def test_a_closed_form_that_is_not_there():

@@ -34,11 +34,9 @@ class Project:
         return self.tag.removeprefix("v")
 
     @property
-    def requirements(self) -> tuple[str, ...]:
-        """Arguments of pip to try, in this order, if iocourse is missing; none while `claimed` is False."""
-        by_name = f"iocourse~={self.version}"  # this version or a bug fix of it
-        repository = f"iocourse @ git+https://github.com/{self.slug}@{self.tag}"
-        return (by_name, repository) if self.claimed else ()
+    def requirement(self) -> str:
+        """The argument of pip for what a notebook needs: this version or a bug fix of it."""
+        return f"iocourse[course]~={self.version}"
 
     def colab(self, path: str) -> str:
         """Return the link that opens a notebook in Colab, from the branch of `python -m tools.build --colab`.

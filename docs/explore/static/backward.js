@@ -270,7 +270,7 @@ const small_cache_precomputed = {
   },
 };
 
-/** In the order of the course. */
+/** In the order of the library. */
 export const BACKWARD = {
   standard_backward,
   flash1_backward,

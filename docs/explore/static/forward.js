@@ -199,7 +199,7 @@ const resident_keys = {
   },
 };
 
-/** In the order of the course. */
+/** In the order of the library. */
 export const FORWARD = {
   naive,
   flash2,

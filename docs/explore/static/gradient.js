@@ -151,7 +151,7 @@ const gradient_scores_materialised = {
   },
 };
 
-/** In the order of the course. */
+/** In the order of the library. */
 export const GRADIENT = {
   gradient,
   gradient_small_cache,

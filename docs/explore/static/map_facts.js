@@ -31,7 +31,7 @@ export const REGIMES = {
   },
 };
 
-/** Return the schedules and bounds of a pass that can be selected, in the order of the course. */
+/** Return the schedules and bounds of a pass that can be selected, in the order of the library. */
 export const offered = (pass) => ({
   schedules: Object.keys(PASSES[pass]).map((name, k) => ({
     name,

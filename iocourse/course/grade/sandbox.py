@@ -103,7 +103,7 @@ def _bubblewrap(limits: Limits) -> list[str]:
 def _readable() -> Iterator[str]:
     """Yield the readable paths: system libraries, Python and its packages, `iocourse` without solutions."""
     seen: list[Path] = []
-    library = str(Path(__file__).parents[1])
+    library = str(Path(__file__).parents[2])
     found = [*_SYSTEM, sys.base_prefix, sys.prefix, str(Path(sys.executable).parent), library]
     for name in [*found, *(path for path in _paths() if path.endswith(("site-packages", "dist-packages")))]:
         path = Path(name)

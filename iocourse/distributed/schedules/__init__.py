@@ -1,4 +1,4 @@
-"""Schedules that distribute attention over ranks, collected in `REGISTRY` in the order of the lessons.
+"""Schedules that distribute attention over ranks, collected in `REGISTRY` by pass.
 
 Each file contains one family, the forward pass together with its backward pass. Every function decorated with
 `@schedule` is registered automatically: `iocourse.distributed.schedules.ring` is the schedule, not the file.

@@ -12,9 +12,7 @@ from ..rank import Rank
 from .registry import rank_schedule
 
 
-@rank_schedule(
-    pass_="causal", lesson=(19, 2, 1), regime="any P", source="Liu, Zaharia, Abbeel 2023", any_layout=False
-)
+@rank_schedule(pass_="causal", regime="any P", source="Liu, Zaharia, Abbeel 2023", any_layout=False)
 def causal_contiguous(me: Rank, Q: Array, K: Array, V: Array) -> tuple[Array, Array]:
     """Return (O, LSE) with a causal mask. Rank p receives K and V of the p lower ranks."""
     k, v, rows = K, V, me.rows()
@@ -29,7 +27,6 @@ def causal_contiguous(me: Rank, Q: Array, K: Array, V: Array) -> tuple[Array, Ar
 
 @rank_schedule(
     pass_="causal",
-    lesson=(19, 2, 2),
     regime="any P",
     source="Zhu 2024; Llama 3",
     layout="zigzag",
@@ -57,7 +54,6 @@ def causal_zigzag(me: Rank, Q: Array, K: Array, V: Array) -> tuple[Array, Array]
 
 @rank_schedule(
     pass_="causal",
-    lesson=(19, 2, 3),
     regime="any P",
     source="Brandon et al. 2023",
     layout="striped",

@@ -9,7 +9,7 @@ from ..rank import Rank
 from .registry import rank_schedule
 
 
-@rank_schedule(pass_="decode", lesson=(19, 4, 1), regime="any P", source="Lin et al. 2024", shared=("Q",))
+@rank_schedule(pass_="decode", regime="any P", source="Lin et al. 2024", shared=("Q",))
 def decode(me: Rank, Q: Array, K: Array, V: Array) -> Array:
     """Return O of the shared queries for the keys and values of all ranks.
 

@@ -10,9 +10,7 @@ from ..rank import Rank, joined
 from .registry import rank_schedule
 
 
-@rank_schedule(
-    pass_="states", lesson=(19, 5, 1), regime="weights q·k of features", source="Sun et al. 2025, LASP-2"
-)
+@rank_schedule(pass_="states", regime="weights q·k of features", source="Sun et al. 2025, LASP-2")
 def states(me: Rank, Q: Array, K: Array, V: Array) -> Array:
     """Return O = (QKᵀ)V divided by the row sums of QKᵀ; the products of the features Q and K are positive.
 
@@ -26,7 +24,6 @@ def states(me: Rank, Q: Array, K: Array, V: Array) -> Array:
 
 @rank_schedule(
     pass_="states",
-    lesson=(19, 5, 2),
     regime="weights q·k of features",
     source="Sun et al. 2025, LASP-2",
     any_layout=False,

@@ -13,9 +13,7 @@ from ..rank import Rank
 from .registry import rank_schedule
 
 
-@rank_schedule(
-    pass_="packed", lesson=(19, 3, 1), regime="any layout in ranges", source="derived here, after Zeppelin"
-)
+@rank_schedule(pass_="packed", regime="any layout in ranges", source="derived here, after Zeppelin")
 def packed(me: Rank, Q: Array, K: Array, V: Array, *, texts: Sequence[int]) -> tuple[Array, Array]:
     """Return (O, LSE) with a causal mask within each sequence; `texts` are the lengths of the sequences.
 

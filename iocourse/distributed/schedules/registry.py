@@ -1,4 +1,4 @@
-"""Registry of the distributed schedules: the decorator `schedule` adds them; the order is the lessons'."""
+"""Registry of the distributed schedules: the decorator `schedule` adds them, `ORDER` sorts them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ class RankSchedule:
 
     name: str
     pass_: str
-    lesson: tuple[int, ...]
     regime: str
     source: str
     body: Body
@@ -103,11 +102,18 @@ class RankSchedule:
 
 REGISTRY: dict[str, RankSchedule] = {}
 
+# The order within a pass, in lists and legends. A schedule that is not here comes after those of its pass.
+ORDER = (
+    *("ring", "grid", "ulysses", "ulysses_ring"),
+    *("ring_backward_columns", "ring_backward_rows", "grid_backward"),
+    *("causal_contiguous", "causal_zigzag", "causal_striped"),
+    *("states", "states_causal"),
+)
+
 
 def rank_schedule(
     *,
     pass_: str,
-    lesson: tuple[int, ...],
     regime: str,
     source: str,
     layout: str = "contiguous",
@@ -129,7 +135,6 @@ def rank_schedule(
         made = RankSchedule(
             name=body.__name__,
             pass_=pass_,
-            lesson=lesson,
             regime=regime,
             source=source,
             body=body,
@@ -147,7 +152,7 @@ def rank_schedule(
 
 
 def collect(files: Sequence[ModuleType]) -> None:
-    """Sort `REGISTRY` into the order of the lessons, after checking that each file registers a schedule.
+    """Sort `REGISTRY` by pass and `ORDER`, after checking that each file registers a schedule.
 
     Raises ImportError, with the name of the file, if a file registers no schedule.
     """
@@ -158,9 +163,13 @@ def collect(files: Sequence[ModuleType]) -> None:
                 f"{file.__name__.replace('.', '/')}.py registers no schedule: decorate a function of it with "
                 "@schedule(...)"
             )
-    ordered = sorted(REGISTRY.values(), key=lambda one: (PASSES.index(one.pass_), one.lesson, one.name))
+    ordered = sorted(REGISTRY.values(), key=_place)
     REGISTRY.clear()
     REGISTRY.update({one.name: one for one in ordered})
+
+
+def _place(one: RankSchedule) -> tuple[int, int, str]:
+    return PASSES.index(one.pass_), ORDER.index(one.name) if one.name in ORDER else len(ORDER), one.name
 
 
 def get(name: str) -> RankSchedule:

@@ -11,9 +11,7 @@ from ..rank import Rank, joined
 from .registry import rank_schedule
 
 
-@rank_schedule(
-    pass_="forward", lesson=(18, 7, 1), regime="P divides H", source="Jacobs et al. 2023", heads=True
-)
+@rank_schedule(pass_="forward", regime="P divides H", source="Jacobs et al. 2023", heads=True)
 def ulysses(me: Rank, Q: Array, K: Array, V: Array) -> Array:
     """Return O (n, H, d) from Q, K and V of shape (n, H, d): all_to_all from rows to heads, and back."""
     check_heads(heads_of(Q, K, V), me.size)
@@ -25,7 +23,6 @@ def ulysses(me: Rank, Q: Array, K: Array, V: Array) -> Array:
 
 @rank_schedule(
     pass_="forward",
-    lesson=(18, 7, 2),
     regime="a divides P, P/a divides H",
     source="Fang, Zhao 2024",
     heads=True,

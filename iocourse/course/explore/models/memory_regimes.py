@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from math import ceil, floor, inf, log2
 from typing import NamedTuple
 
 from .... import bounds, schedules, sweeps
-from ....bounds.best_bound import COMPULSORY, SEGMENT
+from ....bounds.best_bound import DENSE, bounds_by_pass
 from ....machine import FREE_REGISTERS
 from ....schedules import Schedule
 from ...guard import library_solution
@@ -21,7 +20,11 @@ LONGEST = 20  # characters of a title at the end of a line
 SLOWEST, FASTEST = 0.05, 20.0  # range of x = d/√M; the regimes do not change outside it
 
 
-COMPULSORY_WORDS = {"forward": "4Nd", "backward": "7Nd", "gradient": "4Nd + 3d²"}  # the passes with a map
+# The formulas of the compulsory traffic, in words, for the passes with a map.
+COMPULSORY_WORDS = {
+    pass_: bounds_by_pass("any", DENSE)[pass_][0].formula.removeprefix(r"W \ge ").replace("^2", "²")
+    for pass_ in ("forward", "backward", "gradient")
+}
 BLOCKED, STORED, ROWS = "blocked products", "N × N stored", "row blocks"
 
 
@@ -211,26 +214,24 @@ def bounds_of(pass_: str) -> tuple[str, ...]:
     return tuple(
         bound.id
         for bound in bounds.BOUNDS.values()
-        if pass_ in bound.passes and bound.in_words and _parameters(bound)[:2] == ["N", "d"]
+        if pass_ in bound.passes and bound.in_words and {*bound.sizes} <= {*DENSE}
     )
 
 
 @cache
 def usual_bounds(pass_: str) -> tuple[str, ...]:
     """Return the ids of the bounds whose maximum is `bounds.lower_bound`."""
-    return (COMPULSORY[pass_].id, *(bound.id for bound in SEGMENT[pass_]))
-
-
-@cache
-def _parameters(bound: bounds.Bound) -> list[str]:
-    return list(inspect.signature(bound.evaluate).parameters)
+    return tuple(
+        bound.id for schedules in ("any", "exact") for bound in bounds_by_pass(schedules, DENSE)[pass_]
+    )
 
 
 def bound_label(name: str) -> str:
     """Return the title of a bound up to the first word after a comma, or its id if that is too long."""
-    if name.startswith("compulsory"):
+    bound = bounds.BOUNDS[name]
+    if bound.schedules == "any":
         return "compulsory"
-    title, _, more = bounds.BOUNDS[name].title.partition(", ")
+    title, _, more = bound.title.partition(", ")
     short = f"{title}, {more.split()[0]}" if more else title
     return short if len(short) <= LONGEST else name.replace("_", " ")
 
@@ -243,9 +244,8 @@ def bound_at(name: str, N: int, d: int, M: int) -> int:
 
 @lru_cache(maxsize=50_000)
 def _bound_at(name: str, N: int, d: int, M: int) -> int:
-    bound = bounds.BOUNDS[name]
     try:
-        return bound(N, d, M + FREE_REGISTERS) if "M" in _parameters(bound) else bound(N, d)
+        return bounds.BOUNDS[name].at({"N": N, "d": d, "M": M + FREE_REGISTERS})
     except bounds.OutsideRegime:
         return 0
 

@@ -19,7 +19,7 @@ ROW_TILED = tuple(schedule.name for schedule in schedules.of_pass("forward") if 
 
 
 def select_schedules(pass_: str, names: Sequence[str] | None = None) -> list[Schedule]:
-    """Return the dense schedules `names` of a pass in this order, or all in the order of the course.
+    """Return the dense schedules `names` of a pass in this order, or all in the order of the registry.
 
     Raises:
         ValueError: an unknown name or pass; the message lists the known ones.

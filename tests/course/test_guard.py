@@ -1,10 +1,17 @@
-"""Tests of the solution guard: library solutions raise an error while a check runs, however called."""
+"""Tests of the guard: library functions that solve exercises raise an error while a check runs.
 
+This holds however they are called, and in whatever order the library and the course were imported.
+"""
+
+import copy
 import importlib
 import inspect
 import math
+import pickle
 import pkgutil
 import pydoc
+import subprocess
+import sys
 import threading
 from functools import partial
 
@@ -13,6 +20,7 @@ import pytest
 
 from iocourse import bounds, exact, lowrank, masks, schedules
 from iocourse.bounds import segments
+from iocourse.course import library_answers
 from iocourse.course.guard import LibrarySolutionUsed, library_solution, no_calls_into, solutions_blocked
 from iocourse.lowrank import largest_error, numpy_backend, paper_gradient, smallest_degree
 from iocourse.lowrank.approximation import Approximation
@@ -157,7 +165,7 @@ def test_a_marked_function_keeps_its_name():
         return 2 * x
 
     assert (double(3), double.__name__, double.__doc__) == (6, "double", "Twice x.")
-    with solutions_blocked(), pytest.raises(LibrarySolutionUsed, match=r"test_solution_guard.*double"):
+    with solutions_blocked(), pytest.raises(LibrarySolutionUsed, match=r"test_guard.*double"):
         double(3)
 
 
@@ -196,3 +204,108 @@ def test_a_call_into_a_module_is_refused_though_it_is_written_in_c(module, call)
         call()
     with no_calls_into(("collections", f"{module}.nothing"), "is out"):
         call()
+
+
+# ------------------------------------------------------------------ no order of imports opens a hole
+COURSE = """
+from iocourse.course.guard import LibrarySolutionUsed, solutions_blocked
+from iocourse.course.library_answers import ANSWERS
+"""
+SCRIPT = """
+import importlib, sys
+from types import FunctionType
+
+OPTIONAL = ("iocourse.kernels", "iocourse.lowrank.numba", "iocourse.lowrank.torch", "triton")
+
+
+def load():
+    for name in MODULES:
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            assert name.startswith(OPTIONAL), name
+
+
+def held():
+    # Every function that a module of the library holds, also those of other modules.
+    rooms = [one for name, one in sys.modules.items() if name[:9] == "iocourse." and ".course" not in name]
+    return [value for room in rooms for value in vars(room).values() if isinstance(value, FunctionType)]
+
+
+ORDER
+
+answers = set()
+for name, asked in ANSWERS.items():
+    module = sys.modules.get(name)
+    if module is not None and isinstance(asked, str):
+        answers |= {(getattr(module, one).__module__, one) for one in asked.split()}
+    elif module is not None:
+        answers |= {(f.__module__, f.__qualname__) for f, instead in asked(module) if instead is None}
+refused = 0
+for function in [*first, *held()]:
+    if (function.__module__, function.__qualname__) in answers:
+        try:
+            with solutions_blocked():
+                function()
+        except LibrarySolutionUsed:
+            refused += 1
+print(refused, sum((f.__module__, f.__qualname__) in answers for f in [*first, *held()]))
+"""
+ORDERS = {
+    "the library first": f"load(); first = held(){COURSE}",
+    "the course first": f"{COURSE}load(); first = []",
+    "the library in a check": f"{COURSE}first = []\nwith solutions_blocked(): load()",
+    "the library twice": f"""{COURSE}
+load(); first = held()
+for name in ("iocourse.exact", "iocourse.lowrank.numpy_backend", "iocourse.sweeps"):
+    importlib.reload(sys.modules[name])
+    first += held()
+    del sys.modules[name]
+load()""",
+}
+
+
+def in_a_new_process(script):
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_no_order_of_imports_leaves_an_answer_open(order):
+    script = SCRIPT.replace("MODULES", repr(list(library_answers.ANSWERS))).replace("ORDER", ORDERS[order])
+    refused, held = map(int, in_a_new_process(script))
+    assert refused == held > 100
+
+
+def test_the_course_imported_inside_a_count_guards_the_counts_after_it():
+    pytest.importorskip("triton", reason="triton is not installed: the extra `triton` brings it")
+    said = in_a_new_process("""
+import os
+os.environ["TRITON_INTERPRET"] = "1"
+import torch
+from iocourse import kernels, traffic
+from iocourse.kernels.backward_delta import row_products_kernel
+x = torch.ones(1, 1, 16, 16)
+with traffic.count() as before:
+    from iocourse.course.guard import LibrarySolutionUsed, solutions_blocked
+    kernels.attention(x, x, x)
+print(before.total > 0)
+for call in (lambda: kernels.attention(x, x, x), lambda: row_products_kernel[(1,)](x, x, x)):
+    for around in (traffic.count, __import__("contextlib").nullcontext):
+        with around():
+            try:
+                with solutions_blocked():
+                    call()
+            except LibrarySolutionUsed:
+                print("refused")
+""")
+    assert said == ["True", *["refused"] * 4]
+
+
+def test_copies_of_a_name_are_the_same_function():
+    stored = pickle.loads(pickle.dumps(exact.softmax))
+    for other in (copy.copy(exact.softmax), copy.deepcopy(exact.softmax), stored):
+        with solutions_blocked(), pytest.raises(LibrarySolutionUsed):
+            other(X)
