@@ -76,7 +76,7 @@ def backward_queries_kernel(
     do_tile, delta = load_delta(
         O, dO, dLSE, total, batch, head, start, q0, pairs.n_q, d, BM, DIM, TILE.PADDED
     )  # fmt: skip
-    # Both statistics are in registers here, so storing them needs no launch of its own.
+    # Both statistics are in registers here, so storing them costs no extra launch.
     store_row_numbers(
         prepared, total, delta, batch, head, shape.heads, start, q0, pairs.n_q, BM, SEEN.PACKED
     )  # fmt: skip

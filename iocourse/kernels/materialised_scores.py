@@ -122,7 +122,7 @@ def no_sums(ROWS: tl.constexpr, COLUMNS: tl.constexpr, TURNED: tl.constexpr):
 @triton.jit
 def add_weighted(sums, w, x, TILE: tl.constexpr, TURNED: tl.constexpr):
     """Return sums + w x, with w rounded to the type of x. TURNED: sums + xᵀ wᵀ."""
-    # Factors of one type for the tensor cores; the sums stay float32.
+    # Factors of one type for the tensor cores; the sums are float32.
     w = w.to(x.dtype)
     if TURNED:
         sums = tl.dot(tl.trans(x), tl.trans(w), sums, input_precision=TILE.PRECISION)

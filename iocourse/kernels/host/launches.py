@@ -572,7 +572,7 @@ def split_keys(n_k: int, BN: int, parts: int) -> tuple[int, int]:
     """Return the number of parts, at most `parts`, and the keys per part, a multiple of BN."""
     tiles = max(1, -(-n_k // BN))
     length = -(-tiles // min(parts, tiles)) * BN
-    # Fewer parts than were asked for if rounding up to full tiles leaves the last ones without keys.
+    # Rounding up to full tiles may make the last parts empty; these are dropped.
     return max(1, -(-n_k // length)), length
 
 
