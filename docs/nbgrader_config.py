@@ -12,7 +12,7 @@ from nbgrader.preprocessors import (
     OverwriteKernelspec,
 )
 
-from iocourse.course.nbgrader_submission import Source, transplanted
+from iocourse.course.nbgrader_submission import AssignmentCell, transplanted
 
 
 class AnswersInTheirPlaces(NbGraderPreprocessor):
@@ -30,7 +30,7 @@ class AnswersInTheirPlaces(NbGraderPreprocessor):
             points = {cell.name: cell.max_score for cell in of.grade_cells}
             solutions = {cell.name for cell in of.solution_cells}
             sources = [
-                Source(
+                AssignmentCell(
                     one.name,
                     one.source,
                     one.locked,

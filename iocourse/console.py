@@ -1,6 +1,6 @@
 """Terminal output: tables, file names, a progress meter (silent under test) and clean exit on SIGTERM.
 
-`show` displays HTML below a notebook cell.
+`display_then_replace` displays HTML below a notebook cell.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def table(rows: Sequence[Sequence[object]], *, left: int = 1, gap: int = 2, leas
     return "\n".join((" " * gap).join(line).rstrip() for line in lines)
 
 
-def show(data: dict[str, Any], html: str, metadata: dict[str, Any] | None = None) -> None:
+def display_then_replace(data: dict[str, Any], html: str, metadata: dict[str, Any] | None = None) -> None:
     """Display `data` (by MIME type) below a cell, and then replace it by `html`.
 
     Live pages show the HTML. Saved notebooks keep only `data`, because GitHub would show nothing but HTML.
@@ -82,7 +82,7 @@ def paragraphs(*parts: str) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-def steps(items: Sequence[T], doing: str) -> Iterator[T]:
+def with_progress_bar(items: Sequence[T], doing: str) -> Iterator[T]:
     """Return an iterator over the items, with a progress bar `doing` if standard error is a terminal."""
     try:
         from tqdm import tqdm

@@ -13,7 +13,7 @@ from html import escape
 from operator import index
 from typing import Any, NamedTuple
 
-from .console import show
+from .console import display_then_replace
 
 __all__ = ["Difference", "Ledger", "Move", "PhaseTotal", "without_zeros"]
 
@@ -207,7 +207,7 @@ class Ledger:
         )
 
     def _ipython_display_(self) -> None:
-        show({"text/plain": repr(self)}, self._repr_html_())
+        display_then_replace({"text/plain": repr(self)}, self._repr_html_())
 
     def _repr_html_(self) -> str:
         titles = ("array", "words read", "words written")

@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Step:
+class FeatureBlock:
     """One block of features: first … last - 1 are coordinate `axis` times the features from `source` on."""
 
     first: int
@@ -39,7 +39,7 @@ class Plan:
 
     d: int
     g: int
-    steps: tuple[Step, ...]
+    steps: tuple[FeatureBlock, ...]
     degrees: NDArray[np.int64]
     multiplicities: Array
 
@@ -78,13 +78,13 @@ def plan(d: int, g: int) -> Plan:
     degrees, multiplicities = np.ones(rank, np.int64), np.ones(rank)
     degrees[0] = 0
     leading = np.ones(rank, np.int32)  # exponent of each monomial's smallest coordinate
-    steps: list[Step] = []
+    steps: list[FeatureBlock] = []
     starts, end = list(range(1, d + 1)), d + 1  # of degree p - 1: the start of each coordinate's suffix
     for p in range(2, g + 1):
         at, new_starts = end, []
         for axis, (source, next_source) in enumerate(zip(starts, [*starts[1:], end], strict=True)):
             made, again = slice(at, at + end - source), next_source - source
-            steps.append(Step(made.start, made.stop, axis, source))
+            steps.append(FeatureBlock(made.start, made.stop, axis, source))
             new_starts.append(at)
             degrees[made] = p
             leading[at : at + again] += leading[source:next_source]

@@ -33,13 +33,13 @@ __all__ = [
     "Found",
     "Piece",
     "Product",
-    "State",
+    "StoredMatrices",
     "Sweep",
     "Task",
     "Terms",
     "lower_envelope",
     "min_cost",
-    "moves",
+    "transitions",
 ]
 
 Item = TypeVar("Item")
@@ -131,7 +131,7 @@ class Sweep:
         return "; ".join([self.cut, *said] if self.cut else said)
 
 
-class State(NamedTuple):
+class StoredMatrices(NamedTuple):
     """Slow memory between two sweeps: the stored N x N matrices and the completed outputs."""
 
     stored: frozenset[str]
@@ -139,9 +139,9 @@ class State(NamedTuple):
 
 
 @cache
-def moves(task: Task, state: State) -> list[tuple[Sweep, State]]:
+def transitions(task: Task, state: StoredMatrices) -> list[tuple[Sweep, StoredMatrices]]:
     """Return each sweep that completes an output or stores a matrix, with the state after it."""
-    found = dict[tuple[Terms, State], tuple[Sweep, State]]()  # one per cost and state
+    found = dict[tuple[Terms, StoredMatrices], tuple[Sweep, StoredMatrices]]()  # one per cost and state
     waiting = [p for p in task.products if p.output not in state.done and p.after in state.done | {""}]
     for read, products in product(_subsets(sorted(state.stored)), _subsets(waiting)):
         at_hand = {*read, *(p.matrix for p in products if not p.output)}
@@ -151,7 +151,7 @@ def moves(task: Task, state: State) -> list[tuple[Sweep, State]]:
             continue
         done = tuple(p.output for p in products if p.output)
         for written in _subsets(sorted(at_hand - state.stored)):
-            after = State(state.stored.union(written), state.done.union(done))
+            after = StoredMatrices(state.stored.union(written), state.done.union(done))
             for sweep in _ways(products, read, written, done) if after != state else ():
                 found.setdefault((sweep.terms, after), (sweep, after))
     return list(found.values())
@@ -221,7 +221,7 @@ def min_cost(pass_: str, x: float) -> Found:
 
 @lru_cache(maxsize=1000)  # an envelope evaluates the ends of every interval twice
 def _least(task: Task, x: float) -> Found:
-    order, begin, no_sweeps = count(), State(task.given, frozenset()), tuple[Sweep, ...]()
+    order, begin, no_sweeps = count(), StoredMatrices(task.given, frozenset()), tuple[Sweep, ...]()
     waiting = [(0.0, 0, next(order), begin, no_sweeps)]
     reached = {begin: (0.0, 0)}
     while True:
@@ -237,9 +237,9 @@ def _least(task: Task, x: float) -> Found:
 
 
 @cache
-def _worth_trying(task: Task, state: State) -> list[tuple[Sweep, State]]:
+def _worth_trying(task: Task, state: StoredMatrices) -> list[tuple[Sweep, StoredMatrices]]:
     """Return the moves without those for which another move to the same state always costs less."""
-    found = moves(task, state)
+    found = transitions(task, state)
     return [(one, after) for one, after in found if not any(_beats(o, one) for o, to in found if to == after)]
 
 

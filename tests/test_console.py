@@ -11,7 +11,7 @@ import pytest
 
 from iocourse import cli, console, pebbling
 from iocourse.cli import main
-from iocourse.console import exit_on_sigterm, number, progress_meter, steps, table, times_joined
+from iocourse.console import exit_on_sigterm, number, progress_meter, table, times_joined, with_progress_bar
 from iocourse.files import atomic_write, read_json
 
 
@@ -24,13 +24,13 @@ class Terminal(io.StringIO):
 def test_a_bar_is_drawn_on_a_terminal_only(monkeypatch, stream, seen):
     pytest.importorskip("tqdm")
     monkeypatch.setattr(sys, "stderr", stream)
-    assert list(steps([1, 2, 3], "things done")) == [1, 2, 3]
+    assert list(with_progress_bar([1, 2, 3], "things done")) == [1, 2, 3]
     assert ("things done" in stream.getvalue()) is seen
 
 
 def test_without_tqdm_the_items_come_all_the_same(monkeypatch):
     monkeypatch.setitem(sys.modules, "tqdm", None)
-    assert list(steps([1, 2, 3], "things done")) == [1, 2, 3]
+    assert list(with_progress_bar([1, 2, 3], "things done")) == [1, 2, 3]
 
 
 def test_a_table_has_names_to_the_left_and_numbers_to_the_right():
@@ -145,7 +145,7 @@ SHOWN = """
 import json
 from IPython.core.displaypub import DisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
-from iocourse.console import show
+from iocourse.console import display_then_replace
 
 shell = InteractiveShell.instance(colors="NoColor")
 shell.run_cell("from iocourse.ledger import Ledger; Ledger(reads={'Q': 7})")
@@ -159,7 +159,7 @@ class Page(DisplayPublisher):
 
 
 shell.display_pub = Page(parent=shell)
-show({"text/plain": "in words"}, "<b>bold</b>", {"text/plain": {"a": 1}})
+display_then_replace({"text/plain": "in words"}, "<b>bold</b>", {"text/plain": {"a": 1}})
 shell.run_cell("Ledger(reads={'Q': 7})")
 print(json.dumps(sent))
 """

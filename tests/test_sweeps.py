@@ -119,11 +119,11 @@ def test_it_steps_aside_while_a_check_runs():
 
 def all_moves(task):
     """Return every sweep from every reachable state."""
-    start = sweeps.State(task.given, frozenset())
+    start = sweeps.StoredMatrices(task.given, frozenset())
     found, waiting = {start}, [start]
     while waiting:
         state = waiting.pop()
-        for sweep, after in sweeps.moves(task, state):
+        for sweep, after in sweeps.transitions(task, state):
             yield state, sweep, after
             if after not in found:
                 found.add(after)
@@ -190,12 +190,12 @@ def test_cutting_a_single_product_costs_what_its_tiles_cost(x):
 def test_no_sequence_of_three_sweeps_is_cheaper(pass_, x):
     """Enumerates all sequences without Dijkstra; in "given" the cheapest has up to four sweeps."""
     task = sweeps.TASKS[pass_]
-    costs_ = {sweeps.State(task.given, frozenset()): 0.0}
+    costs_ = {sweeps.StoredMatrices(task.given, frozenset()): 0.0}
     least = inf
     for _ in range(3):
         following = {}
         for state, words in costs_.items():
-            for sweep, after in sweeps.moves(task, state):
+            for sweep, after in sweeps.transitions(task, state):
                 if sweep.holds[0] <= x <= sweep.holds[1]:
                     following[after] = min(following.get(after, inf), words + sweep.terms.at(x))
         costs_ = following

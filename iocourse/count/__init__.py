@@ -219,7 +219,7 @@ def _settings(schedule: Schedule, arguments: argparse.Namespace, N: int) -> dict
         settings["g"] = positive_int("--g", DEGREE if arguments.g is None else arguments.g)
     if arguments.mask is not None:
         side = arguments.block if arguments.block is not None else arguments.Br or SIDE
-        settings["mask"] = mask_specs.build(arguments.mask, N, positive_int("--block", side))
+        settings["mask"] = mask_specs.mask_from_spec(arguments.mask, N, positive_int("--block", side))
     elif "mask" in schedule.needs:
         raise UsageError(f"{schedule.name} needs --mask MASK, one of {FORMS}")
     return settings

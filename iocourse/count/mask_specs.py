@@ -38,7 +38,7 @@ RULES = {
 FORMS = ", ".join(f"{name}{rule.form}" for name, rule in RULES.items())
 
 
-def build(spec: str, N: int, B: int, option: str = "--mask") -> BlockMask:
+def mask_from_spec(spec: str, N: int, B: int, option: str = "--mask") -> BlockMask:
     """Return the mask of specification `spec`, for N queries in tiles of side B.
 
     Raises UsageError that names `option` and the wrong part.

@@ -17,7 +17,7 @@ Notebook = TypeVar("Notebook", bound=Json)
 PNG, HTML = "image/png", "text/html"
 
 
-def with_alt_text(notebook: Notebook) -> Notebook:
+def add_alt_text(notebook: Notebook) -> Notebook:
     """Return a copy of a notebook in which every figure with alternative text is an `<img>` with `alt`.
 
     The PNG is moved into the HTML, so it is stored once. Figures without alternative text and outputs with

@@ -10,7 +10,7 @@ from . import progress
 from .exercise import cause_of, exercises_asking_for, raised_in
 from .missing_packages import caused_by_missing_package
 from .run_context import is_strict
-from .runtime_errors import line_of
+from .runtime_errors import failing_line
 
 
 class Unsolved:
@@ -85,7 +85,7 @@ def attempt(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         unwritten = isinstance(error.__cause__ or cause, NotImplementedError)
         passed = not unwritten and any(map(_solved, named.split(" or ")))
         why = f"{named} has passed, and raises an error here" if passed else f"solve {named} first"
-        where = f"; {line}" if (line := line_of(cause)) else ""
+        where = f"; {line}" if (line := failing_line(cause)) else ""
         detail = "" if isinstance(cause, NotImplementedError) else f" ({error_text(cause)}{where})"
         print(f"{why}{detail}")
         return Unsolved(why)

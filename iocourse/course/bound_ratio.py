@@ -20,7 +20,7 @@ EXPLAINED = {"matmul": "2.6", "A": "4.7", "B'": "7.7", "C": "6.10", "D": "8.10",
 MOST_MOVES = 12_000  # loads and stores, which take about 0.2 seconds
 
 
-def attention(
+def attention_comparison(
     pass_: str,
     arrays: Iterable[str] = "QKV",
     *,
@@ -48,7 +48,9 @@ def attention(
     return BoundComparison(given, bound, every_block)
 
 
-def product(shapes: Mapping[str, tuple[int, int]], m: int, n: int, k: int, **tiles: int) -> BoundComparison:
+def product_comparison(
+    shapes: Mapping[str, tuple[int, int]], m: int, n: int, k: int, **tiles: int
+) -> BoundComparison:
     """Return the comparison of a schedule for an (m, k) by (k, n) product of arrays of these shapes."""
 
     def bound(M: int) -> tuple[int, str]:

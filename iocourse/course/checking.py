@@ -40,14 +40,14 @@ from .exercise import (
 from .guard import LibrarySolutionUsed
 from .missing_packages import Placeholder, caused_by_missing_package, raise_missing, what_to_do
 from .run_context import (
+    ipython_shell,
     is_graded,
     is_solved_notebook,
     is_strict,
     nbgrader_execution,
-    notebook,
     warnings_to_stdout,
 )
-from .runtime_errors import below, likely_cause, line_of
+from .runtime_errors import below, failing_line, likely_cause
 from .trials.kernel_errors import KernelError
 
 RUNS = "runs without an error"
@@ -67,12 +67,12 @@ SECONDS = 20.0  # before the first message that a check is still running
 Verdict = tuple[str, str | None]
 
 
-class Held(str):
+class HeldWithRemark(str):
     """The name of a property that holds with a remark, which the report of a solved exercise prints."""
 
     remark: str
 
-    def __new__(cls, name: str, remark: str) -> Held:
+    def __new__(cls, name: str, remark: str) -> HeldWithRemark:
         """Return the name with its remark."""
         held = super().__new__(cls, name)
         held.remark = remark
@@ -146,7 +146,9 @@ def _judged_aloud(exercise: Exercise, answer: Any, seed: int) -> list[Verdict]:
             return judge(exercise, answer, seed, activity)
         except KeyboardInterrupt as stop:
             progress.record(exercise.id, "tried")
-            said = f"{exercise.id} {exercise.title}\n  interrupted in {activity.now}{below(line_of(stop))}"
+            said = (
+                f"{exercise.id} {exercise.title}\n  interrupted in {activity.now}{below(failing_line(stop))}"
+            )
             raise Interrupted(f"{said}\nCounted as tried. Same inputs again: seed={seed}") from None
 
 
@@ -214,7 +216,7 @@ def judge(exercise: Exercise, answer: Any, seed: int, activity: Activity | None 
         except (Exception, SystemExit) as error:  # the result has a type that the property cannot handle
             complaint = WrongForm(f"the result cannot be tested: {error_text(error)}")
         if isinstance(complaint, Better):
-            verdicts.append((Held(prop.name, complaint), None))
+            verdicts.append((HeldWithRemark(prop.name, complaint), None))
             continue
         again = wrong_form and isinstance(complaint, WrongForm)
         verdicts.append((prop.name, NOT_TRIED if again else complaint))
@@ -244,7 +246,7 @@ def _verdict_on(exercise: Exercise, error: BaseException, label: str) -> Verdict
         return error.lacks, f"{error} ({label})"
     if isinstance(error, KernelError):  # its message has line, shapes and cause
         return RUNS, f"{error_text(error)} ({label})"
-    return RUNS, f"{error_text(error)} ({label}){below(line_of(error))}{below(likely_cause(error))}"
+    return RUNS, f"{error_text(error)} ({label}){below(failing_line(error))}{below(likely_cause(error))}"
 
 
 def report(exercise: Exercise, verdicts: Sequence[Verdict], seed: int) -> str:
@@ -253,7 +255,7 @@ def report(exercise: Exercise, verdicts: Sequence[Verdict], seed: int) -> str:
     failed = failed_properties(verdicts)
     for name, complaint in verdicts:
         if complaint is None:
-            remark = f": {name.remark}" if isinstance(name, Held) and not failed else ""
+            remark = f": {name.remark}" if isinstance(name, HeldWithRemark) and not failed else ""
             lines.append(f"  holds  {name}{remark}")
         else:
             lines.append(
@@ -349,7 +351,7 @@ _stale: dict[str, str] = {}  # the name of a function: the type of the error
 
 def watch_cells() -> None:
     """Start to watch cells in a notebook or IPython; do nothing elsewhere."""
-    shell = notebook()
+    shell = ipython_shell()
     if shell is not None:
         hooks = _Hooks(shell)
         shell.events.register("pre_run_cell", hooks.begin)

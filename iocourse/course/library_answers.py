@@ -109,8 +109,12 @@ ANSWERS: dict[str, AnswersOf] = {
     "iocourse.lowrank.numpy_backend": "forward backward causal_forward causal_backward",
     "iocourse.lowrank.numba_backend": "forward backward causal_forward causal_backward",
     "iocourse.lowrank.numba_backend.registers.calls": "forward backward causal_forward causal_backward",
-    "iocourse.lowrank.torch_backend": "attend features_vjp forward backward causal_forward causal_backward",
-    "iocourse.lowrank.paper_gradient": ("factors row_wise_kronecker kronecker associative in_paper_notation"),
+    "iocourse.lowrank.torch_backend": (
+        "attention_with_autograd features_vjp forward backward causal_forward causal_backward"
+    ),
+    "iocourse.lowrank.paper_gradient": (
+        "kronecker_factors row_wise_kronecker kronecker associative in_paper_notation"
+    ),
     "iocourse.distributed.schedules": _distributed_schedules,
     "iocourse.distributed.bounds": _distributed_bounds,
     "iocourse.distributed.load_balance": (

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from ..doctor.triton_missing import TritonMissing, what_to_install
-from .run_context import is_graded, notebook
+from .run_context import ipython_shell, is_graded
 from .student_copies.notebook import bound_names
 
 RESTART = "the missing package is installed now: restart the kernel and run the notebook from the top"
@@ -32,7 +32,7 @@ def missing_package(missing: TritonMissing) -> Placeholder:
         TritonMissing: `missing`, if this is not a notebook or its outcome is graded (nbgrader,
             IOCOURSE_STRICT=1).
     """
-    shell = notebook()
+    shell = ipython_shell()
     if shell is None or is_graded():
         raise missing
     print(what_to_do())

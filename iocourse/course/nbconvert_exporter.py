@@ -7,7 +7,7 @@ from typing import Any
 from nbconvert.exporters import HTMLExporter
 from nbformat import NotebookNode
 
-from iocourse.course.alt_text import with_alt_text
+from iocourse.course.alt_text import add_alt_text
 
 
 class DescribedHTML(HTMLExporter):
@@ -17,4 +17,4 @@ class DescribedHTML(HTMLExporter):
 
     def from_notebook_node(self, nb: NotebookNode, resources: Any = None, **named: Any) -> Any:
         """Return the HTML page of a notebook and nbconvert's resources."""
-        return super().from_notebook_node(with_alt_text(nb), resources, **named)
+        return super().from_notebook_node(add_alt_text(nb), resources, **named)

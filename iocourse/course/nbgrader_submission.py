@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from .exercise import find
-from .student_copies.answers import Answer, Wanted, find_answers, notes_of
+from .student_copies.answers import AnswerCell, Wanted, find_answers, notes_of
 from .student_copies.notebook import Json, text_of
 
 SCHEMA = 3
@@ -19,7 +19,7 @@ PREFIX = "ex-"
 
 
 @dataclass(frozen=True)
-class Source:
+class AssignmentCell:
     """A cell of the assignment, as stored by nbgrader.
 
     Attributes:
@@ -39,7 +39,7 @@ class Source:
     checksum: str | None
 
 
-def transplanted(cells: Sequence[Json], sources: Sequence[Source]) -> tuple[list[Json], str]:
+def transplanted(cells: Sequence[Json], sources: Sequence[AssignmentCell]) -> tuple[list[Json], str]:
     """Rebuild a submission: the cells of the assignment with the answers of the student.
 
     Other cells of the student become Markdown cells at the same position and are not run.
@@ -58,13 +58,13 @@ def transplanted(cells: Sequence[Json], sources: Sequence[Source]) -> tuple[list
     return list(_placed(cells, sources, answers)), line
 
 
-def _wanted(source: Source) -> Wanted:
+def _wanted(source: AssignmentCell) -> Wanted:
     exercise = find(source.grade_id.removeprefix(PREFIX))
     return Wanted(exercise.id, exercise.function, source.grade_id, source.text)
 
 
 def _placed(
-    cells: Sequence[Json], sources: Sequence[Source], answers: Mapping[str, Answer]
+    cells: Sequence[Json], sources: Sequence[AssignmentCell], answers: Mapping[str, AnswerCell]
 ) -> Iterator[Json]:
     """Yield the cells of the assignment, each preceded by the student's other cells above it, as text."""
     run = {at for answer in answers.values() for at in answer.cells}
@@ -85,7 +85,9 @@ def _placed(
     yield from above.pop("", ())
 
 
-def _text_above(cells: Sequence[Json], sources: Sequence[Source], run: set[int]) -> dict[str, list[Json]]:
+def _text_above(
+    cells: Sequence[Json], sources: Sequence[AssignmentCell], run: set[int]
+) -> dict[str, list[Json]]:
     """Return the cells that are not run, as text, by the id of the next assignment cell ("": at the end)."""
     ids = [source.grade_id for source in sources]
     locked = {source.grade_id: source.text for source in sources if source.locked}
@@ -113,7 +115,7 @@ def _as_text(cell: Json, at: int) -> Json:
     return {"cell_type": "markdown", "id": f"text-{at + 1}", "metadata": {}, "source": text}
 
 
-def _cell(source: Source, text: str) -> Json:
+def _cell(source: AssignmentCell, text: str) -> Json:
     told = {
         "schema_version": SCHEMA,
         "grade_id": source.grade_id,

@@ -83,7 +83,7 @@ def _settle_on_drive(*, writing: bool = False) -> None:
     try:
         if mine.exists():
             with _locked():
-                atomic_write(path, dump(merge(_read(path), _read(mine))))
+                atomic_write(path, dump(merge_progress(_read(path), _read(mine))))
                 mine.replace(_free_name(mine, "on-drive"))
         elif not writing:
             return
@@ -277,7 +277,7 @@ def _locked() -> Iterator[None]:
         lock.unlink(missing_ok=True)
 
 
-def merge(mine: Progress, other: Progress) -> Progress:
+def merge_progress(mine: Progress, other: Progress) -> Progress:
     """Merge two records: take the better status and the higher counts; prefer predictions of `mine`."""
     return {key: _merged(mine.get(key), other.get(key)) for key in sorted({*mine, *other})}
 
@@ -309,7 +309,7 @@ def import_from(path: Path) -> int:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {path}: {error}") from None
     with _changing() as known:
-        known.update(merge(known, other))
+        known.update(merge_progress(known, other))
         return len(known)
 
 

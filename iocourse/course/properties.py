@@ -18,7 +18,7 @@ from .. import exact
 from ..exact import real_numbers
 from ..ledger import Ledger
 from .exercise import Better, Case, Property, Trial, WrongEverywhere, WrongForm
-from .runtime_errors import below, line_of
+from .runtime_errors import below, failing_line
 
 LARGE = "scores of ±10,000"  # a tag of a case, and part of the name of the property that selects it
 TOLERANCE = 1e-9  # for float64: over a thousand rounding errors, and far below the error of a wrong formula
@@ -172,7 +172,7 @@ def difference(got: Any, want: Any, tolerance: float = TOLERANCE, *, wanted: str
     where = tuple(int(i) for i in np.argwhere(wrong)[0])
     place = f"{int(wrong.sum())} of {wrong.size} entries differ, first at {list(where)}: " if where else ""
     # Only as many digits as the comparison uses: the last digits of a float32 kernel depend on the processor.
-    mine, right = format_apart(float(g[where]), float(w[where]), least=fewest_digits(tolerance))
+    mine, right = format_apart(float(g[where]), float(w[where]), least=significant_digits(tolerance))
     shown = f"got {mine}, {wanted} {right}"
     return place + shown + too_short(got, float(off[wrong].max() / scale), tolerance)
 
@@ -307,7 +307,7 @@ def block_size(part: int | None = None) -> Property:
 
 
 # ------------------------------------------------------------------ describing a wrong value
-def fewest_digits(tolerance: float) -> int:
+def significant_digits(tolerance: float) -> int:
     """Return the number of significant digits that a comparison up to `tolerance` uses, at most six.
 
     >>> fewest_digits(2e-5), fewest_digits(1e-9)
@@ -433,12 +433,12 @@ def total_within(name: str = "moves no more words than the closed form") -> Prop
     return Property(name, judge_all, general=True, idle=True)
 
 
-def fits() -> Property:
+def fits_in_fast_memory() -> Property:
     """Return the property that the peak is at most `case.M`, the words of fast memory of the case."""
 
     def judge(trial: Trial) -> str | None:
         if trial.overflow:
-            return f"{trial.overflow}{_all_of_it(trial)}{below(line_of(trial.overflow))}"
+            return f"{trial.overflow}{_all_of_it(trial)}{below(failing_line(trial.overflow))}"
         room = trial.case.M or 0
         peak = trial.ledger.peak
         return None if peak <= room else f"the peak is {peak:,} words, but M = {room:,}"
@@ -457,7 +457,7 @@ def _all_of_it(trial: Trial) -> str:
     return f" That is all of {asked[1]}: load it in blocks of the given tile size." if smaller else ""
 
 
-def arrays_of(case: Case) -> list[str]:
+def array_names(case: Case) -> list[str]:
     """Return the names of the inputs that are arrays."""
     return [name for name, value in case.inputs.items() if isinstance(value, np.ndarray)]
 
@@ -466,7 +466,7 @@ def every_input_loaded(*arrays: str) -> Property:
     """Return the property that every input array, or each of `arrays`, is read completely at least once."""
 
     def judge(trial: Trial) -> str | None:
-        for array in arrays or arrays_of(trial.case):
+        for array in arrays or array_names(trial.case):
             size = int(np.size(trial.case.inputs[array]))
             read = trial.ledger.reads.get(array, 0)
             if read < size:

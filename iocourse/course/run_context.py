@@ -64,7 +64,7 @@ def warnings_to_stdout() -> Iterator[None]:
         yield
 
 
-def notebook() -> Any:
+def ipython_shell() -> Any:
     """Return the IPython shell of this process, or None."""
     ipython = sys.modules.get("IPython")
     return ipython.get_ipython() if ipython else None

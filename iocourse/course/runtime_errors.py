@@ -36,7 +36,7 @@ WHOLE = "An integer array cannot store fractions in place: create it with a floa
 
 
 # ------------------------------------------------------------------ where it was raised
-def line_of(error: BaseException) -> str:
+def failing_line(error: BaseException) -> str:
     """Return `line 3: s = q @ k   with q (4, 6), k (2, 6)`, or "" without a line of the student's code."""
     frames = traceback.walk_tb(error.__traceback__)
     found = [(frame, number) for frame, number in frames if _is_students(frame.f_code.co_filename)]

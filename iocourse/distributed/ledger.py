@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import NamedTuple
 
-from ..console import show
+from ..console import display_then_replace
 from ..ledger import without_zeros
 
 # Arrays that are sums over keys or queries, of which each rank computes a part: (O, L) and the gradients,
@@ -87,7 +87,7 @@ class RankLedger:
         return f"W = {self.words:,} words; at most {self.peak:,} words of others held at once"
 
     def _ipython_display_(self) -> None:
-        show({"text/plain": repr(self)}, self._repr_html_())
+        display_then_replace({"text/plain": repr(self)}, self._repr_html_())
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th scope='col'>{title}</th>" for title in ("array", "words received", "words sent"))

@@ -25,7 +25,7 @@ def namespace(array: Array) -> Any:
     return torch if tensors is not None and isinstance(array, tensors) else np
 
 
-def wide(*arrays: Array) -> tuple[Array, ...]:
+def at_least_float32(*arrays: Array) -> tuple[Array, ...]:
     """Return the arrays in their common type, at least float32, in which partial results are computed.
 
     Sums over keys in a 16-bit type would have an error that grows with the number of ranks.
@@ -74,7 +74,7 @@ def attend(
         ValueError: if the shapes do not match.
     """
     _check_shapes("attend(q, k, v)", q, k, v)
-    q, k, v = wide(q, k, v)
+    q, k, v = at_least_float32(q, k, v)
     if isinstance(q, ShapeArray):
         o = ShapeArray((*q.shape[:-1], v.shape[-1]), kind=q.kind)
         return o, ShapeArray(q.shape[:-1], kind=q.kind)
@@ -135,7 +135,7 @@ def merge(o: Array, L: Array, other: Array, other_L: Array) -> tuple[Array, Arra
 
     Where both are empty (L = -inf), the result is empty too: o = 0 and L = -inf.
     """
-    o, L, other, other_L = wide(o, L, other, other_L)
+    o, L, other, other_L = at_least_float32(o, L, other, other_L)
     if isinstance(o, ShapeArray):
         return o.copy(), L.copy()
     xp = namespace(o)
@@ -164,7 +164,7 @@ def attend_backward(
     `cols`, `scale` and ValueError as for `attend`; the results are at least float32.
     """
     _check_shapes("attend_backward", q, k, v)
-    q, k, v, do, L, D = wide(q, k, v, do, L, D)
+    q, k, v, do, L, D = at_least_float32(q, k, v, do, L, D)
     if isinstance(q, ShapeArray):
         return q.copy(), k.copy(), v.copy()
     if not len(k) or not len(q):
@@ -180,7 +180,7 @@ def attend_backward(
 
 def row_dot(a: Array, b: Array) -> Array:
     """Return the sum over each row of a∘b, at least in float32."""
-    a, b = wide(a, b)
+    a, b = at_least_float32(a, b)
     return (a * b).sum(-1)
 
 

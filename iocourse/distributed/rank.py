@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from .layouts import row_indices
 from .ledger import Exchange, RankLedger
-from .partial_attention import Array, namespace, wide
+from .partial_attention import Array, at_least_float32, namespace
 from .shape_arrays import FLOATS, ShapeArray, type_name
 
 MOST_CALLS = 100_000  # per rank: far more than any schedule of the course makes
@@ -229,7 +229,9 @@ class Rank:
         if len(self._account.exchanges) >= MOST_CALLS:
             raise RankError(f"rank {self._number} has made {MOST_CALLS:,} calls. Check for an endless loop")
         members = self._group.members
-        copies = {members[to]: tuple(map(copied, arrays.values())) for to, arrays in outgoing.items()}
+        copies = {
+            members[to]: tuple(map(contiguous_copy, arrays.values())) for to, arrays in outgoing.items()
+        }
         came_from = tuple(members[source] for source in sources)
         group, number = self._numbered(role, [*copies, *came_from])
         transfer = Transfer(call, group, number, copies, came_from, role)
@@ -324,7 +326,7 @@ def _words(array: Array | None) -> int:
     return 0 if array is None else prod(array.shape)
 
 
-def copied(array: Array | None) -> Array | None:
+def contiguous_copy(array: Array | None) -> Array | None:
     """Return a contiguous copy of the array (NumPy array, tensor or ShapeArray); None remains None."""
     if array is None:
         return None
@@ -362,8 +364,8 @@ def _in_order(came: dict[int, Array | None], rank: int, own: Array | None) -> li
 
 
 def _summed(parts: Sequence[Array]) -> Array:
-    total = wide(parts[0])[0] if type_name(parts[0]) in ("float16", "bfloat16") else parts[0]
-    total = copied(total)
+    total = at_least_float32(parts[0])[0] if type_name(parts[0]) in ("float16", "bfloat16") else parts[0]
+    total = contiguous_copy(total)
     for part in parts[1:]:
         total += part
     return total

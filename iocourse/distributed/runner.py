@@ -18,7 +18,7 @@ from .engines.simulated import run_in_turns
 from .layouts import Layout, blocks_of, check_layout, row_count, rows_of
 from .ledger import RankLedger
 from .partial_attention import namespace
-from .rank import Group, Plan, Rank, RankAccount, RankError, RankFailed, Transport, copied
+from .rank import Group, Plan, Rank, RankAccount, RankError, RankFailed, Transport, contiguous_copy
 from .shape_arrays import ShapeArray, type_name
 
 ENGINES = ("count", "dry", "gloo", "processes")
@@ -127,7 +127,7 @@ class RowPartition:
     def part(self, name: str, value: Any, rank: int) -> Any:
         """Return a copy of the part of an array that a rank gets."""
         if name in self.shared:
-            return copied(value)
+            return contiguous_copy(value)
         if isinstance(value, ShapeArray):
             rows = row_count(self.layout, len(value), self.P, rank)
             return ShapeArray((rows, *value.shape[1:]), kind=value.kind)
@@ -330,7 +330,7 @@ def _array(name: str, value: Any, dry: bool) -> Any:
     value = value.detach() if hasattr(value, "detach") else value
     checked = real_array(name, value.double().numpy() if type_name(value) == "bfloat16" else value)
     if type_name(value) == "bfloat16":
-        return copied(value)
+        return contiguous_copy(value)
     return checked.astype(type_name(value)) if type_name(value) in ("float32", "float16") else checked
 
 

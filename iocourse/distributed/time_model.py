@@ -64,7 +64,7 @@ def cluster(link: str = "nvlink4", arch: int = 90) -> Cluster:
 
 
 @dataclass(frozen=True)
-class Step:
+class RankStep:
     """A step of a schedule on its busiest rank, repeated `times` times.
 
     It computes `flops` and receives `words` in `messages`. If `hidden`, both overlap.
@@ -86,7 +86,7 @@ class Step:
         return self.times * (max(computing, moving) if self.hidden else computing + moving)
 
 
-def seconds(steps: tuple[Step, ...], on: Cluster) -> float:
+def seconds(steps: tuple[RankStep, ...], on: Cluster) -> float:
     """Return the total time of the steps in seconds, one after the other."""
     return sum(step.seconds(on) for step in steps)
 
@@ -184,7 +184,7 @@ def compare_schedules(
         has_grid = "a" in s.options
         # With one rank per grid row, every schedule with a grid fits.
         tried = None if not has_grid else P if a is None else a
-        if fits(s, P, H, tried):
+        if heads_divide_evenly(s, P, H, tried):
             ledger, rows, memory = _busiest(s.name, N, d, P, H, a if has_grid else None)
             exposed, hidden = (
                 seconds(_steps(s, ledger, N, d, P, H, rows, hide), on) for hide in (False, True)
@@ -237,7 +237,7 @@ def _require_grid(P: int, a: int) -> None:
         raise ValueError(f"a must divide P = {P}: one of {allowed}, got {a}")
 
 
-def fits(s: RankSchedule, P: int, H: int, a: int | None = None) -> bool:
+def heads_divide_evenly(s: RankSchedule, P: int, H: int, a: int | None = None) -> bool:
     """Return True if H heads can be distributed evenly over P ranks, or over the P/a ranks of a grid row."""
     return not s.heads or H % (P // (1 if a is None else a)) == 0
 
@@ -247,7 +247,7 @@ def best_grid(s: RankSchedule, P: int, N: int, d: int, *, H: int = 1, **sizes: i
     words = {
         a: max(ledger.words for ledger in _unlike(ledgers_of(s, P, N, d, H=H, **sizes, a=a)))
         for a in grids_of(P)
-        if fits(s, P, H, a)
+        if heads_divide_evenly(s, P, H, a)
     }
     return min(words, key=words.__getitem__)
 
@@ -299,7 +299,7 @@ def _unlike(ledgers: Sequence[RankLedger]) -> list[RankLedger]:
 
 def _steps(
     s: RankSchedule, ledger: RankLedger, N: int, d: int, P: int, H: int, a: int | None, hidden: bool
-) -> tuple[Step, ...]:
+) -> tuple[RankStep, ...]:
     """Return the steps of the busiest rank: first the words that cannot be hidden, then those of the ring."""
     pairs = max(pairs_of_ranks(s.layout, N, P)) if s.pass_ == "causal" else N * ceil_div(N, P)
     flops = flops_of_rank(pairs, d, H, backward=s.pass_ == "backward")
@@ -307,10 +307,12 @@ def _steps(
     blocks, going_round = (P, ledger.words) if s.name in RINGS else (1, 0)
     if s.name == "ulysses_ring" and a is not None:
         blocks, going_round = a, 2 * (ledger.received["K"] - ledger.received["Q"])
-    first = Step(flops / blocks, ledger.words - going_round, messages_of(s.name, P, a))
+    first = RankStep(flops / blocks, ledger.words - going_round, messages_of(s.name, P, a))
     if blocks == 1:
         return (first,)
-    return first, Step(flops / blocks, ceil_div(going_round, blocks - 1), 1, times=blocks - 1, hidden=hidden)
+    return first, RankStep(
+        flops / blocks, ceil_div(going_round, blocks - 1), 1, times=blocks - 1, hidden=hidden
+    )
 
 
 def messages_of(name: str, P: int, a: int | None = None) -> int:

@@ -81,7 +81,7 @@ def _constant(value: Any) -> Any:
     return value
 
 
-def compiled(job: dict[str, Any]) -> Any:
+def compile_kernel(job: dict[str, Any]) -> Any:
     """Compile a job's kernel for its architecture and return Triton's compiled kernel."""
     constants = {tuple(at): _constant(value) for at, value in job["constants"]}
     source = ASTSource(
@@ -131,11 +131,11 @@ def _printed_by(tool: str, *arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def report(job: dict[str, Any]) -> dict[str, Any]:
+def compile_report(job: dict[str, Any]) -> dict[str, Any]:
     """Compile one job and return its resources, or {"error": text} if compilation fails."""
     start = time.perf_counter()
     try:
-        kernel = compiled(job)
+        kernel = compile_kernel(job)
         facts = machine_code(kernel.asm["cubin"])
     except (Exception, SystemExit) as error:  # any failure, so that the other jobs still run
         return {"error": _innermost(error)}
@@ -176,4 +176,4 @@ if __name__ == "__main__":
     os.dup2(2, 1)
     os.environ.__class__ = _Compiling
     while select.select([jobs], [], [], IDLE)[0] and (line := jobs.readline()):
-        print(json.dumps(report(json.loads(line))), file=answers, flush=True)
+        print(json.dumps(compile_report(json.loads(line))), file=answers, flush=True)

@@ -38,12 +38,12 @@ ALLOWED: dict[str, tuple[Any, ...]] = {
 
 def measured_for(arch: int, width: int, itemsize: int, causal: bool) -> dict[str, Sizes]:
     """Return the measured tiles by kernel, where there is one. Raises UsageError for an invalid record."""
-    found = {kernel: measured().get(Place(arch, kernel, width, itemsize, causal)) for kernel in KERNELS}
+    found = {kernel: shipped_tiles().get(Place(arch, kernel, width, itemsize, causal)) for kernel in KERNELS}
     return {kernel: tile for kernel, tile in found.items() if tile}
 
 
 @cache
-def measured() -> dict[Place, Sizes]:
+def shipped_tiles() -> dict[Place, Sizes]:
     """Return every shipped measured tile. Raises UsageError if the record is invalid."""
     try:
         record = load_record("tune")
@@ -81,7 +81,7 @@ def _checked(row: Any, faults: dict[tuple[Any, ...], str]) -> tuple[Place, Sizes
                 f"{name} of a measured tile must be one of {', '.join(map(str, allowed))}; got {row[name]!r}"
             )
     place, tile = Place(**{name: row[name] for name in ALLOWED}), row["tile"]
-    if not _is_tile(tile) or not fits(place.kernel, tile, place.arch, place.d, place.itemsize):
+    if not _is_tile(tile) or not may_run(place.kernel, tile, place.arch, place.d, place.itemsize):
         raise UsageError(
             f"the measured tile {tile!r} of {place.kernel} cannot run on sm_{place.arch} with d = {place.d}. "
             "It must be [BM, BN, warps, stages], BM and BN 16, 32, 64, …, within registers and shared memory"
@@ -113,7 +113,7 @@ def _faults() -> dict[tuple[Any, ...], str]:
 def made_with_another_triton(arch: int, version: str) -> str:
     """Return a warning if the tiles of this architecture were measured with another Triton, otherwise ""."""
     theirs = ((load_record("tune") or {}).get("versions") or {}).get("triton", "none that it names")
-    if theirs == version or not any(place.arch == arch for place in measured()):
+    if theirs == version or not any(place.arch == arch for place in shipped_tiles()):
         return ""
     return (
         f"the tiles of sm_{arch} were measured with Triton {theirs}, and this is {version}. They are used "
@@ -130,7 +130,7 @@ def _is_tile(tile: Any) -> bool:
     return stages >= 1 and all(size >= at_least and not size & (size - 1) for size, at_least in least)
 
 
-def fits(kernel: str, tile: Sequence[int], arch: int, d: int, itemsize: int = 2) -> bool:
+def may_run(kernel: str, tile: Sequence[int], arch: int, d: int, itemsize: int = 2) -> bool:
     """Return False if a tile certainly cannot run: a lower bound of its registers or shared memory
     is too large.
 

@@ -28,14 +28,14 @@ from .host.api import (  # noqa: E402
     decode,
 )
 from .host.resources import resources_of  # noqa: E402
-from .host.tile_table import SlicedTile, SlicedTiles, Tile, Tiles, using  # noqa: E402
+from .host.tile_table import SlicedTileConfig, SlicedTiles, TileConfig, Tiles, using  # noqa: E402
 from .host.visible_pairs import TiledMask, tiled_mask  # noqa: E402
 
 __all__ = [
     "INTERPRETED",
-    "SlicedTile",
+    "SlicedTileConfig",
     "SlicedTiles",
-    "Tile",
+    "TileConfig",
     "TiledMask",
     "Tiles",
     "attention",

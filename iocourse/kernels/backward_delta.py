@@ -30,6 +30,7 @@ def load_delta(
     """
     o_tile = load_rows(O, batch, head, q0 + start, q0 + n_q, d, BM, DIM, True, PADDED, False)
     do_tile = load_rows(dO, batch, head, q0 + start, q0 + n_q, d, BM, DIM, True, PADDED, False)
+    # In float32, because 16-bit products of O and dO would have only the digits of their type.
     delta = tl.sum(o_tile.to(tl.float32) * do_tile.to(tl.float32), 1)
     if dLSE is not None:
         # The log-sum-exp of a row without keys is the constant -∞, so its gradient is ignored.

@@ -51,11 +51,13 @@ def absorb_queries(
         q_tile = load_rows(
             Q, batch, head, q0 + at, q0 + n_q, d, BM, DIM, CHECK_ROWS, TILE.PADDED, TILE.DESCRIPTORS
         )
+        # No mask: the statistics of a sequence are padded to full tiles (see `RowNumbers`).
         total = tl.load(sums + at + tl.arange(0, BM))
         s = tl.dot(k_tile, tl.trans(q_tile), input_precision=TILE.PRECISION)  # (BN, BM)
         if SEEN.RAGGED_Q:
             # Rows past the last query may hold NaN (0 · -∞). -∞ and LOWEST have the weight 0 alike.
             s = tl.where(s > LOWEST, s, LOWEST)
+        # The stored log-sum-exp gives the final weights at once, without a running maximum and a division.
         p = tl.exp2(s * scale - total[None, :])
         if MASKED:
             if SEEN.LISTED:
@@ -63,6 +65,7 @@ def absorb_queries(
             else:
                 i = at + tl.arange(0, BM)
                 seen = sees(i[None, :], j[:, None], pairs, SEEN)
+            # No maximum is taken over the scores, so it is enough to mask the weights.
             p = tl.where(seen, p, 0.0)
         do_tile = load_rows(
             dO, batch, head, q0 + at, q0 + n_q, d, BM, DIM, CHECK_ROWS, TILE.PADDED, TILE.DESCRIPTORS
@@ -70,6 +73,7 @@ def absorb_queries(
         dv = tl.dot(p.to(do_tile.dtype), do_tile, dv, input_precision=TILE.PRECISION)
         dp = tl.dot(v_tile, tl.trans(do_tile), input_precision=TILE.PRECISION)  # (BN, BM)
         delta = tl.load(deltas + at + tl.arange(0, BM))
+        # Without the scale, which multiplies the sums dK and dQ once at the end.
         ds = (p * (dp - delta[None, :])).to(q_tile.dtype)
         dk = tl.dot(ds, q_tile, dk, input_precision=TILE.PRECISION)
         if dQ_sum is not None:
@@ -81,6 +85,7 @@ def absorb_queries(
                 rows, columns = at + tl.arange(0, BM), tl.arange(0, DIM)
                 there = (rows[:, None] < n_q) & (columns[None, :] < d)
                 to = row_pointers(dQ_sum, batch, head, q0 + at, BM, DIM)
+                # Relaxed: no program of this launch reads dQ_sum, so no access must be ordered.
                 tl.atomic_add(to, share, mask=there, sem="relaxed")
     return dk, dv
 

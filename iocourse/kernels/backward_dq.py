@@ -50,6 +50,7 @@ def add_dq_of_keys(
             p = tl.where(seen, p, 0.0)
         dp = tl.dot(do_tile, tl.trans(v_tile), input_precision=TILE.PRECISION)  # (BM, BN)
         ds = p * (dp - delta[:, None])
+        # K_j is a factor of the scores and of dQ, so it is loaded once for two products.
         acc = tl.dot(ds.to(k_tile.dtype), k_tile, acc, input_precision=TILE.PRECISION)
     return acc
 
@@ -75,6 +76,7 @@ def backward_queries_kernel(
     do_tile, delta = load_delta(
         O, dO, dLSE, total, batch, head, start, q0, pairs.n_q, d, BM, DIM, TILE.PADDED
     )  # fmt: skip
+    # Both statistics are in registers here, so storing them costs no extra launch.
     store_row_numbers(
         prepared, total, delta, batch, head, shape.heads, start, q0, pairs.n_q, BM, SEEN.PACKED
     )  # fmt: skip

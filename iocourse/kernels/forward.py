@@ -47,13 +47,18 @@ def average_keys(
                 j = at + tl.arange(0, BN)
                 seen = sees(i[:, None], j[None, :], pairs, SEEN)
             s = tl.where(seen, s, float("-inf"))
+        # The scale is positive (`checked_inputs` moves a sign into Q), so it may follow the reduction:
+        # BM products instead of BM · BN. A row without a visible key so far keeps m = LOWEST, and its weights
+        # are 2⁻ᵒᵒ = 0 and not NaN.
         m_new = tl.maximum(m, tl.max(s, 1) * scale)
+        # Scaled here and not in Q, because product and difference are one fused multiply-add per score.
         p = tl.exp2(s * scale - m_new[:, None])
         old = tl.exp2(m - m_new)
         l = l * old + tl.sum(p, 1)
         v_tile = load_rows(
             V, batch, head, k0 + at, stop, d, BN, TILE.DIM, MASKED, TILE.PADDED, TILE.DESCRIPTORS
         )
+        # Tensor cores multiply factors of one type, so P is rounded to V's type; l has added it unrounded.
         acc = tl.dot(p.to(v_tile.dtype), v_tile, acc * old[:, None], input_precision=TILE.PRECISION)
         m = m_new
     return acc, m, l
@@ -62,6 +67,7 @@ def average_keys(
 @triton.jit
 def averaged(acc, l):
     """Return O (BM, DIM) after the last key: acc / l, and 0 for a row without visible keys."""
+    # Once per row, after the last key: dividing in every iteration would cost BM · DIM divisions per tile.
     return acc / tl.where(l == 0.0, 1.0, l)[:, None]
 
 
@@ -90,6 +96,7 @@ def forward_kernel(
     LSE = row_numbers_of(LSE, batch, head, shape.heads, n_q, q0, SEEN.PACKED)
     stop = q0 + pairs.n_q
     q_tile = load_rows(Q, batch, head, q0 + start, stop, d, BM, DIM, True, TILE.PADDED, TILE.ROW_DESCRIPTORS)
+    # All sums are float32, because 16-bit sums of many keys would lose the small weights.
     acc = tl.zeros((BM, DIM), dtype=tl.float32)
     m = tl.full((BM,), LOWEST, dtype=tl.float32)
     l = tl.zeros((BM,), dtype=tl.float32)

@@ -303,6 +303,7 @@ def store_row_numbers(
     rows = tl.arange(0, ROWS)
     tl.store(sums + start + rows, total, mask=start + rows < stop)
     tl.store(deltas + start + rows, delta, mask=start + rows < stop)
+    # The range is empty unless this program has the sequence's last row.
     for at in range(start + ROWS, tl.where(start + ROWS < n, 0, stop), ROWS):
         tl.store(sums + at + rows, tl.full((ROWS,), float("inf"), tl.float32))
         tl.store(deltas + at + rows, tl.zeros((ROWS,), tl.float32))
@@ -340,6 +341,7 @@ def split_range(begin, whole_begin, whole_end, end, BLOCK: tl.constexpr):
     Returns the four borders, multiples of BLOCK: `begin` rounded down, the borders of the tiles
     within whole_begin … whole_end, and `end` rounded up.
     """
+    # Otherwise an empty range would become a tile: `begin` is rounded down and `end` up.
     nothing = end <= begin
     begin = begin // BLOCK * BLOCK
     end = tl.where(nothing, begin, tl.cdiv(end, BLOCK) * BLOCK)
@@ -358,6 +360,8 @@ def keys_of(start, pairs, BM: tl.constexpr, BN: tl.constexpr, SEEN: tl.constexpr
     begin, whole_begin = 0, 0
     end, whole_end = n_k, n_k
     if SEEN.HAS_LOW:
+        # The limits move by one key per query. The lower limit of the first query begins the range, and that
+        # of the last query the full tiles. At the upper limits the two queries change roles.
         begin, whole_begin = tl.maximum(0, start + pairs.low), tl.maximum(0, stop - 1 + pairs.low)
     if SEEN.HAS_HIGH:
         end = tl.maximum(0, tl.minimum(n_k, stop + pairs.high))
@@ -377,6 +381,7 @@ def queries_of(start, pairs, BM: tl.constexpr, BN: tl.constexpr, SEEN: tl.conste
     begin, whole_begin = 0, 0
     end, whole_end = n_q, (n_q + BM - 1) // BM * BM
     if SEEN.HAS_HIGH:
+        # low ≤ j - i ≤ high solved for i: the upper limit bounds the queries from below.
         begin, whole_begin = tl.maximum(0, start - pairs.high), tl.maximum(0, stop - 1 - pairs.high)
     if SEEN.HAS_LOW:
         end = tl.maximum(0, tl.minimum(n_q, stop - pairs.low))

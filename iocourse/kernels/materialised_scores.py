@@ -50,6 +50,7 @@ def scores_kernel(
     i, j = start + tl.arange(0, BM), tl.arange(0, BN)
     for at in range(begin, end, BN):
         s = product(Q, head, start, n_q, K, head // shape.group, at, n_k, batch, shape.d, BM, BN, TILE)
+        # Scaled before it is stored, so that the second kernel needs only 2ˢ⁻ᴸ of each score.
         s = tl.where(sees(i[:, None], at + j[None, :], pairs, SEEN), s * (scale * LOG2_E), float("-inf"))
         store_scores(s, S, pair, start, at, n_q, n_k, TILE)
         m_new = tl.maximum(m, tl.max(s, 1))
@@ -74,6 +75,7 @@ def weights_kernel(
         tl.program_id(0), shape, n_q, n_k, low, high, TILE, SEEN
     )
     kv_head = head // shape.group
+    # Complete tiles can be loaded, because the statistics are padded (see `RowNumbers`).
     sums, deltas = prepared_of(prepared, batch, head, shape.heads, 0, False)
     total, delta = tl.load(sums + start + tl.arange(0, BM)), tl.load(deltas + start + tl.arange(0, BM))
     i, j = start + tl.arange(0, BM), tl.arange(0, BN)
@@ -120,6 +122,7 @@ def no_sums(ROWS: tl.constexpr, COLUMNS: tl.constexpr, TURNED: tl.constexpr):
 @triton.jit
 def add_weighted(sums, w, x, TILE: tl.constexpr, TURNED: tl.constexpr):
     """Return sums + w x, with w rounded to the type of x. TURNED: sums + xᵀ wᵀ."""
+    # Factors of one type for the tensor cores; the sums are float32.
     w = w.to(x.dtype)
     if TURNED:
         sums = tl.dot(tl.trans(x), tl.trans(w), sums, input_precision=TILE.PRECISION)

@@ -54,6 +54,7 @@ def product(
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Return a tile of A Bᵀ, (ROWS, COLUMNS) float32, summed over the slices of d."""
+    # One slice of each operand is held at a time, so the tile's size does not depend on d.
     total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     for column in range(0, d, TILE.BD):
         a = load_slice(A, batch, a_head, a_start, n_a, column, d, ROWS, TILE.BD)
@@ -73,6 +74,8 @@ def add_product(
     and not read.
     """
     weights = weights.to(B.start.dtype.element_ty)
+    # FIRST and LAST are known at run time only. With a limit of 0 rows an access is masked completely, so one
+    # loop serves all tiles, and Sum is neither read before its first value nor stored after its last.
     n_read, n_kept, n_out = tl.where(FIRST, 0, n), tl.where(LAST, 0, n), tl.where(LAST, n, 0)
     for column in range(0, d, TILE.BD):
         b = load_slice(B, batch, b_head, b_start, n_b, column, d, COLUMNS, TILE.BD)
@@ -123,6 +126,7 @@ def sliced_forward_kernel(
         old = tl.exp2(m - m_new)
         l = l * old + tl.sum(p, 1)
         m = m_new
+        # 1/l is used in the last tile only, when l is complete.
         add_product(
             p, old, V, kv_head, at, n_k, O_sum, O, 1.0 / tl.where(l == 0.0, 1.0, l),
             head, start, n_q, batch, d, at == begin, at + BN >= end, BM, BN, TILE,
@@ -185,6 +189,7 @@ def sliced_keys_kernel(
         head = kv_head * group + member
         sums, deltas = prepared_of(prepared, batch, head, shape.heads * group, 0, False)
         for at in range(begin, end, BM):
+            # The sums continue over all query heads of the group.
             first, last = (at == begin) & (member == 0), (at + BM >= end) & (member == group - 1)
             s = product(K, kv_head, start, n_k, Q, head, at, n_q, batch, d, BN, BM, TILE)
             total = tl.load(sums + at + i)

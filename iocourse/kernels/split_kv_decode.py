@@ -87,6 +87,7 @@ def store_part(
     l = tl.zeros((BM,), dtype=tl.float32)
     first = part * length
     stop = tl.minimum(first + length, n_k)
+    # A part may begin past the last key; its number of keys is then 0 and not negative.
     whole = first + tl.maximum(stop - first, 0) // TILE.BN * TILE.BN
     pairs = Pairs(group, n_k, 0, 0)
     for cut in tl.static_range(2):  # full tiles of keys, then the partial one at the end
@@ -95,6 +96,7 @@ def store_part(
             whole if cut == 0 else stop, 0, pairs, d, scale * LOG2_E, None, TILE, SEEN, cut == 1,
         )  # fmt: skip
     rows, columns = start + tl.arange(0, BM), tl.arange(0, DIM)
+    # 64 bits, because this index is multiplied by d below.
     place = (pair * parts + part).to(tl.int64) * group + rows
     there = inside(start, group, d, BM, DIM)
     tl.store(O_parts + place[:, None] * d + columns[None, :], averaged(acc, l), mask=there)
@@ -159,6 +161,7 @@ def merge_parts(
     there = there[:, None] & (columns[None, :] < shape.d)
     found = tl.load(O_parts + place[:, None] * shape.d + columns[None, :], mask=there, other=0.0)
     m_new = tl.maximum(m, tl.max(totals, 0))
+    # No part so far has a visible key: -∞ - -∞ would be NaN.
     shift = tl.where(m_new == float("-inf"), 0.0, m_new)
     weights, old = tl.exp2(totals - shift), tl.exp2(m - shift)
     return m_new, l * old + tl.sum(weights, 0), o * old + tl.sum(weights[:, None] * found, 0)

@@ -105,12 +105,12 @@ def attention(
     )  # fmt: skip
     call: Callable[..., Any] = forward_heads
     if _is_tensor(Q):
-        from .torch_backend import attend as call
+        from .torch_backend import attention_with_autograd as call
     if key_mask is None:
         return call(Q, K, V, options)
     if not _is_tensor(Q):
         Q, K, V = np.asarray(Q), np.asarray(K), np.asarray(V)
-    return masked.attention(partial(call, options=options), key_mask, Q, K, V, options.causal)
+    return masked.attention_of_kept_keys(partial(call, options=options), key_mask, Q, K, V, options.causal)
 
 
 def gradient(
@@ -136,7 +136,7 @@ def gradient(
         return Gradient(*backward_heads(Q, K, V, dO, options))
     arrays = np.asarray(Q), np.asarray(K), np.asarray(V), np.asarray(dO)
     call = partial(backward_heads, options=options)
-    return Gradient(*masked.gradient(call, key_mask, *arrays, options.causal))
+    return Gradient(*masked.gradient_of_kept_keys(call, key_mask, *arrays, options.causal))
 
 
 def _is_tensor(X: Any) -> bool:

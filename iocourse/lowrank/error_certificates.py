@@ -89,7 +89,7 @@ def _counted(number: int | Decimal) -> str:
     return f"{number:,}" if isinstance(number, int) else f"{number:,.1f}"
 
 
-def squares(X: Array) -> float:
+def sum_of_squares(X: Array) -> float:
     """Return the sum of all squares; it is not finite if an entry is not finite."""
     with np.errstate(over="ignore"):
         return float(np.dot(X.ravel(), X.ravel()))
@@ -97,7 +97,7 @@ def squares(X: Array) -> float:
 
 def check_finite(name: str, X: Array) -> None:
     """Raise ValueError, with the first such row, if an entry of X (n, d) is not finite."""
-    if not isfinite(squares(X)):  # one pass; the sum may overflow although all entries are finite
+    if not isfinite(sum_of_squares(X)):  # one pass; the sum may overflow although all entries are finite
         bad = ~np.isfinite(X).all(axis=1)
         if bad.any():
             raise ValueError(f"{name} has an entry that is not finite in row {int(np.argmax(bad))}")
@@ -184,6 +184,7 @@ def largest_variance(g: int) -> float:
     The error is √P[Poisson(σ²) > g] for normal logits.
     """
     low, high = 0.0, 2.0 * g + 5
+    # Bisection, because the probability grows with the variance.
     for _ in range(40):
         variance = (low + high) / 2
         term = below = exp(-variance)

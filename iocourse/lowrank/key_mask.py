@@ -47,7 +47,9 @@ def calls(key_mask: Any, K: Any) -> Iterator[tuple[Places, Kept]]:
         yield tuple(at if size > 1 else slice(None) for at, size in zip(row, lead, strict=True)), kept
 
 
-def attention(call: Callable[..., Any], key_mask: Any, Q: Any, K: Any, V: Any, causal: bool) -> Any:
+def attention_of_kept_keys(
+    call: Callable[..., Any], key_mask: Any, Q: Any, K: Any, V: Any, causal: bool
+) -> Any:
     """Return O of `call`(q, k, v) with the keys that the mask keeps, for arrays or tensors.
 
     With a causal mask token i is query i and key i: it is left out as a query too, and its row of O is 0.
@@ -61,7 +63,7 @@ def attention(call: Callable[..., Any], key_mask: Any, Q: Any, K: Any, V: Any, c
     return O
 
 
-def gradient(
+def gradient_of_kept_keys(
     call: Callable[..., Any], key_mask: Any, Q: Array, K: Array, V: Array, dO: Array, causal: bool
 ) -> tuple[Array, Array, Array, Array]:
     """Return O, dQ, dK, dV of `call`(q, k, v, dO); rows that are left out are 0."""

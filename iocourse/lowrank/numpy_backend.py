@@ -58,6 +58,7 @@ def forward(Q: Array, K: Array, V: Array, s: Approximation, tile: int = TILE) ->
     T = np.zeros((s.plan.rank, V.shape[1] + 1), Q.dtype)
     for rows in slices(len(K), tile):
         T += features(s.keys(K[rows]), s.plan) @ with_ones(V[rows])
+    # Once for the state and not for each key, because the weights belong to the features.
     T *= s.weights(Q)
     return _divided(from_state(Q, T, s, tile), T)
 
@@ -75,6 +76,7 @@ def from_state(Q: Array, T: Array, s: Approximation, tile: int = TILE) -> Array:
 
 def _divided(found: Array, T: Array) -> Forward:
     """Return the Forward with O = N / den, from [N, den] (n, d_v + 1) and the state T."""
+    # A copy, because a view of the last column would keep all of `found` alive.
     return Forward(found[:, :-1] / found[:, -1:], found[:, -1].copy(), T)
 
 
@@ -112,6 +114,7 @@ def causal_forward(Q: Array, K: Array, V: Array, s: Approximation, tile: int = C
         x, k, values = s.queries(Q[rows]), s.keys(K[rows]), with_ones(V[rows])
         phi = features(x, s.plan) * s.row_factors(x, true_scale=True)
         found[rows] = phi.T @ T + _inside(x, k) @ values
+        # Only after this tile's rows: within a tile, attention is exact.
         T += s.weights(Q) * (features(k, s.plan) @ values)
     return _divided(found, T)
 
@@ -133,6 +136,7 @@ def causal_backward(
         near = _inside(x, k) * (G[rows] @ values.T)
         dQ[rows] = (features_vjp(far, features(x, s.plan), x, s.plan) + near @ k) * s.factor
         T += s.weights(Q) * (features(k, s.plan) @ values)
+    # Backwards, because keys get their gradient from later queries: U is a suffix sum.
     for rows in reversed(slices(len(Q), tile)):
         x, k, values = s.queries(Q[rows]), s.keys(K[rows]), with_ones(V[rows])
         near, psi = _inside(x, k), features(k, s.plan)

@@ -44,7 +44,7 @@ class PaperGradients(NamedTuple):
     dW_V: Array
 
 
-def factors(Q: Array, K: Array, V: Array, dO: Array, s: Approximation) -> Factors:
+def kronecker_factors(Q: Array, K: Array, V: Array, dO: Array, s: Approximation) -> Factors:
     """Return the four matrices whose row-wise Kronecker products give p; they store n × r numbers."""
     f = forward(Q, K, V, s)
     x = s.queries(Q)
@@ -61,7 +61,7 @@ def row_wise_kronecker(A: Array, B: Array) -> Array:
 
 def kronecker(Q: Array, K: Array, V: Array, dO: Array, s: Approximation) -> Gradients:
     """Return dQ, dK, dV by forming the row-wise Kronecker products, 2 n r (d_v + 1) numbers."""
-    f = factors(Q, K, V, dO, s)
+    f = kronecker_factors(Q, K, V, dO, s)
     left, right = row_wise_kronecker(f.Phi, f.Ge), row_wise_kronecker(f.Psi, f.Ve)
     dQ = left @ (right.T @ s.keys(K)) * s.factor
     dK = right @ (left.T @ s.queries(Q))
@@ -70,7 +70,7 @@ def kronecker(Q: Array, K: Array, V: Array, dO: Array, s: Approximation) -> Grad
 
 def associative(Q: Array, K: Array, V: Array, dO: Array, s: Approximation) -> Gradients:
     """Return dQ, dK, dV column by column of [G, -δ] and [V, 1], without forming the Kronecker products."""
-    f = factors(Q, K, V, dO, s)
+    f = kronecker_factors(Q, K, V, dO, s)
     x, k = s.queries(Q), s.keys(K)
     dQ, dK = np.zeros_like(Q), np.zeros_like(K)
     for g, v in zip(f.Ge.T[:, :, None], f.Ve.T[:, :, None], strict=True):

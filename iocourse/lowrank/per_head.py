@@ -130,6 +130,7 @@ def head_forward(Q: Array, K: Array, V: Array, options: Options, g: int) -> Atte
     was = _attended(Q, K, values, options, g)
     if not was.fine and in_registers(Q, V, options, g):  # these passes check the entries themselves
         check_entries(Q, K, V, options)
+    # `fine` is a sufficient test. A result that fails it is examined below, and may still be certified.
     found, s, fine = was
     p = s.polynomial
     if not fine or (s.shift is None and p.positive_to < np.inf):  # the lower bound of den depends on the row
@@ -188,6 +189,7 @@ def _attended(Q: Array, K: Array, V: Array, options: Options, g: int) -> Attende
 def head_backward(Q: Array, K: Array, V: Array, was: Attended, dO: Array, options: Options) -> Gradients:
     """Return dQ, dK, dV of one head, certified, at `gradient_degree` if that is given."""
     if options.gradient_degree not in (None, was.approximation.plan.g):
+        # O and denominators of the gradient's own degree, because the gradient is that of this polynomial.
         was = head_forward(Q, K, V, options, options.gradient_degree or 0)
     s, offset = was.approximation, value_offset(V, options.causal)
     if offset.any():
@@ -197,7 +199,7 @@ def head_backward(Q: Array, K: Array, V: Array, was: Attended, dO: Array, option
         was = was._replace(found=was.found._replace(O=O))
     found, fine = _pulled_back(Q, K, V, was, dO, options)
     add_gradient(found.dQ, found.dK, Q, K, dO, was.found, _two_degrees_lower(Q, K, V, was, options), s)
-    if not (fine and isfinite(error_certificates.squares(found.dQ))):
+    if not (fine and isfinite(error_certificates.sum_of_squares(found.dQ))):
         _certify_gradients(s.polynomial, found, dO)
     return found
 
@@ -264,9 +266,9 @@ def _certify_gradients(p: Polynomial, found: Gradients, dO: Array) -> None:
 
     If dO is not finite, as autograd may pass it, nothing is checked.
     """
-    if not isfinite(error_certificates.squares(dO)) and not np.isfinite(dO).all():
+    if not isfinite(error_certificates.sum_of_squares(dO)) and not np.isfinite(dO).all():
         return
     for name, X in zip(found._fields, found, strict=True):
-        error_certificates.check_gradient(p, name, error_certificates.squares(X))
+        error_certificates.check_gradient(p, name, error_certificates.sum_of_squares(X))
     if p.positive_to < np.inf:
         error_certificates.check_gradient(p, "dV", 0.0, (float(abs(found.dV).sum()), float(abs(dO).sum())))

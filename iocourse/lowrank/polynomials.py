@@ -106,6 +106,7 @@ def taylor(g: int, R: float = 1.0) -> Array:
 def chebyshev(g: int, R: float) -> Array:
     """Return the coefficients (g + 1,) that interpolate exp at the Chebyshev nodes of [-R, R]."""
     nodes = cheb.chebpts1(g + 1)
+    # Fitted on [-1, 1] in Chebyshev's basis, and then rescaled to powers of s.
     inside = cheb.cheb2poly(cheb.chebfit(nodes, np.exp(R * nodes), g))
     return np.pad(inside, (0, g + 1 - len(inside))) / float(R) ** np.arange(g + 1)
 
@@ -119,10 +120,12 @@ def minimax(g: int, R: float, rounds: int = 50) -> Array:
     """
     if not 0 < R <= LARGEST_RADIUS["minimax"]:
         raise ValueError(f"R must be positive and at most {LARGEST_RADIUS['minimax']:g}, got {R:g}")
+    # A start: the final points for a small R are close to these extrema of a Chebyshev polynomial.
     points = R * -np.cos(np.pi * np.arange(g + 2) / (g + 1))
     signs = (-1.0) ** np.arange(g + 2)
     best, least = np.ones(1), np.inf
     for _ in range(rounds):
+        # In s/R, because powers of s up to R = 15 would make the system ill-conditioned.
         powers = (points[:, None] / R) ** np.arange(g + 1)
         system = np.concatenate([powers * np.exp(-points)[:, None], signs[:, None]], axis=1)
         solved = np.linalg.solve(system, np.ones(g + 2))

@@ -32,14 +32,14 @@ FEATURE_WORDS = 1 << 22  # words of one tile of features, over all heads
 CPU_WORDS = 1 << 19  # the same on a CPU: several tiles fit in its cache
 
 
-def attend(Q: Tensor, K: Tensor, V: Tensor, options: Options) -> Tensor:
+def attention_with_autograd(Q: Tensor, K: Tensor, V: Tensor, options: Options) -> Tensor:
     """Return `lowrank.attention` of tensors, with autograd. Raises TypeError for other types."""
     for name, X in (("K", K), ("V", V)):
         if not isinstance(X, Tensor) or X.dtype != Q.dtype or X.device != Q.device:
             what = f"{X.dtype} on {X.device}" if isinstance(X, Tensor) else type(X).__name__
             raise TypeError(f"{name} must have the type and device of Q, {Q.dtype} on {Q.device}, got {what}")
     if Q.dtype in SHORT_TYPES:  # computed in float32
-        return attend(Q.float(), K.float(), V.float(), options).to(Q.dtype)
+        return attention_with_autograd(Q.float(), K.float(), V.float(), options).to(Q.dtype)
     if Q.dtype not in EXACT_TYPES:
         allowed = "float32, float64, float16 or bfloat16"
         raise TypeError(f"Q must have dtype {allowed}, got {Q.dtype}")
@@ -322,6 +322,7 @@ def features(x: Tensor, p: Plan) -> Tensor:
 def features_vjp(dfeatures: Tensor, found: Tensor, x: Tensor, p: Plan) -> Tensor:
     """Return the gradient of x (H, n, d) from that of its features, which is overwritten."""
     dx = torch.zeros_like(x)
+    # A feature's gradient is complete when all features made from it have passed theirs on.
     for step in reversed(p.steps):
         source = slice(step.source, step.source + step.last - step.first)
         up = dfeatures[:, step.first : step.last]

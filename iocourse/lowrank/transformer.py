@@ -74,7 +74,7 @@ def uniformly(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return v.cumsum(-2) / seen[:, None]
 
 
-def turned(x: Tensor) -> Tensor:
+def apply_rotary(x: Tensor) -> Tensor:
     """Apply rotary positions: rotate columns i and i + d/2 of row p of x (…, n, d) by p · 100^(-2i/d).
 
     Products of rotated rows depend on their distance; lengths do not change. Source: 2104.09864, with 100
@@ -120,7 +120,7 @@ class Layer(nn.Module):  # type: ignore[misc]
         """Return q, k, v of all heads, (B, heads, n, d); q is scaled already, for softmax(q kᵀ)."""
         split = (-1, (self.shape.heads, self.shape.d))
         q, k, v = (W(x).unflatten(*split).transpose(1, 2) for W in (self.W_Q, self.W_K, self.W_V))
-        q, k = turned(q), turned(k)
+        q, k = apply_rotary(q), apply_rotary(k)
         if self.shape.bound is None:
             return q / self.shape.d**0.5, k, v
         return self.shape.bound * F.normalize(q, dim=-1), F.normalize(k, dim=-1), v

@@ -138,14 +138,18 @@ class _Search:
         self._wait(self.start, 0)
         told = 0
         while True:
+            # Smallest bound first. The bound never falls along a path, so no later stack is below this one.
             least = min(self.waiting)
             stack = self.waiting[least]
             while stack:
                 tell(self.tried - told)
                 told = self.tried
+                # Last in, first out: of equal bounds the latest position, which is deepest, goes on.
                 position, cost = stack.pop()
+                # Here the bound is the cost, and no waiting bound is smaller: a cheapest pebbling.
                 if not outputs & ~position.blue:
                     return self._path(position)
+                # A position reached again at a lower cost is still in a stack with its old cost: skip it.
                 if cost == self.reached[position][0]:
                     self._expand(position, cost, least)
             del self.waiting[least]
@@ -249,6 +253,7 @@ class Steps:
         missing = board.outputs & ~at.blue
         if self.recompute:
             known = at.red | at.blue | at.parked
+            # A stored vertex may be loaded or recomputed, so only inputs that no known vertex hides count.
             loads = board.ancestors(missing, known) & board.inputs | at.parked
         else:
             away = (board.inputs | at.blue | at.parked) & ~at.red
@@ -264,6 +269,7 @@ class Steps:
         red = at.red & ~idle
         for v in bits(red):
             waiting = children[v] & todo
+            # x & (x - 1) clears the lowest bit: exactly one child is waiting, and it has a red pebble.
             if waiting & at.red and not waiting & (waiting - 1):
                 red ^= 1 << v
         return Position(red, at.blue & ~(idle & ~self.board.outputs), at.parked, at.computed)
@@ -284,7 +290,9 @@ class Steps:
                 return
         for v in possible:
             for evicted, slid in self._places(at.red, self.board.parents[v], dropping[v]):
+                # Words that leave fast memory, are still needed, and are not in slow memory.
                 unsaved = (evicted | slid & ~dropping[v]) & ~slow
+                # In the one-shot game they cannot be computed again, so all must be stored.
                 for stored in subsets(unsaved) if self.recompute else (unsaved,):
                     yield Step(v, evicted, slid, stored)
 
@@ -317,6 +325,7 @@ class Steps:
         if not (self.slide and dropping):
             yield from ((evicted, 0) for evicted in subsets_of_size(others, excess))
         if self.slide:
+            # Parents that are dropped anyway give the same position, so the first (x & -x) stands for all.
             slides = [dropping & -dropping] if dropping else [1 << parent for parent in bits(parents)]
             for evicted in subsets_of_size(others, excess - 1):
                 yield from ((evicted, slid) for slid in slides)
@@ -328,6 +337,7 @@ class Steps:
         output = vertex & self.board.outputs & ~at.blue
         after = Position(
             (at.red | parents) & ~step.evicted & ~step.slid | vertex,
+            # A parked vertex that is loaded is an ordinary blue one from now on: its load was counted before.
             at.blue | at.parked & loaded | output,
             at.parked & ~loaded | step.stored,
             0 if self.recompute else at.computed | vertex,

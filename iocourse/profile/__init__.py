@@ -112,7 +112,7 @@ class LaunchRequest:
         if self.N > LONGEST_MASK:
             allowed = f"at most {LONGEST_MASK}, because its closed form evaluates every pair"
             raise UsageError(f"--N is {self.N}, but with block-sparse it must be {allowed}")
-        return mask_specs.build(self.block_mask, self.N, self.block, option="--block-mask")
+        return mask_specs.mask_from_spec(self.block_mask, self.N, self.block, option="--block-mask")
 
 
 OPTIONS = {one.name: dict(one.metadata) for one in fields(LaunchRequest) if one.metadata}  # for argparse
@@ -213,13 +213,13 @@ def profile(arguments: argparse.Namespace) -> int:
         "place": f"tiles of sm_{arguments.arch}", "tiles": must.tiles,
         "bytes": {"compulsory": must.compulsory, "closed_form": must.bytes},
     }  # fmt: skip
-    print(show(record))
+    print(launch_report(record))
     if arguments.json:
         write_json(arguments.json, record)
     return 0
 
 
-def show(record: dict[str, Any]) -> str:
+def launch_report(record: dict[str, Any]) -> str:
     """Format a record: the launch, a table of its bytes, and their ratio to the compulsory bytes."""
     least, moved = record["bytes"]["compulsory"], record["bytes"]["closed_form"]
     lines = [["bytes", "compulsory", "closed form"]]

@@ -40,7 +40,7 @@ class LaunchCost:
     @property
     def bytes(self) -> Bytes:
         """Bytes by the closed form: read, added, written and total."""
-        return bytes_of(self.words, widths_of(self.words, self.request.itemsize))
+        return ledger_in_bytes(self.words, widths_of(self.words, self.request.itemsize))
 
     @property
     def compulsory(self) -> Bytes:
@@ -48,8 +48,8 @@ class LaunchCost:
         p, itemsize = self.problem, self.request.itemsize
         queries, keys, sums = p.queries * p.d * itemsize, p.keys * p.d * itemsize, 4 * p.queries
         if self.request.what.endswith("backward"):
-            return moved(3 * queries + 2 * keys + sums, 0, queries + 2 * keys)
-        return moved(queries + 2 * keys, 0, queries + sums)
+            return byte_totals(3 * queries + 2 * keys + sums, 0, queries + 2 * keys)
+        return byte_totals(queries + 2 * keys, 0, queries + sums)
 
     @property
     def chosen(self) -> Tiles:
@@ -57,7 +57,7 @@ class LaunchCost:
         return {name: tile for name, tile in self.tiles.items() if name != "decode"}
 
 
-def moved(read: int | None, added: int | None, written: int | None) -> Bytes:
+def byte_totals(read: int | None, added: int | None, written: int | None) -> Bytes:
     """Return bytes read, added and written, and their total; None: unknown. Atomic additions are counted
     separately, because a program sends each once and receives nothing.
     """
@@ -66,13 +66,13 @@ def moved(read: int | None, added: int | None, written: int | None) -> Bytes:
     return counts | {"total": sum(known) if len(known) == len(counts) else None}
 
 
-def bytes_of(words: Ledger, widths: Mapping[str, int]) -> Bytes:
+def ledger_in_bytes(words: Ledger, widths: Mapping[str, int]) -> Bytes:
     """Convert a ledger to bytes. An addition is one read and one write of a ledger, and counts once here."""
     read, added, written = (
         sum(count * widths[name] for name, count in counts.items() if count)
         for counts in (words.reads, words.atomics, words.writes)
     )
-    return moved(read - added, added, written - added)
+    return byte_totals(read - added, added, written - added)
 
 
 def cost(request: LaunchRequest, arch: int, processors: int | None = None) -> LaunchCost:

@@ -95,12 +95,12 @@ def store_residual(
     for c in m.blocks(o.shape[1], 1):  # E_i by columns: only the words of the scores are free
         column = o[:, c.start : c.stop]
         with m.load(E, i, c) as e:  # (Bf, 1)
-            subtract(e, column, products)
+            loss_gradient_and_delta(e, column, products)
     m.store(products, D, i)
     m.store(o, dO, i)
 
 
-def subtract(e: Tile, o: Tile, products: Tile) -> None:
+def loss_gradient_and_delta(e: Tile, o: Tile, products: Tile) -> None:
     """Add rowsum(o∘(o - e)) to `products`, then replace o by o - e; e is overwritten."""
     products.add_row_dots(o, o)
     e *= -1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..costs import best_pair, ceil_div
 from ..machine import Block, Machine, SlowArray, probabilities
-from .gradient import subtract
+from .gradient import loss_gradient_and_delta
 from .gradient_dp_materialised import sides_tiles
 from .registry import Outputs, Tiles, schedule
 from .standard_backward import output_tile, product
@@ -107,7 +107,9 @@ def _store_residuals(
                 with m.load(D, i) if c.start else m.zeros(i) as products:  # (Bo,), in the words of LSE_i
                     for column in m.blocks((c.start, c.stop), 1):
                         with m.load(E, i, column) as e:  # (Bo, 1)
-                            subtract(e, o[:, column.start - c.start : column.stop - c.start], products)
+                            loss_gradient_and_delta(
+                                e, o[:, column.start - c.start : column.stop - c.start], products
+                            )
                     m.store(products, D, i)
                 m.store(o, dO, i, c)
 

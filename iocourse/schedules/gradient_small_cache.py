@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import costs
 from ..machine import Block, Machine, SlowArray, Tile, probabilities
-from .gradient import subtract
+from .gradient import loss_gradient_and_delta
 from .registry import Outputs, Tiles, schedule
 from .standard_backward import product, product_of_rows
 
@@ -99,7 +99,7 @@ def _residual(
                 o.add_matmul(probabilities(s, log_sums), v)
         for column in m.blocks((c.start, c.stop), 1):
             with m.load(E, i, column) as e:  # (B, 1)
-                subtract(e, o[:, column.start - c.start : column.stop - c.start], products)
+                loss_gradient_and_delta(e, o[:, column.start - c.start : column.stop - c.start], products)
         m.store(o, dO, i, c)
 
 

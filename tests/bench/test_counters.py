@@ -32,7 +32,7 @@ def test_the_ledger_of_the_launch_is_its_closed_form_in_words_and_bytes(what):
     with kernels.using(**must.chosen):
         ledger = one_launch.ledger(must.request)
     assert not ledger - must.words, ledger - must.words
-    assert launch_cost.bytes_of(ledger, ledger.itemsizes) == must.bytes
+    assert launch_cost.ledger_in_bytes(ledger, ledger.itemsizes) == must.bytes
     assert must.bytes["total"] + must.bytes["added"] == ledger.bytes
 
 

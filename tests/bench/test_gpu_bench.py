@@ -291,7 +291,7 @@ def test_a_contender_that_is_wrong_is_not_timed():
 
 @pytest.mark.parametrize("name", ["rows by descriptors", "packed by descriptors"])
 def test_a_way_that_is_off_is_on_for_its_contender_alone_and_in_both_passes(name):
-    from iocourse.kernels.host.tile_table import chosen
+    from iocourse.kernels.host.tile_table import is_option_on
     from tools.bench.contest import WAYS
 
     seen, (option,) = {"forward": set(), "backward": set()}, WAYS[name]
@@ -299,13 +299,13 @@ def test_a_way_that_is_off_is_on_for_its_contender_alone_and_in_both_passes(name
     class Asking(torch.autograd.Function):
         @staticmethod
         def forward(ctx, o, contender):
-            seen["forward"].add((contender, chosen(option)))
+            seen["forward"].add((contender, is_option_on(option)))
             ctx.contender = contender
             return o.clone()
 
         @staticmethod
         def backward(ctx, do):
-            seen["backward"].add((ctx.contender, chosen(option)))
+            seen["backward"].add((ctx.contender, is_option_on(option)))
             return do, None
 
     def asking(contender):
@@ -313,7 +313,7 @@ def test_a_way_that_is_off_is_on_for_its_contender_alone_and_in_both_passes(name
 
     record = run_with(fused=asking("fused"), **{name: asking(name)})
     assert seen["forward"] == seen["backward"] == {("fused", False), (name, True)}
-    assert all("ms" in by_contender(record, pass_)[name] for pass_ in PASSES) and not chosen(option)
+    assert all("ms" in by_contender(record, pass_)[name] for pass_ in PASSES) and not is_option_on(option)
 
 
 def test_what_is_not_written_is_wrong():

@@ -7,14 +7,14 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from iocourse.gpu.tuned_tiles import KERNELS, fits, tiles_of
-from iocourse.kernels.host.tile_table import TABLE, Tile, Tiles
+from iocourse.gpu.tuned_tiles import KERNELS, may_run, tiles_of
+from iocourse.kernels.host.tile_table import TABLE, TileConfig, Tiles
 from tools.bench import steps, tiles
 from tools.bench.contest import Shape
 from tools.bench.gpu import how_far
 from tools.bench.tiles import BYTES, CURATED, SIZES, Problem, candidates, searches
 
-SHIPPED = Tile(64, 64, 4, 2)
+SHIPPED = TileConfig(64, 64, 4, 2)
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def test_what_is_shipped_passes_the_filter_and_comes_first(key):
     arch, d, _ = key
     for kernel in KERNELS:
         shipped = getattr(TABLE[key], kernel)
-        assert fits(kernel, shipped, arch, d)
+        assert may_run(kernel, shipped, arch, d)
         every = candidates(kernel, shipped, arch, d, few=False)
         few = candidates(kernel, shipped, arch, d, few=True)
         assert every[0] == few[0] == shipped and len(set(every)) == len(every)
@@ -32,11 +32,11 @@ def test_what_is_shipped_passes_the_filter_and_comes_first(key):
 
 
 def test_what_cannot_run_is_not_tried():
-    assert not fits("forward", Tile(128, 128, 4, 1), 90, 128), "256 sums and scores per thread"
-    assert fits("forward", Tile(128, 128, 8, 1), 90, 128)
-    assert fits("forward", Tile(64, 128, 8, 3), 90, 128), "192 KB of 227"
-    assert not fits("forward", Tile(64, 128, 8, 4), 90, 128), "256 KB of 227"
-    assert not fits("forward", Tile(64, 128, 8, 3), 80, 128), "192 KB of 163"
+    assert not may_run("forward", TileConfig(128, 128, 4, 1), 90, 128), "256 sums and scores per thread"
+    assert may_run("forward", TileConfig(128, 128, 8, 1), 90, 128)
+    assert may_run("forward", TileConfig(64, 128, 8, 3), 90, 128), "192 KB of 227"
+    assert not may_run("forward", TileConfig(64, 128, 8, 4), 90, 128), "256 KB of 227"
+    assert not may_run("forward", TileConfig(64, 128, 8, 3), 80, 128), "192 KB of 163"
 
 
 def test_few_are_tried_where_time_is_short_and_what_compiled_code_speaks_for_is_among_them():
@@ -144,13 +144,13 @@ def test_nothing_better_leaves_the_table_as_it_is():
 def test_a_real_problem_runs_with_other_tiles_and_refuses_wrong_values(interpreter):
     one = Problem(Shape("float16", 16, 48, 1, 1, True), "cpu")
     for kernel in KERNELS:
-        results = one.work(kernel, Tile(32, 16))()
+        results = one.work(kernel, TileConfig(32, 16))()
         assert len(results) == (2 if kernel == "forward" else 3)
     one._expected["fused"] = tuple(1.1 * x for x in one._expected["fused"])  # which is kept
     with pytest.raises(ValueError, match=r"differ from the shipped tile's by a relative 0\.09"):
-        one.work("fused", Tile(32, 16))
+        one.work("fused", TileConfig(32, 16))
 
 
 def test_tiles_are_named_as_in_the_table():
     assert Tiles._fields == KERNELS
-    assert tuple(SIZES) == Tile._fields
+    assert tuple(SIZES) == TileConfig._fields

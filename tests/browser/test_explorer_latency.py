@@ -15,7 +15,7 @@ import skips
 from explorer_page import ExplorerPage
 from long_runs import many
 
-from iocourse.course.explore.widgets.explorer import EXPLORERS, called
+from iocourse.course.explore.widgets.explorer import EXPLORERS, class_label
 
 skips.unless_installed("anywidget")
 
@@ -110,7 +110,7 @@ def test_a_picture_follows_key_and_pointer(name, shown, work, capsys):
     made = EXPLORERS[name]()
     page = shown(name, f"explore.{name}()")
     hand = HANDS.get(name) or Hand(first_slider(made))
-    explorer = ExplorerPage(page, called(type(made)))
+    explorer = ExplorerPage(page, class_label(type(made)))
     said, taken = [], work(page)
     for slider in (hand.slider, *hand.more):
         taken.begin()

@@ -4,7 +4,7 @@ import pytest
 from explorer_page import WAIT, ExplorerPage
 
 from iocourse import masks
-from iocourse.course.explore.figures.block_mask import headline, sparse
+from iocourse.course.explore.figures.block_mask import block_mask_headline, sparse
 
 SIDE = 16  # tiles
 
@@ -27,7 +27,7 @@ class Painter(ExplorerPage):
         """Wait for this text, and for the traffic of the mask of `tiles` in the live region."""
         self.words.get_by_text(text).wait_for(timeout=WAIT)
         mask = masks.BlockMask(1024, self.tiles, 64, causal=True)
-        live = self.root.get_by_role("status").get_by_text(headline(sparse(mask, 64))[0])
+        live = self.root.get_by_role("status").get_by_text(block_mask_headline(sparse(mask, 64))[0])
         live.wait_for(timeout=WAIT, state="attached")
         assert self.title().startswith(f"{mask.tiles.sum()} of 256 tiles visible")
 

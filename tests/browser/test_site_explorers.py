@@ -13,7 +13,7 @@ from iocourse import bounds, costs, schedules
 from iocourse.course.explore.figures.traffic_map import times
 from iocourse.course.explore.models import memory_regimes as map_facts
 from iocourse.course.explore.models import tile_tuner as tuner_facts
-from iocourse.course.explore.models.schedule_selection import ROW_TILED, chosen
+from iocourse.course.explore.models.schedule_selection import ROW_TILED, select_schedules
 
 pytestmark = pytest.mark.timeout(900)  # whoever needs the site first builds it
 PASSES = ("forward", "backward", "gradient")
@@ -132,7 +132,7 @@ def test_a_schedule_moves_the_words_of_the_library_in_the_tiles_it_picks(grid, p
             assert said == (expected and (schedule.name, dict(expected.tiles), *expected[2:])), (schedule, at)
     for at, row in zip(grid["points"], page_numbers["ranked"], strict=True):
         for pass_, ranked in zip(PASSES, row, strict=True):
-            expected = map_facts.moves(schedules.of_pass(pass_), *at)
+            expected = map_facts.schedules_by_traffic(schedules.of_pass(pass_), *at)
             assert ranked == [found.schedule.name for found in expected], (pass_, at)
 
 
@@ -157,7 +157,7 @@ def test_bounds_are_those_of_bounds(grid, page_numbers):
 def test_tiles_a_reader_picks_and_the_best_ones_are_the_tuner_s(grid, page_numbers):
     for (name, N, d, M, Br, Bc), (found, best) in zip(grid["tuned"], page_numbers["tuned"], strict=True):
         setting = tuner_facts.TileTunerState(N, d, M, Br, Bc, name)
-        assert ledger_of(found) == ledger_of(tuner_facts.cost_of(setting)), setting
+        assert ledger_of(found) == ledger_of(tuner_facts.tile_ledger(setting)), setting
         expected = tuner_facts.best_tiles(name, N, d, M)
         assert best == (expected and list(expected)), setting
 
@@ -219,8 +219,8 @@ def test_it_offers_what_the_library_has_under_the_same_names(opened):
             for name in map_facts.bounds_of(pass_)
         ]
         assert offered["usual"][at] == list(map_facts.usual_bounds(pass_))
-        regimes, pieces = offered["regimes"][at], map_facts.pieces(pass_)
-        assert regimes["borders"] == pytest.approx(map_facts.borders(pass_))
+        regimes, pieces = offered["regimes"][at], map_facts.cost_envelope(pass_)
+        assert regimes["borders"] == pytest.approx(map_facts.regime_borders(pass_))
         assert regimes["words"] == [map_facts.leading_words(piece) for piece in pieces]
         assert regimes["least"] == map_facts.COMPULSORY_WORDS[pass_]
     assert offered["rowTiled"] == list(ROW_TILED)
@@ -234,7 +234,7 @@ def test_regimes_and_reigns_are_those_of_the_library_s_map(opened):
     ]
     found = opened("map.html").evaluate(AREAS, views)
     for (pass_, N, d, ends, names), (areas, best_schedule_ranges) in zip(VIEWS, found, strict=True):
-        asked = chosen(pass_, names)
+        asked = select_schedules(pass_, names)
         least = min((s.smallest_M(N, d) for s in asked), default=ends[0])
         regimes = merged(map_facts.regimes(pass_, N, d, least, *ends))
         assert [area[:2] for area in areas] == [list(regime[:2]) for regime in regimes]
@@ -266,7 +266,7 @@ def handle_of(page):
 
 def map_says(N, d, M, pass_="forward", ticked=None):
     """Return the expected status line of the map for the selected schedules (default: all)."""
-    ranked = map_facts.moves(chosen(pass_, ticked), N, d, M)
+    ranked = map_facts.schedules_by_traffic(select_schedules(pass_, ticked), N, d, M)
     least, name = bounds.lower_bound(pass_, N, d, M)
     bound = f"the lower bound of {least:,} words ({bounds.BOUNDS[name].title})"
     if not ranked:
@@ -284,7 +284,7 @@ def map_says(N, d, M, pass_="forward", ticked=None):
 def tuner_says(*setting):
     """Return the expected status line of the tuner for (N, d, M, Br, Bc, schedule)."""
     s = tuner_facts.TileTunerState(*setting)
-    ledger, (least, title) = tuner_facts.cost_of(s), tuner_facts.bound_of(s)
+    ledger, (least, title) = tuner_facts.tile_ledger(s), tuner_facts.bound_of(s)
     spare = s.M - ledger.peak
     fits = f"fits, {spare:,} words free" if spare >= 0 else f"does not fit, {-spare:,} words over M"
     ratio = f"{times(ledger.total / least)} the lower bound of {least:,} words ({title})"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from iocourse.course.alt_text import alt_of, pictures, with_alt_text
+from iocourse.course.alt_text import add_alt_text, alt_of, pictures
 
 ROOT = Path(__file__).parents[2]
 SOLVED = sorted((ROOT / "solutions").glob("*.ipynb"))
@@ -41,7 +41,7 @@ def shown(data, **of_png):
 def test_a_picture_becomes_an_image_with_its_words():
     before = a_notebook(shown({"image/png": PNG, "text/plain": "p"}, alt='a < "b"', width=7, height=5))
     kept = deepcopy(before)
-    output = with_alt_text(before)["cells"][1]["outputs"][0]
+    output = add_alt_text(before)["cells"][1]["outputs"][0]
     assert before == kept and set(output["data"]) == {"text/html", "text/plain"}
     (image,) = Images(output["data"]["text/html"]).found
     assert (image["alt"], image["width"], image["height"]) == ('a < "b"', "7", "5")
@@ -59,7 +59,7 @@ def test_a_picture_becomes_an_image_with_its_words():
     ],
 )
 def test_other_outputs_stay_as_they_are(output):
-    assert with_alt_text(a_notebook(output)) == a_notebook(output)
+    assert add_alt_text(a_notebook(output)) == a_notebook(output)
 
 
 @pytest.mark.parametrize("path", SOLVED, ids=lambda path: path.stem)
@@ -69,12 +69,12 @@ def test_every_picture_of_a_solved_notebook_has_a_sentence(path):
     assert words and all(alt.endswith(".") and len(alt.split()) >= 8 for alt in words)
     page = "".join(
         "".join(output["data"].get("text/html", ""))
-        for cell in with_alt_text(notebook)["cells"]
+        for cell in add_alt_text(notebook)["cells"]
         for output in cell.get("outputs", ())
         if "data" in output
     )
     assert [image["alt"] for image in Images(page).found] == words
-    assert not list(pictures(with_alt_text(notebook)))
+    assert not list(pictures(add_alt_text(notebook)))
 
 
 # ---------------------------------------------------------------------- nbconvert

@@ -158,7 +158,7 @@ def test_a_dry_count_that_differs_from_a_real_one_is_not_told():
     rng = np.random.default_rng(0)
     arrays = {name: rng.standard_normal((64, 4)) for name in "QKV"}
     small = Case("small", {**sizes, **arrays}, M=NO_LIMIT)
-    told = replace(bound_ratio.attention("forward", N=64, d=4), inputs=sizes)
+    told = replace(bound_ratio.attention_comparison("forward", N=64, d=4), inputs=sizes)
     right = bound_ratio.bound_ratio_message(told, run_schedule, by_range, small)
     wrong = bound_ratio.bound_ratio_message(told, run_schedule, by_number, small)
     assert right.startswith("Your schedule moves") and wrong.startswith(
@@ -173,7 +173,7 @@ def test_fewer_words_than_the_bound_are_called_another_class():
             m.store(o, O, None)
         return O
 
-    told = bound_ratio.attention("forward", N=64, d=4)
+    told = bound_ratio.attention_comparison("forward", N=64, d=4)
     small = Case("small", told.inputs, M=NO_LIMIT, machine={"dry": True})
     said = bound_ratio.bound_ratio_message(told, run_schedule, cheap, small)
     assert (

@@ -8,7 +8,7 @@ import pytest
 
 from iocourse import bounds, costs, exact, masks, run, schedules
 from iocourse.course import challenge, exercise, progress
-from iocourse.course.challenges import CHALLENGES, ORDER, Challenge, find, scoring
+from iocourse.course.challenges import CHALLENGES, ORDER, Challenge, find_challenge, scoring
 from iocourse.course.challenges.rolling_rows import rolling_rows
 from iocourse.course.challenges.scoring import (
     candidates,
@@ -58,7 +58,7 @@ def f3(m, Q, K, V, *, Br=30, Bc=1):
 def test_each_has_an_id_and_a_title_of_its_own_and_is_found_by_both():
     assert len(ALL) == len({asked.title for asked in CHALLENGES}) == len(CHALLENGES) >= 4
     for asked in CHALLENGES:
-        assert find(asked.id) is find(asked.title) is asked
+        assert find_challenge(asked.id) is find_challenge(asked.title) is asked
 
 
 @each_challenge
@@ -327,23 +327,25 @@ def test_the_report_has_yours_the_librarys_best_and_what_is_proved(capsys):
 
 
 def test_fewer_words_than_the_librarys_best_want_a_reader():
-    said = scoring.report(FORWARD, scoring.ChallengeResult(library_best(FORWARD).cost.total - 5, "f()"), None)
+    said = scoring.challenge_report(
+        FORWARD, scoring.ChallengeResult(library_best(FORWARD).cost.total - 5, "f()"), None
+    )
     assert "5 words fewer than the library's best. Let another person review the schedule." in said
 
 
 def test_where_more_is_known_than_the_library_has_yours_is_set_beside_that():
     known, best = known_words(WINDOW), library_best(WINDOW).cost.total
-    said = scoring.report(WINDOW, scoring.ChallengeResult(2 * known, "f()"), None)
+    said = scoring.challenge_report(WINDOW, scoring.ChallengeResult(2 * known, "f()"), None)
     assert f"  best known      {WINDOW.idea} " in said and f"{known:,} words" in said
     assert f"{best:,} words" in said and said.endswith(
         "Your schedule moves 2.0000 times the traffic of the best known."
     )
-    fewer = scoring.report(WINDOW, scoring.ChallengeResult(known - 5, "f()"), None)
+    fewer = scoring.challenge_report(WINDOW, scoring.ChallengeResult(known - 5, "f()"), None)
     assert "\n5 words fewer than the best known. Let another person review the schedule." in fewer
 
 
 def test_whole_rows_have_a_line_of_their_own_in_the_backward_challenge():
-    said = scoring.report(ALL["backward"], scoring.ChallengeResult(10**12, "f()"), None)
+    said = scoring.challenge_report(ALL["backward"], scoring.ChallengeResult(10**12, "f()"), None)
     assert "lower bound for complete rows, no score kept  bound E " in said
 
 
@@ -368,7 +370,7 @@ def test_merged_progress_has_the_fewest_words():
     one, other = (
         {"challenge window": {"status": "seen", "attempts": n, "hints": 0, "words": 100 * n}} for n in (2, 3)
     )
-    merged = progress.merge(one, other)["challenge window"]
+    merged = progress.merge_progress(one, other)["challenge window"]
     assert (merged["words"], merged["attempts"]) == (200, 3)
 
 

@@ -67,7 +67,7 @@ FLASH = Exercise(
     cases=_flash_cases,
     properties=(
         properties.values(),
-        properties.fits(),
+        properties.fits_in_fast_memory(),
         properties.every_input_loaded("Q", "K", "V"),
         properties.reads_within("K", "K is read ⌈N/Br⌉ times"),
         properties.writes_within("O", "O is written once"),

@@ -8,7 +8,7 @@ import pytest
 from iocourse import costs
 from iocourse.course.checking import judge
 from iocourse.course.exercise import Sample, Trial, find
-from iocourse.course.kinds.choice import choice, tile_form
+from iocourse.course.kinds.choice import choice_exercise, tile_form
 from iocourse.ledger import Ledger
 
 IDS = ("2C", "4D", "7D", "9A")
@@ -32,7 +32,7 @@ PARTS = {"among": tiles, "moves": words, "fits": FITS}
 
 
 def declared(**changed):
-    return choice("2C", problems, tile_form("b", "c"), **{**PARTS, **changed})
+    return choice_exercise("2C", problems, tile_form("b", "c"), **{**PARTS, **changed})
 
 
 def failures(exercise, function, seed=0):
@@ -49,7 +49,7 @@ def failures(exercise, function, seed=0):
 def test_a_choice_without_an_oracle_or_a_closed_form_is_refused(missing, said):
     parts = {name: part for name, part in PARTS.items() if name != missing}
     with pytest.raises(ValueError, match=said):
-        choice("2C", problems, tile_form("b", "c"), **parts)
+        choice_exercise("2C", problems, tile_form("b", "c"), **parts)
 
 
 def test_a_case_in_which_nothing_fits_is_refused():

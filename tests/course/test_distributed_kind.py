@@ -7,7 +7,7 @@ from iocourse import distributed as ranks
 from iocourse import exact
 from iocourse.course.checking import judge
 from iocourse.course.exercise import find
-from iocourse.course.kinds.distributed import FAR, distributed, normal, shards
+from iocourse.course.kinds.distributed import FAR, distributed_exercise, normal_arrays, shards
 from iocourse.course.properties import LARGE
 from iocourse.course.trials.rank_runs import FEW, RAGGED, rank_case, receives
 
@@ -16,7 +16,7 @@ OF_THE_KIND = ("18A", "18B", "18C", "18D", "19C", "19D")
 
 
 def sample(*shape, tag=""):
-    return lambda rng: iter([(tag, shape[0], normal(rng, "Q K V", *shape[1:]))])
+    return lambda rng: iter([(tag, shape[0], normal_arrays(rng, "Q K V", *shape[1:]))])
 
 
 def drawn(made, seed=0):
@@ -35,14 +35,14 @@ def drawn(made, seed=0):
 def test_what_cannot_be_judged_is_refused_by_name(given, told):
     whole = {"form": "ring", "result": exact.attention, "words": WORDS} | given
     with pytest.raises(ValueError) as refused:
-        distributed("18A", whole["form"], whole["result"], shards, whole["words"])
+        distributed_exercise("18A", whole["form"], whole["result"], shards, whole["words"])
     assert f"exercise 18A: {told}" in str(refused.value)
     if "form" in given:
         assert str(refused.value).endswith(f"returns a RankLedger, got {given['form']!r}")
 
 
 def test_a_property_of_a_tag_that_no_case_has_is_refused_when_cases_are_drawn():
-    made = distributed("18A", "ring", exact.attention, sample(4, 8, 3), WORDS, where=FAR)
+    made = distributed_exercise("18A", "ring", exact.attention, sample(4, 8, 3), WORDS, where=FAR)
     with pytest.raises(ValueError, match=f"no case has the tag '{LARGE}' of '{LARGE} neither overflow"):
         drawn(made)
 
@@ -57,7 +57,7 @@ def test_a_property_of_a_tag_that_no_case_has_is_refused_when_cases_are_drawn():
     ],
 )
 def test_a_case_has_one_difficulty_which_its_label_begins_with(P, N, tag, label):
-    (case,) = drawn(distributed("18A", "ring", exact.attention, sample(P, N, 3, tag=tag), WORDS))
+    (case,) = drawn(distributed_exercise("18A", "ring", exact.attention, sample(P, N, 3, tag=tag), WORDS))
     difficulty = label.split(", P=")[0] if not label.startswith("P=") else None
     assert (case.label, case.tags) == (label, frozenset([difficulty] if difficulty else []))
 
@@ -71,14 +71,14 @@ def test_heads_queries_and_options_are_said_as_sizes():
 
 
 def test_a_closed_form_is_a_schedules_name_or_a_function_of_the_inputs():
-    given = normal(np.random.default_rng(0), "Q K V", 12, 3) | {"c": 3}
+    given = normal_arrays(np.random.default_rng(0), "Q K V", 12, 3) | {"c": 3}
     ledger = ranks.RankLedger({"K": 7}, {"K": 7}, 7)
     named, own = rank_case("ring", 4, given), rank_case(lambda P, Q, K, V, c: ledger, 4, given)
     assert named.budget == ranks.get("ring").ledgers(4, 12, 3) and own.budget == (ledger,) * 4
 
 
 def test_large_scores_reach_10_000_in_every_row():
-    given = normal(np.random.default_rng(0), "Q K V", 7, 4, large=True)
+    given = normal_arrays(np.random.default_rng(0), "Q K V", 7, 4, large=True)
     scores = given["Q"] @ given["K"].T / 2
     assert scores.max(axis=1) == pytest.approx(np.full(7, 10_000.0))
 

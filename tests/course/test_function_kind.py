@@ -5,7 +5,7 @@ import pytest
 
 from iocourse.course.checking import judge, read_first
 from iocourse.course.exercise import Sample, exercises
-from iocourse.course.kinds.function import EVERY, TOGETHER, function
+from iocourse.course.kinds.function import EVERY, TOGETHER, function_exercise
 
 SUM, SIGN = {("total", EVERY): "the total is right"}, {("total", "below 0"): "numbers below 0 count"}
 
@@ -18,7 +18,7 @@ def samples(rng):
 
 def made(sentences, results="total", draw=samples):
     """Return an exercise of this kind, with the texts of 14A."""
-    return function("14A", results, draw, sentences)
+    return function_exercise("14A", results, draw, sentences)
 
 
 def first(about, answer):
@@ -61,7 +61,7 @@ def test_all_results_together_are_named_and_their_number_is_told():
 
 
 def test_looser_cases_are_asked_by_their_own_sentence_alone():
-    about = function("14A", "total", samples, SUM | SIGN, tolerance=1e-9, looser={"below 0": 1.0})
+    about = function_exercise("14A", "total", samples, SUM | SIGN, tolerance=1e-9, looser={"below 0": 1.0})
     assert first(about, lambda x: x.sum() + (0.1 if x[0] < 0 else 0)) == ([], None)
     assert first(about, lambda x: x.sum() + 0.1)[0] == ["the total is right"]
 

@@ -17,7 +17,7 @@ from iocourse.course.checking import judge
 from iocourse.course.exercise import Case, exercises, find
 from iocourse.course.kinds.function import EVERY
 from iocourse.course.exercise import Sample
-from iocourse.course.kinds.kernel import kernel
+from iocourse.course.kinds.kernel import kernel_exercise
 from iocourse.course.trials.float32_inputs import FAR
 from iocourse.course.trials.kernel_launch import full_products, launch, no_tile_outside, words_exactly
 from iocourse.course.trials.kernel_launch import words_within
@@ -80,7 +80,9 @@ def test_all_forward_exercises_have_cases_far_from_0():
 
 
 def test_a_sample_without_its_closed_form_is_refused():
-    about = kernel("11A", "O", lambda rng: [Sample({"N": 3}, {}, {"O": 1.0})], {("O", EVERY): "O is right"})
+    about = kernel_exercise(
+        "11A", "O", lambda rng: [Sample({"N": 3}, {}, {"O": 1.0})], {("O", EVERY): "O is right"}
+    )
     with pytest.raises(ValueError, match=r"exercise 11A: the case with \{'N': 3\} has no closed form"):
         about.cases(np.random.default_rng(0))
 
@@ -142,9 +144,9 @@ def test_fewer_words_are_accepted_with_a_remark_where_they_may_be():
 
 
 def test_a_verdict_with_a_remark_holds_and_the_report_of_a_solved_exercise_shows_it():
-    from iocourse.course.checking import Held, report
+    from iocourse.course.checking import HeldWithRemark, report
 
-    verdicts = [(Held("words", "fewer than (10.4)"), None), ("values", None)]
+    verdicts = [(HeldWithRemark("words", "fewer than (10.4)"), None), ("values", None)]
     assert "  holds  words: fewer than (10.4)\n" in report(find("10C"), verdicts, 0)
     assert "  holds  words\n" in report(find("10C"), [verdicts[0], ("values", "wrong")], 0)
 

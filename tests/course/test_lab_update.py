@@ -12,7 +12,7 @@ import pytest
 from iocourse.cli import main
 from iocourse.course.project_paths import find_course
 from iocourse.course.student_copies import update
-from iocourse.course.student_copies.notebook import as_copy, lesson_of
+from iocourse.course.student_copies.notebook import as_copy, lesson_of_copy
 from iocourse.course.student_copies.update import find_copies
 
 ROOT = Path(__file__).parents[2]
@@ -230,7 +230,7 @@ def test_a_recorded_name_counts_more_than_a_number_that_two_lessons_share():
     cells = [{"cell_type": "markdown", "id": "a", "metadata": {}, "source": "text"}]
     lessons = {name: {"cells": cells, "metadata": {}} for name in ("extra_one", "extra_two")}
     copy = as_copy({"cells": [*cells, cells[0] | {"id": "b"}], "metadata": {}}, "extra_two")
-    assert lesson_of(copy, lessons) == "extra_two"
+    assert lesson_of_copy(copy, lessons) == "extra_two"
 
 
 def test_each_copy_of_a_doubled_lesson_is_updated_or_the_one_that_is_named(course, updated):
@@ -367,7 +367,7 @@ def test_a_file_where_the_work_folder_should_be(course, updated):
 
 def test_kept_files_are_no_copies(course):
     shutil.copy(course.work / f"{FOUR}.ipynb", course.work / f"kept-20261123-101112-{FOUR}.ipynb")
-    assert len(find_copies(course, update.read_lessons(course))) == 3
+    assert len(find_copies(course, update.lesson_notebooks(course))) == 3
 
 
 def test_a_notebook_of_the_students_own_is_none_of_the_lessons(course, updated):

@@ -13,7 +13,7 @@ from iocourse.course import explore
 from iocourse.course.checking import judge, points_of
 from iocourse.course.exercise import find
 from iocourse.course.exercises.lesson07 import FORMS, MASKED, best_plan
-from iocourse.course.explore.models.memory_states import states, totals
+from iocourse.course.explore.models.memory_states import memory_states, totals
 from iocourse.machine import probabilities
 from tests.mutation.references import build, exercise_source
 
@@ -415,12 +415,12 @@ def test_the_schedule_as_found_has_two_faults_and_right_values():
 
 def test_the_timeline_shows_the_tile_that_never_leaves():
     found, closed_form = as_found()
-    held = [totals(state) for state in states(found.ledger.moves)]
+    held = [totals(state) for state in memory_states(found.ledger.moves)]
     second_half = next(n for n, kinds in enumerate(held) if "S" in kinds)
     assert {kinds.get("Q") for kinds in held[second_half:-1]} == {16 * 16}
     assert max(kinds.get("Q", 0) for kinds in held) == closed_form.peak + 192 == 512
     mended = run(schedules.scores_stored_tiled, M=closed_form.peak, **drawn(), Br=16, Bo=24, Bd=8)
-    held = [totals(state) for state in states(mended.ledger.moves)]
+    held = [totals(state) for state in memory_states(mended.ledger.moves)]
     second_half = next(n for n, kinds in enumerate(held) if "S" in kinds)
     assert not any("Q" in kinds for kinds in held[second_half:])
 

@@ -9,7 +9,7 @@ from lesson_source import Lesson
 from iocourse import bounds, costs, exact, masks, run, schedules
 from iocourse.course import challenges
 from iocourse.course.challenges.rolling_rows import rolling_rows
-from iocourse.course.checking import Held, failed_properties, judge
+from iocourse.course.checking import HeldWithRemark, failed_properties, judge
 from iocourse.course.exercise import find
 from iocourse.course.exercises.lesson08 import PAIRS_DECIDE, UNASKED, bucket_pairs, words_in_order
 from iocourse.data import real_head
@@ -138,15 +138,15 @@ def test_random_pairs_share_less_than_three_percent():
 
 # ---------------------------------------------------------------------- 8.8, 8.9
 def test_half_of_the_ring_of_the_challenge_does_not_fit():
-    window = challenges.find("window")
+    window = challenges.find_challenge("window")
     w = window.mask(window.N).w
     assert w == 256 and 2 <= costs.window(window.N, window.d, w=w).peak / window.M < 2.1
     says("8.8", "$w = 256$ keys to either side", "441 are visible")
     says("8.8", "would need twice the available memory", "$N = 2048$, $d = 32$ and $M = 16,384$")
-    for asked in (window, challenges.find("sparsity")):
+    for asked in (window, challenges.find_challenge("sparsity")):
         assert (asked.N, asked.d, asked.M) == (2048, 32, 16_384) and asked.score(2048 * 32) == 1
         assert asked.lower_bound()[0] == 4 * 2048 * 32
-    assert challenges.find("sparsity").mask(2048).tiles.sum() == 441
+    assert challenges.find_challenge("sparsity").mask(2048).tiles.sum() == 441
 
 
 def test_at_the_same_block_size_B3_moves_fewer_words_than_B4():
@@ -269,7 +269,7 @@ def test_8B_accepts_the_short_block_as_the_last_and_remarks_on_fewer_words_with_
     for text, seed in product(remarks, range(4)):
         verdicts = judge(find("8B"), build("8B", text), seed)
         assert not failed_properties(verdicts), seed
-        remarks[text] |= {name.remark for name, _ in verdicts if isinstance(name, Held)}
+        remarks[text] |= {name.remark for name, _ in verdicts if isinstance(name, HeldWithRemark)}
     assert not remarks[source]
     assert remarks[better] and all("fewer than the closed form" in said for said in remarks[better])
 

@@ -18,8 +18,8 @@ from iocourse.course.kinds.forward_cases import (
     LATE,
     NOTHING,
     ONE_TILE,
-    of_rows,
-    of_tiles,
+    mask_difficulty,
+    tile_difficulty,
 )
 from iocourse.data.records import load_record
 from tools.build.notebook_execution import cannot_run
@@ -361,11 +361,14 @@ def test_the_difficulty_of_a_band_is_computed_from_its_mask():
     def seen(*rows):
         return np.array([[mark == "x" for mark in row] for row in rows])
 
-    assert of_rows(seen("xx..", "...."), 2, 2) == NOTHING
-    assert of_rows(seen("xx..", "..xx"), 2, 2) == LATE and of_rows(seen("xx..", "..xx"), 1, 2) != LATE
-    assert of_rows(seen("xxx", "xxx"), 2, 2) == ALL
-    assert (of_rows(seen("xx."), 2, 2), of_rows(seen("xx."), 1, 2)) == (FEW, "")
-    assert (of_tiles(seen("xxx"), 1, 4), of_tiles(seen("xxx"), 1, 2)) == (ONE_TILE, "")
+    assert mask_difficulty(seen("xx..", "...."), 2, 2) == NOTHING
+    assert (
+        mask_difficulty(seen("xx..", "..xx"), 2, 2) == LATE
+        and mask_difficulty(seen("xx..", "..xx"), 1, 2) != LATE
+    )
+    assert mask_difficulty(seen("xxx", "xxx"), 2, 2) == ALL
+    assert (mask_difficulty(seen("xx."), 2, 2), mask_difficulty(seen("xx."), 1, 2)) == (FEW, "")
+    assert (tile_difficulty(seen("xxx"), 1, 4), tile_difficulty(seen("xxx"), 1, 2)) == (ONE_TILE, "")
     for seed in range(10):
         for case in find("11C").cases(np.random.default_rng(seed)):
             blind = np.isneginf(case.expected[1])

@@ -117,7 +117,7 @@ def test_the_lists_of_13_3_are_the_librarys(shape, BM, BN):
     (make,) = defined("my_lists")
     seen = torch.from_numpy(pairs)
     mask = ruled(lambda batch, head, i, j: seen[i, j], *shape)
-    tiles = kernels.Tiles(*[kernels.Tile(BM, BN)] * 4)
+    tiles = kernels.Tiles(*[kernels.TileConfig(BM, BN)] * 4)
     theirs = mask.lists(tiles, torch.device("cpu"), 1, False)[:5]
     for mine, want in zip(make(pairs, BM, BN), theirs, strict=True):
         assert np.array_equal(mine, want.numpy().reshape(mine.shape)) and mine.dtype == want.numpy().dtype
@@ -290,7 +290,7 @@ def test_the_librarys_order_is_that_of_each_head():
     blocks[0, :2], blocks[1, 2:] = True, True
     q = torch.empty(1, 2, 64, 16)
     mask = kernels.tiled_mask(blocks, q, q, block=16)
-    order = mask.lists(kernels.Tiles(*[kernels.Tile(16, 16)] * 4), q.device, 1, False)[4]
+    order = mask.lists(kernels.Tiles(*[kernels.TileConfig(16, 16)] * 4), q.device, 1, False)[4]
     assert order[0].tolist() == [[0, 1, 2, 3], [2, 3, 0, 1]]
 
 
@@ -438,7 +438,7 @@ def test_the_split_backward_reads_two_lists_of_the_same_tiles():
 
 def test_patterns_are_not_kept_twice_for_the_backward_pass():
     mask = ruled(lambda batch, head, i, j: (i * j) % 7 < 4, 40, 40)
-    lists = mask.lists(kernels.Tiles(*[kernels.Tile(16, 16)] * 4), torch.device("cpu"), 1, True)
+    lists = mask.lists(kernels.Tiles(*[kernels.TileConfig(16, 16)] * 4), torch.device("cpu"), 1, True)
     rows, columns = lists[5:10], lists[10:15]
     assert rows[3].data_ptr() == columns[3].data_ptr() and rows[3].stride() != columns[3].stride()
 

@@ -22,7 +22,7 @@ from iocourse.course.exercises.lesson16 import (
     taylor_weights,
     two_sweeps,
 )
-from iocourse.course.trials.operation_count import Counted, Tally
+from iocourse.course.trials.operation_count import CountedArray, Tally
 from iocourse.monomials import features, plan, rank_of
 
 SOURCE = Lesson("16")
@@ -106,7 +106,7 @@ def test_formula_16_6_and_the_words_that_are_held(lesson, tokens):
 def matrix_work(function, *arrays):
     tally, given = Tally(), []
     for array in arrays:
-        given.append(array.view(Counted))
+        given.append(array.view(CountedArray))
         given[-1].tally = tally
     function(*given)
     return tally.count

@@ -16,7 +16,7 @@ from iocourse.course import explore, misleading_table
 from iocourse.course.checking import judge
 from iocourse.course.exercise import find
 from iocourse.course.exercises import lesson17
-from iocourse.course.exercises.lesson17 import Problem, fewest, ledger_of, poisson_rule
+from iocourse.course.exercises.lesson17 import Problem, ledger_of, poisson_rule, words_of_schedules
 from iocourse.course.explore.models.lowrank_record import LIMITS, fastest, panels_of
 from iocourse.data import real_head, real_heads
 from iocourse.data.records import load_record
@@ -540,7 +540,7 @@ def test_the_projects_problems_leave_no_doubt_and_have_every_answer():
             if others and not case.has("everything fits"):
                 assert others[0][0] > lesson17.LEEWAY * best, case.label
             seen.add("tie" if others and others[0][0] == best else name)
-            assert fewest(problem) == words
+            assert words_of_schedules(problem) == words
     assert seen == {*lesson17.NAMES, "tie"}
 
 

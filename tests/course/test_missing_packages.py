@@ -107,7 +107,8 @@ def test_the_names_that_a_cell_binds_from_a_line_on():
 @pytest.mark.parametrize("judged", [{}, {"NBGRADER_EXECUTION": "autograde"}, {"IOCOURSE_STRICT": "1"}])
 def test_where_a_notebook_is_judged_or_there_is_none_nothing_stands_in(judged, monkeypatch):
     if judged:
-        monkeypatch.setattr(missing_packages, "notebook", object)  # a shell whose cells cannot be modified
+        # A shell whose cells cannot be modified.
+        monkeypatch.setattr(missing_packages, "ipython_shell", object)
     for name, value in judged.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(TritonMissing, match="for a test"):
@@ -115,7 +116,7 @@ def test_where_a_notebook_is_judged_or_there_is_none_nothing_stands_in(judged, m
 
 
 def test_in_a_notebook_that_somebody_reads_a_line_says_what_to_install(monkeypatch, capsys):
-    monkeypatch.setattr(missing_packages, "notebook", object)
+    monkeypatch.setattr(missing_packages, "ipython_shell", object)
     monkeypatch.setattr(missing_packages, "what_to_do", lambda: "install this")
     monkeypatch.setattr(missing_packages.CellHooks, "watched", lambda shell: None)
     assert isinstance(missing_package(TritonMissing("for a test")), missing_packages.Placeholder)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from iocourse.course.project_paths import find_course
 from iocourse.course.student_copies import notebook
-from iocourse.course.student_copies.merge import merge
+from iocourse.course.student_copies.merge import merge_copy
 from iocourse.course.student_copies.notebook import as_copy, cell_key, fingerprints, text_of
 
 ROOT = Path(__file__).parents[2]
@@ -74,7 +74,7 @@ def changed(lesson):
 def test_a_lesson_with_every_exercise_answered_keeps_every_answer_in_a_changed_text(name):
     lesson, new = LESSONS[name], changed(LESSONS[name])
     mine = answered(lesson, name)
-    merged = merge(mine, new, name)
+    merged = merge_copy(mine, new, name)
     cells = merged.notebook["cells"]
     nbformat.validate(nbformat.from_dict(merged.notebook))
     assert len(students(lesson["cells"])) == len(merged.answers) > 0 and not merged.homeless
@@ -86,7 +86,9 @@ def test_a_lesson_with_every_exercise_answered_keeps_every_answer_in_a_changed_t
         assert text_of(cells[at[cell["id"]] + 1]) == f"note after {cell_key(cell)}"
     theirs = {text_of(cell) for cell in new["cells"] if not students([cell])}
     assert theirs <= set(map(text_of, cells))
-    assert merge(merged.notebook, new, name).notebook == merged.notebook  # a second merge changes nothing
+    assert (
+        merge_copy(merged.notebook, new, name).notebook == merged.notebook
+    )  # a second merge changes nothing
 
 
 @pytest.mark.parametrize("name", LESSONS)
@@ -98,7 +100,7 @@ def test_a_lesson_that_was_only_run_is_the_new_text(name):
         cell["metadata"]["collapsed"] = False
         cell["execution_count"] = 3
     assert fingerprints(mine) == notebook.recorded_fingerprints(mine)
-    merged = merge(mine, new, name)
+    merged = merge_copy(mine, new, name)
     assert (
         fingerprints(merged.notebook) == fingerprints(new) == notebook.recorded_fingerprints(merged.notebook)
     )
@@ -115,9 +117,9 @@ def test_cells_of_a_lesson_have_keys_of_their_own(name):
 def test_a_copy_that_says_nothing_of_its_lesson_is_found_and_keeps_its_answers(name):
     mine = answered(LESSONS[name], name)
     del mine["metadata"]["iocourse"]
-    assert notebook.lesson_of(mine, LESSONS) == name
+    assert notebook.lesson_of_copy(mine, LESSONS) == name
     cells = {
-        cell["id"]: text_of(cell) for cell in merge(mine, changed(LESSONS[name]), name).notebook["cells"]
+        cell["id"]: text_of(cell) for cell in merge_copy(mine, changed(LESSONS[name]), name).notebook["cells"]
     }
     for cell in mine["cells"]:
         if cell in students(mine["cells"]) or cell["id"].startswith("note"):
@@ -171,7 +173,7 @@ def edited(draw, lesson):
 def test_nothing_that_was_written_is_lost(data, lesson, new):
     mine, written = data.draw(edited(lesson))
     before = copy.deepcopy((mine, new))
-    merged = merge(mine, new, "lesson").notebook
+    merged = merge_copy(mine, new, "lesson").notebook
     assert (mine, new) == before
     texts = [text_of(cell) for cell in merged["cells"]]
     assert all(texts.count(text) >= written.count(text) for text in written)
@@ -184,7 +186,7 @@ def test_nothing_that_was_written_is_lost(data, lesson, new):
         if cell_key(cell) not in asked and text_of(cell) not in as_before:
             assert text_of(cell) in texts
     assert [n for n in ids if n in {c["id"] for c in new["cells"]}] == [c["id"] for c in new["cells"]]
-    again = merge(merged, new, "lesson")
+    again = merge_copy(merged, new, "lesson")
     assert again.notebook == merged
 
 
@@ -196,7 +198,7 @@ def test_of_a_copy_without_a_record_answers_and_cells_of_ones_own_are_kept(data,
     own = [
         c for c in mine["cells"] if text_of(c).startswith("written") and (students([c]) or "mine" in c["id"])
     ]
-    texts = [text_of(cell) for cell in merge(mine, new, "lesson").notebook["cells"]]
+    texts = [text_of(cell) for cell in merge_copy(mine, new, "lesson").notebook["cells"]]
     assert all(text_of(cell) in texts for cell in own)
 
 
@@ -208,7 +210,7 @@ def test_an_exercise_that_has_gone_stands_at_the_end_under_one_heading():
     lesson = small(markdown("title", "t"), exercise("stub A", "ex-1A"), exercise("stub B", "ex-1B"))
     mine = as_copy(copy.deepcopy(lesson), "l")
     with_source(mine["cells"][1], "answer A")
-    merged = merge(
+    merged = merge_copy(
         mine, small(markdown("title", "t"), exercise("stub", "ex-1Z"), exercise("stub B", "ex-1B")), "l"
     )
     assert merged.homeless == ["1A"]
@@ -216,13 +218,13 @@ def test_an_exercise_that_has_gone_stands_at_the_end_under_one_heading():
     assert sources(merged)[3].startswith("### Kept from your copy") and sources(merged)[4:] == ["answer A"]
     assert "nbgrader" not in merged.notebook["cells"][-1]["metadata"]
     merged.notebook["cells"][2]["source"] = ["answer B"]
-    later = merge(merged.notebook, small(markdown("title", "t")), "l")
+    later = merge_copy(merged.notebook, small(markdown("title", "t")), "l")
     assert sources(later).count(sources(merged)[3]) == 1 and sources(later)[-2:] == ["answer A", "answer B"]
 
 
 def test_a_stub_that_nobody_wrote_in_goes_with_its_exercise():
     lesson = small(markdown("title", "t"), exercise("stub A", "ex-1A"))
-    assert sources(merge(as_copy(lesson, "l"), small(markdown("title", "t")), "l")) == ["title"]
+    assert sources(merge_copy(as_copy(lesson, "l"), small(markdown("title", "t")), "l")) == ["title"]
 
 
 def test_of_a_copied_exercise_cell_the_original_is_the_answer():
@@ -230,7 +232,7 @@ def test_of_a_copied_exercise_cell_the_original_is_the_answer():
     mine = as_copy(copy.deepcopy(lesson), "l")
     mine["cells"].insert(0, copy.deepcopy(mine["cells"][0]) | {"id": "mine", "source": ["a try"]})
     mine["cells"][1]["source"] = ["the answer"]
-    merged = merge(mine, small(exercise("new stub", "ex-1A"), markdown("after", "t")), "l")
+    merged = merge_copy(mine, small(exercise("new stub", "ex-1A"), markdown("after", "t")), "l")
     assert sources(merged) == ["a try", "the answer", "after"]
     assert [cell["id"] for cell in merged.notebook["cells"]][1:] == ["ex-1A", "t"]
     assert merged.asked_anew == ["1A"]
@@ -240,7 +242,7 @@ def test_a_changed_example_stays_or_follows_the_lessons_where_that_changed_too()
     lesson = small(code("N = 1", "a"), code("M = 1", "b"))
     mine = as_copy(copy.deepcopy(lesson), "l")
     mine["cells"][0]["source"], mine["cells"][1]["source"] = ["N = 7"], ["M = 7"]
-    merged = merge(mine, small(code("N = 1", "a"), code("M = 2", "b")), "l")
+    merged = merge_copy(mine, small(code("N = 1", "a"), code("M = 2", "b")), "l")
     assert sources(merged) == ["N = 7", "M = 2", "M = 7"] and merged.others == 2
 
 
@@ -250,7 +252,7 @@ def test_a_new_paragraph_moves_ids_and_no_changed_example():
     mine["cells"][1]["source"] = ["M = 7"]
     mine["cells"].append(markdown("my note", "mine"))
     new = small(code("N = 1", "id0"), markdown("new", "id1"), code("M = 1", "id2"), markdown("end", "id3"))
-    merged = merge(mine, new, "l")
+    merged = merge_copy(mine, new, "l")
     assert sources(merged) == ["N = 1", "new", "M = 7", "my note", "end"]
 
 
@@ -261,7 +263,7 @@ def test_what_came_out_stays_with_the_text_it_came_from():
             "execution_count": 5,
             "outputs": [{"name": "stdout", "output_type": "stream", "text": ["5"]}],
         }
-    same, other = merge(mine, small(code("a", "id0"), code("c", "id1")), "l").notebook["cells"]
+    same, other = merge_copy(mine, small(code("a", "id0"), code("c", "id1")), "l").notebook["cells"]
     assert same["execution_count"] == 5 and same["outputs"] == mine["cells"][0]["outputs"]
     assert other["execution_count"] is None and other["outputs"] == []
 
@@ -273,7 +275,7 @@ def test_two_cells_of_ones_own_with_one_id_are_told_apart():
         markdown("two", "mine"),
         markdown("two", "an id that nbformat rejects"),
     ]
-    cells = merge(mine, small(code("a", "id0")), "l").notebook["cells"]
+    cells = merge_copy(mine, small(code("a", "id0")), "l").notebook["cells"]
     nbformat.validate(nbformat.from_dict({**small(*cells)}))
     assert [text_of(cell) for cell in cells] == ["a", "one", "two", "two"]
     assert len({cell["id"] for cell in cells}) == 4

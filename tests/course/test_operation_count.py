@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from iocourse.course.exercise import Case
-from iocourse.course.trials.operation_count import ONCE, TWICE, Counted, linear_work, run_counted
+from iocourse.course.trials.operation_count import ONCE, TWICE, CountedArray, linear_work, run_counted
 
 RNG = np.random.default_rng(0)
 A, B = RNG.standard_normal((3, 4)), RNG.standard_normal((4, 5))
@@ -57,7 +57,7 @@ def test_results_views_and_updates_in_place_go_on_counting():
     counted, value = work_of(steps, A)
     assert counted == 48
     assert all(np.array_equal(got, want) for got, want in zip(value, steps(A.copy()), strict=True))
-    assert not any(isinstance(part, Counted) for part in value)
+    assert not any(isinstance(part, CountedArray) for part in value)
 
 
 def test_the_inputs_stay_as_they_are_and_errors_are_kept():

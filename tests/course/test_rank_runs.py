@@ -23,12 +23,12 @@ from iocourse.course.trials.rank_runs import (
     nothing_else_moves,
     on_each_rank,
     rank_case,
+    rank_words_within,
+    reachable_words,
     receives,
     right_on_every_rank,
     run_distributed,
     sends,
-    words_of,
-    words_within,
 )
 from iocourse.distributed import rank as rank_module
 
@@ -51,7 +51,7 @@ def few_calls(rank, got, want):
 EXERCISE = Exercise(
     "18A", "", "my_ring", 1, 1, 1, ("", "", ""), cases,
     (right_on_every_rank("values"), receives("K and V", "K", "V"), nothing_else_moves("nothing else"),
-     holds_within("peak"), words_within("W"), sends("sent", "K"), on_each_rank("calls", few_calls)),
+     holds_within("peak"), rank_words_within("W"), sends("sent", "K"), on_each_rank("calls", few_calls)),
     run_case=run_distributed,
 )  # fmt: skip
 
@@ -275,7 +275,7 @@ def held_by(keep):
     def holding():
         a = np.ones((2, 3))
         kept = keep(a)  # noqa: F841 - a local variable of the frame that is measured
-        return words_of(sys._getframe())
+        return reachable_words(sys._getframe())
 
     return in_a_thread(holding)
 
@@ -311,7 +311,7 @@ def test_all_that_variables_reach_is_held(keep, words):
 def test_recursion_holds_the_blocks_of_all_its_calls():
     def deeper(levels):
         block = np.ones(5)  # noqa: F841
-        return deeper(levels - 1) if levels else words_of(sys._getframe())
+        return deeper(levels - 1) if levels else reachable_words(sys._getframe())
 
     assert in_a_thread(lambda: deeper(3)) == 20
 

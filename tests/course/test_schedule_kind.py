@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from iocourse import exact
-from iocourse.course.checking import Held, judge, read_first, report
+from iocourse.course.checking import HeldWithRemark, judge, read_first, report
 from iocourse.course.exercise import Better, Sample, Trial, exercises, find
-from iocourse.course.kinds.schedule import ScheduleCase, repaired, schedule
-from iocourse.course.properties import LARGE, fits, reads, values, values_in, writes
+from iocourse.course.kinds.schedule import ScheduleCase, repaired, schedule_exercise
+from iocourse.course.properties import LARGE, fits_in_fast_memory, reads, values, values_in, writes
 from iocourse.ledger import Ledger
 from tests.mutation.references import build, exercise_source
 
@@ -40,7 +40,7 @@ PARTS = {
 
 
 def declared(**changed):
-    return schedule("2A", samples, **{**PARTS, **changed})
+    return schedule_exercise("2A", samples, **{**PARTS, **changed})
 
 
 def doubles(m, A, *, b):
@@ -69,7 +69,7 @@ def failures(exercise, function, seed=0):
 def test_a_schedule_without_an_oracle_a_budget_or_sentences_is_refused(missing, said):
     parts = {name: part for name, part in PARTS.items() if name != missing}
     with pytest.raises(ValueError, match=said):
-        schedule("2A", samples, **parts)
+        schedule_exercise("2A", samples, **parts)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_the_allowance_is_beyond_the_footprint():
 
 
 def test_a_repair_is_asked_where_the_values_are_right_and_is_worth_points():
-    room = repaired(fits(), name="fits, and is right", right=values("Y is 2A"))
+    room = repaired(fits_in_fast_memory(), name="fits, and is right", right=values("Y is 2A"))
     said = failures(declared(room=room), keeps_the_last_row)["fits, and is right"]
     assert said.startswith("the values are wrong: 4 of 20 entries differ")
     assert set(failures(declared(room=room), makes_a_second_block)) == {"fits, and is right"}
@@ -159,7 +159,7 @@ def test_facts_reach_the_result_and_the_closed_form():
     def drawn(rng):
         yield Sample({"N": 5}, {"A": np.ones((5, 4)), "b": 2}, facts={"times": 3.0})
 
-    found = schedule(
+    found = schedule_exercise(
         "2A",
         drawn,
         **{**PARTS, "equals": lambda A, b, times: times * A, "moves": lambda N, b, times: words(N, b)},
@@ -202,10 +202,10 @@ def test_fewer_words_than_the_closed_form_are_accepted_and_said_to_be():
     generous = declared(moves=lambda N, b: replace(words(N, b), reads={"A": 20, "Y": 1}))
     verdicts = judge(generous, doubles, 0)
     assert all(said is None for _, said in verdicts)
-    (held,) = (name for name, _ in verdicts if isinstance(name, Held))
+    (held,) = (name for name, _ in verdicts if isinstance(name, HeldWithRemark))
     assert held.remark == "fewer than the closed form, 40 words instead of 41 (N=5, b=2, ragged)"
     assert f"holds  {TOTAL}: fewer than the closed form" in report(generous, verdicts, 0)
-    assert not any(isinstance(name, Held) for name, _ in judge(declared(), doubles, 0))
+    assert not any(isinstance(name, HeldWithRemark) for name, _ in judge(declared(), doubles, 0))
 
 
 # ---------------------------------------------------------------------- all exercises of the kind
@@ -309,4 +309,4 @@ def test_blocks_wider_than_asked_that_fit_are_accepted_with_praise():
     assert wider != source
     verdicts = judge(find("7B"), build("7B", wider), 0)
     assert [name for name, said in verdicts if said is not None] == []
-    assert any(isinstance(name, Held) for name, _ in verdicts)
+    assert any(isinstance(name, HeldWithRemark) for name, _ in verdicts)

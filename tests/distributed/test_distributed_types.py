@@ -164,7 +164,7 @@ def test_sums_in_bfloat16_would_break_the_bound(monkeypatch):
     error = exact.max_abs_error(distributed.run(rounded, 8, **typed).O, wanted)
     assert exact.max_abs_error(distributed.get("ring").run(8, **typed).O, wanted) < largest < error
 
-    monkeypatch.setattr(partial_attention, "wide", lambda *arrays: arrays)  # the kind of mistake
+    monkeypatch.setattr(partial_attention, "at_least_float32", lambda *arrays: arrays)  # the kind of mistake
     assert exact.max_abs_error(distributed.get("ring").run(8, **typed).O, wanted) > largest
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from iocourse import distributed
 from iocourse.distributed.time_model import (
     HIDES,
-    Step,
+    RankStep,
     cluster,
     flops_of_rank,
     ledgers_of,
@@ -48,18 +48,18 @@ def test_a_hidden_step_takes_the_longer_of_the_two():
     on = cluster("ndr")
     flops, words = 1e9, 10**6
     computing, moving = flops * on.gamma, words * on.beta + 2 * on.alpha
-    assert Step(flops, words, 2).seconds(on) == pytest.approx(computing + moving)
-    assert Step(flops, words, 2, hidden=True).seconds(on) == pytest.approx(max(computing, moving))
-    assert Step(flops, words, 2, times=7).seconds(on) == pytest.approx(7 * (computing + moving))
-    assert seconds((Step(flops), Step(0, words, 2)), on) == pytest.approx(computing + moving)
+    assert RankStep(flops, words, 2).seconds(on) == pytest.approx(computing + moving)
+    assert RankStep(flops, words, 2, hidden=True).seconds(on) == pytest.approx(max(computing, moving))
+    assert RankStep(flops, words, 2, times=7).seconds(on) == pytest.approx(7 * (computing + moving))
+    assert seconds((RankStep(flops), RankStep(0, words, 2)), on) == pytest.approx(computing + moving)
 
 
 @given(
     st.lists(st.tuples(st.floats(0, 1e15), st.integers(0, 10**9), st.integers(0, 99)), max_size=5), on_links
 )
 def test_hiding_never_costs_and_wins_half_at_most(steps, on):
-    shown = seconds(tuple(Step(*one) for one in steps), on)
-    hidden = seconds(tuple(Step(*one, hidden=True) for one in steps), on)
+    shown = seconds(tuple(RankStep(*one) for one in steps), on)
+    hidden = seconds(tuple(RankStep(*one, hidden=True) for one in steps), on)
     assert shown / 2 <= hidden * (1 + 1e-12) and hidden <= shown
 
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from iocourse import distributed
 from iocourse.course.explore import distributed_explorer, distributed_traffic
 from iocourse.course.explore.figures.distributed_traffic import (
+    DistributedTrafficView,
     P_at,
-    View,
     _bound_line,
     _lines,
-    line_of,
-    rows_of,
+    line_at_P,
+    traffic_rows,
 )
 from iocourse.course.explore.widgets.traffic_explorers import FEWEST
 from iocourse.distributed import time_model
@@ -24,7 +24,7 @@ from iocourse.distributed.time_model import COMPARED, cluster, compare_schedules
 from iocourse.gpu.chips import LINKS
 
 views = st.builds(
-    View,
+    DistributedTrafficView,
     st.sampled_from(list(COMPARED)),
     st.integers(1, 40),
     st.none(),
@@ -61,7 +61,7 @@ def test_no_line_comes_below_the_bound(v):
 
 @pytest.mark.parametrize("pass_", COMPARED)
 def test_the_black_line_is_the_bound_of_the_pass(pass_):
-    v = View(pass_, 16, None, 4096, 64, 1, "ndr")
+    v = DistributedTrafficView(pass_, 16, None, 4096, 64, 1, "ndr")
     kind, causal = "backward" if pass_ == "backward" else "forward", pass_ == "causal"
     least = {P: lower_bound(kind, 4096, 64, P, causal=causal)[0] for P in (2, 4, 8, 16, 32, 64, 128, 256)}
     assert dict(_bound_line(v).points) == {P: words for P, words in least.items() if words}
@@ -69,16 +69,16 @@ def test_the_black_line_is_the_bound_of_the_pass(pass_):
 
 
 def test_lines_end_where_the_heads_do_and_a_claim_is_no_bound():
-    v = View("forward", 16, None, 32768, 128, 16, "nvlink4").checked()
+    v = DistributedTrafficView("forward", 16, None, 32768, 128, 16, "nvlink4").checked()
     ends = {line.label: line.points[-1][0] for line in _lines(v)}
     assert ends["ulysses"] == 16 and ends["ring"] == ends["ulysses ring"] == 256
     assert "bound, claimed from" in distributed_traffic("forward", 16, N=32768, d=128, H=16).alt
     assert "claimed" not in distributed_traffic("forward", 16, N=32768, d=128).alt
     at_64 = v._replace(P=64)
-    claimed = next(row for row in rows_of(at_64) if row[0] == "claimed, not proved")
+    claimed = next(row for row in traffic_rows(at_64) if row[0] == "claimed, not proved")
     assert claimed[1] == f"{BOUNDS['network_few_heads'](32768, 128, 64, 16):,}"
-    assert rows_of(at_64)[-1][1] == f"{lower_bound('forward', 32768, 128, 64, H=16)[0]:,}"
-    assert len(rows_of(v)) == len(rows_of(at_64))  # at 64 a claim more, and Ulysses less
+    assert traffic_rows(at_64)[-1][1] == f"{lower_bound('forward', 32768, 128, 64, H=16)[0]:,}"
+    assert len(traffic_rows(v)) == len(traffic_rows(at_64))  # at 64 a claim more, and Ulysses less
 
 
 def test_on_a_fast_link_the_ring_hides_its_words_and_on_a_slow_one_ulysses_is_first():
@@ -120,8 +120,8 @@ def test_a_grid_that_is_asked_for_is_shown():
 
 @pytest.mark.parametrize("P", [1, 2, 5, 16, 200])
 def test_the_line_at_P_stands_at_P(P):
-    v = View("forward", P, None, 4096, 64, 1, "ndr").checked()
-    x, _, width, _ = line_of(v)
+    v = DistributedTrafficView("forward", P, None, 4096, 64, 1, "ndr").checked()
+    x, _, width, _ = line_at_P(v)
     assert P_at(v, x + width / 2) == max(P, 2)
 
 

@@ -114,7 +114,9 @@ def test_in_a_notebook_a_figure_is_a_png_with_alternative_text():
 
 def test_live_a_figure_is_an_svg_image_with_its_words(monkeypatch):
     picture, shown = EXAMPLES["bars"][0](), []
-    monkeypatch.setattr("iocourse.course.explore.draw.picture.show", lambda *given: shown.append(given))
+    monkeypatch.setattr(
+        "iocourse.course.explore.draw.picture.display_then_replace", lambda *given: shown.append(given)
+    )
     picture._ipython_display_()
     saved, metadata = picture._repr_mimebundle_()
     assert shown == [(saved, picture.to_html(), metadata)] and "text/html" not in saved

@@ -316,7 +316,7 @@ def test_bad_input_names_the_argument(call, text):
 
 def test_a_notebook_prints_the_numbers_below_the_picture(capsys, monkeypatch):
     picture = explore.tile_order("flash2", 8, 2, {"Br": 4, "Bc": 4})
-    monkeypatch.setattr("iocourse.course.explore.draw.picture.show", lambda *given: None)
+    monkeypatch.setattr("iocourse.course.explore.draw.picture.display_then_replace", lambda *given: None)
     picture._ipython_display_()
     shown = capsys.readouterr().out
     assert shown.endswith(picture.numbers + "\n")

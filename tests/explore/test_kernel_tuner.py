@@ -19,13 +19,13 @@ from iocourse.course.explore.models.kernel_tuner import (
     KernelTunerState,
     best_tile,
     filling,
+    launch_words,
     nearest,
-    rows_of,
+    record_rows,
     rows_of_tile,
     shipped_tile,
     tiles_held,
     verdict,
-    words_of,
 )
 from iocourse.data.records import load_record
 from iocourse.gpu import CHIPS
@@ -178,7 +178,7 @@ def test_best_moves_the_fewest_words_of_the_tiles_that_fit():
 @pytest.mark.parametrize("arch", list(CHIPS))
 def test_the_shipped_record_is_quoted_row_by_row(arch, kernel):
     record = load_record("resources")
-    rows = rows_of(record or {})
+    rows = record_rows(record or {})
     s = shipped_tile(rows, KernelTunerState(arch, 128, 2, kernel, 64, 64, None if kernel in WHOLE else 32))
     if s is None:
         pytest.skip("no recorded run of this kernel yet")
@@ -224,7 +224,7 @@ def tuner():
 def test_words_beside_the_picture_are_those_of_its_setting(tuner):
     for name, value in (("kernel", "fused"), ("itemsize", 4), ("causal", False), ("BM", 32), ("N", 512)):
         tuner.set(name, value)
-        assert f"<b>{words_of(tuner.state).total:,} words moved</b>" in tuner.words
+        assert f"<b>{launch_words(tuner.state).total:,} words moved</b>" in tuner.words
 
 
 def test_slices_have_a_width_only_where_d_is_cut(tuner):
@@ -255,7 +255,7 @@ def test_the_buttons_find_the_shipped_tile_and_the_best(tuner):
     assert tuner.state == shipped
     assert f"Shipped tile of this kernel: {shipped.BM} × {shipped.BN}" in tuner.words
     tuner.press("best")
-    rows = rows_of(load_record("resources"))
+    rows = record_rows(load_record("resources"))
     assert tuner.state == best_tile(rows, shipped)
     assert "Least traffic of the recorded tiles that fit" in tuner.words
     assert tuner.svg == tuner.shown().picture.to_svg()
@@ -271,7 +271,7 @@ def test_a_tile_is_chosen_in_the_map(tuner):
     assert (tuner.value("BM"), tuner.value("BN")) == (32, 16)
     tuner.touched("move", map_.x + 2.5 * cell[0], map_.y + 1.5 * cell[1])
     assert (tuner.value("BM"), tuner.value("BN")) == (32, 64)
-    assert "32 × 64" in tuner.svg and f"{words_of(tuner.state).total:,} words moved" in tuner.words
+    assert "32 × 64" in tuner.svg and f"{launch_words(tuner.state).total:,} words moved" in tuner.words
     tuner.touched("move", 1e6, -1e6)
     assert (tuner.value("BM"), tuner.value("BN")) == (16, 128)
 

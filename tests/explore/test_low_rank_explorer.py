@@ -12,7 +12,13 @@ from iocourse import costs, exact, lowrank, schedules
 from iocourse.course.explore import low_rank_explorer, low_rank_explorer_picture
 from iocourse.course.explore.draw.palette import SKY
 from iocourse.course.explore.draw.picture import Poly, Rect
-from iocourse.course.explore.figures.lowrank_explorer import BINS, SHARES, B_at, facts_of, picture_of
+from iocourse.course.explore.figures.lowrank_explorer import (
+    BINS,
+    SHARES,
+    B_at,
+    draw_lowrank_explorer,
+    facts_of,
+)
 from iocourse.course.explore.models.lowrank_explorer import (
     DEGREES,
     SAMPLED_KEYS,
@@ -24,8 +30,8 @@ from iocourse.course.explore.models.lowrank_explorer import (
     head_logits,
     in_bytes,
     logits_of,
+    number_rows,
     percent,
-    rows_of,
 )
 from iocourse.course.explore.widgets.lowrank_explorers import ERRORS, SIGMAS
 from iocourse.data import real_head, real_heads
@@ -251,10 +257,10 @@ def test_large_numbers_in_words():
 @settings(max_examples=60, deadline=None)
 def test_the_picture_says_every_number(degree, d, n, M, polynomial, B, sigma, head):
     f = facts(degree, n, M, d if head is None else None, polynomial, B, sigma=sigma, head=head)
-    drawn = picture_of(f)
+    drawn = draw_lowrank_explorer(f)
     check_layout(drawn)
     svg = drawn.to_svg()
-    for name, value in rows_of(f):
+    for name, value in number_rows(f):
         assert name in svg.replace("&gt;", ">").replace("&lt;", "<") and f">{value}</text>" in svg
         assert name in drawn.numbers and value in drawn.numbers
     assert big(f.low_rank.total) in drawn.numbers and big(f.exact.total) in drawn.numbers
@@ -263,7 +269,7 @@ def test_the_picture_says_every_number(degree, d, n, M, polynomial, B, sigma, he
 
 def test_bars_are_the_histogram_on_the_axis_of_the_curve():
     f = facts(3, polynomial="taylor", B=0.8)
-    drawn = picture_of(f)
+    drawn = draw_lowrank_explorer(f)
     bars = [one for one in drawn.elements if isinstance(one, Rect) and one.fill == SKY and one.y < SHARES[1]]
     bars = [one for one in bars if one.y + one.height == SHARES[1]]
     curve = next(one for one in drawn.elements if isinstance(one, Poly) and len(one.points) == 481)

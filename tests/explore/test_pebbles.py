@@ -14,7 +14,7 @@ from iocourse.course.explore import PebblePlayer, pebble_player, pebbles
 from iocourse.course.explore.draw.graph_layout import layout
 from iocourse.course.explore.draw.palette import BLUE, PAPER, VERMILION
 from iocourse.course.explore.draw.picture import Poly, Rect
-from iocourse.course.explore.figures.pebbles import RADIUS, Play, picture_of, places_of, slots
+from iocourse.course.explore.figures.pebbles import RADIUS, Play, draw_pebbles, places_of, slots
 from iocourse.course.explore.widgets.pebble_player import OPTIMUM, OWN, OWN_GRAPH, PRESETS, solve
 from iocourse.course.guard import LibrarySolutionUsed, solutions_blocked
 from iocourse.pebbling import Game, Graph, IllegalMove, NoPebbling, attention, dot, matmul, optimum
@@ -99,7 +99,7 @@ def test_a_tree_is_drawn_without_crossings():
 @given(any_play())
 @settings(max_examples=many(50, 120))
 def test_every_state_shows_its_pebbles_and_says_them(play):
-    picture, state = picture_of(play), play.state
+    picture, state = draw_pebbles(play), play.state
     filled = [
         e for e in picture.elements if isinstance(e, Poly) and e.fill == VERMILION and len(e.points) > 9
     ]
@@ -207,7 +207,7 @@ def test_red_pebbles_differ_from_none_without_colour():
 
 def test_a_chosen_vertex_is_ringed_and_said():
     play = Play(Game(dot(2), 3), DOT.replay(), 3)
-    plain, chosen = picture_of(play), picture_of(play, "p2")
+    plain, chosen = draw_pebbles(play), draw_pebbles(play, "p2")
     assert chosen.alt == f"{plain.alt} Chosen: p2." and chosen.numbers == plain.numbers
     ring, in_legend = (e for e in chosen.elements if isinstance(e, Poly) and e.stroke == BLUE and e.line == 3)
     x, y = places_of(dot(2))["p2"]

@@ -21,8 +21,8 @@ from iocourse.course.explore.draw.palette import INK
 from iocourse.course.explore.draw.picture import Poly
 from iocourse.course.explore.models.roofline_explorer import (
     RooflineState,
-    measured,
     points,
+    recorded_rates,
     records_of,
     tile,
     tiles_kept,
@@ -171,7 +171,7 @@ def test_a_recorded_rate_stands_where_it_was_measured(causal):
         row for row in record["rows"]
         if (row["N"], row["causal"], row["contender"]) == (1024, causal, "fused")
     )  # fmt: skip
-    (one,) = measured(s, records_of({"attention": record}))
+    (one,) = recorded_rates(s, records_of({"attention": record}))
     assert (one.name, one.tflops) == ("forward", row["tflops"])
     own = s._replace(B=row["B"], H=row["H"], H_kv=row["H"])  # the run had as many heads of keys
     assert one.intensity == by_name(own)["forward"].intensity != by_name(s)["forward"].intensity
@@ -197,9 +197,13 @@ def row_of(**facts):
 
 def test_decode_is_taken_for_the_very_heads_and_its_rate_is_flop_over_time():
     rows = [row_of(H_kv=32, ms=9.0), row_of(H_kv=8), row_of(H_kv=8, contender="SDPA flash", ms=0.01)]
-    (one,) = measured(RooflineState(90, 4096, 128, 32, 8), records_of({"decode": {"rows": rows} | ON_90}))
+    (one,) = recorded_rates(
+        RooflineState(90, 4096, 128, 32, 8), records_of({"decode": {"rows": rows} | ON_90})
+    )
     assert one.name == "decode" and one.tflops == pytest.approx(4 * 32 * 4096 * 128 / 0.25e-3 / 1e12)
-    assert not measured(RooflineState(90, 4096, 128, 32, 4), records_of({"decode": {"rows": rows} | ON_90}))
+    assert not recorded_rates(
+        RooflineState(90, 4096, 128, 32, 4), records_of({"decode": {"rows": rows} | ON_90})
+    )
 
 
 def test_a_block_mask_is_taken_where_its_density_is_near():
@@ -213,11 +217,11 @@ def test_a_block_mask_is_taken_where_its_density_is_near():
         ],
     }
     s, records = RooflineState(90, 4096, 128, 32, 8), records_of({"sparse": record})
-    (one,) = measured(s, records)
+    (one,) = recorded_rates(s, records)
     assert (one.name, one.tflops) == ("block-sparse", 200.0) and "random, 1/4, density 0.251" in one.sizes
-    assert [found.tflops for found in measured(s._replace(density=0.5), records)] == [300.0]
-    assert not measured(s._replace(density=1.0), records)
-    assert not measured(s._replace(density=0.35), records)
+    assert [found.tflops for found in recorded_rates(s._replace(density=0.5), records)] == [300.0]
+    assert not recorded_rates(s._replace(density=1.0), records)
+    assert not recorded_rates(s._replace(density=0.35), records)
 
 
 # ---------------------------------------------------------------------- bad input

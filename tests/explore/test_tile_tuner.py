@@ -18,7 +18,7 @@ from iocourse.course.explore.figures.tile_tuner import (
     RIGHT_WIDTH,
     SIDE,
     plane_of,
-    tile_tuner_words,
+    tile_tuner_headline,
 )
 from iocourse.course.explore.models.memory_states import totals
 from iocourse.course.explore.models.schedule_selection import ROW_TILED
@@ -28,11 +28,11 @@ from iocourse.course.explore.models.tile_tuner import (
     all_tiles,
     best_tiles,
     bound_of,
-    cost_of,
     first_tiles,
     frontier,
     parts_of,
     play,
+    tile_ledger,
 )
 from iocourse.course.explore.widgets.controls import size_slider
 from tools.bench import widget_latency as bench
@@ -48,12 +48,12 @@ any_setting = st.builds(
 # ---------------------------------------------------------------------- what it knows
 @given(any_setting)
 def test_words_and_footprint_are_the_closed_form(setting):
-    ledger, (least, _) = cost_of(setting), bound_of(setting)
+    ledger, (least, _) = tile_ledger(setting), bound_of(setting)
     assert least == bounds.lower_bound("forward", setting.N, setting.d, setting.M)[0]
     assert sum(parts_of(setting).values()) == ledger.peak
     picture = tile_tuner_picture(*setting)
     fits, ratio = ledger.peak <= setting.M, f"{ledger.total / least:.2f} times the lower bound"
-    words = (picture.alt, picture.numbers, tile_tuner_words(setting), picture.to_svg())
+    words = (picture.alt, picture.numbers, tile_tuner_headline(setting), picture.to_svg())
     assert all((ratio in text) == fits for text in words)
     assert all((f"but this tile needs M = {ledger.peak:,}" in text) != fits for text in words)
     assert fits or not any("times the lower bound" in text for text in words)
@@ -70,7 +70,7 @@ def test_every_step_can_be_shown_and_says_what_is_in_fast_memory(setting, data):
     played = play(setting)
     assert 1 <= len(played.moves) == len(played.states) <= MOVES
     assert all(state.words == move.resident for move, state in zip(played.moves, played.states, strict=True))
-    assert max(state.words for state in played.states) <= cost_of(setting).peak
+    assert max(state.words for state in played.states) <= tile_ledger(setting).peak
     step = data.draw(st.integers(0, len(played.moves) - 1))
     picture = tile_tuner_picture(*setting._replace(step=step))
     assert f"Move {played.first + step + 1:,}: " in picture.alt
@@ -120,7 +120,7 @@ def test_best_tiles_move_the_fewest_words_there_are(name, N, d, M):
 def test_it_starts_from_tiles_that_fit_where_any_do(setting):
     Br, Bc = first_tiles(setting.schedule, setting.N, setting.d, setting.M)
     if schedules.get(setting.schedule).smallest_M(setting.N, setting.d) <= setting.M:
-        assert cost_of(setting._replace(Br=Br, Bc=Bc)).peak <= setting.M
+        assert tile_ledger(setting._replace(Br=Br, Bc=Bc)).peak <= setting.M
 
 
 def test_what_does_not_fit_is_hatched_and_said():
@@ -165,7 +165,7 @@ def tuner():
 def test_words_beside_the_picture_are_those_of_its_setting(tuner):
     for name, value in (("N", 2048), ("d", 96), ("M", 8192), ("Br", 64), ("Bc", 16), ("schedule", "flash1")):
         tuner.set(name, value)
-        assert f"<b>Traffic {cost_of(tuner.state).total:,} words</b>" in tuner.words
+        assert f"<b>Traffic {tile_ledger(tuner.state).total:,} words</b>" in tuner.words
 
 
 def test_it_offers_the_schedules_it_can_draw(tuner):
@@ -217,7 +217,7 @@ def test_the_best_tiles_may_lie_beyond_the_sliders():
     tuner.press("best")
     best = best_tiles("flash2", 2**16, 1, 2**20)
     assert (tuner.state.Br, tuner.state.Bc) == best and best[0] == 2**16
-    assert f"Traffic {cost_of(tuner.state).total:,} words</b>, 1.00 times the lower bound" in tuner.words
+    assert f"Traffic {tile_ledger(tuner.state).total:,} words</b>, 1.00 times the lower bound" in tuner.words
 
 
 def test_the_player_ends_where_the_moves_end(tuner):
@@ -262,7 +262,7 @@ TILES = (1024, 1), (256, 1), (512, 8)
 def test_the_bar_of_the_total_is_as_long_as_its_words(M):
     drawn = [tile_tuner_picture(1024, 64, M, *tile, "flash2") for tile in TILES]
     states = [TileTunerState(1024, 64, M, *tile, "flash2") for tile in TILES]
-    words = [cost_of(s).total for s in states]
+    words = [tile_ledger(s).total for s in states]
     scales = [total_bar(picture) / total for picture, total in zip(drawn, words, strict=True)]
     assert len(set(words)) == 3 and scales == pytest.approx([scales[0]] * 3)
 
@@ -299,7 +299,7 @@ def test_the_corner_is_dragged_from_where_it_is_taken(tuner):
     assert (tuner.value("Br"), tuner.value("Bc")) == (32, 32)
     tuner.touched("move", x + 25, y + 7)
     assert (tuner.value("Br"), tuner.value("Bc")) == (round(32 + 10 * rows), round(32 + 20 * rows))
-    assert f"Traffic {cost_of(tuner.state).total:,} words" in tuner.words
+    assert f"Traffic {tile_ledger(tuner.state).total:,} words" in tuner.words
     tuner.touched("up", x + 25, y + 7)
     tuner.touched("move", x + 90, y + 90)  # it is not grabbed any more
     assert tuner.value("Br") == round(32 + 10 * rows)
@@ -325,7 +325,7 @@ def test_the_line_of_what_fits_is_where_it_fits_no_longer(setting):
     N, d, M, _, _, name, _ = setting
 
     def fits(Br, Bc):
-        return cost_of(setting._replace(Br=Br, Bc=Bc)).peak <= M
+        return tile_ledger(setting._replace(Br=Br, Bc=Bc)).peak <= M
 
     line = frontier(name, N, d, M)
     assert bool(line) == fits(1, 1)

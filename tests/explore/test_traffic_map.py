@@ -15,20 +15,27 @@ from iocourse.course import guard as solution_guard
 from iocourse.course.explore import TrafficExplorer, traffic_explorer, traffic_map
 from iocourse.course.explore.draw.palette import BOUNDS, stroke_of
 from iocourse.course.explore.draw.picture import Poly, Text
-from iocourse.course.explore.figures.traffic_map import M_at, View, _stroke, map_of, rows_at_M, view_of
+from iocourse.course.explore.figures.traffic_map import (
+    M_at,
+    TrafficMapView,
+    _stroke,
+    draw_traffic_map,
+    rows_at_M,
+    view_of,
+)
 from iocourse.course.explore.models import memory_regimes as facts
 from iocourse.course.explore.models.memory_regimes import (
     COMPULSORY_WORDS,
     best_bound,
     best_schedule_ranges,
-    borders,
     bound_at,
     bound_label,
     bounds_of,
     memories,
     move,
-    moves,
+    regime_borders,
     regimes,
+    schedules_by_traffic,
     usual_bounds,
 )
 from iocourse.course.explore.widgets.explorer import VIEW
@@ -47,18 +54,18 @@ def number(text):
 def test_the_best_at_M_is_that_of_the_schedules(shape, pass_):
     N, d, M = shape
     view = view_of(N, d, M, pass_)
-    found = moves(view.drawn, N, d, M)
+    found = schedules_by_traffic(view.drawn, N, d, M)
     try:
         best = schedules.best(N, d, M, pass_)
     except ValueError:
         assert all(one.schedule.given_weights for one in found)
         if found:
             return
-        assert f"M = {M:,}: none of the selected schedules fits." in map_of(view).alt
+        assert f"M = {M:,}: none of the selected schedules fits." in draw_traffic_map(view).alt
         return
     assert (found[0].schedule, dict(found[0].tiles)) == (best.schedule, best.tiles)
     least, name = bounds.lower_bound(pass_, N, d, M)
-    picture = map_of(view)
+    picture = draw_traffic_map(view)
     assert (
         f"M = {M:,}: {best.schedule.title} (" in picture.alt
         and f"traffic, {best.cost.total:,} words" in picture.alt
@@ -103,7 +110,7 @@ BORDERS = {  # M/d²
 
 @pytest.mark.parametrize("pass_", PASSES)
 def test_regimes_end_where_the_next_sweeps_are_cheaper(pass_):
-    assert borders(pass_) == pytest.approx(BORDERS[pass_], rel=1e-6)
+    assert regime_borders(pass_) == pytest.approx(BORDERS[pass_], rel=1e-6)
     d, N = 100, 10**6
     found = regimes(pass_, N, d, 16, 4, 10**9)
     names = [regime.name for regime in found]
@@ -129,7 +136,7 @@ def test_regimes_and_reigns_cover_the_axis_in_order(shape, pass_):
     at = memories(4, high)
     for reign in best_schedule_ranges(asked, N, d, at):
         for M in (M for M in at if reign.start <= M <= reign.stop):
-            ranked = moves(asked, N, d, M)
+            ranked = schedules_by_traffic(asked, N, d, M)
             assert reign.schedule in [m.schedule for m in ranked if m.words == ranked[0].words]
 
 
@@ -287,8 +294,8 @@ def test_every_control_changes_picture_and_numbers(explorer, name, value):
     before = explorer.svg, explorer.words
     explorer.set(name, value)
     view = explorer.state
-    assert isinstance(view, View) and getattr(view, "pass_" if name == "pass" else name) == value
-    assert explorer.svg == map_of(view).to_svg() != before[0]
+    assert isinstance(view, TrafficMapView) and getattr(view, "pass_" if name == "pass" else name) == value
+    assert explorer.svg == draw_traffic_map(view).to_svg() != before[0]
     assert explorer.words != before[1]
     for row in rows_at_M(view)[1:]:
         assert f"<td>{row[0]}</td><td>{row[1]}</td>" in explorer.words.replace("&#x27;", "'")

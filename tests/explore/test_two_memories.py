@@ -31,7 +31,7 @@ from iocourse.course.explore.figures.two_memories import (
     steps_of,
     two_memories_words,
 )
-from iocourse.course.explore.models.memory_states import Change, journey
+from iocourse.course.explore.models.memory_states import Change, sample_run
 from tools import film
 
 SHIPPED = resources.files("iocourse.course.explore").joinpath(FILM).read_bytes()
@@ -44,7 +44,7 @@ def closed_form(name):
 # ---------------------------------------------------------------------- the runs
 @pytest.mark.parametrize("name", [NAIVE, FLASH, "flash_optimal"])
 def test_every_word_of_the_ledger_is_one_word_of_the_journey(name):
-    done = journey(name, N, D, M)
+    done = sample_run(name, N, D, M)
     assert done.ledger == closed_form(name)
     loaded = [word.array for word in done.words if word.loaded]
     assert {array: loaded.count(array) for array in done.ledger.reads} == done.ledger.reads
@@ -57,7 +57,7 @@ def test_every_word_of_the_ledger_is_one_word_of_the_journey(name):
 
 def test_a_word_lies_in_the_cell_it_is_said_to_lie_in():
     """A load fills a free cell; a stored word is still in its cell at that time."""
-    done = journey(FLASH, N, D, M)
+    done = sample_run(FLASH, N, D, M)
     for number in range(0, len(done.words), 7):
         word = done.words[number]
         if word.loaded:

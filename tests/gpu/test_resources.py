@@ -32,7 +32,7 @@ from iocourse.kernels.host.resources import KERNELS, WHOLE, check_tile, launches
 from iocourse.kernels.host.tile_table import (  # noqa: E402
     SLICED,
     TABLE,
-    Tile,
+    TileConfig,
     decode_tile,
     row_products_tile,
     tiles_for,
@@ -425,7 +425,7 @@ def test_no_tile_that_was_recorded_is_refused():
     """Tiles that spill or need too much shared memory are compiled too, because the report shows that."""
     tried = 0
     for row in load_record("resources")["forward_by_tile"]:
-        tile = Tile(*(row[part] for part in Tile._fields))
+        tile = TileConfig(*(row[part] for part in TileConfig._fields))
         check_tile(tile, row["arch"], row["d"], row["bytes"])
         tried += row["shared_bytes"] > CHIPS[row["arch"]].shared_bytes
     assert tried > 10

@@ -27,23 +27,23 @@ def package(monkeypatch, tmp_path):
         "resources": lambda: {"shipped": COMPILED},
     }
     monkeypatch.setattr(tuned_tiles, "load_record", lambda name: read[name]())
-    tuned_tiles.measured.cache_clear()
+    tuned_tiles.shipped_tiles.cache_clear()
     yield file
-    tuned_tiles.measured.cache_clear()
+    tuned_tiles.shipped_tiles.cache_clear()
 
 
 def test_without_a_record_nothing_is_measured(package):
-    assert tuned_tiles.measured() == {} and tuned_tiles.measured_for(90, 128, 2, True) == {}
+    assert tuned_tiles.shipped_tiles() == {} and tuned_tiles.measured_for(90, 128, 2, True) == {}
 
 
 def test_a_measured_row_takes_effect_where_it_belongs_and_nowhere_else(package):
     pytest.importorskip("triton")
     from iocourse.kernels import using
-    from iocourse.kernels.host.tile_table import TABLE, Tile, tiles_for
+    from iocourse.kernels.host.tile_table import TABLE, TileConfig, tiles_for
 
     package.write_text(json.dumps({"tiles": [ROW]}))
     table = TABLE[90, 128, 2]
-    assert tiles_for(90, 100, 2, causal=True) == table._replace(forward=Tile(64, 64, 4, 3)) != table
+    assert tiles_for(90, 100, 2, causal=True) == table._replace(forward=TileConfig(64, 64, 4, 3)) != table
     for elsewhere in ({"causal": False}, {}):
         assert tiles_for(90, 100, 2, **elsewhere) == table
     assert tiles_for(90, 64, 2, causal=True) == TABLE[90, 64, 2]
@@ -132,7 +132,7 @@ def test_tiles_measured_with_another_triton_are_used_and_said_once(package, monk
 def test_what_is_no_record_is_refused(package, text, said):
     package.write_text(text)
     with pytest.raises(UsageError) as caught:
-        tuned_tiles.measured()
+        tuned_tiles.shipped_tiles()
     assert said in str(caught.value)
 
 

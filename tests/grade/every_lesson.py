@@ -10,7 +10,7 @@ from test_attacks import WHY_NOT
 from iocourse.course.grade.grading import grade
 from iocourse.course.grade.lesson_cells import read_lessons
 from iocourse.course.grade.sandbox import Limits
-from iocourse.course.grade.submissions import find
+from iocourse.course.grade.submissions import find_submissions
 from iocourse.course.project_paths import find_course
 from tools.build.notebook_execution import cannot_run
 
@@ -23,6 +23,6 @@ def test_full_marks(lesson, tmp_path):
     if reason := cannot_run(json.dumps(json.loads(solved.read_text(encoding="utf-8")))):
         pytest.skip(reason)
     shutil.copy(solved, tmp_path)
-    marks = grade(*find(tmp_path), lesson, 1, Limits(), not WHY_NOT)
+    marks = grade(*find_submissions(tmp_path), lesson, 1, Limits(), not WHY_NOT)
     assert [mark.why for mark in marks] == [""] * len(lesson.exercises)
     assert sum(mark.points for mark in marks) == sum(one.importance for one in lesson.exercises)

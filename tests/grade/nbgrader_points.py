@@ -5,7 +5,7 @@ import contextlib
 import io
 
 from iocourse.course.grade.submission_process import execute, notebook_names
-from iocourse.course.nbgrader_submission import Source, transplanted
+from iocourse.course.nbgrader_submission import AssignmentCell, transplanted
 from iocourse.course.student_copies.notebook import text_of
 
 
@@ -13,7 +13,7 @@ def sources(lesson):
     """Return the cells of the assignment, as nbgrader stores them."""
     told = [(cell["metadata"].get("nbgrader"), text_of(cell)) for cell in lesson["cells"]]
     return [
-        Source(one["grade_id"], text, one["locked"], one.get("points"), one["solution"], None)
+        AssignmentCell(one["grade_id"], text, one["locked"], one.get("points"), one["solution"], None)
         for one, text in told
         if one
     ]

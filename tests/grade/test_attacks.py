@@ -130,7 +130,7 @@ def test_bubblewrap_that_is_missing_is_refused_in_a_line_that_names_the_remedy(m
 def test_bubblewrap_that_does_not_work_is_refused_with_what_it_said(monkeypatch, tmp_path):
     (tmp_path / "bwrap").write_text("#!/bin/sh\necho 'bwrap: No permissions' >&2\nexit 1\n")
     (tmp_path / "bwrap").chmod(0o755)
-    monkeypatch.setattr(sandbox, "environment", lambda home: {"PATH": str(tmp_path)})
+    monkeypatch.setattr(sandbox, "sandbox_environment", lambda home: {"PATH": str(tmp_path)})
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match=r"does not work here \(bwrap: No permissions\)"):
         sandbox.require_bubblewrap(LIMITS)

@@ -21,7 +21,7 @@ from iocourse.course.grade.submissions import Submission, most_common_lesson, on
 from iocourse.course.project_paths import find_course
 from iocourse.course.student_copies import answers
 from iocourse.course.student_copies.answers import find_answers
-from iocourse.course.student_copies.merge import merge
+from iocourse.course.student_copies.merge import merge_copy
 from iocourse.course.student_copies.notebook import as_copy, text_of
 
 LESSONS = {lesson.stem: lesson for lesson in read_lessons(find_course(edited_notebooks.ROOT))}
@@ -157,7 +157,9 @@ def test_an_update_puts_each_answer_that_is_found_into_the_cell_of_the_lesson(na
     for cell, answered in zip(mine["cells"], edited_notebooks.solved()["cells"], strict=True):
         cell["source"] = answered["source"]
     EDITS[name].change(mine)
-    new = merge(mine, as_the_newer_text(edited_notebooks.lesson("lessons")), edited_notebooks.STEM).notebook
+    new = merge_copy(
+        mine, as_the_newer_text(edited_notebooks.lesson("lessons")), edited_notebooks.STEM
+    ).notebook
     before = {one: answer.at for one, answer in found(mine, LESSON).items()}
     once = [one for one, at in before.items() if at is not None and [*before.values()].count(at) == 1]
     for one in once:

@@ -16,7 +16,14 @@ from iocourse import distributed
 from iocourse.course import exercises  # noqa: F401 - its records are sent by name
 from iocourse.course.exercise import Trial
 from iocourse.course.grade import protocol
-from iocourse.course.grade.protocol import Foreign, Unreadable, name_of, read_answer, record, write_answer
+from iocourse.course.grade.protocol import (
+    Foreign,
+    Unreadable,
+    name_of,
+    read_answer,
+    record_class,
+    write_answer,
+)
 from iocourse.course.properties import difference
 from iocourse.ledger import Ledger, Move
 from iocourse.machine import FastMemoryFull
@@ -128,8 +135,8 @@ def test_the_ledgers_of_ranks_arrive_as_they_are():
 
 
 def test_kinds_of_trials_go_by_name():
-    assert record(name_of(Trial)) is Trial
-    assert record("iocourse.course.exercise:find") is record("os:system") is None
+    assert record_class(name_of(Trial)) is Trial
+    assert record_class("iocourse.course.exercise:find") is record_class("os:system") is None
 
 
 def test_what_is_no_data_is_told_by_its_type():

@@ -19,7 +19,12 @@ from iocourse.course.grade import batch, grade_report
 from iocourse.course.grade.grading import Mark, grade
 from iocourse.course.grade.lesson_cells import read_lessons
 from iocourse.course.grade.sandbox import Limits
-from iocourse.course.grade.submissions import find, most_common_lesson, one_per_student, other_files
+from iocourse.course.grade.submissions import (
+    find_submissions,
+    most_common_lesson,
+    one_per_student,
+    other_files,
+)
 from iocourse.course.project_paths import find_course
 from iocourse.errors import UsageError
 
@@ -166,7 +171,7 @@ def test_what_cannot_be_run_is_a_zero_with_a_reason(reason, tmp_path):
         made = notebook()
         CHANGED[reason](made)
         written(made, tmp_path / "anna.ipynb")
-    (mark,) = grade(*find(tmp_path), LESSONS[STEM], 1, Limits(), True)  # starts no process
+    (mark,) = grade(*find_submissions(tmp_path), LESSONS[STEM], 1, Limits(), True)  # starts no process
     assert mark.points == 0 and reason in mark.why
 
 
@@ -174,7 +179,7 @@ def test_a_notebook_for_another_kernel_is_still_of_its_lesson(tmp_path):
     made = notebook()
     for_another_kernel(made)
     written(made, tmp_path / "anna.ipynb")
-    assert most_common_lesson(find(tmp_path), list(LESSONS.values())).stem == STEM
+    assert most_common_lesson(find_submissions(tmp_path), list(LESSONS.values())).stem == STEM
 
 
 # ------------------------------------------------------------------ a class, from the folder to the feedback
@@ -226,7 +231,7 @@ def test_a_second_call_grades_only_what_is_new(graded, monkeypatch, capsys):
     monkeypatch.setattr(batch, "_grade_and_keep", lambda *rest: asked.append(rest))
     assert main(command(graded)) == 0
     assert asked == [] and points(graded) == before
-    submission = next(one for one in find(graded / "in") if one.name == "solved")
+    submission = next(one for one in find_submissions(graded / "in") if one.name == "solved")
     task = batch.Task(LESSONS[STEM], Limits(), False, batch._seed(graded / "in"))
     assert batch._kept(graded / "in", submission, task)
     changed = type(submission)(submission.name, submission.path, submission.data + b" ")
@@ -235,7 +240,7 @@ def test_a_second_call_grades_only_what_is_new(graded, monkeypatch, capsys):
 
 def test_kept_grades_that_the_grader_did_not_write_are_made_anew(graded, tmp_path):
     shutil.copytree(graded / "in", tmp_path / "in")
-    (submission,) = (one for one in find(tmp_path / "in") if one.name == "half")
+    (submission,) = (one for one in find_submissions(tmp_path / "in") if one.name == "half")
     task = batch.Task(LESSONS[STEM], Limits(), False, batch._seed(graded / "in"))
     place = batch._place(tmp_path / "in", submission)
     assert batch._kept(tmp_path / "in", submission, task)
@@ -317,7 +322,7 @@ def test_ctrl_c_keeps_what_is_graded(graded, tmp_path):
 
 # ------------------------------------------------------------------ irregular folders
 def named(folder):
-    return [one.name for one in find(folder)]
+    return [one.name for one in find_submissions(folder)]
 
 
 def test_an_export_one_folder_deeper_is_refused_with_that_folder(capsys, tmp_path):
@@ -331,10 +336,10 @@ def test_of_several_notebooks_of_one_name_the_one_of_the_lesson_counts(tmp_path)
     for name in ("anna", "Anna"):
         written(notebook(), tmp_path / name / "00.ipynb")
         written({"cells": []}, tmp_path / name / "scratch.ipynb")
-    (anna,) = one_per_student(find(tmp_path), LESSONS[STEM], list(LESSONS.values()))
+    (anna,) = one_per_student(find_submissions(tmp_path), LESSONS[STEM], list(LESSONS.values()))
     assert anna.fault == "" and anna.path.name == "00.ipynb"
     written(notebook() | {"nbformat": 5}, tmp_path / "anna" / "again.ipynb")
-    (anna,) = one_per_student(find(tmp_path), LESSONS[STEM], list(LESSONS.values()))
+    (anna,) = one_per_student(find_submissions(tmp_path), LESSONS[STEM], list(LESSONS.values()))
     assert "2 notebooks have this name" in anna.fault and "again.ipynb" in anna.fault
 
 
@@ -349,7 +354,7 @@ def test_what_is_no_notebook_of_the_students_own_is_a_zero_with_a_reason(tmp_pat
     written(deep, tmp_path / "in" / "hans.IPYNB")
     with open(tmp_path / "in" / "ida.ipynb", "wb") as file:
         file.truncate(200 << 20)
-    faults = {one.name: one.fault for one in find(tmp_path / "in")}
+    faults = {one.name: one.fault for one in find_submissions(tmp_path / "in")}
     assert faults.pop("anna") == "" and list(faults) == ["emil", "eve", "fritz", "greta", "hans", "ida"]
     said = (
         "no notebook (.ipynb)",
@@ -373,7 +378,7 @@ def test_names_can_be_shown_and_written_whatever_they_are(tmp_path):
 
 def test_a_notebook_with_a_mark_of_its_byte_order_is_read(tmp_path):
     (tmp_path / "anna.ipynb").write_text(json.dumps(notebook()), encoding="utf-8-sig")
-    assert find(tmp_path)[0].fault == ""
+    assert find_submissions(tmp_path)[0].fault == ""
 
 
 def test_files_that_are_no_notebooks_are_told(tmp_path):
@@ -408,7 +413,7 @@ def test_feedback_opens_whatever_the_students_notebook_holds(tmp_path):
     made["cells"].append({"cell_type": "markdown", "id": "feedback-0A", "source": "**4 of 4 points**"})
     written(made, tmp_path / "anna.ipynb")
     mark = Mark("0A", 3, 6, 1.0, 4, "the report", "why")
-    back = grade_report._feedback(batch.Grade("anna", (mark,)), find(tmp_path)[0], LESSONS[STEM])
+    back = grade_report._feedback(batch.Grade("anna", (mark,)), find_submissions(tmp_path)[0], LESSONS[STEM])
     nbformat.validate(nbformat.reads(json.dumps(back, allow_nan=False), as_version=4))
     assert (
         sum("points**" in "".join(cell["source"]) for cell in back["cells"]) == 2

@@ -20,14 +20,14 @@ from iocourse.kernels.host.api import (
 from iocourse.kernels.host.tile_table import (
     OPTIONS,
     TABLE,
-    SlicedTile,
+    SlicedTileConfig,
     SlicedTiles,
-    Tile,
+    TileConfig,
     Tiles,
     has_row,
     padded,
-    row_of,
     sliced_tiles_for,
+    table_architecture,
     tiles_for,
 )
 
@@ -209,11 +209,11 @@ def test_tiles_hold_for_the_block_and_no_longer():
     before = tiles_for(90, 128, 2)
     with using(forward=(64, 32)):
         assert tiles_for(90, 128, 2).forward == (64, 32, 4, 1)
-        with using(forward=(32, 32, 8), keys=Tile(16, 64, 2, 3)):
+        with using(forward=(32, 32, 8), keys=TileConfig(16, 64, 2, 3)):
             assert tiles_for(90, 128, 2) == Tiles(
                 (32, 32, 8, 1), before.fused, before.queries, (16, 64, 2, 3)
             )
-        assert tiles_for(90, 128, 2) == before._replace(forward=Tile(64, 32))
+        assert tiles_for(90, 128, 2) == before._replace(forward=TileConfig(64, 32))
     assert tiles_for(90, 128, 2) == before
     with pytest.raises(RuntimeError), using(forward=(64, 32)):
         raise RuntimeError
@@ -224,7 +224,7 @@ def test_sliced_tiles_hold_for_the_block_and_no_longer():
     before, whole = sliced_tiles_for(90, 2), tiles_for(90, 128, 2)
     with using(scores=(64, 32, 16), sliced_keys=(16, 16, 16, 2, 3)):
         assert sliced_tiles_for(90, 2) == before._replace(
-            scores=SlicedTile(64, 32, 16, 4, 1), sliced_keys=SlicedTile(16, 16, 16, 2, 3)
+            scores=SlicedTileConfig(64, 32, 16, 4, 1), sliced_keys=SlicedTileConfig(16, 16, 16, 2, 3)
         )
         assert tiles_for(90, 128, 2) == whole
     assert sliced_tiles_for(90, 2) == before
@@ -257,10 +257,10 @@ def test_every_head_size_has_a_tile_on_every_chip():
 
 
 def test_rows_of_chips_that_are_not_in_the_table():
-    assert [row_of(c) for c in (75, 80, 86, 87, 89, 90, 100, 103, 120, 121)] == [
+    assert [table_architecture(c) for c in (75, 80, 86, 87, 89, 90, 100, 103, 120, 121)] == [
         75, 80, 89, 80, 89, 90, 100, 100, 89, 89,
     ]  # fmt: skip
-    assert row_of(70) == 0
+    assert table_architecture(70) == 0
 
 
 class Chip:

@@ -148,9 +148,9 @@ def launched_on(arch, q, k, v, do=None, packed=None):
     o, lse = torch.empty_like(q), torch.empty(q.shape[:3])
     everything = VisiblePairs(Band(None, None), packed=packed)
     with record_launches(arch) as launches:
-        dispatch.forward(q, k, v, everything, 1.0, "whole")
-        dispatch.backward(do, None, q, k, v, o, lse, everything, 1.0, False, "whole")
-        dispatch.backward(do, None, q, k, v, o, lse, everything, 1.0, True, "whole")
+        dispatch.launch_forward(q, k, v, everything, 1.0, "whole")
+        dispatch.launch_backward(do, None, q, k, v, o, lse, everything, 1.0, False, "whole")
+        dispatch.launch_backward(do, None, q, k, v, o, lse, everything, 1.0, True, "whole")
     assert len(launches) == 5  # forward, D, fused, dQ, dK and dV
     return launches
 

@@ -196,7 +196,7 @@ import numpy as np
 from numba.core import caching
 caching.CacheImpl._locator_classes = []  # as if neither this folder nor the home is writeable
 from iocourse.lowrank.numba_backend import causal_loops, loops
-print(loops.squares(np.ones((2, 2))), loops.squares(np.ones((2, 2), np.float32)))
+print(loops.sum_of_squares(np.ones((2, 2))), loops.sum_of_squares(np.ones((2, 2), np.float32)))
 """
 
 

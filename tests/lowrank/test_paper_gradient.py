@@ -63,7 +63,7 @@ def test_factors_give_f_and_p(shape, g, seed):
     """f = Φ Ψᵀ, the rows sum to 1, and p = f ∘ (G hᵀ - δ 1ᵀ) is the product of the two Kronecker products."""
     Q, K, V, G = dense_attention.draw(seed, (), *shape, size=0.5)
     s = setting(K, g, "taylor")
-    made = paper_gradient.factors(Q, K, V, G, s)
+    made = paper_gradient.kronecker_factors(Q, K, V, G, s)
     dense_P = dense_attention.attend(Q, K, V, G, degree=g, polynomial="taylor", scale=0.6).P
     f = made.Phi @ made.Psi.T
     wanted = dense_P / dense_P.sum(1, keepdims=True)

@@ -88,11 +88,11 @@ def test_sums_of_lanes_are_added_in_order(many, lanes):
 
 def test_the_exponential(lanes):
     from iocourse.lowrank.numba_backend.registers import causal
-    from iocourse.lowrank.numba_backend.registers.steps import Shape
+    from iocourse.lowrank.numba_backend.registers.steps import RegisterBlocking
 
     def write(p, found, given, _):
         for at in range(0, 16, lanes):
-            found.put(at, causal.exponential(Shape(p, 1, 2, 1), given.vector(at)))
+            found.put(at, causal.exponential(RegisterBlocking(p, 1, 2, 1), given.vector(at)))
 
     x = np.array(
         [-300, -86.5, -20, -1, -1e-3, 0, 1e-3, 0.3, 1, 5, 20, 80, 88, 95, np.inf, np.nan], np.float32

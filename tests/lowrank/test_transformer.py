@@ -9,10 +9,10 @@ from iocourse import exact  # noqa: E402
 from iocourse.lowrank.transformer import (  # noqa: E402
     LargestLogit,
     Shape,
+    apply_rotary,
     exactly,
     low_rank,
     transformer,
-    turned,
     uniformly,
 )
 
@@ -151,7 +151,7 @@ def test_the_key_variance_is_that_of_the_keys_at_the_start(bound):
 
 def test_turning_keeps_lengths_and_products_depend_on_the_distance():
     q, k = (drawn(1, 6, seed=seed).expand(30, 6) for seed in range(2))
-    a, b = turned(q), turned(k)
+    a, b = apply_rotary(q), apply_rotary(k)
     assert torch.allclose(a.norm(dim=-1), q.norm(dim=-1), atol=1e-13)
     S = a @ b.T
     for distance in (-20, 0, 1, 7):

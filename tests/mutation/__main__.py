@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from iocourse.cli import Parser
-from iocourse.console import steps
+from iocourse.console import with_progress_bar
 from iocourse.course.project_paths import find_checkout
 from iocourse.data.records import run_metadata
 from iocourse.errors import UsageError
@@ -113,7 +113,7 @@ def _cover(arguments: argparse.Namespace) -> int:
     exercises = mutation_run.chosen(arguments.only, triton=True)
     mutation_run.prepare(exercises)
     jobs, lacking = arguments.jobs or os.cpu_count() or 1, 0
-    for name in steps(exercises, "exercises"):
+    for name in with_progress_bar(exercises, "exercises"):
         kept = still_shown(name, read_recorded(root).get(name, ())) if arguments.missing else []
         shown = {one for row in kept for one in row.properties}
         wanted = [one for one in properties_of(name) if one not in shown]

@@ -21,9 +21,9 @@ from iocourse.data.records import run_metadata
 from iocourse.errors import UsageError
 from iocourse.files import write_json
 from iocourse.gpu.timing import cuda_unavailable_reason
-from iocourse.kernels.host.tile_table import row_of
+from iocourse.kernels.host.tile_table import table_architecture
 from iocourse.profile import LAUNCHES, LaunchRequest, add_options, parse_request
-from iocourse.profile.launch_cost import Bytes, LaunchCost, cost, moved
+from iocourse.profile.launch_cost import Bytes, LaunchCost, byte_totals, cost
 from tools import run_main
 from tools.bench.device import device_facts, environment
 from tools.bench.problems import TILES_FASTEST
@@ -56,7 +56,7 @@ def record_of(
                 "developer.nvidia.com/nsight-compute), and permission to read the GPU's counters"
             )
         device = device_facts()
-        must = cost(asked, row_of(device["arch"]), device["multiprocessors"])
+        must = cost(asked, table_architecture(device["arch"]), device["multiprocessors"])
         kernels, around = LAUNCHES[asked.what].kernels, environment(interpret=False)
         found = ncu.measure(tool, kernels, _program(must, order), around, seconds)
     except ncu.CannotMeasure as error:
@@ -87,8 +87,8 @@ def _levels(found: Sequence[ncu.Kernel]) -> dict[str, Bytes]:
         return ncu.total(found, *(metric.format(kind) for kind in kinds))
 
     return {
-        "l2": moved(total(ncu.L2, "read"), total(ncu.L2, "red", "atom"), total(ncu.L2, "write")),
-        "dram": moved(total(ncu.DRAM, "read"), 0, total(ncu.DRAM, "write")),
+        "l2": byte_totals(total(ncu.L2, "read"), total(ncu.L2, "red", "atom"), total(ncu.L2, "write")),
+        "dram": byte_totals(total(ncu.DRAM, "read"), 0, total(ncu.DRAM, "write")),
     }
 
 

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from iocourse.console import steps, table
+from iocourse.console import table, with_progress_bar
 from iocourse.course.project_paths import find_checkout
 from iocourse.data.records import run_metadata
 from iocourse.errors import UsageError
@@ -37,7 +37,7 @@ def run(quick: bool) -> dict[str, Any]:
         if reason := cannot_run(path.read_text(encoding="utf-8")):
             raise UsageError(f"{path.name} {reason}")
     repeats = 1 if quick else REPEATS
-    runs = steps([path for path in paths for _ in range(repeats)], "notebooks run")
+    runs = with_progress_bar([path for path in paths for _ in range(repeats)], "notebooks run")
     seconds: dict[str, list[float]] = {path.stem: [] for path in paths}
     for path in runs:
         seconds[path.stem].append(_seconds(path, root))

@@ -55,11 +55,11 @@ class Visit:
 
 def compiled(visit: Visit, seconds: float) -> Said:
     """Compile our kernels for the comparisons of this run. Those that are left are compiled when needed."""
-    from iocourse.kernels.host.tile_table import row_of
+    from iocourse.kernels.host.tile_table import table_architecture
 
     facts, part = visit.place.facts(), visit.facts("compile") | {"rows": []}
     names = [name for name in visit.to_do if name in CONTESTS and name not in LEFT]
-    jobs = [(row_of(facts["arch"]), facts["multiprocessors"], *one)
+    jobs = [(table_architecture(facts["arch"]), facts["multiprocessors"], *one)
             for one in warming.wanted(names, visit.quick)]  # fmt: skip
     if not jobs:
         raise UsageError("no comparison of this run is left, so there is nothing to compile")
@@ -258,10 +258,10 @@ TUNED_HEADS, TUNED_N, ALL_TILES = (64, 128), 4096, 1200.0  # seconds needed to t
 
 def tune(visit: Visit, seconds: float) -> Said:
     """Time tiles of every kernel, full and causal; only a few tiles if there are less than 20 minutes."""
-    from iocourse.kernels.host.tile_table import row_of
+    from iocourse.kernels.host.tile_table import table_architecture
 
     place, before = visit.place, visit.before.get("tune", {})
-    arch = row_of(place.facts()["arch"])
+    arch = table_architecture(place.facts()["arch"])
     dtype = "float16" if arch < 80 else "bfloat16"
     asked = tiles.searches(arch, TUNED_HEADS, few=seconds < ALL_TILES)
     shapes = {(d, causal): problems.filled(dtype, d, TUNED_N, causal)

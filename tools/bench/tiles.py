@@ -23,7 +23,7 @@ from tools.bench.contest import Shape, Tensor, normal, outcomes, relative_error,
 from tools.bench.warming import compile_all, in_processes
 
 if TYPE_CHECKING:
-    from iocourse.kernels import Tile
+    from iocourse.kernels import TileConfig
 
 MASKS = (False, True)  # causal
 BYTES = 2  # 16-bit types; float32 runs on the ordinary cores, and its tiles are those that do not spill
@@ -45,7 +45,7 @@ CURATED: dict[tuple[int, int, str], tuple[tuple[int, int, int, int], ...]] = {
 WORTH_IT = 1.02  # minimum speedup of a tile that replaces the shipped one
 SEED = 0
 # A head size, a kernel, and the tiles to try; the shipped one is the first.
-Search = tuple[int, str, list["Tile"]]
+Search = tuple[int, str, list["TileConfig"]]
 # One thing to compile: a problem, a kernel, and its tile.
 Wanted = tuple[Shape, str, tuple[int, ...]]
 
@@ -61,7 +61,7 @@ def searches(arch: int, heads: Sequence[int], few: bool) -> list[Search]:
     ]
 
 
-def candidates(kernel: str, shipped: Tile, arch: int, d: int, few: bool) -> list[Tile]:
+def candidates(kernel: str, shipped: TileConfig, arch: int, d: int, few: bool) -> list[TileConfig]:
     """Return the tiles to try: the shipped one, the curated ones or its neighbours, and, unless `few`,
     all that fit.
     """
@@ -72,11 +72,11 @@ def candidates(kernel: str, shipped: Tile, arch: int, d: int, few: bool) -> list
     others = dict.fromkeys((*every, *near))
     return [
         shipped,
-        *(tile for tile in others if tile != shipped and tuned_tiles.fits(kernel, tile, arch, d)),
+        *(tile for tile in others if tile != shipped and tuned_tiles.may_run(kernel, tile, arch, d)),
     ]
 
 
-def _neighbours(tile: Tile) -> Iterator[Tile]:
+def _neighbours(tile: TileConfig) -> Iterator[TileConfig]:
     """Yield tiles with one number changed: a side or the warps halved or doubled, one stage more or less."""
     for part, least in (("BM", 16), ("BN", 16), ("warps", 4)):
         size = getattr(tile, part)
@@ -105,15 +105,17 @@ class Problem:
 
     def run(self, kernel: str) -> tuple[Tensor, ...]:
         """Run a kernel and return O and LSE, or the three gradients."""
-        from iocourse.kernels.host.dispatch import backward, forward
+        from iocourse.kernels.host.dispatch import launch_backward, launch_forward
 
         q, k, v, seen, scale = self._q, self._k, self._v, self._seen, self._scale
         if kernel == "forward":
-            return tuple(forward(q, k, v, seen, scale, "whole"))
+            return tuple(launch_forward(q, k, v, seen, scale, "whole"))
         fixed = kernel != "fused"
-        return tuple(backward(self._do, None, q, k, v, self._o, self._lse, seen, scale, fixed, "whole"))
+        return tuple(
+            launch_backward(self._do, None, q, k, v, self._o, self._lse, seen, scale, fixed, "whole")
+        )
 
-    def work(self, kernel: str, tile: Tile) -> Work:
+    def work(self, kernel: str, tile: TileConfig) -> Work:
         """Return the kernel with this tile as work. Raises ValueError if its values differ from
         the shipped tile's.
         """
@@ -203,7 +205,7 @@ def is_done(record: Mapping[str, Any], d: int, kernel: str) -> bool:
     return any((one["d"], one["kernel"]) == (d, kernel) for one in record.get("kernels", ()))
 
 
-def _tried(kernel: str, tiles: list[Tile], problems: Sequence[Any], stopwatch: Any) -> list[Row]:
+def _tried(kernel: str, tiles: list[TileConfig], problems: Sequence[Any], stopwatch: Any) -> list[Row]:
     """Return each tile with its milliseconds (full, causal), or the reason of its failure."""
     found: list[Row] = [{"tile": tile, "ms": []} for tile in tiles]
     for one in problems:
@@ -219,7 +221,7 @@ def _tried(kernel: str, tiles: list[Tile], problems: Sequence[Any], stopwatch: A
     return found
 
 
-def chosen(tried: Sequence[Mapping[str, Any]], shipped: Tile, mask: int) -> Tile:
+def chosen(tried: Sequence[Mapping[str, Any]], shipped: TileConfig, mask: int) -> TileConfig:
     """Return the fastest tile under a mask (index in MASKS) if it reaches WORTH_IT, otherwise the shipped."""
     times = {one["tile"]: one["ms"][mask] for one in tried if "failed" not in one}
     best = min(times, key=times.__getitem__, default=shipped)

@@ -22,7 +22,7 @@ from iocourse.course.explore.models import lowrank_explorer as low_rank_facts
 from iocourse.course.explore.models import memory_regimes
 from iocourse.course.explore.models.memory_states import dry_trace
 from iocourse.course.explore.models.tile_tuner import footprint_parts, playback
-from iocourse.course.explore.widgets.explorer import without_widgets
+from iocourse.course.explore.widgets.explorer import widgets_disabled
 from iocourse.course.explore.widgets.pebble_player import OPTIMUM, OWN, PRESETS
 from iocourse.data.records import run_metadata
 from iocourse.lowrank import polynomials
@@ -92,7 +92,7 @@ def run(quick: bool) -> dict[str, Any]:
 
     "new": the caches are cleared before each change, as for a setting not used before. "seen": they are not.
     """
-    if without_widgets():
+    if widgets_disabled():
         raise RuntimeError("IOCOURSE_WIDGETS=0 disables the sliders to time. Unset it")
     changes = QUICK if quick else REPEATS
     timed: dict[str, Times] = {

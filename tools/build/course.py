@@ -11,7 +11,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from iocourse.console import steps
+from iocourse.console import with_progress_bar
 from iocourse.course.student_copies.notebook import to_text
 from iocourse.files import atomic_write
 from tools.build import BuildFailed, exercise_texts, generated_sections, notebook_execution
@@ -58,7 +58,7 @@ def write(root: Path, *, force: bool = False, only: Sequence[str] = ()) -> list[
     lessons = read_lessons(root, project, only)
     if faults := list(recorded_problems(root, [lesson.cells for lesson in lessons])):
         raise BuildFailed("\n".join(faults))
-    for lesson in steps(lessons, "lessons built"):
+    for lesson in with_progress_bar(lessons, "lessons built"):
         path = Path("solutions") / f"{lesson.stem}.ipynb"
         kept = None if force else with_saved_outputs(lesson.solved, root / path)
         texts |= both_texts(lesson, kept or run_solved(lesson, root))

@@ -137,7 +137,7 @@ WINDOW = Challenge(
 CHALLENGES: tuple[Challenge, ...] = (BACKWARD, FORWARD, SPARSITY, WINDOW)
 
 
-def find(which: str) -> Challenge:
+def find_challenge(which: str) -> Challenge:
     """Return the challenge with this id or title. Raises ValueError, which lists all challenges."""
     found = next((one for one in CHALLENGES if which in (one.id, one.title)), None)
     if found is None:

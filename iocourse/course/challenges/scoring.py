@@ -27,10 +27,10 @@ from .. import progress
 from ..checking import Activity, Interrupted, failed_properties, fresh_seed, judge, read_first, still_running
 from ..exercise import Case, Exercise, Property, RunCase, Trial, run_schedule
 from ..guard import library_solution
-from ..properties import LARGE, every_input_loaded, fits, is_right, only_where, values_in
-from ..runtime_errors import below, line_of
+from ..properties import LARGE, every_input_loaded, fits_in_fast_memory, is_right, only_where, values_in
+from ..runtime_errors import below, failing_line
 from ..trials.case_inputs import STRETCH, labelled_large, low_queries_and_keys
-from . import Challenge, find
+from . import Challenge, find_challenge
 
 AT_SIZE = "the challenge's size"
 MOST_MOVES = 200_000  # maximum loads and stores at a small shape, about three seconds
@@ -50,7 +50,7 @@ def challenge(which: str, schedule: Callable[..., Any], /, **tiles: int) -> None
         ValueError: there is no such challenge.
         TypeError: a tile size is not an integer, or has the name of an argument of the challenge.
     """
-    problem = find(which)
+    problem = find_challenge(which)
     for name, size in tiles.items():
         if name in (*problem.arrays, "mask", "m"):
             raise TypeError(f"{name} is passed by the challenge. Pass only tile sizes as keyword arguments")
@@ -60,14 +60,14 @@ def challenge(which: str, schedule: Callable[..., Any], /, **tiles: int) -> None
         try:
             verdict = judge_schedule(problem, schedule, tiles, fresh_seed(), activity)
         except KeyboardInterrupt as stop:
-            said = f"{_head(problem)}\n  interrupted in {activity.now}{below(line_of(stop))}"
+            said = f"{_head(problem)}\n  interrupted in {activity.now}{below(failing_line(stop))}"
             raise Interrupted(said) from None
     if verdict.refused:
         print(f"{_head(problem)}\n  refused: {verdict.refused}")
         return
     before = progress.best_words(problem.id)
     progress.record_words(problem.id, verdict.words)
-    print(report(problem, verdict, before))
+    print(challenge_report(problem, verdict, before))
 
 
 # ------------------------------------------------------------------ testing a schedule
@@ -137,7 +137,7 @@ def _as_exercise(problem: Challenge, tiles: dict[str, int], run_case: RunCase) -
                 is_right,
             ),
             values_in(f"{LARGE} neither overflow nor vanish", LARGE),
-            fits(),
+            fits_in_fast_memory(),
             on_numbers,
             Property("moves the same words in a dry run", _counts_alike),
             Property("moves no fewer words than the lower bound", lambda trials: _not_below(problem, trials)),
@@ -267,7 +267,7 @@ def _head(problem: Challenge) -> str:
     return f"{problem.title}: N = {problem.N:,}, d = {problem.d}, M = {problem.M:,}{seen}"
 
 
-def report(problem: Challenge, verdict: ChallengeResult, before: int | None) -> str:
+def challenge_report(problem: Challenge, verdict: ChallengeResult, before: int | None) -> str:
     """Return the report on a valid schedule; `before` is the best earlier result in words, or None."""
     best, known = library_best(problem), known_words(problem)
     rows = [("yours", verdict.called, verdict.words)]

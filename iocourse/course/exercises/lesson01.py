@@ -24,7 +24,7 @@ from ..exercise import (
     wrong_return,
 )
 from ..guard import no_calls_into
-from ..kinds.function import EVERY, function
+from ..kinds.function import EVERY, function_exercise
 from ..properties import (
     TOLERANCE,
     difference,
@@ -154,7 +154,7 @@ def _matrix(trial: Trial) -> str:
 
 VALUES = values("values equal exact softmax")
 SMALL = each(VALUES.name, _small_weight)
-SOFTMAX = function(
+SOFTMAX = function_exercise(
     "1A",
     "P",
     _score_matrices,
@@ -256,7 +256,7 @@ def _ones(trial: Trial) -> str | None:
     return f"the weights of query {i} sum to {O[i][0]:.4g}"
 
 
-ATTENTION = function(
+ATTENTION = function_exercise(
     "1B",
     "O",
     _attention_inputs,
@@ -309,7 +309,7 @@ def _weightless(trial: Trial) -> str | None:
     return None if (got == 0).all() else f"a masked pair has the gradient {got[got != 0][0]:.4g}"
 
 
-SOFTMAX_BACKWARD = function(
+SOFTMAX_BACKWARD = function_exercise(
     "1C",
     "dS",
     _weights,

@@ -8,10 +8,10 @@ import numpy as np
 
 from ... import costs
 from ...ledger import Ledger
-from ..bound_ratio import product
+from ..bound_ratio import product_comparison
 from ..exercise import Sample
-from ..kinds.choice import Tile, choice, tile_form
-from ..kinds.schedule import schedule
+from ..kinds.choice import Tile, choice_exercise, tile_form
+from ..kinds.schedule import schedule_exercise
 from ..properties import reads, reads_within, same_answer_from, values, writes
 
 
@@ -102,7 +102,7 @@ def _half_of_the_tiles(m: int, k: int, b: int) -> Ledger:
 
 
 EXERCISES = (
-    schedule(
+    schedule_exercise(
         "2A",
         _rows_in_blocks,
         equals=lambda A, b: A - A.mean(axis=1, keepdims=True),
@@ -110,7 +110,7 @@ EXERCISES = (
         values=(values("each row of Y is that row of A minus its mean"), same_answer_from("A")),
         words=(*reads(A="once"), *writes(Y="once"), reads_within("Y", "Y is not read back")),
     ),
-    schedule(
+    schedule_exercise(
         "2B",
         _products,
         equals=lambda A, B, bm, bn: A @ B,
@@ -122,9 +122,11 @@ EXERCISES = (
             reads_within("C", "C is not read back"),
         ),
         mistaken={"your tiles of C have bn rows and bm columns": _tiles_exchanged},
-        comparison=product({"A": (SIDE, SIDE), "B": (SIDE, SIDE)}, SIDE, SIDE, SIDE, bm=255, bn=255),
+        comparison=product_comparison(
+            {"A": (SIDE, SIDE), "B": (SIDE, SIDE)}, SIDE, SIDE, SIDE, bm=255, bn=255
+        ),
     ),
-    choice(
+    choice_exercise(
         "2C",
         _problems,
         tile_form("bm", "bn"),
@@ -132,7 +134,7 @@ EXERCISES = (
         moves=lambda tile, m, n, k, M: costs.matmul(m, n, k, **tile),
         fits="the tile, a column piece and a row piece fit in M words",
     ),
-    schedule(
+    schedule_exercise(
         "2D",
         _squares,
         equals=lambda A, b: A @ A.T,

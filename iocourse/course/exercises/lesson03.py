@@ -20,7 +20,7 @@ from ..exercise import (
     trial_from_error,
     wrong_return,
 )
-from ..kinds.schedule import one_more_of_each_kind, schedule
+from ..kinds.schedule import one_more_of_each_kind, schedule_exercise
 from ..properties import (
     difference,
     each,
@@ -369,7 +369,7 @@ def _log_sums(S: Array, **_: int) -> Array:
     return exact.log_sum_exp(S)
 
 
-LSE = schedule(
+LSE = schedule_exercise(
     "3D",
     lse_inputs,
     equals=_log_sums,

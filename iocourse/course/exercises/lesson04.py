@@ -9,14 +9,14 @@ import numpy as np
 
 from ... import costs
 from ...ledger import Ledger
-from ..bound_ratio import attention
+from ..bound_ratio import attention_comparison
 from ..exercise import Case, Sample, Trial
-from ..kinds.choice import Tile, choice, tile_form
-from ..kinds.schedule import one_more_of_each_kind, repaired, schedule
+from ..kinds.choice import Tile, choice_exercise, tile_form
+from ..kinds.schedule import one_more_of_each_kind, repaired, schedule_exercise
 from ..properties import (
     LARGE,
     block_size,
-    fits,
+    fits_in_fast_memory,
     idle,
     is_right,
     only_where,
@@ -61,7 +61,7 @@ KEYS_STAY = (
     *writes(O="⌈N/Bc⌉ + 1 times"),
 )
 OVER_QUERIES, OVER_KEYS = "your outer loop is over queries", "your outer loop is over keys"
-TIGHT = replace(fits(), name="fits in Br(2d + 2 + Bc) + Bc·d words")
+TIGHT = replace(fits_in_fast_memory(), name="fits in Br(2d + 2 + Bc) + Bc·d words")
 
 
 # ------------------------------------------------------------------ 4D: choosing the tile
@@ -86,7 +86,7 @@ def _words_of_F3(tile: Tile, N: int, d: int, M: int) -> Ledger:
 
 
 EXERCISES = (
-    schedule(
+    schedule_exercise(
         "4A",
         forward_inputs,
         equals=exact_attention,
@@ -95,9 +95,9 @@ EXERCISES = (
         values=VALUES,
         words=QUERIES_STAY,
         mistaken={OVER_KEYS: costs.flash1},
-        comparison=attention("forward", N=2**20, d=64, Br=2016, Bc=1),
+        comparison=attention_comparison("forward", N=2**20, d=64, Br=2016, Bc=1),
     ),
-    schedule(
+    schedule_exercise(
         "4B",
         forward_inputs,
         equals=exact_attention,
@@ -106,9 +106,9 @@ EXERCISES = (
         values=VALUES,
         words=KEYS_STAY,
         mistaken={OVER_QUERIES: costs.flash2},
-        comparison=attention("forward", N=2**20, d=64, Br=1, Bc=2016),
+        comparison=attention_comparison("forward", N=2**20, d=64, Br=1, Bc=2016),
     ),
-    schedule(
+    schedule_exercise(
         "4C",
         forward_inputs,
         equals=exact_attention,
@@ -117,9 +117,9 @@ EXERCISES = (
         room=TIGHT,
         words=QUERIES_STAY,
         mistaken={OVER_KEYS: costs.flash1},
-        comparison=attention("forward", N=2**20, d=64, Br=2016, Bc=1),
+        comparison=attention_comparison("forward", N=2**20, d=64, Br=2016, Bc=1),
     ),
-    choice(
+    choice_exercise(
         "4D",
         borders,
         tile_form("Br", "Bc"),
@@ -127,7 +127,7 @@ EXERCISES = (
         moves=_words_of_F3,
         fits="the tile fits in M words",
     ),
-    schedule(
+    schedule_exercise(
         "4E",
         forward_inputs,
         equals=exact_attention,

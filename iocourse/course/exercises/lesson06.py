@@ -14,11 +14,11 @@ import numpy as np
 
 from ... import costs, exact
 from ...ledger import Ledger
-from ..bound_ratio import attention
+from ..bound_ratio import attention_comparison
 from ..exercise import Case, Property, Sample, exercise
 from ..guard import library_solution
-from ..kinds.function import function
-from ..kinds.schedule import one_more_of_each_kind, schedule
+from ..kinds.function import function_exercise
+from ..kinds.schedule import one_more_of_each_kind, schedule_exercise
 from ..properties import (
     LARGE,
     block_size,
@@ -29,7 +29,14 @@ from ..properties import (
     values_in,
     writes,
 )
-from ..trials.case_inputs import STRETCH, exact_gradients, same_inputs, tilings, with_large, with_long_blocks
+from ..trials.case_inputs import (
+    STRETCH,
+    exact_gradients,
+    samples_with_equal_arrays,
+    tilings,
+    with_large,
+    with_long_blocks,
+)
 
 Array = np.ndarray
 Arrays = dict[str, Any]
@@ -93,7 +100,9 @@ def backward_inputs(rng: np.random.Generator) -> list[Sample]:
     d exceeds Bc + 4, so that the allowance never holds another (Br, d).
     """
     draw = partial(_inputs, rng)
-    return with_large(same_inputs("N d Br Bc", with_long_blocks(tilings(rng, 12, 17)), draw), draw)
+    return with_large(
+        samples_with_equal_arrays("N d Br Bc", with_long_blocks(tilings(rng, 12, 17)), draw), draw
+    )
 
 
 def _dQ_and_D(O: Array, dO: Array, **rest: Any) -> tuple[Array, ...]:
@@ -220,7 +229,7 @@ EXERCISES = (
         cases=tile_cases,
         properties=TILE_PROPERTIES,
     ),
-    schedule(
+    schedule_exercise(
         "6B",
         backward_inputs,
         equals=exact_gradients,
@@ -232,9 +241,9 @@ EXERCISES = (
             *reads(dO="⌈N/Bc⌉ + 1 times", dQ="⌈N/Bc⌉ - 1 times"),
             *writes(dQ="⌈N/Bc⌉ times", dK="once", dV="once"),
         ),
-        comparison=attention("backward", INPUTS, N=2**20, d=64, Br=1, Bc=1008),
+        comparison=attention_comparison("backward", INPUTS, N=2**20, d=64, Br=1, Bc=1008),
     ),
-    function(
+    function_exercise(
         "6C",
         "constant",
         sides_and_gradients,
@@ -245,7 +254,7 @@ EXERCISES = (
             ("constant", PASSING): "counts a streamed gradient twice",
         },
     ),
-    schedule(
+    schedule_exercise(
         "6D",
         backward_inputs,
         equals=_dQ_and_D,

@@ -12,18 +12,18 @@ import numpy as np
 from ... import costs, exact
 from ...ledger import Ledger
 from ...machine import Block, Machine, SlowArray, Tile
-from ..bound_ratio import attention, product
+from ..bound_ratio import attention_comparison, product_comparison
 from ..exercise import Case, Sample, Trial, exercise, run_function, run_schedule, wrong_return
 from ..guard import library_solution
-from ..kinds.choice import choice
-from ..kinds.schedule import repaired, schedule
+from ..kinds.choice import choice_exercise
+from ..kinds.schedule import repaired, schedule_exercise
 from ..properties import (
     LARGE,
     TOLERANCE,
     Form,
     block_size,
     each,
-    fits,
+    fits_in_fast_memory,
     idle,
     reads,
     several,
@@ -32,7 +32,7 @@ from ..properties import (
     whole,
     writes,
 )
-from ..trials.case_inputs import attention_inputs, exact_attention, named, same_inputs, tilings
+from ..trials.case_inputs import attention_inputs, exact_attention, named, samples_with_equal_arrays, tilings
 
 Student = Callable[..., Any]
 
@@ -48,7 +48,9 @@ def _sizes(rng: np.random.Generator) -> list[tuple[int, ...]]:
 def tile_inputs(rng: np.random.Generator) -> list[Sample]:
     """Return Q and K per tile."""
     sizes = [size[:4] for size in _sizes(rng)]
-    return same_inputs("N d Br Bc", sizes, lambda N, d: named("Q K", rng.standard_normal((2, N, d))))
+    return samples_with_equal_arrays(
+        "N d Br Bc", sizes, lambda N, d: named("Q K", rng.standard_normal((2, N, d)))
+    )
 
 
 def _scores_by_columns(N: int, d: int, Br: int, Bc: int) -> Ledger:
@@ -215,15 +217,15 @@ A_PLAN = Form("returns a schedule's name and its tiles", _students_plan, "a name
 MASKED = "keys after the query left out"
 
 
-def forward(Q: np.ndarray, K: np.ndarray, V: np.ndarray, causal: bool = False) -> np.ndarray:
+def unscaled_attention(Q: np.ndarray, K: np.ndarray, V: np.ndarray, causal: bool = False) -> np.ndarray:
     """Return softmax(QKᵀ) V without 1/√d, as in the paper; the student's function gets it as `forward`."""
     return np.asarray(_weights(Q, K, causal) @ V, dtype=np.float64)
 
 
-def backward(
+def unscaled_attention_backward(
     Q: np.ndarray, K: np.ndarray, V: np.ndarray, dO: np.ndarray, causal: bool = False
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return dQ, dK, dV of `forward`; the student's function gets it as `backward`."""
+    """Return dQ, dK, dV of `unscaled_attention`; the student's function gets it as `backward`."""
     P, dP = _weights(Q, K, causal), dO @ V.T  # (N, N), (N, N)
     dS = P * (dP - (P * dP).sum(axis=1, keepdims=True))  # (N, N)
     return dS @ K, dS.T @ Q, P.T @ dO
@@ -287,7 +289,11 @@ def gradient_cases(rng: np.random.Generator) -> list[Case]:
 
 def _gradient_case(rng: np.random.Generator, n: int, d: int, scale: float = 1.0, sides: float = 1.0) -> Case:
     arrays = _problem(rng, n, d, scale, sides)
-    inputs = {**arrays, "forward": Counted(forward), "backward": Counted(backward)}
+    inputs = {
+        **arrays,
+        "forward": Counted(unscaled_attention),
+        "backward": Counted(unscaled_attention_backward),
+    }
     label = f"n={n}, d={d}, X up to {abs(arrays['X']).max():.3g}"
     return Case(label, inputs, exact.grad_x(**arrays), tags=frozenset())
 
@@ -295,7 +301,7 @@ def _gradient_case(rng: np.random.Generator, n: int, d: int, scale: float = 1.0,
 def _masked_case(rng: np.random.Generator, n: int, d: int) -> Case:
     """Return a case with the gradient by (7.10) and a mask in both passes."""
     X, A1, A2, A3, Y, E = (arrays := _problem(rng, n, d)).values()
-    ahead, back = partial(forward, causal=True), partial(backward, causal=True)
+    ahead, back = partial(unscaled_attention, causal=True), partial(unscaled_attention_backward, causal=True)
     Q, V = A1 @ X, A3 @ Y  # (n, d), (n, d)
     dQ = back(Q, A2, V, ahead(Q, A2, V) - E)[0]  # (n, d)
     inputs = {**arrays, "forward": Counted(ahead), "backward": Counted(back)}
@@ -370,18 +376,18 @@ def repair_inputs(rng: np.random.Generator) -> list[Sample]:
 
 
 EXERCISES = (
-    schedule(
+    schedule_exercise(
         "7A",
         tile_inputs,
         equals=lambda Q, K, Br, Bc: exact.scores(Q, K),
         moves=_scores_by_columns,
         values=(values("the tile holds the scores of query block i and key block j"), block_size()),
-        room=replace(fits(), name="fits in Br·Bc + Br + Bc words"),
+        room=replace(fits_in_fast_memory(), name="fits in Br·Bc + Br + Bc words"),
         words=reads(Q="⌈N/Bc⌉ times", K="⌈N/Br⌉ times"),
         run_case=lambda student, case: run_schedule(tile_by_tile(student), case),
-        comparison=product({"Q": COUNTED, "K": COUNTED}, COUNTED[0], *COUNTED, Br=31, Bc=31),
+        comparison=product_comparison({"Q": COUNTED, "K": COUNTED}, COUNTED[0], *COUNTED, Br=31, Bc=31),
     ),
-    schedule(
+    schedule_exercise(
         "7B",
         small_inputs,
         equals=exact_attention,
@@ -395,9 +401,9 @@ EXERCISES = (
             *reads(S="⌈d/Bd⌉ times"),
             *writes(S="once", O="once"),
         ),
-        comparison=attention("forward", N=2**16, d=1024, Br=64, Bc=64, Bd=64),
+        comparison=attention_comparison("forward", N=2**16, d=1024, Br=64, Bc=64, Bd=64),
     ),
-    schedule(
+    schedule_exercise(
         "7C",
         stored_inputs,
         equals=exact_attention,
@@ -405,9 +411,9 @@ EXERCISES = (
         spare=_four_words_a_row,
         values=VALUES,
         words=(SCRATCH, *reads(Q="once"), *OVER_BLOCKS, *reads(S="once"), *writes(S="once", O="once")),
-        comparison=attention("forward", N=2**20, d=256, Br=252),
+        comparison=attention_comparison("forward", N=2**20, d=256, Br=252),
     ),
-    choice(
+    choice_exercise(
         "7D",
         problems,
         A_PLAN,
@@ -428,18 +434,18 @@ EXERCISES = (
         ),
         run_case=call_and_count,
     ),
-    schedule(
+    schedule_exercise(
         "7F",
         repair_inputs,
         equals=exact_attention,
         moves=costs.scores_stored_tiled,
         values=(idle(values_in("values equal exact attention", "")), block_size(), idle(LARGE_VALUES)),
-        room=repaired(replace(fits(), name="fits in the footprint of (7.6)")),
+        room=repaired(replace(fits_in_fast_memory(), name="fits in the footprint of (7.6)")),
         words=(
             *reads(Q="once", K="⌈N/Br⌉ times", V="⌈N/Bo⌉ times", S="⌈d/Bd⌉ times"),
             repaired(*reads(LSE="once")),
             *writes(S="once", LSE="once", O="once"),
         ),
-        comparison=attention("forward", N=2**20, d=256, Br=83, Bo=167, Bd=128),
+        comparison=attention_comparison("forward", N=2**20, d=256, Br=83, Bo=167, Bd=128),
     ),
 )

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from ... import costs, exact, masks
 from ...ledger import Ledger
-from ..bound_ratio import attention
+from ..bound_ratio import attention_comparison
 from ..exercise import Case, Property, Sample, Trial, exercise
-from ..kinds.function import EVERY, function
-from ..kinds.schedule import schedule
+from ..kinds.function import EVERY, function_exercise
+from ..kinds.schedule import schedule_exercise
 from ..properties import (
     BLOCK_SIZE,
     LARGE,
@@ -79,7 +79,7 @@ def grids(rng: np.random.Generator) -> Iterator[Sample]:
         yield Sample(sizes, inputs, {"words": 2 * d * (sum(tall) + met)}, tags=(tag,))
 
 
-COUNT = function(
+COUNT = function_exercise(
     "8A",
     "words",
     grids,
@@ -322,7 +322,7 @@ def pairs_and_memories(rng: np.random.Generator) -> Iterator[Sample]:
         yield Sample(sizes, inputs, {"words": max(once, by_pairs)}, tags=(tag,))
 
 
-LEAST = function(
+LEAST = function_exercise(
     "8E",
     "words",
     pairs_and_memories,
@@ -336,7 +336,7 @@ LEAST = function(
 
 EXERCISES = (
     COUNT,
-    schedule(
+    schedule_exercise(
         "8B",
         sparse_inputs,
         equals=_masked_attention,
@@ -351,11 +351,11 @@ EXERCISES = (
         ),
         loads=replace(every_input_loaded("Q"), name="loads every query"),
         words=(*reads(Q="once", K=NEEDED, V=NEEDED), *writes(O="once")),
-        comparison=attention(
+        comparison=attention_comparison(
             "forward", N=8192, d=64, every_block=True, mask=masks.causal(8192, 512), Br=512, Bc=32
         ),
     ),
-    schedule(
+    schedule_exercise(
         "8C",
         window_inputs,
         equals=_attention_in_window,
@@ -372,7 +372,7 @@ EXERCISES = (
             *writes(O="once"),
         ),
         total=total_within("moves at most 4Nd words for every w"),
-        comparison=attention("forward", N=256, d=64, every_block=True, w=8),
+        comparison=attention_comparison("forward", N=256, d=64, every_block=True, w=8),
     ),
     ORDER,
     LEAST,

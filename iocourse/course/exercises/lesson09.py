@@ -12,11 +12,11 @@ import numpy as np
 from ... import exact
 from ...costs import ceil_div
 from ...ledger import Ledger
-from ..bound_ratio import attention
+from ..bound_ratio import attention_comparison
 from ..exercise import Case, Property, Sample, Trial, exercise
 from ..guard import library_solution
-from ..kinds.choice import choice
-from ..kinds.schedule import schedule
+from ..kinds.choice import choice_exercise
+from ..kinds.schedule import schedule_exercise
 from ..properties import (
     LARGE,
     TOLERANCE,
@@ -33,7 +33,7 @@ from ..properties import (
     values_in,
     writes,
 )
-from ..trials.case_inputs import STRETCH, exact_gradients, same_inputs, with_large
+from ..trials.case_inputs import STRETCH, exact_gradients, samples_with_equal_arrays, with_large
 
 Array = np.ndarray
 Arrays = dict[str, np.ndarray]
@@ -262,7 +262,7 @@ def whole_inputs(rng: np.random.Generator) -> list[Sample]:
     N = 8 * Br + 1
     sizes = [(N, d, Br), (N, d, Br + 2), (9, d + 1, 1), (5, d, 8), (1, d, Br)]
     draw = partial(_inputs, rng)
-    return with_large(same_inputs("N d Br", sizes, draw), draw)
+    return with_large(samples_with_equal_arrays("N d Br", sizes, draw), draw)
 
 
 def _inputs(rng: np.random.Generator, N: int, d: int, *, large: bool = False) -> Arrays:
@@ -313,7 +313,7 @@ def keys_sweep_inputs(rng: np.random.Generator) -> list[Sample]:
         P = exact.softmax(exact.scores(arrays["Q"], arrays["K"]))
         return {**arrays, "D": (P * (arrays["dO"] @ arrays["V"].T)).sum(axis=1)}
 
-    return with_large(same_inputs("N d Bc", sizes, draw), draw)
+    return with_large(samples_with_equal_arrays("N d Bc", sizes, draw), draw)
 
 
 def _score_gradients(Q: Array, K: Array, V: Array, dO: Array, D: Array, **_: Any) -> tuple[Array, ...]:
@@ -328,7 +328,7 @@ def _second_row(N: int, Bc: int, **_: int) -> int:
 
 EACH_BLOCK = "⌈N/Bc⌉ times"
 EXERCISES = (
-    choice(
+    choice_exercise(
         "9A",
         searches,
         A_SEQUENCE,
@@ -353,7 +353,7 @@ EXERCISES = (
             A_GUESS.must("the label is that of the best schedule", _right_sign),
         ),
     ),
-    schedule(
+    schedule_exercise(
         "9C",
         whole_inputs,
         equals=exact_gradients,
@@ -366,9 +366,11 @@ EXERCISES = (
             *writes(dQ="once", dK="once", dV="once"),
         ),
         total=total_within("moves at most 7Nd + N words"),
-        comparison=attention("backward", ("Q", "K", "V", "dO", "LSE"), N=1024, d=64, every_block=True, Br=16),
+        comparison=attention_comparison(
+            "backward", ("Q", "K", "V", "dO", "LSE"), N=1024, d=64, every_block=True, Br=16
+        ),
     ),
-    schedule(
+    schedule_exercise(
         "9D",
         keys_sweep_inputs,
         equals=_score_gradients,

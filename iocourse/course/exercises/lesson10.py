@@ -12,7 +12,7 @@ from ... import costs, exact
 from ...ledger import Ledger
 from ..exercise import Case, Sample, Trial, WrongForm, exercise
 from ..kinds.function import EVERY
-from ..kinds.kernel import kernel
+from ..kinds.kernel import kernel_exercise
 from ..properties import LARGE, each, idle, several
 from ..trials.kernel_launch import launch_and_count_programs, nothing_in_vain, words_exactly, words_within
 
@@ -156,7 +156,7 @@ def _row_by_row(trial: Trial) -> str | None:
     return None if lies else "the rows of the result are not contiguous; is it a view of X?"
 
 
-TRANSPOSE = kernel(
+TRANSPOSE = kernel_exercise(
     "10B",
     "Y",
     matrices,
@@ -246,7 +246,7 @@ def _adds_up(trial: Trial) -> str | None:
     return f"row {int(wrong[0])} sums to {sums[wrong[0]]:.6g}, expected 1" if wrong.size else None
 
 
-LONG = kernel(
+LONG = kernel_exercise(
     "10C",
     "Y",
     long_rows,
@@ -297,7 +297,7 @@ def factors(rng: np.random.Generator) -> Iterator[Sample]:
         )
 
 
-PRODUCT = kernel(
+PRODUCT = kernel_exercise(
     "10D",
     "C",
     factors,

@@ -16,18 +16,18 @@ from ..kinds.forward_cases import (
     ONE_TILE,
     Pairs,
     band,
-    of_rows,
+    mask_difficulty,
     tiles,
     token_major,
 )
-from ..kinds.kernel import ATTENTION, FAR_FROM_0, LSE, O, kernel
+from ..kinds.kernel import ATTENTION, FAR_FROM_0, LSE, O, kernel_exercise
 from ..trials.float32_inputs import FAR, Single, far_apart, normal
 from ..trials.kernel_launch import launch_and_count_masks, masks_only, words_exactly
 
 ALONE = {("O", ONE_TILE): "O is correct when one tile holds all keys"}
 
-FORWARD = kernel("11A", "O LSE", tiles(), ALONE | ATTENTION, loads="Q K V")
-REPAIR = kernel("11E", "O LSE", tiles(high=0), ALONE | ATTENTION, loads="Q K V")
+FORWARD = kernel_exercise("11A", "O LSE", tiles(), ALONE | ATTENTION, loads="Q K V")
+REPAIR = kernel_exercise("11E", "O LSE", tiles(high=0), ALONE | ATTENTION, loads="Q K V")
 
 
 # ------------------------------------------------------------------ 11B two loops
@@ -68,7 +68,7 @@ def cut_tiles(case: Case) -> int:
     return sum(bool(tile.any() and not tile.all()) for tile in tiles)
 
 
-LOOPS = kernel(
+LOOPS = kernel_exercise(
     "11B",
     "O LSE",
     causal_and_full,
@@ -103,8 +103,8 @@ def bands(rng: np.random.Generator) -> Iterator[Sample]:
         (16, 32, 33, 33, 32, -64, 64),
     ]:
         borders = {"low": low, "high": high}
-        yield band(rng, BM, BN, Nq, d, of_rows, Nk=Nk, low=low, high=high, given=borders)
-    yield band(rng, 16, 16, 34, 16, of_rows, low=-w, high=w, given={"low": -w, "high": w}, far=True)
+        yield band(rng, BM, BN, Nq, d, mask_difficulty, Nk=Nk, low=low, high=high, given=borders)
+    yield band(rng, 16, 16, 34, 16, mask_difficulty, low=-w, high=w, given={"low": -w, "high": w}, far=True)
 
 
 EDGES = {
@@ -113,7 +113,7 @@ EDGES = {
     ("O", NOTHING): "a row that attends to no key has O = 0",
     ("LSE", NOTHING): "a row that attends to no key has LSE = -∞",
 }
-BAND = kernel("11C", "O LSE", bands, EDGES | ATTENTION)
+BAND = kernel_exercise("11C", "O LSE", bands, EDGES | ATTENTION)
 
 
 # ------------------------------------------------------------------ 11D many heads
@@ -179,7 +179,7 @@ def _cut_of(times: int) -> Layout:
     return cut
 
 
-HEADS = kernel(
+HEADS = kernel_exercise(
     "11D",
     "O",
     heads,

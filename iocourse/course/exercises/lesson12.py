@@ -22,8 +22,8 @@ from ...doctor.triton_missing import require_triton
 from ...ledger import Ledger, PhaseTotal
 from ..exercise import Case, Draw, Exercise, Property, Sample, Trial, snapshot, trial_from_error, wrong_return
 from ..kinds.forward_cases import token_major
-from ..kinds.function import EVERY, TOGETHER, function
-from ..kinds.kernel import SINGLE, kernel
+from ..kinds.function import EVERY, TOGETHER, function_exercise
+from ..kinds.kernel import SINGLE, kernel_exercise
 from ..properties import budget_of, each, idle
 from ..trials.kernel_launch import (
     as_shared_arrays,
@@ -102,7 +102,7 @@ def row_blocks(rng: np.random.Generator) -> Iterator[Sample]:
         )
 
 
-ROWS = kernel(
+ROWS = kernel_exercise(
     "12A",
     "D",
     row_blocks,
@@ -161,7 +161,7 @@ def _tiles(takes: str, returns: str, words: Words) -> Draw:
 
 def _backward(id: str, takes: str, returns: str, words: Words, *also: Property) -> Exercise:
     *some, last = returns.split()
-    return kernel(
+    return kernel_exercise(
         id,
         returns,
         _tiles(takes, returns, words),
@@ -392,7 +392,7 @@ def moves_each_pass_once() -> Property:
     return idle(each("moves each pass once", judge))
 
 
-def saved_for_backward() -> Property:
+def saves_with_autograd() -> Property:
     """Return the property that tensors are saved with autograd, which frees them and detects changes."""
 
     def judge(trial: Trial) -> str | None:
@@ -405,7 +405,7 @@ def saved_for_backward() -> Property:
     return idle(each("saves its tensors with save_for_backward", judge))
 
 
-AUTOGRAD = function(
+AUTOGRAD = function_exercise(
     "12E",
     "O dQ dK dV",
     layers,
@@ -415,7 +415,7 @@ AUTOGRAD = function(
         (TOGETHER, STRIDED): "is exact for any strides of dO",
     },
     before=(both_passes_launch(),),
-    after=(keeps_little(), moves_each_pass_once(), saved_for_backward()),
+    after=(keeps_little(), moves_each_pass_once(), saves_with_autograd()),
     tolerance=SINGLE,
     run_case=differentiate,
 )

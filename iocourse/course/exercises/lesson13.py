@@ -16,7 +16,7 @@ from ...costs.kernel_masks import BlockLists
 from ...costs.kernels import KernelProblem, attention_forward, sliced_forward
 from ..exercise import Better, Case, Property, Sample, Trial, WrongForm, exercise
 from ..guard import library_solution
-from ..kinds.kernel import ATTENTION, kernel
+from ..kinds.kernel import ATTENTION, kernel_exercise
 from ..properties import Form, budget_of, difference, each, idle, is_number, only_where, several
 from ..trials.float32_inputs import FAR, attention_of, far_apart, normal
 from ..trials.kernel_launch import heavy_first, launch_and_count_programs, words_exactly
@@ -380,7 +380,7 @@ def _shuffled(rng: np.random.Generator, lists: Lists) -> Lists:
     return spans, entries, places[slots] if len(places) else slots, shuffled, order
 
 
-LISTED = kernel(
+LISTED = kernel_exercise(
     "13C",
     "O LSE",
     listed,
@@ -465,7 +465,7 @@ def _sums_apart() -> Property:
     return idle(each("keeps partial sums out of the results", judge))
 
 
-SLICED = kernel(
+SLICED = kernel_exercise(
     "13D",
     "O LSE",
     sliced,

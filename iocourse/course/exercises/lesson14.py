@@ -14,8 +14,8 @@ from ...costs.kernel_masks import PackedSequences
 from ...costs.kernels import KernelProblem, attention_forward
 from ...ledger import Ledger
 from ..exercise import Better, Property, Sample, Trial, WrongForm
-from ..kinds.function import EVERY, function
-from ..kinds.kernel import kernel
+from ..kinds.function import EVERY, function_exercise
+from ..kinds.kernel import kernel_exercise
 from ..properties import budget_of, each, idle, several
 from ..trials.float32_inputs import (
     FAR,
@@ -64,7 +64,7 @@ def _decode_bytes(B: int, H: int, H_kv: int, N: int, d: int, itemsize: int) -> i
     return itemsize * (2 * B * H_kv * N * d + 2 * B * H * d)
 
 
-STEP = function(
+STEP = function_exercise(
     "14A",
     "bytes microseconds",
     steps,
@@ -134,7 +134,7 @@ def _limit(trial: Trial) -> str | None:
     return None if got == want else f"got {got!r}, expected {want!r}"
 
 
-ROOF = function(
+ROOF = function_exercise(
     "14B",
     "time limit",
     passes,
@@ -217,7 +217,7 @@ def _merged(O: NDArray[np.float64], L: NDArray[np.float64]) -> tuple[Any, Any]:
     return (weights[..., None] * O).sum(axis=1) / np.where(total == 0, 1.0, total)[..., None], together
 
 
-MERGE = kernel(
+MERGE = kernel_exercise(
     "14C",
     "O LSE",
     merges,
@@ -340,7 +340,7 @@ def _scattered(trial: Trial) -> bool:
     return len(set(order)) < len(order)
 
 
-PACKED = kernel(
+PACKED = kernel_exercise(
     "14D",
     "O",
     packed,

@@ -30,13 +30,13 @@ from ..exercise import (
     trial_from_error,
 )
 from ..guard import no_calls_into
-from ..kinds.schedule import repaired, schedule
+from ..kinds.schedule import repaired, schedule_exercise
 from ..properties import (
     Form,
     describe_value,
     difference,
     each,
-    fits,
+    fits_in_fast_memory,
     idle,
     is_number,
     one_array,
@@ -213,7 +213,7 @@ def wide(g: int, R: float) -> Array:
     return chebyshev(g, 2 * R)
 
 
-def uneven(g: int, R: float) -> Array:
+def taylor_with_worse_degrees(g: int, R: float) -> Array:
     """Return `taylor`, multiplied by 1.2 if g is a multiple of 3. (g + 1,)."""
     return taylor(g) * (1.2 if g % 3 == 0 else 1.0)
 
@@ -263,8 +263,8 @@ def _degree_cases(rng: np.random.Generator) -> list[Case]:
         _degree_case(leaning, 2 * R, 1e-2, INSIDE, RIGHT_OF_0),
         _degree_case(from_the_left, R, 1e-3, RIGHT_END),
         _degree_case(wide, R, 1e-3, LONGER),
-        _degree_case(uneven, 1.0, 1e-2, UNEVEN),  # degree 5; 7 and 8 suffice, 6 does not
-        _degree_case(uneven, 2.0, 1e-4, UNEVEN),
+        _degree_case(taylor_with_worse_degrees, 1.0, 1e-2, UNEVEN),  # degree 5; 7 and 8 suffice, 6 does not
+        _degree_case(taylor_with_worse_degrees, 2.0, 1e-4, UNEVEN),
         _degree_case(vanishing, R, 1.0, EQUAL),  # degree 3; no rounding makes its error larger than 1
         # named functions, because a grader sends them to another process
         *(_degree_case(partial(rippled, thirds), R, narrow, INSIDE, "narrow") for thirds in range(3)),
@@ -379,7 +379,7 @@ def _whole_state(N: int, d: int, r: int, c: Sequence[float] | Array, **_: Any) -
 
 LOW_RANK_VALUES = values("values equal attention with the same polynomial")
 PSI_USED = values_in("uses the weights in psi", OTHER)
-TWO_PASSES = schedule(
+TWO_PASSES = schedule_exercise(
     "15C",
     pass_inputs,
     equals=_low_rank_attention,
@@ -578,13 +578,13 @@ def _and_right(asked: Property, name: str) -> Property:
     return repaired(asked, name=name, right=LOW_RANK_VALUES)
 
 
-REPAIR = schedule(
+REPAIR = schedule_exercise(
     "15E",
     turn_inputs,
     equals=_low_rank_attention,
     moves=columns_in_turn,
     values=(idle(LOW_RANK_VALUES), idle(PSI_USED)),
-    room=_and_right(fits(), "is correct and fits in fast memory"),
+    room=_and_right(fits_in_fast_memory(), "is correct and fits in fast memory"),
     words=(
         _and_right(reads_within("V", "V is read once"), "is correct and reads V once"),
         *reads(Q="once per iteration", K="once per iteration"),

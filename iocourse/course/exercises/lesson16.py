@@ -16,7 +16,7 @@ from ...machine import Features
 from ...monomials import Plan, coordinates, features, plan
 from ..exercise import Case, Property, Sample, Trial, exercise
 from ..guard import library_solution
-from ..kinds.schedule import schedule
+from ..kinds.schedule import schedule_exercise
 from ..properties import (
     difference,
     every_input_loaded,
@@ -247,7 +247,7 @@ def dense_gradients(Q: Array, K: Array, V: Array, dO: Array, g: int) -> tuple[Ar
     return dS @ K, dS.T @ Q, (weights / total).T @ dO
 
 
-SWEEPS = schedule(
+SWEEPS = schedule_exercise(
     "16C",
     sweep_inputs,
     equals=_gradients,

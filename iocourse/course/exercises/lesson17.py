@@ -15,7 +15,7 @@ from ...ledger import Ledger
 from .. import misleading_table
 from ..exercise import Case, Sample, Trial, WrongForm, exercise, run_function
 from ..guard import library_solution
-from ..kinds.function import EVERY, function
+from ..kinds.function import EVERY, function_exercise
 from ..properties import (
     TOLERANCE,
     Form,
@@ -99,7 +99,7 @@ def _nearer_law(trial: Trial) -> str | None:
     return None if found[2] == want else f"got {found[2]!r}, but {want!r} fits better"
 
 
-GROWTH = function(
+GROWTH = function_exercise(
     "17A",
     "exponent rate law",
     _growths,
@@ -286,7 +286,7 @@ def usual_error_at(theirs: float, angle: float) -> float | None:
     return None if twice_y < 1e-12 else 2 * theirs / twice_y
 
 
-RANGE = function(
+RANGE = function_exercise(
     "17C",
     "least largest",
     _ranges,
@@ -355,7 +355,7 @@ def _choice_cases(rng: np.random.Generator) -> list[Case]:
         "an ordinary head": Problem(N, 64, 58_368, float(rng.uniform(0.6, 0.85)), 0.01),
     }
     return [
-        Case(f"{label}: {_said(one)}", one._asdict(), (one, fewest(one)), tags=frozenset([label]))
+        Case(f"{label}: {_said(one)}", one._asdict(), (one, words_of_schedules(one)), tags=frozenset([label]))
         for label, one in found.items()
     ]
 
@@ -379,7 +379,7 @@ def even_degree(sigma: float, error: float) -> int | None:
 
 
 @library_solution
-def fewest(p: Problem) -> dict[str, int]:
+def words_of_schedules(p: Problem) -> dict[str, int]:
     """Return the words of every allowed schedule, with the tiles of the library."""
     found: dict[str, int] = {}
     for name in NAMES:

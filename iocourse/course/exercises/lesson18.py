@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 from ... import exact
 from ..exercise import Case
-from ..kinds.distributed import FAR, RankSample, distributed, normal, shards
+from ..kinds.distributed import FAR, RankSample, distributed_exercise, normal_arrays, shards
 from ..properties import LARGE
 from ..trials.case_inputs import bottomless_queries_and_keys
 from ..trials.rank_runs import MANY, RankCase, holds_within, nothing_else_moves, receives, sends
 
 Array = NDArray[np.float64]
 
-RING = distributed(
+RING = distributed_exercise(
     "18A",
     "ring",
     exact.attention,
@@ -36,8 +36,8 @@ def _grids(rng: np.random.Generator) -> Iterator[RankSample]:
     n, d = int(rng.integers(2, 5)), int(rng.integers(2, 6))
     sizes = [(4, 4 * n, d, 2), (6, 6 * n, d, 2), (6, 6 * n + 3, d, 3)]
     for P, N, columns, a in [*sizes, (3, 3 * n, d, 1), (3, 3 * n + 1, d + 1, 3)]:
-        yield "", P, normal(rng, "Q K V", N, columns) | {"a": a}
-    yield LARGE, 6, normal(rng, "Q K V", 9, d, large=True) | {"a": 2}
+        yield "", P, normal_arrays(rng, "Q K V", N, columns) | {"a": a}
+    yield LARGE, 6, normal_arrays(rng, "Q K V", 9, d, large=True) | {"a": 2}
     Q, K = bottomless_queries_and_keys(rng, 9)
     yield LARGE, 6, {"Q": Q, "K": K, "V": rng.standard_normal(K.shape), "a": 2}
 
@@ -46,7 +46,7 @@ def _square(case: Case) -> bool:
     return isinstance(case, RankCase) and case.inputs["a"] ** 2 == case.P
 
 
-GRID = distributed(
+GRID = distributed_exercise(
     "18B",
     "grid",
     lambda Q, K, V, a: exact.attention(Q, K, V),
@@ -87,7 +87,7 @@ def _two_blocks_of_rows(case: RankCase) -> int:
     return 2 * (3 * d + 2) * -(-N // case.P)
 
 
-ROWS = distributed(
+ROWS = distributed_exercise(
     "18C",
     "ring_backward_rows",
     _gradients,
@@ -110,7 +110,7 @@ def _heads(rng: np.random.Generator) -> Iterator[RankSample]:
     """Yield as many heads as ranks, more heads, ragged rows, one rank, ranks without rows, low scores."""
     n, d = int(rng.integers(2, 5)), int(rng.integers(2, 5))
     for P, N, H in [(4, 4 * n, 4), (2, 2 * n, 6), (3, 3 * n + 2, 6), (1, n, 2), (4, 3, 8)]:
-        yield "", P, normal(rng, "Q K V", N, H, d)
+        yield "", P, normal_arrays(rng, "Q K V", N, H, d)
     Q, K = (np.stack([x, x], axis=1) for x in bottomless_queries_and_keys(rng, 6))
     yield "", 2, {"Q": Q, "K": K, "V": rng.standard_normal(K.shape)}
 
@@ -120,7 +120,7 @@ def _of_heads(Q: Array, K: Array, V: Array) -> Array:
     return np.asarray(exact.attention(q, k, v)).swapaxes(0, 1)
 
 
-HEADS = distributed(
+HEADS = distributed_exercise(
     "18D",
     "ulysses",
     _of_heads,

@@ -14,10 +14,10 @@ from ...costs import ceil_div
 from ...distributed import RankLedger, load_balance
 from ...distributed.layouts import blocks_of
 from ..exercise import Case, Trial, exercise, run_function, student_call, trial_from_error
-from ..kinds.distributed import FAR, RankSample, distributed, normal
+from ..kinds.distributed import FAR, RankSample, distributed_exercise, normal_arrays
 from ..properties import LARGE, Form, idle, whole
 from ..trials.case_inputs import bottomless_queries_and_keys, low_queries_and_keys
-from ..trials.rank_runs import FEW, holds_within, in_time, words_within
+from ..trials.rank_runs import FEW, holds_within, in_time, rank_words_within
 
 Array = NDArray[np.float64]
 
@@ -231,15 +231,15 @@ def _pools(rng: np.random.Generator) -> Iterator[RankSample]:
 
 
 def _frames(rng: np.random.Generator, queries: int, n: int, d: int) -> dict[str, Any]:
-    return normal(rng, "Q", queries, d) | normal(rng, "K V", n, d)
+    return normal_arrays(rng, "Q", queries, d) | normal_arrays(rng, "K V", n, d)
 
 
-POOLING = distributed(
+POOLING = distributed_exercise(
     "19C",
     "decode",
     exact.attention,
     _pools,
-    (words_within("every rank sends at most m(d + 1) words to each other rank"),),
+    (rank_words_within("every rank sends at most m(d + 1) words to each other rank"),),
     values="values equal exact attention over all frames",
     where={
         FEW: "a rank without frames has weight 0",
@@ -257,7 +257,7 @@ def _clips(rng: np.random.Generator) -> Iterator[RankSample]:
     sizes = [(1, 3, 4, d), (P, 1, 5, d), (P, int(rng.integers(2, 5)), 3, d + 1), (2, 4, 1, d)]
     for ranks, clips, c, columns in sizes:
         tag = "one clip per rank" if clips == 1 else "clips of one row" if c == 1 else "clips of several rows"
-        yield tag, ranks, normal(rng, "Q K V", ranks * clips * c, columns) | {"c": c}
+        yield tag, ranks, normal_arrays(rng, "Q K V", ranks * clips * c, columns) | {"c": c}
     Q, K = bottomless_queries_and_keys(rng, 12)
     yield "clips of several rows", 2, {"Q": Q, "K": K, "V": rng.standard_normal(K.shape), "c": 3}
 
@@ -273,13 +273,13 @@ def _first_rows(P: int, Q: Array, K: Array, V: Array, c: int) -> RankLedger:
     return RankLedger({"K": words, "V": words}, {"K": words, "V": words}, 2 * words)
 
 
-CLIPS = distributed(
+CLIPS = distributed_exercise(
     "19D",
     _first_rows,
     _under_the_mask,
     _clips,
     (
-        words_within("sends and receives only first rows"),
+        rank_words_within("sends and receives only first rows"),
         holds_within("holds only the first rows of other ranks"),
     ),
     values="values equal exact attention under the mask",

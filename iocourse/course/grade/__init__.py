@@ -80,7 +80,7 @@ def grade(arguments: argparse.Namespace, limits: Limits | None = None) -> int:
     if arguments.jobs < 1:
         raise UsageError(f"--jobs must be at least 1, got {arguments.jobs}")
     folder, sandboxed = arguments.folder, not arguments.no_sandbox
-    handed_in = submissions.find(folder)
+    handed_in = submissions.find_submissions(folder)
     if arguments.feedback and arguments.feedback.resolve().is_relative_to(folder.resolve()):
         raise UsageError(
             f"--feedback must be outside {folder}, because its notebooks would be read as submissions"

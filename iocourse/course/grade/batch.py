@@ -23,7 +23,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
-from ...console import steps
+from ...console import with_progress_bar
 from ...errors import UsageError
 from ...files import atomic_write
 from ..progress import home
@@ -112,7 +112,7 @@ def grade_all(
                 seconds = 2 * START + 3 * limits.seconds * len(lesson.exercises)
                 done = run_judges(work, missing, jobs, seconds, scratch)
                 tell(_those_there_are(known))
-                for _ in steps(missing, "submissions graded"):
+                for _ in with_progress_bar(missing, "submissions graded"):
                     one, fault = next(done)
                     known[one.name] = _zero(one, task, fault) if fault else _kept(folder, one, task)
                     tell(_those_there_are(known))

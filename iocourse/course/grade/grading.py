@@ -9,10 +9,10 @@ from typing import Any
 from ...errors import UsageError
 from ..checking import RUNS, Verdict, judge, points_of, report
 from ..exercise import Case, Exercise, Trial
-from ..student_copies.answers import Answer, find_answers
+from ..student_copies.answers import AnswerCell, find_answers
 from ..student_copies.notebook import text_of
 from .lesson_cells import Lesson, LessonCell
-from .protocol import record
+from .protocol import record_class
 from .sandbox import Limits
 from .submission_process import START, ProcessClient, ProcessEnded
 from .submissions import Submission
@@ -68,7 +68,7 @@ def grade(submission: Submission, lesson: Lesson, seed: int, limits: Limits, san
         sandboxed: run the submission in bubblewrap.
     """
     if submission.fault:
-        answers = {one.id: Answer(fault=submission.fault) for one in lesson.exercises}
+        answers = {one.id: AnswerCell(fault=submission.fault) for one in lesson.exercises}
     else:
         answers = find_answers(submission.cells, lesson.wanted, lesson.own)
     run = _Run(lesson, submission.cells, answers, limits, sandboxed)
@@ -98,7 +98,7 @@ class _Run:
         self,
         lesson: Lesson,
         cells: Sequence[dict[str, Any]],
-        answers: Mapping[str, Answer],
+        answers: Mapping[str, AnswerCell],
         limits: Limits,
         sandboxed: bool,
     ) -> None:
@@ -212,7 +212,7 @@ def _trial(told: Any, case: Case) -> Trial:
         what, first, second = told
         if what == "stopped":
             raise _Stopped(_verdict_list(first) or [(RUNS, "stopped")])
-        kind: Any = record(first) if what == "trial" else None
+        kind: Any = record_class(first) if what == "trial" else None
         if issubclass(kind, Trial):
             return kind(case=case, **second)  # type: ignore[no-any-return]
     except (TypeError, ValueError, AttributeError):

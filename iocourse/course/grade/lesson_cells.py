@@ -80,7 +80,7 @@ def _place(cell: dict[str, Any]) -> LessonCell | None:
     return None
 
 
-def lesson_of(cells: Sequence[dict[str, Any]], lessons: Sequence[Lesson]) -> Lesson | None:
+def lesson_of_cells(cells: Sequence[dict[str, Any]], lessons: Sequence[Lesson]) -> Lesson | None:
     """Return the lesson with the most exercises in these cells; None if no exercise is found."""
     counts = [count_recognised(cells, one.wanted) for one in lessons]
     return lessons[counts.index(max(counts))] if max(counts, default=0) else None

@@ -162,7 +162,7 @@ class _Writer(_Walk):
         if (kind is np.ndarray or isinstance(value, np.generic)) and _NUMBERS.fullmatch(value.dtype.str):
             data = base64.b64encode(value.tobytes()).decode()
             return ["array" if kind is np.ndarray else "scalar", value.dtype.str, list(value.shape), data]
-        if record(name_of(kind)) is kind:
+        if record_class(name_of(kind)) is kind:
             return [name_of(kind), *(self.plain(part) for part in _fields(value))]
         return ["Foreign", kind.__name__]
 
@@ -187,7 +187,7 @@ class _Reader(_Walk):
             return _array(*parts)[()]
         if kind == "objects":
             return self._objects(*parts)
-        made: Callable[..., Any] | None = _MADE.get(kind) or record(kind)
+        made: Callable[..., Any] | None = _MADE.get(kind) or record_class(kind)
         if made is None:
             raise ValueError(f"{kind} is not a kind of value")
         return made(*map(self.value, parts))
@@ -251,7 +251,7 @@ def name_of(kind: type) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-def record(name: str) -> Any:
+def record_class(name: str) -> Any:
     """Return the dataclass or named tuple of this name in an imported module of `_OURS`, or None."""
     module, _, own = name.partition(":")
     kind = getattr(sys.modules.get(module), own, None) if module.startswith(_OURS) else None

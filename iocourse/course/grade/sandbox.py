@@ -58,7 +58,7 @@ def command(limits: Limits, sandboxed: bool) -> list[str]:
     return [*_bubblewrap(limits), *own] if sandboxed else own
 
 
-def environment(home: str) -> dict[str, str]:
+def sandbox_environment(home: str) -> dict[str, str]:
     """Return the environment variables of the process: none of the grader's, all caches below `home`."""
     own = {"PATH": "/usr/bin:/bin", "HOME": home, "TMPDIR": home, "IOCOURSE_HOME": home, "LC_ALL": "C.UTF-8"}
     own |= {name: os.environ[name] for name in ("SYSTEMROOT",) if name in os.environ}  # Windows needs it
@@ -79,7 +79,7 @@ def require_bubblewrap(limits: Limits) -> None:
         raise UsageError(f"bubblewrap, which isolates submissions, is not installed. {INSTALL}. {NO_SANDBOX}")
     tried = subprocess.run(
         [*_bubblewrap(limits), sys.executable, "-I", "-c", "print('inside')"],
-        env=environment(HOME),
+        env=sandbox_environment(HOME),
         capture_output=True,
         text=True,
     )

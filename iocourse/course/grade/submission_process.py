@@ -54,7 +54,7 @@ class ProcessClient:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
-            env=sandbox.environment(sandbox.HOME if sandboxed else self._home.name),
+            env=sandbox.sandbox_environment(sandbox.HOME if sandboxed else self._home.name),
             cwd=self._home.name,
         )
         try:

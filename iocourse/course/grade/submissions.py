@@ -15,7 +15,7 @@ from typing import Any
 from ...console import display_path
 from ...errors import UsageError
 from ..student_copies.notebook import text_of
-from .lesson_cells import Lesson, lesson_of
+from .lesson_cells import Lesson, lesson_of_cells
 
 ARCHIVES = (".zip", ".gz", ".tgz", ".tar", ".rar", ".7z")
 MOST = 50 << 20  # maximum bytes of a notebook
@@ -50,7 +50,7 @@ class Submission:
 
 
 # ------------------------------------------------------------------ notebooks of each student
-def find(folder: Path) -> list[Submission]:
+def find_submissions(folder: Path) -> list[Submission]:
     """Return all submissions in `folder`, sorted by name.
 
     A subfolder without a notebook is returned as a submission with a fault.
@@ -212,7 +212,7 @@ def most_common_lesson(submissions: Sequence[Submission], lessons: Sequence[Less
         UsageError: no notebook belongs to a lesson, or two lessons have the same number of notebooks.
     """
     every = [one for first in submissions for one in (first, *first.others)]
-    found = [lesson for lesson in (lesson_of(one.cells, lessons) for one in every) if lesson]
+    found = [lesson for lesson in (lesson_of_cells(one.cells, lessons) for one in every) if lesson]
     if not found:
         raise UsageError(
             "no submission contains an exercise cell of this course. Students must start from lessons/"
@@ -238,7 +238,7 @@ def one_per_student(
 
 def _one_notebook(first: Submission, lesson: Lesson, lessons: Sequence[Lesson]) -> Submission:
     several = [first, *first.others]
-    of = [lesson_of(one.cells, lessons) for one in several]
+    of = [lesson_of_cells(one.cells, lessons) for one in several]
     right = [one for one, its in zip(several, of, strict=True) if its and its.stem == lesson.stem]
     right = [one for n, one in enumerate(right) if one.data not in [other.data for other in right[:n]]]
     if len(right) == 1:

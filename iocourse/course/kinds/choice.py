@@ -15,7 +15,7 @@ import numpy as np
 from ...ledger import Ledger
 from ..exercise import Case, Draw, Exercise, Property, Sample, Trial, exercise
 from ..properties import Form, idle, several, whole
-from .schedule import require
+from .schedule import require_parts
 
 T = TypeVar("T")
 Tile = dict[str, int]
@@ -31,7 +31,7 @@ def tile_form(*names: str) -> Form[Tile]:
     return Form("returns two positive integers", read, f"a tile ({', '.join(names)})")
 
 
-def choice(
+def choice_exercise(
     id: str,
     draw: Draw,
     form: Form[T],
@@ -62,7 +62,7 @@ def choice(
     Raises:
         ValueError: `among` or `moves` is missing. Drawing the cases raises it if no choice fits.
     """
-    require(
+    require_parts(
         id,
         ("exact result", among, "among, a function of the inputs that yields the possible choices"),
         ("closed form", moves, "moves, a function of a choice and of the inputs"),

@@ -22,7 +22,7 @@ RankSample = tuple[str, int, dict[str, Any]]  # the difficulty, "" to compute it
 Draw = Callable[[np.random.Generator], Iterator[RankSample]]
 
 
-def distributed(
+def distributed_exercise(
     id: str,
     form: str | ClosedForm,
     result: Callable[..., Any],
@@ -83,7 +83,7 @@ def _refused(id: str, why: str) -> ValueError:
 
 
 # ------------------------------------------------------------------ inputs
-def normal(rng: np.random.Generator, names: str, *shape: int, large: bool = False) -> dict[str, Any]:
+def normal_arrays(rng: np.random.Generator, names: str, *shape: int, large: bool = False) -> dict[str, Any]:
     """Return standard normal arrays by name; with `large`, the largest score of each query is 10,000."""
     arrays = {name: rng.standard_normal(shape) for name in names.split()}
     if large:
@@ -96,8 +96,8 @@ def shards(rng: np.random.Generator) -> Iterator[RankSample]:
     """Yield even and ragged shards, two, one and many ranks, ranks without rows, and scores far from 0."""
     n, d = int(rng.integers(2, 5)), int(rng.integers(2, 6))
     for P, N, columns in [(4, 4 * n, d), (5, 5 * n + 3, d), (2, 2 * n + 1, d + 1), (1, n, d), (4, 3, d)]:
-        yield "", P, normal(rng, "Q K V", N, columns)
-    yield MANY, 24, normal(rng, "Q K V", 48, 4)
-    yield LARGE, 3, normal(rng, "Q K V", 7, d, large=True)
+        yield "", P, normal_arrays(rng, "Q K V", N, columns)
+    yield MANY, 24, normal_arrays(rng, "Q K V", 48, 4)
+    yield LARGE, 3, normal_arrays(rng, "Q K V", 7, d, large=True)
     Q, K = bottomless_queries_and_keys(rng, 7)
     yield LARGE, 3, {"Q": Q, "K": K, "V": rng.standard_normal(K.shape)}

@@ -56,12 +56,12 @@ def band(
     )
 
 
-def of_tiles(seen: Pairs, BM: int, BN: int) -> str:
+def tile_difficulty(seen: Pairs, BM: int, BN: int) -> str:
     """Return `ONE_TILE` if one tile holds all keys, otherwise ""."""
     return ONE_TILE if seen.shape[1] <= BN else ""
 
 
-def of_rows(seen: Pairs, BM: int, BN: int) -> str:
+def mask_difficulty(seen: Pairs, BM: int, BN: int) -> str:
     """Return the difficulty of the mask: a row without keys, a late first key, or a simple mask."""
     if not seen.any(axis=1).all():
         return NOTHING
@@ -87,8 +87,8 @@ def tiles(high: int | None = None) -> Draw:
         n = int(rng.integers(1, 15))
         small, large = [(32, 16, n, 16)] * 2, [(32, 16, 64 + n, 16), (32, 32, 96, 32), (16, 32, 65, 64)]
         for BM, BN, N, d in [*small, (16, 32, 30, 16), *large]:
-            yield band(rng, BM, BN, N, d, of_tiles, high=high)
-        yield band(rng, 32, 16, 32 + n, 16, of_tiles, high=high, far=True)
+            yield band(rng, BM, BN, N, d, tile_difficulty, high=high)
+        yield band(rng, 32, 16, 32 + n, 16, tile_difficulty, high=high, far=True)
 
     return draw
 

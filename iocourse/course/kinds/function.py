@@ -41,7 +41,7 @@ TOGETHER = "*"  # instead of a result: all results in one property; its message 
 Sentences = Mapping[tuple[str, str], str]  # (result or TOGETHER, tag or EVERY): the name of a property
 
 
-def function(
+def function_exercise(
     id: str,
     results: str,
     draw: Draw,

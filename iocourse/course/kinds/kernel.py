@@ -21,7 +21,7 @@ from ..trials.kernel_launch import (
     no_tile_outside,
     words_exactly,
 )
-from .function import EVERY, Sentences, function
+from .function import EVERY, Sentences, function_exercise
 
 O = {("O", EVERY): "O equals exact attention"}
 LSE = {("LSE", EVERY): "LSE is the natural logarithm of the row sums"}
@@ -33,7 +33,7 @@ MOVES = words_exactly()
 SINGLE = 2.0**-17
 
 
-def kernel(
+def kernel_exercise(
     id: str,
     results: str,
     draw: Draw,
@@ -82,7 +82,7 @@ def kernel(
                 )
             yield sample
 
-    return function(
+    return function_exercise(
         id,
         results,
         with_closed_forms,

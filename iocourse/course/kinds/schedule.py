@@ -26,7 +26,7 @@ from ..exercise import (
     exercise,
     run_schedule,
 )
-from ..properties import arrays_of, every_input_loaded, fits, total_within
+from ..properties import array_names, every_input_loaded, fits_in_fast_memory, total_within
 from ..properties import values as values_are_right
 
 
@@ -48,7 +48,7 @@ def no_spare_word(**_: Any) -> int:
     return 0
 
 
-def schedule(
+def schedule_exercise(
     id: str,
     draw: Draw,
     *,
@@ -76,7 +76,7 @@ def schedule(
         words: properties of the words of each array, and of scratch.
         loads: the property of the arrays that must be loaded; default: all of them.
         spare: words of fast memory in addition to the footprint, called like the closed form.
-        room: the property of fast memory; default: `fits()`.
+        room: the property of fast memory; default: `fits_in_fast_memory()`.
         total: the property of all words together; default: `total_within()`.
         mistaken: closed forms of other schedules that are likely, by the clause that explains a result which
             reads the inputs as often.
@@ -87,7 +87,7 @@ def schedule(
         ValueError: the exact result, the closed form, or the properties of values or words are missing.
             Drawing the cases raises it where a case has no exact result, no words or no footprint.
     """
-    require(
+    require_parts(
         id,
         ("exact result", equals, "equals, a function of the inputs"),
         ("closed form", moves, "moves, a function of the sizes that returns a Ledger"),
@@ -112,7 +112,7 @@ def schedule(
             sample.label, sample.inputs, expected, M, budget, tags=sample.tag_set, others=others
         )
 
-    moved = (room or fits(), loads or every_input_loaded(), *words, total or total_within())
+    moved = (room or fits_in_fast_memory(), loads or every_input_loaded(), *words, total or total_within())
     return exercise(
         id,
         cases=lambda rng: [case(sample) for sample in draw(rng)],
@@ -122,7 +122,7 @@ def schedule(
     )
 
 
-def require(id: str, *parts: tuple[str, Any, str]) -> None:
+def require_parts(id: str, *parts: tuple[str, Any, str]) -> None:
     """Raise ValueError for the first (part, value, what to pass) of an exercise whose value is missing."""
     for part, value, wanted in parts:
         if value is None or value == ():
@@ -146,7 +146,7 @@ def _with_cause(asked: Property) -> Property:
 
 
 def _reads_alike(trial: Trial, form: Ledger) -> bool:
-    names = arrays_of(trial.case)
+    names = array_names(trial.case)
     return all(trial.ledger.reads.get(name, 0) == form.reads.get(name, 0) for name in names)
 
 

@@ -117,14 +117,14 @@ def _option(name: str, options: Sequence[str]) -> str | None:
 
 def _prepare(course: Course) -> None:
     """Copy the missing lessons, and print which files were copied and which existed."""
-    lessons = update.read_lessons(course)
+    lessons = update.lesson_notebooks(course)
     copies = update.find_copies(course, lessons)
     copied = update.copy_missing(course, lessons)
     if copied:
         print(f"copied to {course.work}: {_few(copied)}")
     if copies:
         print(f"unchanged in {course.work}: {_few([copy.path.name for copy in copies])}")
-    for line in update.remarks(course, lessons, copies, copied):
+    for line in update.update_remarks(course, lessons, copies, copied):
         print(line)
     sys.stdout.flush()
 

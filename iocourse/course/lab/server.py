@@ -47,10 +47,10 @@ class StillPictures(AsyncLargeFileManager):
         """Run Jupyter's hooks, then remove the references to widgets from the notebook to be saved."""
         super().run_pre_save_hooks(model=model, path=path, **others)  # type: ignore[no-untyped-call]
         if model.get("type") == "notebook":
-            without_widgets(model.get("content") or {})
+            drop_widgets(model.get("content") or {})
 
 
-def without_widgets(notebook: dict[str, Any]) -> None:
+def drop_widgets(notebook: dict[str, Any]) -> None:
     """Remove the reference to a widget from every output that also contains a PNG; modifies `notebook`."""
     for cell in notebook.get("cells", ()):
         for output in cell.get("outputs", ()):

@@ -49,7 +49,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Answer:
+class AnswerCell:
     """The cell that holds the answer to an exercise.
 
     Attributes:
@@ -72,7 +72,7 @@ class Answer:
 
 def find_answers(
     cells: Sequence[Json], wanted: Sequence[Wanted], own: Mapping[str, str] | None = None
-) -> dict[str, Answer]:
+) -> dict[str, AnswerCell]:
     """Return the answer to each exercise, by the id of the exercise.
 
     Args:
@@ -153,23 +153,23 @@ class _Search:
     provided: Collection[str]
     notes: list[str] = field(default_factory=list)
 
-    def answer(self) -> Answer:
+    def answer(self) -> AnswerCell:
         """Return the answer: the cell to grade with its notes, or the fault."""
         code = [cell for cell in self.cells if cell.kind == "code"]
         levels = [[cell for cell in code if cell.ids[n] == self.one.ids()[n]] for n in range(len(LEVELS))]
         rule, candidates = self._chosen_level(levels, code)
         if not candidates:
-            return Answer(fault=self._missing())
+            return AnswerCell(fault=self._missing())
         chosen = self._settled(candidates)
         if chosen is None:
             named = " and ".join(map(str, candidates))
             where = f"have the {LEVELS[rule]} of" if rule < len(LEVELS) else "define the function of"
             fault = f"{named} {where} exercise {self.one.exercise}, and no check cell follows them"
-            return Answer(fault=f"{fault}; none was graded: the student must choose one")
+            return AnswerCell(fault=f"{fault}; none was graded: the student must choose one")
         self._note_the_rule(rule, chosen, levels)
         self._note_the_others(chosen, candidates, levels[rule] if rule < len(LEVELS) else candidates)
         helpers = self._helpers(chosen)
-        return Answer(chosen.at, helpers, tuple(self.notes))
+        return AnswerCell(chosen.at, helpers, tuple(self.notes))
 
     def _chosen_level(self, levels: Sequence[list[_Cell]], code: Sequence[_Cell]) -> tuple[int, list[_Cell]]:
         """Return (level, candidates): the first level in which a cell defines the function.

@@ -19,10 +19,10 @@ from .answers import Wanted, find_answers
 from .notebook import (
     Json,
     as_copy,
+    cell_hash,
     cell_key,
     cell_tags,
     cell_title,
-    fingerprint,
     fingerprints,
     is_student_cell,
     recorded_fingerprints,
@@ -65,7 +65,7 @@ class _Old:
         self.by_key = {cell_key(cell): at for at, cell in enumerate(lesson)}
         self.by_print: dict[str, list[int]] = defaultdict(list)
         for at, cell in enumerate(lesson):
-            self.by_print[fingerprint(cell)].append(at)
+            self.by_print[cell_hash(cell)].append(at)
 
     def changed(self, cell: Json, name: str = "") -> bool:
         """Return True if the student changed the cell; without a record, if the lesson has no such text.
@@ -75,8 +75,8 @@ class _Old:
             name: its key in the lesson, if the cell itself may have lost it.
         """
         if not self.known:
-            return fingerprint(cell) not in self.by_print
-        return self.base.get(name or cell_key(cell)) != fingerprint(cell)
+            return cell_hash(cell) not in self.by_print
+        return self.base.get(name or cell_key(cell)) != cell_hash(cell)
 
     def stranger(self, cell: Json) -> Json:
         """Return a cell without a place in the lesson, after removing its id if the lesson uses that id."""
@@ -92,12 +92,12 @@ class _Old:
             return ADDED
         if is_student_cell(cell):
             return self.by_key.get(name, GONE)
-        alike = self.by_print.get(self.base.get(name, fingerprint(cell)), [])
+        alike = self.by_print.get(self.base.get(name, cell_hash(cell)), [])
         at = self.by_key.get(name, GONE if self.known else ADDED)
         return alike[0] if alike and at not in alike else at
 
 
-def merge(mine: Json, new: Json, lesson: str) -> Merged:
+def merge_copy(mine: Json, new: Json, lesson: str) -> Merged:
     """Merge the student's copy `mine` into the `new` text of the lesson; the arguments are not modified."""
     old, merged = _Old(mine, new["cells"]), Merged()
     seats, after, homeless = _seated(mine["cells"], new["cells"], old)
@@ -184,16 +184,16 @@ def _in_place(theirs: Json, cell: Json | None, old: _Old, merged: Merged) -> Ite
     """Yield the merged cells for one position: `theirs` in the lesson, `cell` in the student's copy."""
     if cell is None:
         yield theirs
-    elif fingerprint(cell) == fingerprint(theirs):
+    elif cell_hash(cell) == cell_hash(theirs):
         yield theirs | {name: cell[name] for name in ("outputs", "execution_count") if name in cell}
     elif not old.changed(cell, cell_key(theirs) if is_student_cell(theirs) else ""):
         yield theirs
     elif is_student_cell(theirs):
         merged.answers.append(cell_title(theirs))
-        if old.known and old.base.get(cell_key(theirs)) != fingerprint(theirs):
+        if old.known and old.base.get(cell_key(theirs)) != cell_hash(theirs):
             merged.asked_anew.append(cell_title(theirs))
         yield _in_its_cell(cell, theirs)
-    elif old.known and old.base[cell_key(cell)] == fingerprint(theirs):
+    elif old.known and old.base[cell_key(cell)] == cell_hash(theirs):
         merged.others += 1
         yield _in_its_cell(cell, theirs)
     else:
@@ -227,7 +227,7 @@ def _with_ids(cells: Sequence[Json]) -> list[Json]:
     for cell in cells:
         given = str(cell.get("id", ""))
         fine = _ID.fullmatch(given) and given not in used
-        used.append(given if fine else _new_id(fingerprint(cell), used))
+        used.append(given if fine else _new_id(cell_hash(cell), used))
     return [cell | {"id": name} for cell, name in zip(cells, used, strict=True)]
 
 

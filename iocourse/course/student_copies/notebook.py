@@ -103,14 +103,14 @@ def cell_title(cell: Json) -> str:
     return cell_key(cell).removeprefix("ex-").replace("predict-", "prediction ")
 
 
-def fingerprint(cell: Json) -> str:
+def cell_hash(cell: Json) -> str:
     """Return a hash of the type and source of a cell; outputs do not count."""
     return hashlib.sha256(f"{cell.get('cell_type')}\n{text_of(cell)}".encode()).hexdigest()[:12]
 
 
 def fingerprints(notebook: Json) -> list[str]:
     """Return one "hash key" entry per cell. Unchanged copies of the same text have equal lists."""
-    return [f"{fingerprint(cell)} {cell_key(cell)}" for cell in notebook["cells"]]
+    return [f"{cell_hash(cell)} {cell_key(cell)}" for cell in notebook["cells"]]
 
 
 def recorded_fingerprints(notebook: Json) -> list[str] | None:
@@ -120,7 +120,7 @@ def recorded_fingerprints(notebook: Json) -> list[str] | None:
     return found if fine else None
 
 
-def lesson_of(notebook: Json, lessons: dict[str, Json]) -> str:
+def lesson_of_copy(notebook: Json, lessons: dict[str, Json]) -> str:
     """Return the lesson that a notebook is a copy of; "" if there is none.
 
     A later version may rename the recorded lesson, but keeps its number. Without a record it is the lesson

@@ -18,15 +18,23 @@ from ... import __version__
 from ...errors import UsageError
 from ...files import atomic_write
 from ..project_paths import Course
-from .merge import Merged, merge
-from .notebook import Json, as_copy, fingerprints, lesson_of, read_notebook, recorded_fingerprints, to_text
+from .merge import Merged, merge_copy
+from .notebook import (
+    Json,
+    as_copy,
+    fingerprints,
+    lesson_of_copy,
+    read_notebook,
+    recorded_fingerprints,
+    to_text,
+)
 
 RELOAD = "Notebooks that are open in JupyterLab show the old text. Use File, Reload Notebook from Disk."
 KEPT = re.compile(r"kept-\d{8}-\d{6}-")  # prefix of the names of replaced files
 _PAGE_END = re.compile(r"\n<!-- iocourse [\w.]+ ([0-9a-f]{12}) -->\n*\Z")
 
 
-def read_lessons(course: Course) -> dict[str, Json]:
+def lesson_notebooks(course: Course) -> dict[str, Json]:
     """Return the lessons by name. Raises UsageError if there are none, or one is not a valid notebook."""
     lessons = {}
     for path in course.notebooks():
@@ -113,10 +121,10 @@ def _copy(path: Path, lessons: dict[str, Json]) -> Copy:
         notebook = read_notebook(path)
     except UsageError as error:
         return Copy(path, named, None, str(error))
-    return Copy(path, lesson_of(notebook, lessons) or named, notebook)
+    return Copy(path, lesson_of_copy(notebook, lessons) or named, notebook)
 
 
-def resolve_name(name: str, names: Sequence[str], copies: Sequence[Copy]) -> tuple[str, str]:
+def resolve_lesson_and_file(name: str, names: Sequence[str], copies: Sequence[Copy]) -> tuple[str, str]:
     """Resolve the argument of ``--update NAME`` to a lesson and a file.
 
     Args:
@@ -158,7 +166,7 @@ def is_outdated(mine: Json, lesson: Json, name: str) -> bool:
     now, base = fingerprints(lesson), recorded_fingerprints(mine)
     if fingerprints(mine) == now or base == now:
         return False
-    return base is not None or fingerprints(merge(mine, lesson, name).notebook) != fingerprints(mine)
+    return base is not None or fingerprints(merge_copy(mine, lesson, name).notebook) != fingerprints(mine)
 
 
 def _page_is_outdated(path: Path, course: Course) -> bool:
@@ -186,7 +194,7 @@ def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def remarks(
+def update_remarks(
     course: Course, lessons: dict[str, Json], copies: Sequence[Copy], copied: Collection[str]
 ) -> Iterator[str]:
     """Yield the lines to print when the course is opened: newer texts, invalid files and renamed copies.
@@ -216,7 +224,7 @@ def update(course: Course, name: str = "") -> Iterator[str]:
 
     Args:
         course: the course.
-        name: a lesson, page or file, as in `resolve_name`; all copies if empty.
+        name: a lesson, page or file, as in `resolve_lesson_and_file`; all copies if empty.
 
     Yields:
         One line per file that was handled, then a line on how to reload; nothing if every copy is current.
@@ -224,10 +232,10 @@ def update(course: Course, name: str = "") -> Iterator[str]:
     Raises:
         UsageError: there is no such lesson, or a file cannot be written. Earlier updates are kept.
     """
-    lessons = read_lessons(course)
+    lessons = lesson_notebooks(course)
     copies = find_copies(course, lessons)
     pages = {path.stem: path for path in course.pages()}
-    lesson, file = resolve_name(name, [*lessons, *pages], copies) if name else ("", "")
+    lesson, file = resolve_lesson_and_file(name, [*lessons, *pages], copies) if name else ("", "")
     asked = [copy for copy in copies if lesson in ("", copy.lesson) and file in ("", copy.path.name)]
     wanted = {lesson} if lesson else {*lessons, *pages}
     new = wanted - {copy.lesson for copy in copies}  # a renamed copy counts, so its lesson is not copied
@@ -248,7 +256,7 @@ def update(course: Course, name: str = "") -> Iterator[str]:
 def _updated(copy: Copy, lesson: Json, course: Course) -> Iterator[str]:
     called = _called(copy)
     if copy.notebook and is_outdated(copy.notebook, lesson, copy.lesson):
-        merged = merge(copy.notebook, lesson, copy.lesson)
+        merged = merge_copy(copy.notebook, lesson, copy.lesson)
         text = to_text(merged.notebook)
         if fingerprints(copy.notebook) == recorded_fingerprints(copy.notebook):
             _write(copy.path, text)

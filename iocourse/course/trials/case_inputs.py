@@ -55,7 +55,7 @@ def named(names: str, values: Iterable[Any]) -> dict[str, Any]:
     return dict(zip(names.split(), values, strict=True))
 
 
-def same_inputs(
+def samples_with_equal_arrays(
     names: str, sizes: Iterable[Sequence[int]], draw: Callable[[int, int], Mapping[str, Any]]
 ) -> list[Sample]:
     """Return a sample per (N, d, *tiles), with equal arrays for equal N and d, to compare their results.
@@ -72,7 +72,9 @@ def same_inputs(
 
 def attention_inputs(rng: np.random.Generator, names: str, sizes: Sequence[Sequence[int]]) -> list[Sample]:
     """Return samples of Q, K and V for the sizes, and the first size again with `hard_scores`."""
-    found = same_inputs(names, sizes, lambda N, d: named("Q K V", rng.standard_normal((3, N, d))))
+    found = samples_with_equal_arrays(
+        names, sizes, lambda N, d: named("Q K V", rng.standard_normal((3, N, d)))
+    )
     return [*found, *hard_scores(rng, found[0])]
 
 

@@ -31,7 +31,7 @@ REFUSES = "the interpreter runs this line, but Triton's compiler rejects it"
 # ------------------------------------------------------------------ launches
 @dataclass
 class Launches:
-    """The distinct launches that `record_launches` has noted; `compile` compiles each of them.
+    """The distinct launches that `record_interpreted_launches` has noted; `compile` compiles each of them.
 
     Two launches are distinct if they differ in the kernel, in argument types or in constants.
     """
@@ -45,7 +45,7 @@ class Launches:
 
 
 @contextmanager
-def record_launches() -> Iterator[Launches]:
+def record_interpreted_launches() -> Iterator[Launches]:
     """Yield the launches of interpreted kernels in the block."""
     from triton.runtime.interpreter import InterpretedFunction
 

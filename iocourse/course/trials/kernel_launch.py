@@ -38,7 +38,7 @@ from ..exercise import (
 )
 from ..guard import LibrarySolutionUsed
 from ..properties import budget_of, each, idle, is_right
-from .compile_check import record_launches
+from .compile_check import record_interpreted_launches
 from .kernel_errors import name_failing_line
 
 
@@ -133,7 +133,7 @@ def kernels_compute(*, copies: bool = True) -> Iterator[None]:
     """
     _require_interpreter()
     with (
-        record_launches() as launches,
+        record_interpreted_launches() as launches,
         name_failing_line(),
         student_call(),
         _fresh_memory_is_nan(),

@@ -1,7 +1,8 @@
 """Count the element operations (multiplications and additions) of a student's NumPy function.
 
-The student's function gets `Counted` arrays. Each NumPy operation on one of them adds to a tally: the size of
-the result, for a product times the length of the summed axis, and for a sum the size of its operand.
+The student's function gets `CountedArray` objects. Each NumPy operation on one of them adds to a tally: the
+size of the result, for a product times the length of the summed axis, and for a sum the size of its
+operand.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class WorkTrial(WatchedTrial, HeldTrial):
     work: int = 0
 
 
-class Counted(np.ndarray):
+class CountedArray(np.ndarray):
     """An array whose operations are added to a tally shared with its views and results."""
 
     tally: Tally
@@ -62,7 +63,7 @@ class Counted(np.ndarray):
 
 
 def _plain(x: Any) -> Any:
-    if isinstance(x, Counted):
+    if isinstance(x, CountedArray):
         return x.view(np.ndarray)
     if isinstance(x, dict):
         return {key: _plain(value) for key, value in x.items()}
@@ -71,14 +72,14 @@ def _plain(x: Any) -> Any:
 
 def _counted(found: Any, tally: Tally) -> Any:
     if type(found) is np.ndarray:
-        found = found.view(Counted)
+        found = found.view(CountedArray)
         found.tally = tally
     return type(found)(_counted(x, tally) for x in found) if type(found) in (list, tuple) else found
 
 
 def _tally_of(x: Any) -> Tally:
     """Return the tally of the first counted array in x."""
-    if isinstance(x, Counted):
+    if isinstance(x, CountedArray):
         return x.tally
     parts = x.values() if isinstance(x, dict) else x if isinstance(x, (list, tuple)) else ()
     return next((t for part in parts if (t := _tally_of(part)).count >= 0), NONE)

@@ -187,14 +187,14 @@ class _Watched:
         self.inner, self.rank, self.held = inner, rank, held
 
     def post(self, transfer: Any) -> None:
-        self.held[self.rank] = max(self.held[self.rank], words_of(sys._getframe(1)))
+        self.held[self.rank] = max(self.held[self.rank], reachable_words(sys._getframe(1)))
         self.inner.post(transfer)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
 
-def words_of(frame: FrameType | None) -> int:
+def reachable_words(frame: FrameType | None) -> int:
     """Return the words of all arrays that the functions of a rank, called from this frame up, can reach.
 
     A slice counts as the array whose memory it keeps. Numbers in lists count too. Frames of the library and
@@ -376,7 +376,7 @@ def nothing_else_moves(name: str = "sends and receives no other array", where: W
     return idle(on_each_rank(name, judge, where))
 
 
-def words_within(name: str, where: Where = "") -> Property:
+def rank_words_within(name: str, where: Where = "") -> Property:
     """Return the property that W of every rank (inputs received, sums sent) is at most the closed form."""
 
     def judge(rank: int, got: distributed.RankLedger, want: distributed.RankLedger) -> str | None:

@@ -125,6 +125,7 @@ def _results(folder: Path, parent: subprocess.Popen[bytes], size: int, timeout: 
     until, begun = time.monotonic() + START, False
     while len(left) < size:
         over = parent.poll() is not None
+        # The limit is for the schedule: it begins when every rank is forked, after torch has been imported.
         if not begun and all((folder / f"output{rank}").exists() for rank in range(size)):
             until, begun = time.monotonic() + timeout + PATIENCE, True
         if over and parent.returncode == FULL:
@@ -214,6 +215,7 @@ def _fork_rank(folder: Path, rank: int, work: bytes) -> int:
     run_rank(folder, rank, work)
     sys.stdout.flush()
     sys.stderr.flush()
+    # Not sys.exit: the clean-up of the process that forks must not run in a rank.
     os._exit(0)
 
 
@@ -233,6 +235,7 @@ def run_rank(folder: Path, rank: int, work: bytes) -> None:
 def _write_result(folder: Path, rank: int, failure: RankError | None, result: Any = None) -> None:
     """Write the result or the error of a rank; end this process with the code FULL if the folder is full."""
     try:
+        # Atomic, because the caller reads the file as soon as it exists.
         atomic_write(folder / f"result{rank}", pickle.dumps((failure, result)))
     except OSError as error:
         if error.errno in NO_SPACE:

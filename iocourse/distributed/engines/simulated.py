@@ -53,6 +53,7 @@ def run_in_turns(
             if callable(profile):
                 sys.setprofile(profile)  # a profiler of the caller also profiles the ranks
             results[rank] = context.copy().run(body, rank, SimulatedTransport(rank, turns, box))
+        # The run has failed elsewhere, and that error is the one to raise.
         except Stopped:
             return
         except BaseException as error:
@@ -195,6 +196,7 @@ class RoundRobin:
         """Let the next ready rank run. If there is none, end the run: all have finished or are deadlocked."""
         if self.ready:
             self.locks[self.ready.popleft()].release()
+        # No rank is ready, and only a rank that runs can post what the others wait for.
         elif any(self.waiting.values()):
             self.fail(Deadlock(self._deadlock_text()))
         else:
@@ -250,6 +252,7 @@ class SimulatedTransport:
                 f"rank {self.rank} calls {transfer} where rank {source} calls {other}: "
                 "all ranks of a group must make the same calls in the same order"
             )
+        # Removed, so that whatever is left at the end was never received.
         return other.outgoing.pop(self.rank)
 
     def _waits(self, source: int, transfer: Transfer) -> str:

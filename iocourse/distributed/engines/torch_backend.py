@@ -194,6 +194,7 @@ class TorchTransport:
 
     def collect(self, transfer: Transfer) -> dict[int, tuple[Any, ...]]:
         works, came = self.in_progress.pop(call_key(transfer))
+        # The rank computes on while its message leaves; `finish` waits for it.
         if transfer.role == "send":
             self.leaving += [(transfer, *work) for work in works]
             return came

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from ..partial_attention import Array, attend, merge
 from ..rank import Rank
-from .registry import schedule
+from .registry import rank_schedule
 
 
-@schedule(pass_="causal", regime="any P", source="Liu, Zaharia, Abbeel 2023", any_layout=False)
+@rank_schedule(pass_="causal", regime="any P", source="Liu, Zaharia, Abbeel 2023", any_layout=False)
 def causal_contiguous(me: Rank, Q: Array, K: Array, V: Array) -> tuple[Array, Array]:
     """Return (O, LSE) with a causal mask. Rank p receives K and V of the p lower ranks."""
     k, v, rows = K, V, me.rows()
@@ -25,7 +25,7 @@ def causal_contiguous(me: Rank, Q: Array, K: Array, V: Array) -> tuple[Array, Ar
     return o, L
 
 
-@schedule(
+@rank_schedule(
     pass_="causal",
     regime="any P",
     source="Zhu 2024; Llama 3",
@@ -52,7 +52,7 @@ def causal_zigzag(me: Rank, Q: Array, K: Array, V: Array) -> tuple[Array, Array]
     return o, L
 
 
-@schedule(
+@rank_schedule(
     pass_="causal",
     regime="any P",
     source="Brandon et al. 2023",

@@ -6,10 +6,10 @@ from functools import reduce
 
 from ..partial_attention import Array, attend, merge
 from ..rank import Rank
-from .registry import schedule
+from .registry import rank_schedule
 
 
-@schedule(pass_="decode", regime="any P", source="Lin et al. 2024", shared=("Q",))
+@rank_schedule(pass_="decode", regime="any P", source="Lin et al. 2024", shared=("Q",))
 def decode(me: Rank, Q: Array, K: Array, V: Array) -> Array:
     """Return O of the shared queries for the keys and values of all ranks.
 

@@ -10,10 +10,10 @@ from functools import reduce
 
 from ..partial_attention import Array, attend, attend_backward, merge, row_dot
 from ..rank import Rank
-from .registry import schedule
+from .registry import rank_schedule
 
 
-@schedule(pass_="forward", regime="a divides P", source="derived here")
+@rank_schedule(pass_="forward", regime="a divides P", source="derived here")
 def grid(me: Rank, Q: Array, K: Array, V: Array, *, a: int) -> tuple[Array, Array]:
     """Return (O, LSE) on a grid of `a` rows of P/a ranks: gather Q in each row, and K and V in each column.
 
@@ -27,7 +27,7 @@ def grid(me: Rank, Q: Array, K: Array, V: Array, *, a: int) -> tuple[Array, Arra
     return reduce(lambda one, other: merge(*one, *other), parts)
 
 
-@schedule(pass_="backward", regime="a divides P", source="derived here")
+@rank_schedule(pass_="backward", regime="a divides P", source="derived here")
 def grid_backward(
     me: Rank, Q: Array, K: Array, V: Array, O: Array, dO: Array, LSE: Array, *, a: int
 ) -> tuple[Array, Array, Array]:

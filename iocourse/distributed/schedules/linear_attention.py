@@ -5,24 +5,24 @@ With a causal mask a rank uses the states of the lower ranks, and computes its o
 
 from __future__ import annotations
 
-from ..partial_attention import Array, tril, wide
+from ..partial_attention import Array, at_least_float32, tril
 from ..rank import Rank, joined
-from .registry import schedule
+from .registry import rank_schedule
 
 
-@schedule(pass_="states", regime="weights q·k of features", source="Sun et al. 2025, LASP-2")
+@rank_schedule(pass_="states", regime="weights q·k of features", source="Sun et al. 2025, LASP-2")
 def states(me: Rank, Q: Array, K: Array, V: Array) -> Array:
     """Return O = (QKᵀ)V divided by the row sums of QKᵀ; the products of the features Q and K are positive.
 
     Q and K have shape (n, r). The state of a rank is Kᵀ[V, 1] of shape (r, d + 1). Every rank gathers all
     states and adds them.
     """
-    Q, K, V = wide(Q, K, V)  # sums of 16-bit features are float32
+    Q, K, V = at_least_float32(Q, K, V)  # sums of 16-bit features are float32
     state = me.all_gather(KV=own_state(K, V)[None]).sum(0)  # (r, d + 1)
     return normalised(Q @ state)
 
 
-@schedule(
+@rank_schedule(
     pass_="states",
     regime="weights q·k of features",
     source="Sun et al. 2025, LASP-2",
@@ -34,7 +34,7 @@ def states_causal(me: Rank, Q: Array, K: Array, V: Array) -> Array:
     The keys of lower ranks contribute through the sum of their states, the rank's own keys through the lower
     triangle of QKᵀ.
     """
-    Q, K, V = wide(Q, K, V)
+    Q, K, V = at_least_float32(Q, K, V)
     gathered = me.all_gather(KV=own_state(K, V)[None])  # (P, r, d + 1)
     before = gathered[: me.rank].sum(0)  # (r, d + 1)
     return normalised(Q @ before + tril(Q @ K.T) @ with_ones(V))

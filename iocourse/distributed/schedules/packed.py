@@ -10,10 +10,10 @@ import numpy as np
 from ..layouts import check_lengths
 from ..partial_attention import Array, attend, merge
 from ..rank import Rank
-from .registry import schedule
+from .registry import rank_schedule
 
 
-@schedule(pass_="packed", regime="any layout in ranges", source="derived here, after Zeppelin")
+@rank_schedule(pass_="packed", regime="any layout in ranges", source="derived here, after Zeppelin")
 def packed(me: Rank, Q: Array, K: Array, V: Array, *, texts: Sequence[int]) -> tuple[Array, Array]:
     """Return (O, LSE) with a causal mask within each sequence; `texts` are the lengths of the sequences.
 

@@ -111,7 +111,7 @@ ORDER = (
 )
 
 
-def schedule(
+def rank_schedule(
     *,
     pass_: str,
     regime: str,

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from ..partial_attention import Array, attend, attend_backward, merge, row_dot
 from ..rank import Rank
-from .registry import schedule
+from .registry import rank_schedule
 
 
-@schedule(pass_="forward", regime="any P", source="Liu, Zaharia, Abbeel 2023")
+@rank_schedule(pass_="forward", regime="any P", source="Liu, Zaharia, Abbeel 2023")
 def ring(me: Rank, Q: Array, K: Array, V: Array) -> tuple[Array, Array]:
     """Return (O, LSE) after P - 1 shifts of K and V. A rank receives 2d words per row of the other ranks."""
     k, v = K, V
@@ -22,7 +22,7 @@ def ring(me: Rank, Q: Array, K: Array, V: Array) -> tuple[Array, Array]:
     return o, L
 
 
-@schedule(pass_="backward", regime="any P", source="derived here")
+@rank_schedule(pass_="backward", regime="any P", source="derived here")
 def ring_backward_columns(
     me: Rank, Q: Array, K: Array, V: Array, O: Array, dO: Array, LSE: Array
 ) -> tuple[Array, Array, Array]:
@@ -51,7 +51,7 @@ def ring_backward_columns(
     return dQ, dK, dV
 
 
-@schedule(pass_="backward", regime="any P", source="derived here; also BurstAttention, 2024")
+@rank_schedule(pass_="backward", regime="any P", source="derived here; also BurstAttention, 2024")
 def ring_backward_rows(
     me: Rank, Q: Array, K: Array, V: Array, O: Array, dO: Array, LSE: Array
 ) -> tuple[Array, Array, Array]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from ..layouts import even_part
 from ..partial_attention import Array, attend, merge
 from ..rank import Rank, joined
-from .registry import schedule
+from .registry import rank_schedule
 
 
-@schedule(pass_="forward", regime="P divides H", source="Jacobs et al. 2023", heads=True)
+@rank_schedule(pass_="forward", regime="P divides H", source="Jacobs et al. 2023", heads=True)
 def ulysses(me: Rank, Q: Array, K: Array, V: Array) -> Array:
     """Return O (n, H, d) from Q, K and V of shape (n, H, d): all_to_all from rows to heads, and back."""
     check_heads(heads_of(Q, K, V), me.size)
@@ -21,7 +21,7 @@ def ulysses(me: Rank, Q: Array, K: Array, V: Array) -> Array:
     return joined(me.all_to_all(O=me.cut(o)), axis=1)  # (n, H, d)
 
 
-@schedule(
+@rank_schedule(
     pass_="forward",
     regime="a divides P, P/a divides H",
     source="Fang, Zhao 2024",

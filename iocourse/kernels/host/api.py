@@ -22,7 +22,7 @@ from torch.autograd import forward_ad
 
 from ...sizes import positive_int
 from .backend import INTERPRETED
-from .dispatch import attend, decode_operator
+from .dispatch import decode_operator, run_attention
 from .launches import MOST_PARTS
 from .tile_table import table_for
 from .visible_pairs import Band, TiledMask, tiled_mask, with_values
@@ -109,7 +109,7 @@ def attention_with_lse(
                 "mask instead"
             )
         band, lists = Band(None, None), _lists(block_mask, q, k, fixed is True)
-    return attend(*_unit_steps(q, k, v), lists, [], *band, False, -1, -1, factor, fixed, way)
+    return run_attention(*_unit_steps(q, k, v), lists, [], *band, False, -1, -1, factor, fixed, way)
 
 
 @_explains_names
@@ -245,7 +245,7 @@ def attention_varlen_with_lse(
     if len(cu[0]) != len(cu[1]):
         raise ValueError(f"cu_k must have as many numbers as cu_q, {len(cu[0])}, got {len(cu[1])}")
     band, lower_right = _own_band(plain(causal), window, align, max(q.shape[0], k.shape[0]))
-    o, lse = attend(
+    o, lse = run_attention(
         *_unit_steps(one_q, one_k, one_v), [], cu, *band, lower_right, *_longest(longest), factor,
         fixed_order(deterministic), "whole",
     )  # fmt: skip

@@ -2,7 +2,7 @@
 copy tensors that kernels cannot read, and launch.
 
 The operators are custom ones, opaque to the compiler, because the same call must also run in Triton's
-interpreter. In eager mode `attend` calls their bodies directly if the dispatcher would add nothing.
+interpreter. In eager mode `run_attention` calls their bodies directly if the dispatcher would add nothing.
 
 A variant uses tiles of complete rows, slices of d, or matrices (P and dS). It is chosen by times measured on
 a GPU (`FUSED`, `SLICES`), otherwise by `WHOLE_UP_TO`, and never by compiling.
@@ -40,7 +40,7 @@ def _attention(
     lower_right and the longest lengths (-1: computed from cu, which is then checked).
     """
     seen = VisiblePairs(Band(low, high), lists, _packed(q, k, cu, longest_q, longest_k, lower_right))
-    return forward(q, k, v, seen, scale, way)
+    return launch_forward(q, k, v, seen, scale, way)
 
 
 attention_operator = torch.library.custom_op("iocourse::attention", _attention, mutates_args=())
@@ -63,7 +63,7 @@ def _attention_backward(
     deterministic: None for the algorithm that was measured to be faster.
     """
     seen = VisiblePairs(Band(low, high), lists, _packed(q, k, cu, longest_q, longest_k, lower_right))
-    found = backward(do, dlse, q, k, v, o, lse, seen, scale, deterministic, way, needed)
+    found = launch_backward(do, dlse, q, k, v, o, lse, seen, scale, deterministic, way, needed)
     dq, dk, dv = (x.new_empty(0) if got is None else got for x, got in zip((q, k, v), found, strict=True))
     return dq, dk, dv
 
@@ -170,7 +170,7 @@ def _dispatches_more() -> bool:
         return True
 
 
-def attend(*inputs: Any) -> tuple[Tensor, Tensor]:
+def run_attention(*inputs: Any) -> tuple[Tensor, Tensor]:
     """Return (O, row log-sum-exp) from `attention_operator` or, where that is the same, its body."""
     run = attention_operator if _watched(*inputs[:3]) else _EagerAttention.apply
     o, lse = run(*inputs)
@@ -197,7 +197,7 @@ def _(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
-def forward(
+def launch_forward(
     q: Tensor, k: Tensor, v: Tensor, seen: VisiblePairs, scale: float, way: str = ""
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Compute O (like q) and its row log-sum-exp, float32 (B, H, Nq).
@@ -214,7 +214,7 @@ def forward(
     return o if fit_q is q else in_form_of(q, o), lse
 
 
-def backward(
+def launch_backward(
     do: Tensor, dlse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor,
     seen: VisiblePairs, scale: float, deterministic: bool | None, way: str = "", needed: str = "qkv",
 ) -> tuple[Tensor | None, ...]:  # fmt: skip

@@ -32,11 +32,11 @@ from ..split_kv_decode import Parts, last_merges_kernel, merge_kernel, parts_ker
 from . import backend
 from .backend import targeting
 from .tile_table import (
-    SlicedTile,
+    SlicedTileConfig,
     Table,
-    Tile,
-    chosen,
+    TileConfig,
     decode_tile,
+    is_option_on,
     matrix_bytes,
     padded,
     row_products_tile,
@@ -116,7 +116,7 @@ class ListedSide(NamedTuple):
     order_head: int
 
 
-def steps(x: Tensor) -> tuple[int, ...]:
+def leading_strides(x: Tensor) -> tuple[int, ...]:
     """Return the strides over the first three axes; 0 for an axis of length 1, whose stride is arbitrary."""
     return tuple([0 if n == 1 else step for n, step in zip(x.shape[:3], x.stride(), strict=False)])
 
@@ -128,17 +128,17 @@ def listed_side(lists: Sequence[Tensor], side: int) -> ListedSide | None:
     parts = len(Side._fields)
     one = Side(*lists[side * parts : (side + 1) * parts])
     row, column = one.patterns.stride()[1:]
-    spans_batch, spans_head, spans_tile = steps(one.spans)
-    order_batch, order_head, _ = steps(one.order)
+    spans_batch, spans_head, spans_tile = leading_strides(one.spans)
+    order_batch, order_head, _ = leading_strides(one.order)
     return ListedSide(
         one.spans, spans_batch, spans_head, spans_tile, one.entries, one.slots,
         one.patterns, row, column, one.order, order_batch, order_head,
     )  # fmt: skip
 
 
-def rows(*arrays: Tensor | None) -> list[Rows | None]:
+def to_rows(*arrays: Tensor | None) -> list[Rows | None]:
     """Return each array as `Rows`, with its strides over B, H and N; None for None."""
-    return [None if x is None else Rows(x, *steps(x)) for x in arrays]
+    return [None if x is None else Rows(x, *leading_strides(x)) for x in arrays]
 
 
 def streamed(fast: bool, packed: bool, BLOCK: int, width: int, *arrays: Tensor | None) -> list[Any]:
@@ -148,7 +148,7 @@ def streamed(fast: bool, packed: bool, BLOCK: int, width: int, *arrays: Tensor |
     `jit_helpers.corner`); its axes and strides are those of `triton.tools.ragged_tma`.
     """
     if not fast:
-        return list(rows(*arrays))
+        return list(to_rows(*arrays))
     return [x if x is None else _descriptor(x, packed, BLOCK, width) for x in arrays]
 
 
@@ -184,18 +184,19 @@ def _whole(table: Table, q: Tensor, view: View, fast: bool, rows_too: bool = Fal
     """Return the compile-time arguments of a kernel with complete rows."""
     tile, width = view.tile, table.width
     precision = _precision(q)
+    # The waiting that this avoids occurs with 16-bit products on sm_90 (see `Tiling`).
     skipping = table.arch in (None, 90) and precision is None  # also interpreted, so that it is tested
     tiling = Tiling(tile.BM, tile.BN, width, width != q.shape[-1], fast, precision, skipping, rows_too)
     return {"TILE": tiling, "SEEN": view.seen, **_options(tile)}
 
 
-def _sliced(q: Tensor, seen: VisiblePairs, tile: SlicedTile) -> dict[str, Any]:
+def _sliced(q: Tensor, seen: VisiblePairs, tile: SlicedTileConfig) -> dict[str, Any]:
     """Return the compile-time arguments of a kernel that splits d."""
     slicing = Slicing(tile.BM, tile.BN, tile.BD, _precision(q))
     return {"TILE": slicing, "SEEN": seen.band.limits, **_options(tile)}
 
 
-def _weighing(table: Table, q: Tensor, seen: VisiblePairs, tile: SlicedTile) -> dict[str, Any]:
+def _weighing(table: Table, q: Tensor, seen: VisiblePairs, tile: SlicedTileConfig) -> dict[str, Any]:
     """Return the compile-time arguments of a kernel with materialised scores that adds weighted products."""
     precision = _precision(q)  # no float32: in shared memory wgmma transposes only 16-bit operands
     turned = table.arch in (None, 90) and precision is None  # also interpreted, so that it is tested
@@ -206,7 +207,7 @@ def _precision(q: Tensor) -> str | None:
     return "ieee" if q.dtype == torch.float32 else None
 
 
-def _options(tile: Tile | SlicedTile) -> dict[str, Any]:
+def _options(tile: TileConfig | SlicedTileConfig) -> dict[str, Any]:
     return {"num_warps": tile.warps, "num_stages": tile.stages, "enable_fp_fusion": True}
 
 
@@ -262,13 +263,14 @@ def split_backward(
     view = seen.by_queries(q, k, table.whole.queries, queries_side)
     dq = with_tail(torch.empty_like(q), seen)
     tiles = [view.tile.BM] if needed == "q" else [view.tile.BM, keys.tile.BM]
+    # Padded for the kernel that stores the statistics and for the one that loads them.
     prepared = room_for_row_numbers(q, seen, *tiles)
     fast = descriptors_fit(table, seen, k, v)
     start(
         backward_queries_kernel, view.programs,
-        *rows(q), *streamed(fast, view.seen.PACKED, view.tile.BN, table.width, k, v), *rows(o, do), lse, dlse,
-        prepared, *rows(dq), view.cu, listed_side(seen.lists, queries_side), view.shape, scale, *view.numbers,
-        **_whole(table, q, view, fast),
+        *to_rows(q), *streamed(fast, view.seen.PACKED, view.tile.BN, table.width, k, v), *to_rows(o, do),
+        lse, dlse, prepared, *to_rows(dq), view.cu, listed_side(seen.lists, queries_side), view.shape, scale,
+        *view.numbers, **_whole(table, q, view, fast),
     )  # fmt: skip
     if needed == "q":
         return dq, None, None
@@ -283,10 +285,12 @@ def fused_backward(
     to float32 zeros. It computes all three, whichever are needed.
     """
     assert table.whole is not None
+    # Uninitialised: the kernel of `prepare` stores the zeros, which saves a launch.
     total = with_tail(scratch(*q.shape, like=q), seen)
     view = seen.by_keys(q, k, table.whole.fused, 1)
     prepared = prepare(table, q, o, do, lse, dlse, total, seen, view.tile.BM)
     dk, dv = _whole_keys(table, view, 1, q, k, v, do, prepared, total, seen, scale)
+    # One pass over the sums scales them and rounds them to q's type.
     return torch.mul(total, scale, out=torch.empty_like(q)), dk, dv
 
 
@@ -313,7 +317,7 @@ def prepare(
     B, each = seen.tiles_of_queries(q, tile.BM)
     start(
         row_products_kernel, each * B * H,
-        *rows(o, do), dlse, lse, prepared, *rows(total),
+        *to_rows(o, do), dlse, lse, prepared, *to_rows(total),
         seen.packed and seen.packed.cu_q, Shape(each, H, 1, d), n_q,
         BM=tile.BM, DIM=table.width, PADDED=table.width != d, num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
@@ -330,7 +334,7 @@ def _whole_keys(
     queries, gradients, sums = streamed(fast, view.seen.PACKED, view.tile.BM, table.width, q, do, dq)
     start(
         backward_keys_kernel, view.programs,
-        queries, *rows(k, v), gradients, prepared, sums, *rows(dk, dv),
+        queries, *to_rows(k, v), gradients, prepared, sums, *to_rows(dk, dv),
         view.cu, listed_side(seen.lists, side), view.shape, scale, *view.numbers,
         **_whole(table, q, view, fast),
     )  # fmt: skip
@@ -349,7 +353,7 @@ def sliced_forward(
     o, lse = torch.empty_like(q), scratch(*q.shape[:3], like=q)
     start(
         sliced_forward_kernel, view.programs,
-        *rows(q, k, v, scratch(*q.shape, like=q), o), lse,
+        *to_rows(q, k, v, scratch(*q.shape, like=q), o), lse,
         view.shape, scale, *view.numbers, **_sliced(q, seen, tile),
     )  # fmt: skip
     return o, lse
@@ -371,7 +375,7 @@ def sliced_backward(
         view = seen.by_queries(q, k, by_rows, 0)
         start(
             sliced_queries_kernel, view.programs,
-            *rows(q, k, v, do), prepared, *rows(scratch(*q.shape, like=q), dq),
+            *to_rows(q, k, v, do), prepared, *to_rows(scratch(*q.shape, like=q), dq),
             view.shape, scale, *view.numbers, **_sliced(q, seen, by_rows),
         )  # fmt: skip
     if needed == "q":
@@ -382,7 +386,7 @@ def sliced_backward(
     sums = (scratch(*k.shape, like=k) for _ in range(2))
     start(
         sliced_keys_kernel, view.programs,
-        *rows(q, k, v, do), prepared, *rows(*sums, dk, dv),
+        *to_rows(q, k, v, do), prepared, *to_rows(*sums, dk, dv),
         view.shape, scale, *view.numbers, **_sliced(q, seen, by_columns),
     )  # fmt: skip
     return dq, dk, dv
@@ -401,13 +405,13 @@ def scores_forward(
     scores = scratch(q.shape[0] * q.shape[1], q.shape[2], k.shape[2], like=q)
     start(
         scores_kernel, view.programs,
-        *rows(q, k), scores, lse, view.shape, scale, *view.numbers, **_sliced(q, seen, tile),
+        *to_rows(q, k), scores, lse, view.shape, scale, *view.numbers, **_sliced(q, seen, tile),
     )  # fmt: skip
     tile = table.sliced.averages
     view, slices = seen.by_queries(q, k, tile, 0), -(-q.shape[3] // tile.BD)
     start(
         averages_kernel, slices * view.programs,
-        scores, lse, *rows(v, o), view.shape, slices, *view.numbers,
+        scores, lse, *to_rows(v, o), view.shape, slices, *view.numbers,
         **_weighing(table, q, seen, tile),
     )  # fmt: skip
     return o, lse
@@ -465,7 +469,7 @@ def _scores_backward(
     view = seen.by_queries(q, k, tile, 0)
     start(
         weights_kernel, view.programs,
-        *rows(q, k, v, do), prepared, p, ds,
+        *to_rows(q, k, v, do), prepared, p, ds,
         view.shape, scale, *view.numbers, **_sliced(q, seen, tile),
     )  # fmt: skip
     if dq is not None:
@@ -473,7 +477,7 @@ def _scores_backward(
         view, slices = seen.by_queries(q, k, tile, 0), -(-d // tile.BD)
         start(
             query_gradients_kernel, slices * view.programs,
-            ds, *rows(k, dq), view.shape, slices, scale, *view.numbers,
+            ds, *to_rows(k, dq), view.shape, slices, scale, *view.numbers,
             **_weighing(table, q, seen, tile),
         )  # fmt: skip
     if dk is not None:
@@ -481,7 +485,7 @@ def _scores_backward(
         view, slices = seen.by_keys(q, k, tile, 0), -(-d // tile.BD)
         start(
             key_gradients_kernel, slices * view.programs,
-            p, ds, *rows(q, do, dk, dv), view.shape, slices, scale, *view.numbers,
+            p, ds, *to_rows(q, do, dk, dv), view.shape, slices, scale, *view.numbers,
             **_weighing(table, q, seen, tile),
         )  # fmt: skip
 
@@ -512,29 +516,32 @@ def decode_launches(
     DIM = padded(d)
     tile = decode_tile(arch, d, q.element_size(), group)
     tiles = -(-group // tile.BM)
-    last = chosen("last_merges")
+    last = is_option_on("last_merges")
     most = MERGED_BY_ONE // max(1, min(group, tile.BM)) if last else AT_ONCE
     enough = enough_parts(processors(arch, q.device), B * kv_heads * tiles, most)
     parts, length = split_keys(n_k, tile.BN, asked or enough)
     o, lse = torch.empty_like(q), scratch(B, H, 1, like=q)
     found, sums = scratch(B * kv_heads, parts, group, d, like=q), scratch(B * kv_heads, parts, group, like=q)
     shape = Parts(parts, tiles, kv_heads, group, d)
+    # The query heads that share a key head become the rows of a tile: a row is one head further, and the next
+    # key head is `group` heads further.
     queries, results = Rows(q, q.stride(0), group * q.stride(1), q.stride(1)), Rows(o, *o.stride()[:3])
     tiling = Tiling(tile.BM, tile.BN, DIM, d != DIM, False, _precision(q))
     attend = {"TILE": tiling, "SEEN": Seeing(False, False), **_options(tile)}
+    # A power of two, as tl.arange requires.
     at_once = min(AT_ONCE, 1 << (parts - 1).bit_length())
     merge = {"PARTS": at_once, "MORE": parts > at_once}
     programs = tiles * B * kv_heads
     if last:
         start(
             last_merges_kernel, parts * programs,
-            queries, *rows(k, v), found, sums, counters(programs, q), results, lse,
+            queries, *to_rows(k, v), found, sums, counters(programs, q), results, lse,
             shape, scale, length, n_k, **attend, **merge,
         )  # fmt: skip
         return o, lse
     start(
         parts_kernel, parts * programs,
-        queries, *rows(k, v), found, sums, shape, scale, length, n_k, **attend,
+        queries, *to_rows(k, v), found, sums, shape, scale, length, n_k, **attend,
     )  # fmt: skip
     start(
         merge_kernel, B * kv_heads * group,
@@ -565,6 +572,7 @@ def split_keys(n_k: int, BN: int, parts: int) -> tuple[int, int]:
     """Return the number of parts, at most `parts`, and the keys per part, a multiple of BN."""
     tiles = max(1, -(-n_k // BN))
     length = -(-tiles // min(parts, tiles)) * BN
+    # Rounding up to full tiles may make the last parts empty; these are dropped.
     return max(1, -(-n_k // length)), length
 
 

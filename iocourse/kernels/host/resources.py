@@ -15,7 +15,7 @@ from ...sizes import positive_int
 from . import dispatch
 from .api import LARGEST_DECODE, LARGEST_HEAD, TYPES, band_of
 from .launches import Launch, decode_launches, record_launches
-from .tile_table import SlicedTile, SlicedTiles, Tile, has_row, padded, tiles_for, using
+from .tile_table import SlicedTileConfig, SlicedTiles, TileConfig, has_row, padded, tiles_for, using
 from .visible_pairs import Packed, TiledMask, VisiblePairs, tiled_mask
 
 WHOLE = ("forward", "row_products", "fused", "queries", "keys")
@@ -29,7 +29,7 @@ N = 1024
 def launches(
     arch: int, d: int, dtype: torch.dtype, *, causal: bool = True, group: int = 1,
     window: tuple[int | None, int | None] | None = None, pairs: str = "band",
-    **tiles: Tile | SlicedTile | tuple[int, ...],
+    **tiles: TileConfig | SlicedTileConfig | tuple[int, ...],
 ) -> dict[str, Launch]:  # fmt: skip
     """Return the launches that `attention` and `decode` make for N = 1024, forward and backward, by kernel.
 
@@ -53,17 +53,17 @@ def launches(
             for fixed in (False, True):
                 seen = _visible(pairs, band, causal, arch, q, k, fixed)
                 if not fixed:
-                    dispatch.forward(q, k, v, seen, 1.0, "whole")
-                dispatch.backward(do, None, q, k, v, o, lse, seen, 1.0, fixed, "whole")
+                    dispatch.launch_forward(q, k, v, seen, 1.0, "whole")
+                dispatch.launch_backward(do, None, q, k, v, o, lse, seen, 1.0, fixed, "whole")
             made |= dict(zip(WHOLE, written, strict=True))
         if pairs == "band":
             written.clear()
-            dispatch.forward(q, k, v, VisiblePairs(band), 1.0, "fused")
-            dispatch.backward(do, None, q, k, v, o, lse, VisiblePairs(band), 1.0, True, "fused")
+            dispatch.launch_forward(q, k, v, VisiblePairs(band), 1.0, "fused")
+            dispatch.launch_backward(do, None, q, k, v, o, lse, VisiblePairs(band), 1.0, True, "fused")
             made |= dict(zip(("sliced_forward", "", "sliced_queries", "sliced_keys"), written, strict=True))
             written.clear()
-            dispatch.forward(q, k, v, VisiblePairs(band), 1.0, "materialised")
-            dispatch.backward(do, None, q, k, v, o, lse, VisiblePairs(band), 1.0, True, "materialised")
+            dispatch.launch_forward(q, k, v, VisiblePairs(band), 1.0, "materialised")
+            dispatch.launch_backward(do, None, q, k, v, o, lse, VisiblePairs(band), 1.0, True, "materialised")
             names = ("scores", "averages", "", "weights", "query_gradients", "key_gradients")
             made |= dict(zip(names, written, strict=True))
         if pairs == "band" and d <= LARGEST_DECODE:
@@ -96,7 +96,7 @@ def _blocks(causal: bool, of_q: torch.Size, of_k: torch.Size) -> TiledMask:
     return tiled_mask(blocks.tril() if causal else blocks, q, k, block=128)
 
 
-def check_tile(tile: Tile | SlicedTile, arch: int, width: int, itemsize: int) -> None:
+def check_tile(tile: TileConfig | SlicedTileConfig, arch: int, width: int, itemsize: int) -> None:
     """Raise ValueError for a tile so large for the chip that its compilation could take hours. A tile that is
     too large by less is compiled, and reported not to fit.
 
@@ -121,7 +121,7 @@ def check_tile(tile: Tile | SlicedTile, arch: int, width: int, itemsize: int) ->
 def resources_of(
     kernel: str, arch: int, *, d: int = 128, dtype: torch.dtype = torch.bfloat16, causal: bool = True,
     group: int = 1, window: tuple[int | None, int | None] | None = None, pairs: str = "band",
-    tile: Tile | SlicedTile | tuple[int, ...] | None = None,
+    tile: TileConfig | SlicedTileConfig | tuple[int, ...] | None = None,
 ) -> Resources:  # fmt: skip
     """Compile a shipped kernel for an architecture and return the resources it uses. Takes a few seconds and
     needs no GPU.
@@ -163,7 +163,7 @@ def resources_of(
             f"{kernel} is not launched with d = {d} and pairs = {pairs!r}. Use one of: {', '.join(known)}"
         )
     if tile is not None:
-        whole = SlicedTile(*tile) if kernel in SLICED else Tile(*tile)
+        whole = SlicedTileConfig(*tile) if kernel in SLICED else TileConfig(*tile)
         check_tile(whole, arch, getattr(whole, "BD", padded(d)), dtype.itemsize)
     made = known[kernel]
     return resources(made.kernel, arch, *made.arguments, **made.constants)

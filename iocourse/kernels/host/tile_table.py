@@ -21,7 +21,7 @@ from ...sizes import positive_int
 from . import backend
 
 
-class Tile(NamedTuple):
+class TileConfig(NamedTuple):
     """A tile of BM queries by BN keys, computed by `warps` warps of 32 threads, with a load pipeline
     of `stages` tiles.
     """
@@ -35,13 +35,13 @@ class Tile(NamedTuple):
 class Tiles(NamedTuple):
     """One tile per kernel: forward, fused backward, and the two kernels of the two-pass backward."""
 
-    forward: Tile
-    fused: Tile
-    queries: Tile
-    keys: Tile
+    forward: TileConfig
+    fused: TileConfig
+    queries: TileConfig
+    keys: TileConfig
 
 
-class SlicedTile(NamedTuple):
+class SlicedTileConfig(NamedTuple):
     """A tile of BM queries by BN keys with d in slices of BD columns, computed by `warps` warps, with a load
     pipeline of `stages` slices.
     """
@@ -56,14 +56,14 @@ class SlicedTile(NamedTuple):
 class SlicedTiles(NamedTuple):
     """One tile per kernel that splits d: three of the fused schedule, five of the materialised one."""
 
-    sliced_forward: SlicedTile
-    sliced_queries: SlicedTile
-    sliced_keys: SlicedTile
-    scores: SlicedTile
-    averages: SlicedTile
-    weights: SlicedTile
-    query_gradients: SlicedTile
-    key_gradients: SlicedTile
+    sliced_forward: SlicedTileConfig
+    sliced_queries: SlicedTileConfig
+    sliced_keys: SlicedTileConfig
+    scores: SlicedTileConfig
+    averages: SlicedTileConfig
+    weights: SlicedTileConfig
+    query_gradients: SlicedTileConfig
+    key_gradients: SlicedTileConfig
 
 
 class Table(NamedTuple):
@@ -81,16 +81,16 @@ class Table(NamedTuple):
 
 
 def _row(*tiles: tuple[int, int, int, int]) -> Tiles:
-    return Tiles(*(Tile(*tile) for tile in tiles))
+    return Tiles(*(TileConfig(*tile) for tile in tiles))
 
 
 def _sliced(*tiles: tuple[int, int, int, int, int]) -> SlicedTiles:
-    return SlicedTiles(*(SlicedTile(*tile) for tile in tiles))
+    return SlicedTiles(*(SlicedTileConfig(*tile) for tile in tiles))
 
 
 # In the interpreter every tile takes the same time, up to about 128 × 128.
-INTERPRETED = Tiles(*[Tile(128, 128)] * 4)
-SLICED_INTERPRETED = SlicedTiles(*[SlicedTile(128, 128, 128)] * 8)
+INTERPRETED = Tiles(*[TileConfig(128, 128)] * 4)
+SLICED_INTERPRETED = SlicedTiles(*[SlicedTileConfig(128, 128, 128)] * 8)
 
 # One line: forward, fused, queries, keys, each as BM, BN, warps, stages.
 # fmt: off
@@ -140,15 +140,15 @@ TABLE: dict[tuple[int, int, int], Tiles] = {
 # fmt: on
 
 # Exceptions for block masks, whose lists and patterns also need registers and shared memory.
-LISTED: dict[tuple[int, int, int, str], Tile] = {
-    (75, 64, 2, "forward"): Tile(32, 32, 8, 1),
-    (80, 64, 2, "fused"): Tile(32, 128, 8, 2),
-    (80, 64, 2, "keys"): Tile(32, 128, 8, 2),
-    (89, 64, 2, "forward"): Tile(128, 64, 8, 3),
-    (89, 64, 2, "fused"): Tile(32, 128, 8, 2),
-    (89, 64, 2, "keys"): Tile(32, 128, 8, 2),
-    (89, 128, 2, "queries"): Tile(64, 64, 8, 2),
-    (90, 128, 2, "fused"): Tile(64, 128, 8, 3),  # with two stages one register of the loop is spilled
+LISTED: dict[tuple[int, int, int, str], TileConfig] = {
+    (75, 64, 2, "forward"): TileConfig(32, 32, 8, 1),
+    (80, 64, 2, "fused"): TileConfig(32, 128, 8, 2),
+    (80, 64, 2, "keys"): TileConfig(32, 128, 8, 2),
+    (89, 64, 2, "forward"): TileConfig(128, 64, 8, 3),
+    (89, 64, 2, "fused"): TileConfig(32, 128, 8, 2),
+    (89, 64, 2, "keys"): TileConfig(32, 128, 8, 2),
+    (89, 128, 2, "queries"): TileConfig(64, 64, 8, 2),
+    (90, 128, 2, "fused"): TileConfig(64, 128, 8, 3),  # with two stages one register of the loop is spilled
 }
 
 # Kernels that split d into slices: BM, BN, BD, warps, stages. Their tiles do not depend on d.
@@ -228,13 +228,13 @@ _device_row._dynamo_marked_constant = True  # type: ignore[attr-defined]
 @cache
 def _device_row_once(index: int) -> int:
     major, minor = torch.cuda.get_device_capability(index)
-    arch = row_of(int(major * 10 + minor))
+    arch = table_architecture(int(major * 10 + minor))
     if line := made_with_another_triton(arch, triton.__version__):
         warnings.warn(line, stacklevel=2)
     return arch
 
 
-def row_of(capability: int) -> int:
+def table_architecture(capability: int) -> int:
     """Return the table's architecture for a compute capability (for example 89 for 86)."""
     if capability in (86, 89, 120, 121):  # the same 99 KB of shared memory
         return 89
@@ -267,7 +267,11 @@ def tiles_for(
         row = row._replace(**{kernel: tile for kernel, tile in own.items() if tile})
     elif arch is not None and causal is not None:
         measured = measured_for(arch, width, itemsize, causal)
-        row = row._replace(**{kernel: Tile(*tile) for kernel, tile in measured.items()}) if measured else row
+        row = (
+            row._replace(**{kernel: TileConfig(*tile) for kernel, tile in measured.items()})
+            if measured
+            else row
+        )
     if not _chosen:
         return row
     return row._replace(**{name: tile for name, tile in _chosen.items() if name in Tiles._fields})
@@ -294,15 +298,15 @@ def table_for(
     return Table(arch, padded(d), whole, sliced_tiles_for(arch, itemsize), options)
 
 
-def row_products_tile(d: int) -> Tile:
+def row_products_tile(d: int) -> TileConfig:
     """Return the tile of the kernel that computes D, which streams rows and needs no tuning."""
-    return Tile(rows_of_delta(d), 0, 4, 1)
+    return TileConfig(rows_of_delta(d), 0, 4, 1)
 
 
 DECODE_BYTES = 16 * 1024  # per tile of keys, and per tile of values; two of each fit on every chip except T4
 
 
-def decode_tile(arch: int | None, d: int, itemsize: int, group: int) -> Tile:
+def decode_tile(arch: int | None, d: int, itemsize: int, group: int) -> TileConfig:
     """Return the tile of the decode step: BM of the query heads that share keys, and BN keys (16 KB).
 
     On T4, 16-bit products are computed in 32 bits, and only one stage fits in shared memory.
@@ -310,11 +314,11 @@ def decode_tile(arch: int | None, d: int, itemsize: int, group: int) -> Tile:
     width = 4 if arch == 75 else itemsize
     BN = max(16, min(128, DECODE_BYTES // (padded(d) * width)))
     BM = max(16, min(64, 1 << (group - 1).bit_length()))
-    return Tile(BM, BN, 8 if width == 4 else 4, 1 if arch == 75 else 2)
+    return TileConfig(BM, BN, 8 if width == 4 else 4, 1 if arch == 75 else 2)
 
 
 @contextmanager
-def using(**tiles: Tile | SlicedTile | tuple[int, ...] | int) -> Iterator[None]:
+def using(**tiles: TileConfig | SlicedTileConfig | tuple[int, ...] | int) -> Iterator[None]:
     """Replace the tiles of kernels and other options within a block, as in `using(forward=(64, 32))`.
 
     Args:
@@ -341,7 +345,7 @@ def using(**tiles: Tile | SlicedTile | tuple[int, ...] | int) -> Iterator[None]:
         _chosen.update(before)
 
 
-def chosen(way: str) -> bool:
+def is_option_on(way: str) -> bool:
     """Return True if `using` turned on this option of OPTIONS."""
     return bool(_chosen.get(way, False))
 
@@ -351,7 +355,7 @@ def matrix_bytes() -> int:
     return int(_chosen.get("matrix_bytes", MATRIX_BYTES))
 
 
-def _checked(name: str, tile: Any) -> Tile | SlicedTile | int:
+def _checked(name: str, tile: Any) -> TileConfig | SlicedTileConfig | int:
     if name == "matrix_bytes":
         return positive_int(name, tile)
     if name in OPTIONS:
@@ -363,7 +367,7 @@ def _checked(name: str, tile: Any) -> Tile | SlicedTile | int:
             f"{name} is not an option of using; use one of: "
             f"{', '.join((*CHOOSABLE, *OPTIONS, 'matrix_bytes'))}"
         )
-    kind = SlicedTile if name in SlicedTiles._fields else Tile
+    kind = SlicedTileConfig if name in SlicedTiles._fields else TileConfig
     sizes = kind._fields[:-2]
     if not isinstance(tile, (tuple, list)) or not len(sizes) <= len(tile) <= len(sizes) + 2:
         raise ValueError(

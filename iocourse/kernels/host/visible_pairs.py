@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ..jit_helpers import Seeing, Shape, Starts
-from .tile_table import SlicedTile, Tile, Tiles
+from .tile_table import SlicedTileConfig, TileConfig, Tiles
 
 UNSEEN, WHOLE, BY_PAIR = -2, -1, 0
 # (batch, head, i, j, kinds of the pairs' blocks) -> visible, for pairs in blocks of kind BY_PAIR
@@ -80,7 +80,7 @@ class View(NamedTuple):
     starts of packed sequences. shape: the grid. numbers: n_q, n_k, low and high (0 if there is no limit).
     """
 
-    tile: Tile | SlicedTile
+    tile: TileConfig | SlicedTileConfig
     programs: int
     seen: Seeing
     cu: Starts | None
@@ -97,7 +97,7 @@ class VisiblePairs(NamedTuple):
     lists: Sequence[Tensor] = ()
     packed: Packed | None = None
 
-    def by_queries(self, q: Tensor, k: Tensor, tile: Tile | SlicedTile, side: int) -> View:
+    def by_queries(self, q: Tensor, k: Tensor, tile: TileConfig | SlicedTileConfig, side: int) -> View:
         """Return the `View` of programs with BM queries each; `side`: index of their side in the lists.
 
         For a block mask the tile has the sizes of this side, because the mask is split into tiles in the
@@ -108,7 +108,7 @@ class VisiblePairs(NamedTuple):
             tile = tile._replace(BM=BM, BN=BN)
         return self._view(q, k, tile, q.shape[1], *self.tiles_of_queries(q, tile.BM))
 
-    def by_keys(self, q: Tensor, k: Tensor, tile: Tile | SlicedTile, side: int) -> View:
+    def by_keys(self, q: Tensor, k: Tensor, tile: TileConfig | SlicedTileConfig, side: int) -> View:
         """Return the `View` of programs with BN keys each; `side`: index of their side in the lists."""
         if self.lists:
             BN, BM = sizes_of(self.lists, side)
@@ -128,7 +128,7 @@ class VisiblePairs(NamedTuple):
         return len(self.packed.cu_q) - 1, -(-self.packed.longest_q // BM)
 
     def _view(
-        self, q: Tensor, k: Tensor, tile: Tile | SlicedTile, heads: int, batches: int, tiles: int
+        self, q: Tensor, k: Tensor, tile: TileConfig | SlicedTileConfig, heads: int, batches: int, tiles: int
     ) -> View:  # fmt: skip
         n_q, n_k, packed = q.shape[2], k.shape[2], self.packed
         seen = self.band.limits._replace(
@@ -452,17 +452,20 @@ def build(source: Source, n_q: int, n_k: int, BM: int, BN: int) -> tuple[Tensor,
     count = 0
     for batch, head, row in itertools.product(range(batches), range(heads), range(rows)):
         blocks = source.kinds[batch, head]
+        # Tiles of keys whose blocks are all UNSEEN for these queries remain empty without being evaluated.
         near = (blocks[row * BM // high : -(-min((row + 1) * BM, n_q) // high)] != UNSEEN).any(0)
         keys = near.repeat_interleave(wide)[:n_k]
         some = torch.nn.functional.pad(keys, (0, columns * BN - n_k)).reshape(columns, BN).any(1).nonzero()
         i = torch.arange(row * BM, (row + 1) * BM, device=device)[:, None]
         j = (some * BN + torch.arange(BN, device=device)).reshape(1, -1)
+        # A predicate may index its own tensors, so it gets only positions that exist.
         at = i.clamp(max=n_q - 1), j.clamp(max=n_k - 1)
         block = blocks[at[0] // high, at[1] // wide]
         by_pair = (block >= BY_PAIR) & source.seen(batch, head, *at, block)
         pairs = ((block == WHOLE) | by_pair) & (j < n_k)
         tiles = pairs.expand(BM, j.shape[1]).reshape(BM, len(some), BN).transpose(0, 1)  # (some, BM, BN)
         exists = (i < n_q)[None]
+        # Queries past the last one neither make a tile non-empty nor keep it from being full.
         hit, whole = (tiles & exists).flatten(1).any(1), (tiles | ~exists).flatten(1).all(1)
         cut = hit & ~whole
         found = int(cut.sum())
@@ -483,6 +486,7 @@ def side_of(kinds: Tensor, patterns: Tensor, heads_together: int = 1) -> Side:
     """
     heads, columns = kinds.shape[1], kinds.shape[3]
     order_of_kinds = torch.where(kinds == WHOLE, 0, torch.where(kinds == UNSEEN, 2, 1))
+    # Stable, so that the tiles of one kind stay in increasing order.
     ranked = torch.sort(order_of_kinds, dim=-1, stable=True).indices  # full, then partial, then empty
     whole, cut = (kinds == WHOLE).sum(-1), (kinds >= 0).sum(-1)  # (batches, heads, rows)
     work = whole + cut
@@ -490,6 +494,7 @@ def side_of(kinds: Tensor, patterns: Tensor, heads_together: int = 1) -> Side:
     spans = torch.stack([ends - work, ends - cut, ends], dim=-1).to(torch.int32)
     listed = torch.arange(columns, device=kinds.device) < work[..., None]
     entries = ranked[listed].to(torch.int32)
+    # Full tiles (-1) get slot 0, which no kernel reads: only partial tiles load a pattern.
     slots = torch.gather(kinds, -1, ranked)[listed].clamp(min=0).to(torch.int32)
     shared = work.unflatten(1, (-1, heads_together if heads > 1 else 1)).sum(2)
     order = torch.sort(shared, dim=-1, descending=True, stable=True).indices.to(torch.int32)

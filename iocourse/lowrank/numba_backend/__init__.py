@@ -178,7 +178,7 @@ def causal_forward(Q: Array, K: Array, V: Array, s: Approximation) -> Forward:
     factor, _, covariance, weights = _constants(s, Q)
     O, den = np.empty((len(Q), V.shape[1]), Q.dtype), np.empty(len(Q), Q.dtype)
     head = (Q, K, V, factor, covariance, s.plan.table, s.plan.starts, weights[:, 0], _bits(Q))
-    causal.forward(O, den, *head)
+    causal.forward_of_head(O, den, *head)
     return Forward(O, den, np.empty((0, 0), Q.dtype))
 
 

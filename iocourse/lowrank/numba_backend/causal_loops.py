@@ -17,9 +17,9 @@ from .loops import (
     compiled,
     features_vjp,
     fill_monomials,
-    gather,
     row_factors,
-    spread,
+    store_product,
+    store_transposed_product,
     take,
     take_gradient,
     take_with_ones,
@@ -77,6 +77,7 @@ def exponentials(s, C, scale, bits):
     for u in range(C):
         k = np.floor(s[u] * s.dtype.type(1.4426950408889634) + s.dtype.type(0.5))
         bits[u] = (bits.dtype.type(k) + bits.dtype.type(127)) << bits.dtype.type(23)
+        # log 2 in two parts: the first has 15 bits, so its product with k is exact and no digit is lost.
         rest = (s[u] - k * s.dtype.type(0.693145751953125)) - k * s.dtype.type(1.4286068203094172e-06)
         series = rest * s.dtype.type(1 / 5040) + s.dtype.type(1 / 720)
         series = series * rest + s.dtype.type(1 / 120)
@@ -97,9 +98,9 @@ def turn(rows, x, C):
 
 
 @compiled
-def inside(P, q_rows, xk, C, bits):
+def diagonal_weights(P, q_rows, xk, C, bits):
     """Store in P (C, C) the exp of the scores of row t with the keys u ≤ t of its tile, 0 for u > t."""
-    spread(P[:C], q_rows[:C], xk, C)
+    store_product(P[:C], q_rows[:C], xk, C)
     scale = bits.view(P.dtype)
     for t in range(C):
         exponentials(P[t], t + 1, scale, bits)  # later keys must not influence the method chosen for exp
@@ -108,16 +109,16 @@ def inside(P, q_rows, xk, C, bits):
 
 
 @compiled
-def inside_gradient(S, P, g_rows, W, C):
+def diagonal_score_gradients(S, P, g_rows, W, C):
     """Store P ∘ (Gᵀ W) in S (C, C)."""
-    spread(S[:C], g_rows[:C], W, C)
+    store_product(S[:C], g_rows[:C], W, C)
     for t in range(C):
         for u in range(C):
             S[t, u] *= P[t, u]
 
 
 @compiled
-def forward(O, den, Q, K, V, factor, covariance, steps, starts, w, bits):
+def forward_of_head(O, den, Q, K, V, factor, covariance, steps, starts, w, bits):
     """Compute O and den of one head."""
     n, d, m, rank = Q.shape[0], Q.shape[1], V.shape[1], len(w)
     T, Tw = np.zeros((rank, m + 1), Q.dtype), np.zeros((rank, m + 1), Q.dtype)
@@ -136,10 +137,11 @@ def forward(O, den, Q, K, V, factor, covariance, steps, starts, w, bits):
         if len(covariance) > 0:
             scaled_row_factors(E, half, xq, covariance, C)
             times_every_factor(F, E, starts, C)
+        # A copy with weights: T itself is a sum to which the next tile is added.
         times_weights(Tw, T, w)
-        gather(N, F, Tw, C)
+        store_transposed_product(N, F, Tw, C)
         turn(q_rows, xq, C)
-        inside(P, q_rows, xk, C, bits)
+        diagonal_weights(P, q_rows, xk, C, bits)
         near[:] = 0
         add_products(near[:C], P[:C], W, C)
         for t in range(C):
@@ -147,6 +149,7 @@ def forward(O, den, Q, K, V, factor, covariance, steps, starts, w, bits):
             for i in range(m):
                 O[at + t, i] = (N[i, t] + near[t, i]) / den[at + t]
         fill_monomials(F, xk, steps, C)
+        # After the rows of this tile, which use the exact weights of `diagonal_weights` for it.
         add_products(T, F, W, C)
 
 
@@ -171,15 +174,15 @@ def queries_backward(dQ, Q, K, V, O, den, dO, factor, covariance, steps, starts,
         take_gradient(G, O, den, dO, at, C)
         fill_monomials(F, xq, steps, C)
         times_weights(Tw, T, w)
-        spread(dF, Tw, G, C)
+        store_product(dF, Tw, G, C)
         if len(covariance) > 0:
             scaled_row_factors(E, half, xq, covariance, C)
             times_every_factor(dF, E, starts, C)
         features_vjp(dx, dF, F, xq, steps, C)
         turn(q_rows, xq, C)
         turn(g_rows, G, C)
-        inside(P, q_rows, xk, C, bits)
-        inside_gradient(S, P, g_rows, W, C)
+        diagonal_weights(P, q_rows, xk, C, bits)
+        diagonal_score_gradients(S, P, g_rows, W, C)
         near[:] = 0
         add_products(near[:C], S[:C], xk, C)
         for t in range(C):
@@ -203,6 +206,7 @@ def keys_backward(dK, dV, Q, K, V, O, den, dO, factor, covariance, steps, starts
     P, S = aligned(TILE, TILE, Q), aligned(TILE, TILE, Q)
     E, half = np.empty(((len(starts) - 2) // 2 + 1, TILE), Q.dtype), np.empty(TILE, Q.dtype)
     zero = np.zeros(d, Q.dtype)
+    # The same tiles as in the forward pass, from the last, because keys need the later queries.
     for at in range((n - 1) // TILE * TILE, -1, -TILE):
         C = min(TILE, n - at)
         take(xq, Q, at, C, factor, zero)
@@ -211,18 +215,18 @@ def keys_backward(dK, dV, Q, K, V, O, den, dO, factor, covariance, steps, starts
         take_gradient(G, O, den, dO, at, C)
         turn(q_rows, xq, C)
         turn(g_rows, G, C)
-        inside(P, q_rows, xk, C, bits)
-        inside_gradient(S, P, g_rows, W, C)
+        diagonal_weights(P, q_rows, xk, C, bits)
+        diagonal_score_gradients(S, P, g_rows, W, C)
         fill_monomials(F, xk, steps, C)
         times_weights(Uw, U, w)
-        gather(N, F, Uw, C)
-        gather(near_v, P, g_rows[:C], C)
+        store_transposed_product(N, F, Uw, C)
+        store_transposed_product(near_v, P, g_rows[:C], C)
         for i in range(m):
             for t in range(C):
                 dV[at + t, i] = N[i, t] + near_v[i, t]
-        spread(dF, Uw, W, C)
+        store_product(dF, Uw, W, C)
         features_vjp(dx, dF, F, xk, steps, C)
-        gather(near_k, S, q_rows[:C], C)
+        store_transposed_product(near_k, S, q_rows[:C], C)
         for i in range(d):
             for t in range(C):
                 dK[at + t, i] = dx[i, t] + near_k[i, t]

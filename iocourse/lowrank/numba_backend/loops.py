@@ -4,7 +4,7 @@ A tile has C tokens, stored feature by feature. Every inner loop is over neighbo
 can vectorise. Each function adds to a state or fills rows of its output arrays, so different threads can work
 on spans of one head; none holds the GIL. The arrays are:
 
-    steps (S, 4)   first, last, axis, source of each block of features (`monomials.Step`)
+    steps (S, 4)   first, last, axis, source of each block of features (`monomials.FeatureBlock`)
     starts (g + 2,)  where each degree's features begin
     covariance (d, d)  of the keys, if each query row has its own polynomial; otherwise an empty array (0, 0)
     T, U (rank, d_v + 1)  the sums over keys and over queries, before weights
@@ -104,6 +104,7 @@ def features_vjp(dx, dF, F, x, steps, C):
     for i in range(x.shape[0]):
         for t in range(C):
             dx[i, t] = 0
+    # Backwards: a feature's gradient is complete when all features made from it have passed theirs on.
     for s in range(steps.shape[0] - 1, -1, -1):
         first, last, axis, source = steps[s]
         for a in range(last - first):
@@ -122,6 +123,7 @@ def add_products(T, F, W, C):
     rank, m = T.shape
     for a in range(0, rank - 1, 2):
         for c in range(0, m - 3, 4):
+            # Eight sums in registers: six loads give eight products, and T is read and written once per tile.
             s00 = s01 = s02 = s03 = s10 = s11 = s12 = s13 = T.dtype.type(0)
             for t in range(C):
                 f0, f1 = F[a, t], F[a + 1, t]
@@ -158,13 +160,14 @@ def add_products(T, F, W, C):
 
 
 @compiled
-def gather(N, F, T, C):
+def store_transposed_product(N, F, T, C):
     """Store Tᵀ F in N (m, C), eight features at a time."""
     rank, m = T.shape
     eights = rank - rank % 8
     for c in range(m):
         for t in range(C):
             N[c, t] = 0
+    # N is read and written once for eight features. As a tree, fewer additions wait for each other.
     for a in range(0, eights, 8):
         for c in range(m):
             t0, t1, t2, t3 = T[a, c], T[a + 1, c], T[a + 2, c], T[a + 3, c]
@@ -181,7 +184,7 @@ def gather(N, F, T, C):
 
 
 @compiled
-def spread(D, T, W, C):
+def store_product(D, T, W, C):
     """Store T W in D (rank, C), with W (m, C), two features by eight columns at a time."""
     rank, m = T.shape
     eights, fours = m - m % 8, m - m % 4
@@ -357,7 +360,7 @@ def queries_forward(O, den, T, Q, start, stop, factor, covariance, steps, starts
         if len(covariance) > 0:
             row_factors(E, half, x, covariance, C)
             times_row_factors(F, E, starts, C)
-        gather(N, F, T, C)
+        store_transposed_product(N, F, T, C)
         for t in range(C):
             den[at + t] = N[m, t]
         for i in range(m):
@@ -379,11 +382,12 @@ def queries_backward(dQ, U, T, Q, O, den, dO, start, stop, factor, covariance, s
         take(x, Q, at, C, factor, zero)
         take_gradient(G, O, den, dO, at, C)
         fill_monomials(F, x, steps, C)
-        spread(dF, T, G, C)
+        store_product(dF, T, G, C)
         if len(covariance) > 0:
             row_factors(E, half, x, covariance, C)
             times_row_factors(dF, E, starts, C)
         features_vjp(dx, dF, F, x, steps, C)
+        # Only now, because features_vjp needs the monomials without these factors.
         if len(covariance) > 0:
             times_row_factors(F, E, starts, C)
         add_products(U, F, G, C)
@@ -403,12 +407,12 @@ def keys_backward(dK, dV, U, K, V, start, stop, shift, steps):
         C = min(TILE, stop - at)
         take(x, K, at, C, K.dtype.type(1), shift)
         fill_monomials(F, x, steps, C)
-        gather(W, F, U, C)
+        store_transposed_product(W, F, U, C)
         for i in range(V.shape[1]):
             for t in range(C):
                 dV[at + t, i] = W[i, t]
         take_with_ones(W, V, at, C)
-        spread(dF, U, W, C)
+        store_product(dF, U, W, C)
         features_vjp(dx, dF, F, x, steps, C)
         for i in range(K.shape[1]):
             for t in range(C):
@@ -419,7 +423,7 @@ def keys_backward(dK, dV, U, K, V, start, stop, shift, steps):
 
 
 @checked
-def squares(X):
+def sum_of_squares(X):
     """Return the sum of the squares of X (n, m); it is not finite if an entry is not finite or too large."""
     total = X.dtype.type(0)
     for t in range(X.shape[0]):
@@ -431,7 +435,11 @@ def squares(X):
 @checked
 def finite(Q, K, V):
     """Return True if the squares of each of the three arrays have a finite sum."""
-    return math.isfinite(squares(Q)) and math.isfinite(squares(K)) and math.isfinite(squares(V))
+    return (
+        math.isfinite(sum_of_squares(Q))
+        and math.isfinite(sum_of_squares(K))
+        and math.isfinite(sum_of_squares(V))
+    )
 
 
 @checked
@@ -454,7 +462,7 @@ def output_fine(O, den, V, least):
     for i in range(len(den)):
         if not least <= den[i] < np.inf:
             return False
-    if not math.isfinite(squares(O)):
+    if not math.isfinite(sum_of_squares(O)):
         return False
     low, high = extent(O)
     least, most = extent(V)

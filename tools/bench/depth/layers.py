@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from iocourse.console import steps, table
+from iocourse.console import table, with_progress_bar
 from tools.bench import Row, grouped
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def measured(sizes: Sizes) -> Row:
     """
     rows = [
         row
-        for layers, seed in steps(list(product(sizes.layers, sizes.seeds)), "transformers")
+        for layers, seed in with_progress_bar(list(product(sizes.layers, sizes.seeds)), "transformers")
         for row in _errors(sizes, layers, seed)
     ]
     return {"sizes": sizes._asdict(), "rows": rows, "growth": growth(rows)}

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from iocourse.console import steps, table
+from iocourse.console import table, with_progress_bar
 from tools.bench import Row
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def measured(sizes: Sizes) -> Row:
 
     text = prose()
     every = kinds(sizes)
-    ticks = steps(range(sizes.steps * len(every)), "training steps")
+    ticks = with_progress_bar(range(sizes.steps * len(every)), "training steps")
     runs = [_trained(kind, sizes, text, ticks) for kind in every]
     about = {"file": FILE, "sha256": text.digest, "characters": len(text.train) + len(text.kept)}
     return {"sizes": sizes._asdict(), "text": about, "runs": compared(runs)}

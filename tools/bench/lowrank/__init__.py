@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from iocourse.console import steps
+from iocourse.console import with_progress_bar
 from iocourse.data.records import run_metadata
 from iocourse.doctor import install_command
 from iocourse.doctor.thread_settings import environment
@@ -80,7 +80,7 @@ def measured(plan: Plan) -> Record:
     torch.set_num_threads(plan.threads)
     started, load = time.perf_counter(), os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     found: Record = {name: [] for name in LISTS}
-    for section, work in steps(list(jobs(plan)), "low rank"):
+    for section, work in with_progress_bar(list(jobs(plan)), "low rank"):
         made = work()
         if section in LISTS:
             found[section] += made if isinstance(made, list) else [made]

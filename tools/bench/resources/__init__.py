@@ -70,9 +70,9 @@ def kernels_at_hand(capability: int) -> dict[str, dict[str, str]]:
 
     A kernel whose source or tile has changed since it was compiled for the record has the fingerprint "".
     """
-    from iocourse.kernels.host.tile_table import row_of
+    from iocourse.kernels.host.tile_table import table_architecture
 
-    if not (arch := row_of(capability)):
+    if not (arch := table_architecture(capability)):
         return {}
     now = {kernel_row(one._asdict()): code_as_it_stands(one) for one in every(arch, HEADS, BYTES)}
     known: dict[str, set[tuple[str, str]]] = {}

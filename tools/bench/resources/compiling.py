@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from iocourse.console import steps
+from iocourse.console import with_progress_bar
 from iocourse.errors import UsageError
 from iocourse.gpu import CompilationFailed, Resources
 from iocourse.gpu.compilation import job, reports
@@ -62,7 +62,7 @@ def compiled(asked: Sequence[Compilation]) -> list[Row]:
     rows: list[Row] = []
     with ThreadPoolExecutor(PROCESSES) as pool:
         queues = [reports([job_of(one.arch, launch_of(one)) for one in share]) for share in shares]
-        for first in steps(range(0, len(asked), PROCESSES), "kernels compiled, a few at a time"):
+        for first in with_progress_bar(range(0, len(asked), PROCESSES), "kernels compiled, a few at a time"):
             some = asked[first : first + PROCESSES]
             answers = pool.map(next, queues[: len(some)])
             rows += [_row(one, answer) for one, answer in zip(some, answers, strict=True)]

@@ -16,7 +16,7 @@ from html import escape
 from io import BytesIO
 from typing import Any, ParamSpec
 
-from ....console import show
+from ....console import display_then_replace
 from ....data.records import NONE_YET, record_source
 from ....doctor import install_command
 from .palette import INK, PAPER, QUIET, Dash
@@ -170,7 +170,7 @@ class Picture:
         except ModuleNotFoundError as error:  # the page shows the SVG, and a saved notebook the text alone
             print(error)
             data, metadata = {"text/plain": self.text}, {}
-        show(data, self.to_html(), metadata)
+        display_then_replace(data, self.to_html(), metadata)
         print(self.numbers)
 
 

@@ -97,7 +97,7 @@ def read_and_written(read: int, written: int) -> str:
     return ", ".join(parts + ([f"{written:,} written"] if written else [])) or "0"
 
 
-def key_of_moved(x: float, y: float) -> list[Element]:
+def read_written_legend(x: float, y: float) -> list[Element]:
     """Return the legend of a traffic bar: plain means read, hatched means written."""
     return swatch(x, y, Fill(PAPER, ""), "read") + swatch(x + 76, y, Fill(PAPER, WRITTEN), "written")
 

@@ -44,7 +44,7 @@ def big(count: int) -> str:
     return f"{count:,}" if count < 10**12 else tick_label(float(f"{count:.3g}"), 10)
 
 
-def listed(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """Join names for a sentence: "Q", "Q and K" or "Q, K and V"."""
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
@@ -83,7 +83,7 @@ def in_html(lines: Iterable[str]) -> str:
     return paragraph([bold(first), *others])
 
 
-def as_table(rows: Iterable[Iterable[str]]) -> str:
+def html_table(rows: Iterable[Iterable[str]]) -> str:
     """Return rows of text as an HTML table: the first row is the header, cells are right-aligned."""
     head, *body = ([escape(cell) for cell in row] for row in rows)
     lines = ["".join(f"<th>{cell}</th>" for cell in head)]

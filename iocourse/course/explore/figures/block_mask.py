@@ -261,7 +261,7 @@ def state_of(mask: BlockMask, row: int, column: int) -> str:
     return "visible up to the query" if is_half(mask, row, column) else "visible"
 
 
-def headline(s: Sparse) -> tuple[str, str]:
+def block_mask_headline(s: Sparse) -> tuple[str, str]:
     """Return two sentences: traffic compared with all tiles, and compared with the lower bound."""
     share = f"{s.ledger.total / s.dense.total:.3f} of the {s.dense.total:,} of all tiles"
     return (

@@ -34,7 +34,7 @@ CLAIMED = Stroke(BLACK, (5, 3), "")
 REMARK = "Times are modelled, to rank schedules: each rank has its own link, and launch overhead is ignored."
 
 
-class View(NamedTuple):
+class DistributedTrafficView(NamedTuple):
     """Arguments of the figure: sizes, ranks, link, and grid rows a (None selects the least traffic)."""
 
     pass_: str
@@ -50,7 +50,7 @@ class View(NamedTuple):
         """The cluster: chips and link."""
         return cluster(self.link)
 
-    def checked(self) -> View:
+    def checked(self) -> DistributedTrafficView:
         """Return this view. Raises ValueError or TypeError that names the invalid field."""
         schedules_of(self.pass_)
         P, N, d, H = check_sizes(P=self.P, N=self.N, d=self.d, H=self.H)
@@ -105,13 +105,13 @@ def distributed_traffic(
     Raises:
         ValueError, TypeError: an argument is not as described; the message names it.
     """
-    return map_of(View(pass_, P, a, N, d, H, link).checked())
+    return draw_distributed_traffic(DistributedTrafficView(pass_, P, a, N, d, H, link).checked())
 
 
-def map_of(v: View) -> Picture:
+def draw_distributed_traffic(v: DistributedTrafficView) -> Picture:
     """Return the figure of a checked view."""
     lines, bound = _lines(v), _bound_line(v)
-    frame, rows, above = _frame(lines, bound), rows_of(v), lines
+    frame, rows, above = _frame(lines, bound), traffic_rows(v), lines
     claimed = ((P, claimed_words(v.pass_, v.N, v.d, P, v.H)) for P in _ranks(v))
     if at := tuple((float(P), float(words)) for P, words in claimed if words):
         above = [*lines, Line("bound, claimed", at, CLAIMED, marker_every=0)]  # no shaded area below it
@@ -129,12 +129,14 @@ def map_of(v: View) -> Picture:
                 drawn.append(Text(at_x, TABLE + LINE * line, cell, SMALL, anchor, bold=bold))
     end = TABLE + LINE * len(rows)
     drawn.append(Text(18, end + 6, REMARK, SMALL))
-    shown = [Text(18, 52 + 20 * k, line, NORMAL) for k, line in enumerate(headline(v))]
-    numbers = "\n".join([table(rows), *headline(v), REMARK])
-    return titled(title_of(v), (WIDTH, end + 22), _alt(v, [*above, bound]), numbers, [*shown, *drawn])
+    shown = [Text(18, 52 + 20 * k, line, NORMAL) for k, line in enumerate(distributed_traffic_headline(v))]
+    numbers = "\n".join([table(rows), *distributed_traffic_headline(v), REMARK])
+    return titled(
+        distributed_traffic_title(v), (WIDTH, end + 22), _alt(v, [*above, bound]), numbers, [*shown, *drawn]
+    )
 
 
-def title_of(v: View) -> str:
+def distributed_traffic_title(v: DistributedTrafficView) -> str:
     """Return the title of a view: pass and sizes."""
     passed = "causal forward" if v.pass_ == "causal" else v.pass_
     heads = f", H = {v.H:,}" if v.H > 1 else ""
@@ -142,13 +144,13 @@ def title_of(v: View) -> str:
 
 
 # ---------------------------------------------------------------------- the chart
-def _ranks(v: View) -> list[int]:
+def _ranks(v: DistributedTrafficView) -> list[int]:
     """Return the numbers of ranks at which the lines have points."""
     powers = {2**k for k in range(1, 11) if 2**k <= max(MOST, v.P)}
     return sorted(powers | ({v.P} if v.P > 1 else set()))
 
 
-def _lines(v: View) -> list[Line]:
+def _lines(v: DistributedTrafficView) -> list[Line]:
     """Return a line for each schedule; one that is limited by the number of heads ends there."""
     points: dict[str, list[tuple[float, float]]] = {name: [] for name in schedules_of(v.pass_)}
     for P in _ranks(v):
@@ -162,7 +164,7 @@ def _lines(v: View) -> list[Line]:
     ]
 
 
-def _bound_line(v: View) -> Line:
+def _bound_line(v: DistributedTrafficView) -> Line:
     """Return the line of the lower bound, where it is at least one word."""
     at = ((P, least_words(v.pass_, v.N, v.d, P, v.H)[0]) for P in _ranks(v))
     points = tuple((float(P), float(words)) for P, words in at if words)
@@ -175,7 +177,7 @@ def _frame(lines: Sequence[Line], bound: Line) -> Frame:
     return frame_around(drawn, x, Axis(BOTTOM, TOP, 10, 1.3))
 
 
-def _at_P(frame: Frame, v: View) -> Iterator[Element]:
+def _at_P(frame: Frame, v: DistributedTrafficView) -> Iterator[Element]:
     """Yield the line at P, and a circle around the traffic of each schedule there."""
     if not frame.x.low <= v.P <= frame.x.high:
         return
@@ -186,20 +188,20 @@ def _at_P(frame: Frame, v: View) -> Iterator[Element]:
             yield circle((x, frame.y(entry.words)), 7.0, "", 2, corners=16)
 
 
-def line_of(v: View) -> tuple[float, float, float, float]:
+def line_at_P(v: DistributedTrafficView) -> tuple[float, float, float, float]:
     """Return the draggable region of the line at P: x, y, width and height in pixels."""
     frame = _frame(_lines(v), _bound_line(v))
     x = frame.x(min(max(v.P, frame.x.low), frame.x.high))
     return x - REACH, TOP, 2 * REACH, BOTTOM - TOP
 
 
-def P_at(v: View, x: float) -> int:
+def P_at(v: DistributedTrafficView, x: float) -> int:
     """Return the number of ranks at pixel x."""
     return max(1, round(_frame(_lines(v), _bound_line(v)).x.at(x)))
 
 
 # ---------------------------------------------------------------------- the table
-def rows_of(v: View) -> list[list[str]]:
+def traffic_rows(v: DistributedTrafficView) -> list[list[str]]:
     """Return the table as text: header, one row per schedule, and the lower bound."""
     least, id = v.bound
     rows = [[*HEAD]]
@@ -217,7 +219,7 @@ def _milliseconds(seconds: float) -> str:
 
 
 # ---------------------------------------------------------------------- in words
-def headline(v: View) -> tuple[str, str]:
+def distributed_traffic_headline(v: DistributedTrafficView) -> tuple[str, str]:
     """Return two sentences for P: the least traffic of those counted, and the fastest by the time model."""
     entries, (least, id) = v.entries(), v.bound
     fewest = min(entries, key=lambda one: one.words)
@@ -234,9 +236,13 @@ def headline(v: View) -> tuple[str, str]:
     )
 
 
-def _alt(v: View, lines: Sequence[Line]) -> str:
+def _alt(v: DistributedTrafficView, lines: Sequence[Line]) -> str:
     drawn = "; ".join(f"{line.label} {line.ends}" for line in lines if line.points)
-    at = [f"{row[0]} {row[1]} words" for row in rows_of(v)[1:]]
-    told = f"{title_of(v)}: words of the busiest rank against the number of ranks, both axes logarithmic"
-    said = [f"{told}.", f"{drawn or 'No traffic'}.", f"At P = {v.P:,}: {', '.join(at)}."]
-    return " ".join([*said, *headline(v), REMARK])
+    at = [f"{row[0]} {row[1]} words" for row in traffic_rows(v)[1:]]
+    axes = "words of the busiest rank against the number of ranks, both axes logarithmic"
+    said = [
+        f"{distributed_traffic_title(v)}: {axes}.",
+        f"{drawn or 'No traffic'}.",
+        f"At P = {v.P:,}: {', '.join(at)}.",
+    ]
+    return " ".join([*said, *distributed_traffic_headline(v), REMARK])

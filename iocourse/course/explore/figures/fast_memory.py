@@ -13,7 +13,7 @@ from ..draw.line_chart import Frame, Scale, spread
 from ..draw.palette import INK, PAPER, QUIET, TOO_MUCH, VERMILION, WRONG, fill_of
 from ..draw.picture import NORMAL, Element, Picture, Poly, Rect, Text, centred, figure, text_width, titled
 from ..draw.shapes import swatch
-from ..models.memory_states import states, totals
+from ..models.memory_states import memory_states, totals
 
 WIDTH, HEIGHT = 860.0, 430.0
 COLUMNS = 240  # for more moves, each column shows the maximum over several moves
@@ -32,7 +32,7 @@ def memory_timeline(ledger: Ledger, M: int, *, title: str = "Fast memory, move b
     M = positive_int("M", M)
     if not ledger.moves:
         raise ValueError("ledger has no moves: run the schedule with trace=True and dry=False")
-    amounts = [totals(state) for state in states(ledger.moves)]
+    amounts = [totals(state) for state in memory_states(ledger.moves)]
     columns, per_column = condensed(amounts)
     peak_at = max(range(len(amounts)), key=lambda k: sum(amounts[k].values()))
     peak = sum(amounts[peak_at].values())
@@ -149,14 +149,14 @@ def footprint_bar(
         drawn += swatch(24 + 275 * (k % 3), 152 + 26 * (k // 3), fill_of(name, k), f"{name}: {words:,}")
     total = sum(parts.values())
     listed = ", ".join(f"{name} {words:,}" for name, words in parts.items())
-    alt = f"A bar of {total:,} words ({listed}) against M = {M:,} words: {verdict(total, M)}."
+    alt = f"A bar of {total:,} words ({listed}) against M = {M:,} words: {fit_remark(total, M)}."
     rows = [[name, f"{words:,}"] for name, words in [*parts.items(), ("together", total), ("M", M)]]
     height = 172 + 26.0 * -(-len(parts) // 3)
-    numbers = f"{table(rows, left=0)}\n{verdict(total, M)}"
+    numbers = f"{table(rows, left=0)}\n{fit_remark(total, M)}"
     return titled(title, (WIDTH, height), alt, numbers, drawn)
 
 
-def verdict(total: int, M: int) -> str:
+def fit_remark(total: int, M: int) -> str:
     """Return "fits, … free" or "does not fit, … over M" for a footprint of `total` words."""
     if total > M:
         return f"does not fit, {with_unit(total - M, 'word')} over M"
@@ -179,5 +179,5 @@ def footprint(parts: Mapping[str, int], M: int, x: float, y: float, width: float
     label, half = f"M = {M:,}", text_width(f"M = {M:,}", NORMAL) / 2
     at = min(max(limit, x + half), x + width - half)
     yield Text(at, y - 15, label, NORMAL, "middle", bold=True)
-    said = f"{total:,} words: {verdict(total, M)}"
+    said = f"{total:,} words: {fit_remark(total, M)}"
     yield Text(x, y + 58, said, NORMAL, bold=total > M, colour=WRONG if total > M else INK)

@@ -11,25 +11,25 @@ from ....gpu.chips import REGISTERS_A_THREAD
 from ....ledger import Ledger
 from ..draw.palette import BLUE, GRID, INK, PAPER, QUIET, SUM, TOO_MUCH, VERMILION, WRONG, Fill, fill_of
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, centred, figure, text_width, titled
-from ..draw.shapes import Moved, key_of_moved, read_and_written, swatch
+from ..draw.shapes import Moved, read_and_written, read_written_legend, swatch
 from ..models.kernel_tuner import (
     KernelTunerState,
     Row,
     TileReport,
-    alt_of,
+    compiled_resources,
     filling,
+    kernel_tuner_alt,
+    kernel_tuner_title,
     kilobytes,
+    launch_words,
     numbers_of,
     record_of,
     recorded_tiles,
     report_of,
-    resources_of,
     standing,
-    title_of,
     verdict,
     which,
     with_one_tile,
-    words_of,
 )
 
 WIDTH, HEIGHT = 960.0, 578.0
@@ -92,10 +92,10 @@ def kernel_tuner_picture(
         ValueError, TypeError: an argument is not as described; the message names it.
     """
     setting = KernelTunerState(arch, d, itemsize, kernel, BM, BN, BD, warps, N, causal).checked()
-    return picture_of(setting, record_of(record))
+    return draw_kernel_tuner(setting, record_of(record))
 
 
-def picture_of(s: KernelTunerState, record: Mapping[str, Any]) -> Picture:
+def draw_kernel_tuner(s: KernelTunerState, record: Mapping[str, Any]) -> Picture:
     """Return the figure of a checked state with a record ({} if missing)."""
     shown = report_of(s, record)
     drawn = [
@@ -108,7 +108,7 @@ def picture_of(s: KernelTunerState, record: Mapping[str, Any]) -> Picture:
         *_words(shown),
         *_map(shown),
     ]
-    return titled(title_of(s), (WIDTH, HEIGHT), alt_of(shown), numbers_of(shown), drawn)
+    return titled(kernel_tuner_title(s), (WIDTH, HEIGHT), kernel_tuner_alt(shown), numbers_of(shown), drawn)
 
 
 # ---------------------------------------------------------------------- footprint
@@ -139,7 +139,7 @@ def _footprint(shown: TileReport) -> Iterator[Element]:
 # ---------------------------------------------------------------------- compiled resources
 def _gauges(shown: TileReport) -> Iterator[Element]:
     yield Text(RIGHT, 88, "Compiled resources", NORMAL, bold=True)
-    report = resources_of(shown.found[0]) if shown.found else None
+    report = compiled_resources(shown.found[0]) if shown.found else None
     unknown = (0, 1, "refused" if shown.found else "not recorded", bool(shown.found))
     readings = _readings(report, shown.chip) if report else [unknown] * len(GAUGES)
     for k, (label, (value, full, said, bad)) in enumerate(zip(GAUGES, readings, strict=True)):
@@ -167,7 +167,7 @@ def _readings(report: Resources, chip: Chip) -> list[tuple[int, int, str, bool]]
 def _words(shown: TileReport) -> Iterator[Element]:
     s, ledger = shown.state, shown.ledger
     yield Text(LEFT, LOWER, f"Traffic (words), one head of N = {s.N:,}", NORMAL, bold=True)
-    yield from key_of_moved(LEFT + LEFT_WIDTH - 170, LOWER - 12)
+    yield from read_written_legend(LEFT + LEFT_WIDTH - 170, LOWER - 12)
     bars = list[Moved]()
     for k, (name, read, written) in enumerate(ledger.rows()):
         colour, said = fill_of(name.removesuffix("_sum"), k).colour, read_and_written(read, written)
@@ -176,7 +176,7 @@ def _words(shown: TileReport) -> Iterator[Element]:
     # The longest bar is that of the smallest tile in the map. So the scale does not depend on the tile, and
     # the length of a bar follows its words.
     least = s.with_tile(SIDES[0], SIDES[0], s.BD and SIDES[0], s.warps)
-    longest = words_of(least)
+    longest = launch_words(least)
     most = LEFT_WIDTH - NAMES - 8 - 1.08 * text_width(_total(longest, s), SMALL)
     for k, bar in enumerate(bars):
         yield from bar.bar(LEFT + NAMES, LOWER + 14 + 22 * k, most / longest.total, most)

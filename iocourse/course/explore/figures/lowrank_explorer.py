@@ -36,8 +36,8 @@ from ..models.lowrank_explorer import (
     gaussian_logits,
     head_logits,
     logits_of,
-    rows_of,
-    title_of,
+    lowrank_title,
+    number_rows,
 )
 
 WIDTH, HEIGHT = 980.0, 552.0
@@ -93,7 +93,7 @@ def low_rank_explorer_picture(
     Raises:
         ValueError, TypeError: an argument is not as described, or no tile fits in M; the message names it.
     """
-    return picture_of(facts_of(degree, n, M, d, polynomial, B, error, sigma, head, Q, K))
+    return draw_lowrank_explorer(facts_of(degree, n, M, d, polynomial, B, error, sigma, head, Q, K))
 
 
 def facts_of(
@@ -122,7 +122,7 @@ def _data(d: int | None, sigma: float, head: tuple[int, int] | None, Q: Any, K: 
     return found
 
 
-def picture_of(f: Facts) -> Picture:
+def draw_lowrank_explorer(f: Facts) -> Picture:
     """Return the figure of a state."""
     x, whose = _axis(f), ", for a row with this σ" if f.p is not None and f.p.per_row else ""
     s = np.linspace(x.low, x.high, POINTS)
@@ -144,11 +144,11 @@ def picture_of(f: Facts) -> Picture:
         Text(LEFT + 198, 540, "of attention weight", NORMAL),
         *swatch(LEFT + 350, 528, NEGATIVE, "p is not positive"),
     ]
-    for k, (name, value) in enumerate(rows_of(f)):
+    for k, (name, value) in enumerate(number_rows(f)):
         drawn.append(Text(RIGHT, 104 + 22.0 * k, name, SMALL))
         drawn.append(Text(RIGHT + RIGHT_WIDTH, 104 + 22.0 * k, value, SMALL, "end", bold=True))
     drawn += _words_moved(f)
-    return titled(title_of(f), (WIDTH, HEIGHT), _alt(f), _numbers(f), drawn)
+    return titled(lowrank_title(f), (WIDTH, HEIGHT), _alt(f), _numbers(f), drawn)
 
 
 def _axis(f: Facts) -> Scale:
@@ -265,7 +265,7 @@ def _words_moved(f: Facts) -> Iterator[Element]:
 
 
 def _alt(f: Facts) -> str:
-    told = [f"{title_of(f)}. {' '.join(f.verdict)}"]
+    told = [f"{lowrank_title(f)}. {' '.join(f.verdict)}"]
     told.append(
         "The relative error of the polynomial is drawn above a histogram of "
         f"{f.data.S.size:,} logits with standard deviation {f.data.std:.3g} and largest magnitude "
@@ -279,7 +279,7 @@ def _alt(f: Facts) -> str:
 
 
 def _numbers(f: Facts) -> str:
-    rows = [[name, value] for name, value in rows_of(f)]
+    rows = [[name, value] for name, value in number_rows(f)]
     rows += [["words, flash_optimal", big(f.exact.total)], ["words, low_rank", big(f.low_rank.total)]]
     of_logits, of_weight = f.data.quantiles(QUANTILES)
     lies = [["quantiles of the logits", *[f"{share:.0%}" for share in QUANTILES]]]

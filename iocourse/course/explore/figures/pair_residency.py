@@ -26,7 +26,7 @@ from ..draw.picture import (
     titled,
 )
 from ..draw.shapes import swatch
-from ..draw.text import listed
+from ..draw.text import join_names
 
 LEFT, TOP, WIDE = 64.0, 82.0, 30.0  # left edge, top edge, width of an event
 LINE, BAR = 28.0, 18.0
@@ -36,7 +36,7 @@ BOX, BETWEEN, MARGIN, PITCH, HEAD = (128.0, 44.0), 230.0, 96.0, 88.0, 44.0  # of
 TO_QUERY, TO_KEY = Stroke(BLUE, (), ""), Stroke(RUST, (9, 4), "")
 
 
-class Step(NamedTuple):
+class RowEvent(NamedTuple):
     """One event: its row is loaded or evicted (`comes`), the charge, and the accumulators updated then."""
 
     event: str
@@ -87,7 +87,7 @@ def pair_residency(
     return titled(heading, (right + 90, bottom + 80), *_in_words(heading, steps), drawn)
 
 
-def _steps(walk: Sequence[str], pair: QueryKeyPair) -> Iterator[Step]:
+def _steps(walk: Sequence[str], pair: QueryKeyPair) -> Iterator[RowEvent]:
     there: set[str] = set()
     left = list(pair.tasks)
     for event in walk:
@@ -100,7 +100,7 @@ def _steps(walk: Sequence[str], pair: QueryKeyPair) -> Iterator[Step]:
         done = [task for task in left if task <= there]
         left = [task for task in left if task not in done]
         made = tuple(name for task in done for name in sorted(task & pair.accumulators))
-        yield Step(event, row, comes, charge, made)
+        yield RowEvent(event, row, comes, charge, made)
 
 
 def _parsed(event: str, pair: QueryKeyPair) -> tuple[str, str]:
@@ -111,7 +111,7 @@ def _parsed(event: str, pair: QueryKeyPair) -> tuple[str, str]:
             return row, verb
     raise ValueError(
         f"unknown event {event!r}; expected 'load' or 'drop' and an input, or an accumulator and "
-        f"'enters' or 'leaves', of {listed(pair.rows)}"
+        f"'enters' or 'leaves', of {join_names(pair.rows)}"
     )
 
 
@@ -121,7 +121,9 @@ def _in_order(rows: frozenset[str]) -> list[str]:
 
 
 # ---------------------------------------------------------------------- the drawing
-def _bars(steps: Sequence[Step], rows: Sequence[str], pair: QueryKeyPair, right: float) -> Iterator[Element]:
+def _bars(
+    steps: Sequence[RowEvent], rows: Sequence[str], pair: QueryKeyPair, right: float
+) -> Iterator[Element]:
     for n, row in enumerate(rows):
         y = TOP + LINE * n
         yield Text(LEFT - 16, centred(y + BAR / 2, NORMAL), row, NORMAL, "end")
@@ -141,7 +143,7 @@ def _at(n: int) -> float:
     return LEFT + WIDE * (n + 0.5)
 
 
-def _charges(steps: Sequence[Step], bottom: float, right: float, paid: int) -> Iterator[Element]:
+def _charges(steps: Sequence[RowEvent], bottom: float, right: float, paid: int) -> Iterator[Element]:
     y = bottom + 18
     yield Text(LEFT - 16, y, "charge", SMALL, "end", QUIET)
     for n, step in enumerate(steps):
@@ -151,12 +153,12 @@ def _charges(steps: Sequence[Step], bottom: float, right: float, paid: int) -> I
 
 
 # ---------------------------------------------------------------------- text
-def _in_words(heading: str, steps: Sequence[Step]) -> tuple[str, str]:
+def _in_words(heading: str, steps: Sequence[RowEvent]) -> tuple[str, str]:
     lines = [
         [step.event, " ".join(step.done), str(step.charge)] for step in steps if step.charge or step.done
     ]
     paid = sum(step.charge for step in steps)
-    tasks = [f"{listed(step.done)} at {step.event!r}" for step in steps if step.done]
+    tasks = [f"{join_names(step.done)} at {step.event!r}" for step in steps if step.done]
     alt = f"{heading} in {len(steps)} events. A bar for each row while it is in fast memory. Charges: "
     alt += f"{'; '.join(f'{step.event} {step.charge}' for step in steps)}. "
     alt += f"All rows of a task are resident together: {'; '.join(tasks) or 'never'}."
@@ -164,12 +166,12 @@ def _in_words(heading: str, steps: Sequence[Step]) -> tuple[str, str]:
 
 
 # ---------------------------------------------------------------------- arrows instead of bars
-def _with_arrows(heading: str, steps: Sequence[Step], pair: QueryKeyPair, paid: int) -> Picture:
+def _with_arrows(heading: str, steps: Sequence[RowEvent], pair: QueryKeyPair, paid: int) -> Picture:
     """Return the figure with the rows of the query on the left, those of the key on the right."""
     order = {step.row: n for n, step in enumerate(steps)}
     if [step.row for step in steps] != [*order] or len(order) != len(pair.rows):
         raise ValueError(
-            f"with arrows=True the walk must load each of {listed(pair.rows)} once and drop none, "
+            f"with arrows=True the walk must load each of {join_names(pair.rows)} once and drop none, "
             f"got {', '.join(step.event for step in steps)}"
         )
     queries, keys = _in_order(pair.queries), _in_order(pair.keys)
@@ -228,7 +230,7 @@ def _arrow(query: Point, key: Point, to_key: bool) -> Iterator[Element]:
     yield Poly(corners, stroke.colour, 1, (), stroke.colour)
 
 
-def _box(x: float, y: float, fill: Fill, step: Step, number: int, right: bool) -> Iterator[Element]:
+def _box(x: float, y: float, fill: Fill, step: RowEvent, number: int, right: bool) -> Iterator[Element]:
     """Yield a row of the pair: its name, when it is loaded, and outside the box its charge."""
     wide, high = BOX
     yield Rect(x, y - high / 2, wide, high, fill.colour, fill.hatch, INK, 1)
@@ -244,7 +246,7 @@ def _ordinal(number: int) -> str:
     return {1: "1st", 2: "2nd", 3: "3rd"}.get(number, f"{number}th")
 
 
-def _arrows_in_words(heading: str, steps: Sequence[Step], pair: QueryKeyPair) -> tuple[str, str]:
+def _arrows_in_words(heading: str, steps: Sequence[RowEvent], pair: QueryKeyPair) -> tuple[str, str]:
     seen: list[str] = []
     lines = [["row", "order", "charged", "for the row pair with"]]
     for n, step in enumerate(steps, 1):

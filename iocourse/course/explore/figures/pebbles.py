@@ -104,10 +104,10 @@ def pebbles(
     last = len(states) - 1
     if step is not None and zero_or_more("step", step) > last:
         raise ValueError(f"step must be from 0 (the start) to {last}, got {step}")
-    return picture_of(Play(game, states, last if step is None else step))
+    return draw_pebbles(Play(game, states, last if step is None else step))
 
 
-def picture_of(play: Play, chosen: Vertex | None = None) -> Picture:
+def draw_pebbles(play: Play, chosen: Vertex | None = None) -> Picture:
     """Return the figure of a game at its shown state, with a ring around the vertex `chosen`.
 
     Raises:

@@ -23,7 +23,7 @@ from ..draw.picture import (
     titled,
 )
 from ..draw.shapes import READ, READ_AND_WRITTEN, STAYS, arrow, outline, swatch
-from ..draw.text import listed
+from ..draw.text import join_names
 
 # ---------------------------------------------------------------------- one pass over the pairs
 X, Y, SIDE = 176.0, 190.0, 250.0
@@ -121,9 +121,9 @@ def _fill(stays: bool, added: bool) -> Fill:
 
 def _key(here: Sequence[str], there: Sequence[str], back: Sequence[str]) -> Iterator[Element]:
     only = [name for name in there if name not in back]
-    lines = [(STAYS, f"resident: {listed(here)}")]
-    lines += [(READ, f"streamed, read: {listed(only)}")] if only else []
-    lines += [(READ_AND_WRITTEN, f"streamed, read and written: {listed(back)}")] if back else []
+    lines = [(STAYS, f"resident: {join_names(here)}")]
+    lines += [(READ, f"streamed, read: {join_names(only)}")] if only else []
+    lines += [(READ_AND_WRITTEN, f"streamed, read and written: {join_names(back)}")] if back else []
     for k, (fill, said) in enumerate(lines):
         yield from swatch(490, 224 + 30 * k, fill, said)
     moved = len(there) + len(back)
@@ -137,10 +137,10 @@ def _in_words(
 ) -> tuple[str, str]:
     side, other = ("rows", "columns") if stays == "rows" else ("columns", "rows")
     alt = f"{heading}. A square of pairs, the arrays of its rows to the left and those of its columns above: "
-    alt += f"a block of {side} of {listed(here)} is resident, and the {other} of "
-    alt += f"{listed(there)} are streamed one by one; the current tile is outlined."
+    alt += f"a block of {side} of {join_names(here)} is resident, and the {other} of "
+    alt += f"{join_names(there)} are streamed one by one; the current tile is outlined."
     if back:
-        alt += f" Read and written in each pass: {listed(back)}."
+        alt += f" Read and written in each pass: {join_names(back)}."
     moved = len(there) + len(back)
     counts = [["resident, r", str(len(here))], ["streamed, t", str(moved)], ["r · t", str(len(here) * moved)]]
     return alt, table([["arrays", "number"], *counts], left=0)
@@ -204,13 +204,15 @@ def backward_tile(
     """
     check_choice("stays", stays, ("rows", "columns"))
     if not gradients or not set(gradients) <= set(GRADIENTS):
-        raise ValueError(f"gradients must be one or more of {listed(GRADIENTS)}, got {gradients!r}")
+        raise ValueError(f"gradients must be one or more of {join_names(GRADIENTS)}, got {gradients!r}")
     d, Br, Bc = positive_int("d", d), positive_int("Br", Br), positive_int("Bc", Bc)
     wanted = [name for name in GRADIENTS if name in gradients]
     rows, columns = _sides(stays, wanted, d, Br, Bc)
     makes = (*SCORES, *(() if wanted == ["dV"] else SLOPES))
     here, there = (rows, columns) if stays == "rows" else (columns, rows)
-    heading = f"{title or 'A tile'}: {listed(_names(here))} resident, {listed(_names(there))} streamed"
+    heading = (
+        f"{title or 'A tile'}: {join_names(_names(here))} resident, {join_names(_names(there))} streamed"
+    )
     drawn = [*_left_of_tile(rows), *_above_tile(columns), *_tile(makes), _passing(stays, rows, columns)]
     drawn += _tile_key((*here, *there), makes, wanted)
     words = _tile_in_words(heading, (*rows, *columns), makes, wanted, Br * Bc)
@@ -275,9 +277,9 @@ def _tile_key(arrays: Sequence[Array], makes: Sequence[str], wanted: Sequence[st
     y = 84.0
     for fill, does in FATES.items():
         if names := [array.name for array in arrays if array.fill == fill]:
-            yield from swatch(RIGHT, y, fill, f"{does}: {listed(names)}")
+            yield from swatch(RIGHT, y, fill, f"{does}: {join_names(names)}")
             y += 30
-    yield from swatch(RIGHT, y, MADE, f"temporary, not stored: {listed(_made(makes))}")
+    yield from swatch(RIGHT, y, MADE, f"temporary, not stored: {join_names(_made(makes))}")
     yield Text(RIGHT, TILE_Y + 34, "Updates by the tile", NORMAL, bold=True)
     for k, name in enumerate(wanted, 1):
         yield Text(RIGHT, TILE_Y + 34 + 24 * k, ADDS[name], NORMAL)
@@ -298,7 +300,7 @@ def _tile_in_words(
     alt += "those of its keys above. "
     for fill, does in FATES.items():
         if named := [f"{one.name} of {with_unit(one.words, 'word')}" for one in arrays if one.fill == fill]:
-            alt += f"{does.capitalize()}: {listed(named)}. "
+            alt += f"{does.capitalize()}: {join_names(named)}. "
     alt += f"Temporaries that are not stored: {'; '.join(makes)}. "
     alt += f"Updates: {'; '.join(ADDS[name] for name in wanted)}."
     lines = [[array.name, FATES[array.fill], f"{array.words:,}"] for array in arrays]

@@ -17,12 +17,12 @@ from ..draw.shapes import diamond
 from ..draw.text import duration, words
 from ..models.roofline_explorer import (
     PASSES,
-    Measured,
     Point,
     Record,
+    RecordedRate,
     RooflineState,
-    measured,
     points,
+    recorded_rates,
     records_of,
     remark,
 )
@@ -203,7 +203,7 @@ class _Shown(NamedTuple):
 
     sizes: RooflineState
     points: list[Point]
-    measured: list[Measured]
+    measured: list[RecordedRate]
     remark: str
 
 
@@ -243,12 +243,12 @@ def roofline_explorer_picture(
         ValueError, TypeError: an argument is not as described; the message names it.
     """
     sizes = RooflineState(arch, N, d, H, H_kv, B, causal, density).checked()
-    return picture_of(sizes, records_of(records))
+    return draw_roofline(sizes, records_of(records))
 
 
-def picture_of(s: RooflineState, records: Mapping[str, Record]) -> Picture:
+def draw_roofline(s: RooflineState, records: Mapping[str, Record]) -> Picture:
     """Return the figure of checked sizes with records, {} for a missing one."""
-    found = measured(s, records)
+    found = recorded_rates(s, records)
     shown = _Shown(s, points(s, records["resources"]), found, remark(s, records))
     frame, notes = _explorer_frame(shown), [*wrap(shown.remark, 120), *caveats([shown.sizes.chip])]
     drawn: list[Element] = [
@@ -262,11 +262,13 @@ def picture_of(s: RooflineState, records: Mapping[str, Record]) -> Picture:
     drawn += [diamond(frame.at((one.intensity, one.tflops)), 6, 7) for one in found]
     drawn += [*_table(shown), *remarks(notes, end + 8)]
     rates = [f"measured {one.name}, {one.sizes}: {words(one.tflops)} TFLOP/s" for one in found]
-    numbers = "\n".join([table(rows_of(s, shown.points), left=0), *rates, shown.remark])
-    return titled(title_of(s), (EXPLORER_WIDTH, end + 18 * len(notes)), _explorer_alt(shown), numbers, drawn)
+    numbers = "\n".join([table(rate_rows(s, shown.points), left=0), *rates, shown.remark])
+    return titled(
+        roofline_title(s), (EXPLORER_WIDTH, end + 18 * len(notes)), _explorer_alt(shown), numbers, drawn
+    )
 
 
-def title_of(s: RooflineState) -> str:
+def roofline_title(s: RooflineState) -> str:
     """Return the title of a state: chip, sizes and masks."""
     mask = "causal" if s.causal else "no mask"
     heads = f"H = {s.H:,}, H_kv = {s.H_kv:,}"
@@ -317,7 +319,7 @@ def _range(frame: Frame, y: float, point: Point, chip: Chip, stroke: Stroke) -> 
 
 
 # ---------------------------------------------------------------------- the table
-def rows_of(s: RooflineState, found: Sequence[Point]) -> list[list[str]]:
+def rate_rows(s: RooflineState, found: Sequence[Point]) -> list[list[str]]:
     """Return the table as text: header, and one row per pass."""
     rows = [list(HEAD)]
     for one in found:
@@ -330,7 +332,7 @@ def rows_of(s: RooflineState, found: Sequence[Point]) -> list[list[str]]:
 
 
 def _table(shown: _Shown) -> Iterator[Element]:
-    for line, row in enumerate(rows_of(shown.sizes, shown.points)):
+    for line, row in enumerate(rate_rows(shown.sizes, shown.points)):
         y = TABLE + LINE * line
         for k, (end, cell) in enumerate(zip(COLUMNS, row, strict=True)):
             yield Text(end, y, cell, SMALL, "end", bold=line == 0 or k == 0)
@@ -339,7 +341,7 @@ def _table(shown: _Shown) -> Iterator[Element]:
 # ---------------------------------------------------------------------- in words
 def _explorer_alt(shown: _Shown) -> str:
     chip = shown.sizes.chip
-    told = [f"{title_of(shown.sizes)}. The roofline rises with {roof_in_words(chip)}"]
+    told = [f"{roofline_title(shown.sizes)}. The roofline rises with {roof_in_words(chip)}"]
     told += [
         f"{one.name}: {words(one.intensity)} FLOP per compulsory byte, limited by "
         f"{one.limit(chip)}, {duration(one.microseconds(chip))} at the roof; closed form "

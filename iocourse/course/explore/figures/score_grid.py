@@ -13,7 +13,7 @@ from ....schedules import get
 from ..draw.palette import GRID, INK, QUIET, VERMILION, ink_on, ramp
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, centred, figure, text_width, titled
 from ..draw.shapes import Square, Tile, colour_cells, outline, place
-from ..models.memory_states import dry_trace, frozen, states, visits
+from ..models.memory_states import dry_trace, frozen, memory_states, visits
 
 TRACED_MOVES = 8000
 DRAWN_TILES = 1600
@@ -40,7 +40,7 @@ def tile_order(
         TypeError: tile sizes that the schedule does not have.
     """
     N, d = positive_int("N", N), positive_int("d", d)
-    order = visits(states(dry_trace(schedule_name, N, d, frozen(tiles), TRACED_MOVES)))[:DRAWN_TILES]
+    order = visits(memory_states(dry_trace(schedule_name, N, d, frozen(tiles), TRACED_MOVES)))[:DRAWN_TILES]
     if step is not None and not 0 <= step < len(order):
         raise ValueError(f"step must be from 0 to {len(order) - 1} for {schedule_name} here, got {step}")
     rows, columns = (costs.ceil_div(N, min(tiles.get(name, N), N)) for name in ("Br", "Bc"))

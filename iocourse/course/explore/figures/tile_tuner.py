@@ -31,29 +31,29 @@ from ..draw.shapes import (
     Square,
     circle,
     framed,
-    key_of_moved,
     outline,
     place,
     read_and_written,
+    read_written_legend,
     span,
     swatch,
 )
 from ..draw.text import bold, paragraph
-from ..models.memory_states import in_words, moved_rows, totals
+from ..models.memory_states import move_sentence, moved_rows, totals
 from ..models.tile_tuner import (
     Frontier,
     Playback,
     TileTunerState,
-    against_bound,
+    best_tile_words,
     bound_of,
-    cost_of,
     frontier,
-    least_words,
     parts_of,
     play,
-    tiles_of,
+    ratio_to_bound,
+    tile_ledger,
+    tile_sizes,
 )
-from .fast_memory import by_presence, footprint, limit_line, stacked, verdict
+from .fast_memory import by_presence, fit_remark, footprint, limit_line, stacked
 
 WIDTH, HEIGHT = 940.0, 640.0
 GRID_X, GRID_Y, SIDE = 62.0, 110.0, 268.0
@@ -88,7 +88,7 @@ def tile_tuner_picture(N: int, d: int, M: int, Br: int, Bc: int, schedule: str, 
     played = play(setting)
     if not 0 <= step < len(played.moves):
         raise ValueError(f"step must be from 0 to {len(played.moves) - 1} for these sizes, got {step}")
-    ledger, parts = cost_of(setting), parts_of(setting)
+    ledger, parts = tile_ledger(setting), parts_of(setting)
     drawn = [
         *_scores(setting, played),
         *_words(setting, ledger),
@@ -96,7 +96,7 @@ def tile_tuner_picture(N: int, d: int, M: int, Br: int, Bc: int, schedule: str, 
         *footprint(parts, M, RIGHT, 340, RIGHT_WIDTH),
         *_timeline(setting, played, ledger.peak),
     ]
-    sizes = ", ".join(f"{name} = {value:,}" for name, value in tiles_of(setting).items())
+    sizes = ", ".join(f"{name} = {value:,}" for name, value in tile_sizes(setting).items())
     heading = f"{schedules.get(schedule).title}: N = {N:,}, d = {d:,}, M = {M:,}, {sizes}"
     return titled(heading, (WIDTH, HEIGHT), *_in_words(heading, setting, played, ledger, parts), drawn)
 
@@ -158,7 +158,7 @@ def plane_of(s: TileTunerState) -> Plane:
 def _first_tile(s: TileTunerState) -> Iterator[Element]:
     """Yield the draggable tile with its handle, and the line of the largest tiles that fit."""
     whole, held = Plane(GRID_X, GRID_Y, SIDE, s.N), plane_of(s)
-    over = cost_of(s).peak > s.M
+    over = tile_ledger(s).peak > s.M
     line = frontier(s.schedule, s.N, s.d, s.M)
     if held != whole:
         yield from _tile_in(whole, s, over, line)
@@ -217,15 +217,15 @@ def _where(s: TileTunerState, played: Playback) -> str:
 def _words(s: TileTunerState, ledger: Ledger) -> Iterator[Element]:
     least, title = bound_of(s)
     # The scale depends on N, d, M and the schedule, not on the tile: the length of a bar follows its words.
-    scale = 0.36 * RIGHT_WIDTH / (FULL * max(least_words(s), least))
+    scale = 0.36 * RIGHT_WIDTH / (FULL * max(best_tile_words(s), least))
     yield Text(RIGHT, 58, "Memory traffic (words)", NORMAL, bold=True)
-    yield from key_of_moved(RIGHT + RIGHT_WIDTH - 170, 46)
+    yield from read_written_legend(RIGHT + RIGHT_WIDTH - 170, 46)
     y, left, most = 72.0, RIGHT + 46, 0.36 * RIGHT_WIDTH
     for name, read, written in ledger.rows():
         colour, said = fill_of(name, 0).colour, read_and_written(read, written)
         yield from Moved(name, colour, read, written, said).bar(left, y, scale, most)
         y += 23
-    said = f"{ledger.total:,}, {against_bound(s)}"
+    said = f"{ledger.total:,}, {ratio_to_bound(s)}"
     yield from Moved("total", SUM, ledger.read, ledger.written, said).bar(left, y + 4, scale, most)
     yield from Moved("bound", BLACK, least, 0, f"{least:,}: {title}").bar(left, y + 29, scale, most)
 
@@ -253,7 +253,7 @@ def _timeline(s: TileTunerState, played: Playback, peak: int) -> Iterator[Elemen
 def move_in_words(s: TileTunerState) -> str:
     """Format the shown move: its number, the tile and its words."""
     played = play(s)
-    return f"Move {played.first + s.step + 1:,}: {in_words(played.moves[s.step])}"
+    return f"Move {played.first + s.step + 1:,}: {move_sentence(played.moves[s.step])}"
 
 
 def _axis(frame: Frame, first: int) -> Iterator[Element]:
@@ -284,26 +284,26 @@ def _in_words(
     least, title = bound_of(s)
     held = totals(played.states[s.step])
     listed = ", ".join(f"{kind} {words:,}" for kind, words in held.items()) or "nothing"
-    alt = f"Tile tuner, {heading}. Traffic {ledger.total:,} words, {against_bound(s, f' ({title})')}. "
-    alt += f"Footprint {ledger.peak:,} words; {verdict(ledger.peak, s.M)}. "
-    alt += f"Move {played.first + s.step + 1:,}: {in_words(played.moves[s.step])}. "
+    alt = f"Tile tuner, {heading}. Traffic {ledger.total:,} words, {ratio_to_bound(s, f' ({title})')}. "
+    alt += f"Footprint {ledger.peak:,} words; {fit_remark(ledger.peak, s.M)}. "
+    alt += f"Move {played.first + s.step + 1:,}: {move_sentence(played.moves[s.step])}. "
     alt += f"Tile of scores: {_where(s, played)}. In fast memory: {listed}."
     split = ", ".join(f"{kind} {words:,}" for kind, words in parts.items())
     numbers = [
         table([["", "read", "written"], *moved_rows(ledger)], left=0),
-        f"lower bound {least:,} words ({title}): {ledger.total:,} words moved, {against_bound(s)}",
-        f"footprint {ledger.peak:,} words ({split}); M {s.M:,}: {verdict(ledger.peak, s.M)}",
+        f"lower bound {least:,} words ({title}): {ledger.total:,} words moved, {ratio_to_bound(s)}",
+        f"footprint {ledger.peak:,} words ({split}); M {s.M:,}: {fit_remark(ledger.peak, s.M)}",
     ]
     return alt, "\n".join(numbers)
 
 
-def tile_tuner_words(s: TileTunerState, note: str = "") -> str:
+def tile_tuner_headline(s: TileTunerState, note: str = "") -> str:
     """Return the headline of a state as HTML: traffic, ratio to the lower bound, footprint, and `note`."""
-    ledger, (least, title) = cost_of(s), bound_of(s)
-    said = verdict(ledger.peak, s.M)
+    ledger, (least, title) = tile_ledger(s), bound_of(s)
+    said = fit_remark(ledger.peak, s.M)
     return paragraph(
         [
-            f"{bold(f'Traffic {ledger.total:,} words')}, {against_bound(s, f' of {least:,} ({title})')}.",
+            f"{bold(f'Traffic {ledger.total:,} words')}, {ratio_to_bound(s, f' of {least:,} ({title})')}.",
             f"Footprint {ledger.peak:,} of M = {s.M:,} words: {bold(said, ledger.peak > s.M)}.",
             escape(note),
         ]

@@ -55,7 +55,7 @@ from ..draw.picture import (
 from ..draw.shapes import circle
 from ..draw.text import big, figures, tick_label, words
 from ..models.memory_regimes import memories
-from ..models.schedule_selection import ROW_TILED, chosen, range_of
+from ..models.schedule_selection import ROW_TILED, range_of, select_schedules
 
 WIDTH, HEIGHT = 860.0, 470.0
 MOST_ROWS = 12  # rows of the table below a curve
@@ -82,7 +82,7 @@ def traffic_vs_memory(
     low, high = range_of("M_range", "M", M_range or (4 * d, max(8 * d, 4 * N * d)))
     at = memories(low, high, PER_OCTAVE)
     lines, remarks = list[Line](), dict[str, list[str]](drawn=[], left_out=[])
-    for k, one in enumerate(chosen("forward", schedules)):
+    for k, one in enumerate(select_schedules("forward", schedules)):
         first = one.smallest_M(N, d)
         fitting = [(M, one.cost(N, d, **one.tiles(N, d, M)).total) for M in at if first <= M]
         lines.append(Line(one.title, tuple((float(M), float(moved)) for M, moved in fitting), stroke_of(k)))

@@ -30,21 +30,21 @@ from ..draw.text import words
 from ..models.memory_regimes import (
     COMPULSORY_WORDS,
     BestScheduleRange,
-    Move,
     Regime,
+    ScheduleTraffic,
     best_bound,
     best_schedule_ranges,
-    borders,
     bound_at,
     bound_label,
     bounds_of,
     memories,
     move,
-    moves,
+    regime_borders,
     regimes,
+    schedules_by_traffic,
     usual_bounds,
 )
-from ..models.schedule_selection import among, chosen, range_of
+from ..models.schedule_selection import among, range_of, select_schedules
 
 WIDTH, HEIGHT = 930.0, 560.0
 LEFT, TOP, BOTTOM = 86.0, 130.0, 502.0
@@ -53,7 +53,7 @@ REACH = 12.0  # pixels on each side of the line at M
 HEAD, FOOT = 24.0, 30.0  # pixels in the chart for the names of borders, and for the best schedules
 
 
-class View(NamedTuple):
+class TrafficMapView(NamedTuple):
     """Checked arguments of the figure: sizes in words or rows, schedules by name, bounds by id."""
 
     N: int
@@ -68,7 +68,7 @@ class View(NamedTuple):
     @property
     def drawn(self) -> list[Schedule]:
         """The schedules to draw."""
-        return chosen(self.pass_, self.schedules)
+        return select_schedules(self.pass_, self.schedules)
 
 
 @figure
@@ -95,10 +95,10 @@ def traffic_map(
     Raises:
         ValueError: a size below 1, an empty range, an unknown pass, schedule or bound, or nothing to draw.
     """
-    return map_of(view_of(N, d, M, pass_, schedules, bounds, M_range))
+    return draw_traffic_map(view_of(N, d, M, pass_, schedules, bounds, M_range))
 
 
-def map_of(view: View) -> Picture:
+def draw_traffic_map(view: TrafficMapView) -> Picture:
     """Return the figure of a view. Raises ValueError if there is nothing to draw."""
     lines, bound_lines = _schedule_lines(view), _bound_lines(view)
     frame = _frame(view, [*lines, *bound_lines])
@@ -129,10 +129,10 @@ def view_of(
     schedules: Sequence[str] | None = None,
     bounds: Sequence[str] | None = None,
     M_range: tuple[int, int] | None = None,
-) -> View:
+) -> TrafficMapView:
     """Return the checked arguments of `traffic_map` with their defaults."""
     N, d = positive_int("N", N), positive_int("d", d)
-    names = tuple(schedule.name for schedule in chosen(pass_, schedules))
+    names = tuple(schedule.name for schedule in select_schedules(pass_, schedules))
     if pass_ not in COMPULSORY_WORDS:
         raise ValueError(f"pass_ must be one of {', '.join(COMPULSORY_WORDS)}, got {pass_!r}")
     known = bounds_of(pass_)
@@ -142,11 +142,11 @@ def view_of(
     low, high = range_of("M_range", "M", M_range or (4, 8 * N * d))
     if M is not None:
         low, high = min(low, positive_int("M", M)), max(high, M)
-    return View(N, d, M, pass_, names, ids, low, high)
+    return TrafficMapView(N, d, M, pass_, names, ids, low, high)
 
 
 # ---------------------------------------------------------------------- lines
-def _schedule_lines(v: View) -> list[Line]:
+def _schedule_lines(v: TrafficMapView) -> list[Line]:
     """Return a line for each schedule. Its stroke is fixed by its position in the pass."""
     lines = []
     for schedule in v.drawn:
@@ -160,7 +160,7 @@ def _stroke(pass_: str, name: str) -> Stroke:
     return stroke_of([schedule.name for schedule in of_pass(pass_)].index(name))
 
 
-def _bound_lines(v: View) -> list[Line]:
+def _bound_lines(v: TrafficMapView) -> list[Line]:
     """Return a line for each bound, where it is at least half of the bound at the largest M."""
     lines, floor = [], best_bound(v.pass_, v.N, v.d, v.high)[0]
     for name in v.bounds:
@@ -171,7 +171,7 @@ def _bound_lines(v: View) -> list[Line]:
     return [line for line in lines if line.points]
 
 
-def _frame(v: View, lines: Sequence[Line]) -> Frame:
+def _frame(v: TrafficMapView, lines: Sequence[Line]) -> Frame:
     """Return the axes around all points, with space above and below for the names in the chart."""
     if not lines:
         raise ValueError("nothing to draw: select at least one schedule that fits, or a bound")
@@ -185,13 +185,13 @@ def _frame(v: View, lines: Sequence[Line]) -> Frame:
 
 
 # ---------------------------------------------------------------------- the line at M
-def line_of(v: View) -> tuple[float, float, float, float]:
+def line_at_M(v: TrafficMapView) -> tuple[float, float, float, float]:
     """Return the draggable region of the line at M: x, y, width and height in pixels."""
     x = _frame(v, [*_schedule_lines(v), *_bound_lines(v)]).x(v.M or v.low)
     return x - REACH, TOP, 2 * REACH, BOTTOM - TOP
 
 
-def M_at(v: View, x: float) -> int:
+def M_at(v: TrafficMapView, x: float) -> int:
     """Return the M at pixel x, with three significant digits."""
     M = _frame(v, [*_schedule_lines(v), *_bound_lines(v)]).x.at(x)
     return round(float(f"{M:.3g}"))
@@ -226,9 +226,9 @@ def _areas(found: Sequence[Regime]) -> Iterator[Regime]:
         yield Regime(name, "" if more else first.words, first.start, [first, *more][-1].stop)
 
 
-def _borders(frame: Frame, v: View) -> Iterator[Element]:
+def _borders(frame: Frame, v: TrafficMapView) -> Iterator[Element]:
     """Yield a thin line at each border of the regimes, with its name if there is space."""
-    named = [(share * v.d**2, f"{share:.3g} d²".removeprefix("1 ")) for share in borders(v.pass_)]
+    named = [(share * v.d**2, f"{share:.3g} d²".removeprefix("1 ")) for share in regime_borders(v.pass_)]
     first, *between, last = named
     taken: list[tuple[float, float]] = []
     for M, name in (first, last, (v.N * v.d, "Nd"), *between):  # the most important are named first
@@ -243,7 +243,7 @@ def _borders(frame: Frame, v: View) -> Iterator[Element]:
 
 
 # ---------------------------------------------------------------------- in front of the lines
-def _reigns(frame: Frame, v: View, found: Sequence[BestScheduleRange]) -> Iterator[Element]:
+def _reigns(frame: Frame, v: TrafficMapView, found: Sequence[BestScheduleRange]) -> Iterator[Element]:
     """Yield the strip at the bottom of the chart with the best schedule for each range of M."""
     for k, reign in enumerate(found):
         stop = found[k + 1].start if k + 1 < len(found) else reign.stop
@@ -261,18 +261,18 @@ def _reigns(frame: Frame, v: View, found: Sequence[BestScheduleRange]) -> Iterat
             yield Text(start + 7, centred(BOTTOM - 14, SMALL), label, SMALL)
 
 
-def _at_M(frame: Frame, v: View) -> Iterator[Element]:
+def _at_M(frame: Frame, v: TrafficMapView) -> Iterator[Element]:
     """Yield the line at M with the headline, and a bar from the best schedule down to the lower bound."""
     if v.M is None:
         return
     x = frame.x(v.M)
     yield Poly(((x, TOP), (x, BOTTOM - 23)), INK, 1.6, (7, 3))
-    told = headline(v)
+    told = traffic_map_headline(v)
     if max(text_width(line, NORMAL) for line in told) > WIDTH - 36:
-        told = headline(v, sizes=False)  # the table contains them
+        told = traffic_map_headline(v, sizes=False)  # the table contains them
     for k, line in enumerate(told):
         yield Text(18, 52 + 20 * k, line, NORMAL)
-    ranked = moves(v.drawn, v.N, v.d, v.M)
+    ranked = schedules_by_traffic(v.drawn, v.N, v.d, v.M)
     if not ranked:
         return
     least, _ = best_bound(v.pass_, v.N, v.d, v.M)
@@ -298,13 +298,13 @@ def _flag(frame: Frame, x: float, y: float, label: str) -> list[Element]:
 
 
 # ---------------------------------------------------------------------- in words
-def headline(v: View, *, sizes: bool = True) -> tuple[str, str]:
+def traffic_map_headline(v: TrafficMapView, *, sizes: bool = True) -> tuple[str, str]:
     """Return two sentences for M: the schedule with the least traffic and its tiles, and the lower bound."""
     if v.M is None:
         return "", ""
     least, title = best_bound(v.pass_, v.N, v.d, v.M)
     bound = f"lower bound {least:,} ({title})"
-    ranked = moves(v.drawn, v.N, v.d, v.M)
+    ranked = schedules_by_traffic(v.drawn, v.N, v.d, v.M)
     if not ranked:
         return f"M = {v.M:,}: none of the selected schedules fits.", f"{bound[0].upper()}{bound[1:]}."
     best = ranked[0]
@@ -317,11 +317,13 @@ def headline(v: View, *, sizes: bool = True) -> tuple[str, str]:
     return first, f"That is {times(best.words / least)} the {bound}."
 
 
-def _sizes(found: Move) -> str:
+def _sizes(found: ScheduleTraffic) -> str:
     return ", ".join(f"{name} = {size:,}" for name, size in found.tiles)
 
 
-def _in_words(v: View, found: Sequence[Regime], reigning: Sequence[BestScheduleRange]) -> tuple[str, str]:
+def _in_words(
+    v: TrafficMapView, found: Sequence[Regime], reigning: Sequence[BestScheduleRange]
+) -> tuple[str, str]:
     names = ", ".join(v.schedules) or "no schedule"
     drawn = ", ".join(bound_label(name) for name in v.bounds) or "no bound"
     areas = "; ".join(
@@ -337,29 +339,29 @@ def _in_words(v: View, found: Sequence[Regime], reigning: Sequence[BestScheduleR
     if v.M is not None:
         least, title = best_bound(v.pass_, v.N, v.d, v.M)
         parts += [f"lower bound at M = {v.M:,}: {least:,} ({title})", table(rows_at_M(v), left=0)]
-    return (alt + " ".join(headline(v))).strip(), "\n".join(parts)
+    return (alt + " ".join(traffic_map_headline(v))).strip(), "\n".join(parts)
 
 
-def rows_at_M(v: View) -> list[list[str]]:
+def rows_at_M(v: TrafficMapView) -> list[list[str]]:
     """Return the table at M: traffic of each schedule, the least first, and the selected bounds."""
     if v.M is None:
         return []
     least, _ = best_bound(v.pass_, v.N, v.d, v.M)
     rows = [[f"at M = {v.M:,}", "words", "ratio to bound", "tiles"]]
-    for m in moves(v.drawn, v.N, v.d, v.M):
+    for m in schedules_by_traffic(v.drawn, v.N, v.d, v.M):
         rows.append([m.schedule.title, f"{m.words:,}", f"{m.words / least:.2f}", _sizes(m)])
     short = [s for s in v.drawn if s.smallest_M(v.N, v.d) > v.M]
     rows += [[s.title, "does not fit", "", f"needs M = {s.smallest_M(v.N, v.d):,}"] for s in short]
     return rows + [[bound_label(b), f"{bound_at(b, v.N, v.d, v.M):,}", "", ""] for b in v.bounds]
 
 
-def _rows(v: View) -> list[list[str]]:
+def _rows(v: TrafficMapView) -> list[list[str]]:
     """Return table rows for at most eight powers of two as M: least traffic, schedule, bound and ratio."""
     powers = [M for M in memories(v.low, v.high) if M & (M - 1) == 0] or [v.low]
     rows = []
     for M in powers[:: -(-len(powers) // 8)]:
         least, _ = best_bound(v.pass_, v.N, v.d, M)
-        ranked = moves(v.drawn, v.N, v.d, M)
+        ranked = schedules_by_traffic(v.drawn, v.N, v.d, M)
         best = [f"{ranked[0].words:,}", ranked[0].schedule.title] if ranked else ["nothing fits", ""]
         ratio = f"{ranked[0].words / least:.2f}" if ranked else ""
         rows.append([f"{M:,}", *best, f"{least:,}", ratio])

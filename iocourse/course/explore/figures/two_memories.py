@@ -32,7 +32,7 @@ from ..draw.picture import (
     text_width,
     titled,
 )
-from ..models.memory_states import MoveSequence, Word, journey
+from ..models.memory_states import MovedWord, MoveSequence, sample_run
 
 N, D, M = 32, 4, 192  # small enough that each word is visible
 NAIVE, FLASH = "naive", "flash2"
@@ -67,7 +67,7 @@ class Side(NamedTuple):
 @cache
 def sides() -> tuple[Side, Side]:
     """Return the two runs of the figure."""
-    naive, flash = journey(NAIVE, N, D, M), journey(FLASH, N, D, M)
+    naive, flash = sample_run(NAIVE, N, D, M), sample_run(FLASH, N, D, M)
     carried = naive.moved(len(naive.words))
     both = carried["S"] + carried["P"]
     return (
@@ -186,7 +186,7 @@ def _resting(side: Side, words: int) -> Iterator[tuple[Place, str]]:
         yield _fast(cell), fill_of(held[cell], 0).colour if cell in held else EMPTY
 
 
-def _flying(words: Iterable[Word], first: int, step: int) -> Iterator[tuple[Place, str]]:
+def _flying(words: Iterable[MovedWord], first: int, step: int) -> Iterator[tuple[Place, str]]:
     """Yield the moving words, the first nearest to its destination, and black marks at their origins."""
     for number, word in enumerate(words, first):
         slow, colour = _slow(word.array, word.row, word.column)

@@ -48,7 +48,7 @@ class KernelTunerState(NamedTuple):
             raise ValueError(f"itemsize must be 2 or 4 bytes, got {self.itemsize!r}")
         for name in ("d", "BM", "BN", "warps", "N"):
             positive_int(name, getattr(self, name))
-        words_of(self)  # checks kernel and BD
+        launch_words(self)  # checks kernel and BD
         for name in ("BM", "BN", "BD"):
             size = getattr(self, name)
             if size is not None and (size < 16 or size & (size - 1)):
@@ -70,7 +70,7 @@ class KernelTunerState(NamedTuple):
         return self.BD or self.d
 
 
-def words_of(s: KernelTunerState) -> Ledger:
+def launch_words(s: KernelTunerState) -> Ledger:
     """Return the traffic of one launch for one head of N queries and N keys."""
     problem = KernelProblem(s.N, s.N, s.d, high=0 if s.causal else None)
     return kernel_words(s.kernel, problem, BM=s.BM, BN=s.BN, BD=s.BD)
@@ -86,7 +86,7 @@ def record_of(given: Mapping[str, Any] | None) -> Mapping[str, Any]:
     return _shipped_record() if given is None else given
 
 
-def rows_of(record: Mapping[str, Any]) -> list[Row]:
+def record_rows(record: Mapping[str, Any]) -> list[Row]:
     """Return the rows of a record with a band mask: shipped tiles first, then the others."""
     rows = [*record.get("shipped", ()), *record.get("forward_by_tile", ())]
     return [row for row in rows if row.get("pairs", "band") == "band"]
@@ -143,7 +143,7 @@ def shipped_tile(rows: Sequence[Row], s: KernelTunerState) -> KernelTunerState |
 def best_tile(rows: Sequence[Row], s: KernelTunerState) -> KernelTunerState | None:
     """Return the state with the fitting recorded tile that has the least traffic, or None if none fits."""
     fitting = [s.with_tile(*tile_of(row)) for row in of_size(rows, s) if verdict(row) == "fits"]
-    return min(fitting, key=lambda one: words_of(one).total, default=None)
+    return min(fitting, key=lambda one: launch_words(one).total, default=None)
 
 
 def start_tile(s: KernelTunerState, rows: Sequence[Row]) -> KernelTunerState:
@@ -152,14 +152,14 @@ def start_tile(s: KernelTunerState, rows: Sequence[Row]) -> KernelTunerState:
     return shipped_tile(rows, plain) or plain
 
 
-def resources_of(row: Row) -> Resources | None:
+def compiled_resources(row: Row) -> Resources | None:
     """Return the resources that the compiler reported, or None if it refused the tile."""
     return None if "error" in row else Resources.of(row)
 
 
 def verdict(row: Row) -> str:
     """Return one of `VERDICTS`: "fits", or the reason why the compiled kernel does not fit its chip."""
-    report = resources_of(row)
+    report = compiled_resources(row)
     if report is None:
         return "refused"
     if report.shared_bytes > chip_of(report.arch).shared_bytes:
@@ -200,20 +200,20 @@ TILES: dict[str, tuple[dict[str, str], ...]] = {
 }
 
 
-class Held(NamedTuple):
+class TileWords(NamedTuple):
     """The size of a tile in words and in bytes."""
 
     words: int
     bytes: int
 
 
-def tiles_held(kernel: str, BM: int, BN: int, columns: int, itemsize: int) -> dict[str, Held]:
+def tiles_held(kernel: str, BM: int, BN: int, columns: int, itemsize: int) -> dict[str, TileWords]:
     """Return the tiles that a program holds at its peak, by name; `columns` is d, or BD if d is split."""
     sides = {"M": BM, "N": BN, "D": columns, "1": 1, "2": 2}
-    moments = list[dict[str, Held]]()
+    moments = list[dict[str, TileWords]]()
     for tiles in TILES[kernel]:
         words = {name: sides[two[0]] * sides[two[1]] for name, two in tiles.items()}
-        moments.append({n: Held(w, w * (4 if n in COMPUTED else itemsize)) for n, w in words.items()})
+        moments.append({n: TileWords(w, w * (4 if n in COMPUTED else itemsize)) for n, w in words.items()})
     return max(moments, key=lambda tiles: sum(tile.bytes for tile in tiles.values()))
 
 
@@ -223,7 +223,7 @@ class TileReport(NamedTuple):
 
     state: KernelTunerState
     chip: Chip
-    tiles: dict[str, Held]
+    tiles: dict[str, TileWords]
     ledger: Ledger
     rows: list[Row]
     found: list[Row]
@@ -242,19 +242,19 @@ class TileReport(NamedTuple):
 
 def report_of(s: KernelTunerState, record: Mapping[str, Any]) -> TileReport:
     """Return the report on a checked state from a record ({} if missing)."""
-    rows = rows_of(record)
+    rows = record_rows(record)
     versions = f"triton {record['versions']['triton']}" if record else ""
     tiles = tiles_held(s.kernel, s.BM, s.BN, s.columns, s.itemsize)
-    return TileReport(s, chip_of(s.arch), tiles, words_of(s), rows, rows_of_tile(rows, s), versions)
+    return TileReport(s, chip_of(s.arch), tiles, launch_words(s), rows, rows_of_tile(rows, s), versions)
 
 
-def title_of(s: KernelTunerState) -> str:
+def kernel_tuner_title(s: KernelTunerState) -> str:
     """Return the title of a state: kernel, chip, sizes, mask and tile."""
     mask = "causal" if s.causal else "no mask"
-    return f"{s.kernel} on {chip_of(s.arch).name}: d = {s.d:,}, {8 * s.itemsize} bit, {mask}, {sides(s)}"
+    return f"{s.kernel} on {chip_of(s.arch).name}: d = {s.d:,}, {8 * s.itemsize} bit, {mask}, {tile_label(s)}"
 
 
-def sides(s: KernelTunerState) -> str:
+def tile_label(s: KernelTunerState) -> str:
     """Format a tile and its warps: "64 × 128, slices of 32, 8 warps"."""
     cut = f", slices of {s.BD}" if s.BD else ""
     return f"{s.BM} × {s.BN}{cut}, {with_unit(s.warps, 'warp')}"
@@ -277,13 +277,13 @@ def standing(shown: TileReport) -> list[str]:
 def _named(row: Row, s: KernelTunerState) -> str:
     """Return the name of a recorded tile: its sizes, and d or the mask if they differ from the state."""
     other = s.with_tile(*tile_of(row))
-    said = sides(other)
+    said = tile_label(other)
     said += "" if other.BD or row["d"] == s.d else f", d = {row['d']}"
     return said if row["causal"] == s.causal else f"{said}, {'causal' if row['causal'] else 'no mask'}"
 
 
 def _said(row: Row) -> str:
-    report = resources_of(row)
+    report = compiled_resources(row)
     if report is None:
         return "refused by the compiler"
     spilled = f"{report.spill_bytes:,} bytes spilled" if report.spill_bytes else "nothing spilled"
@@ -306,7 +306,7 @@ def kilobytes(count: int) -> str:
 
 def with_one_tile(s: KernelTunerState) -> Ledger:
     """Return the traffic of the same launch with a single tile of N × N."""
-    return words_of(s._replace(BM=s.N, BN=s.N, BD=s.BD and s.d))
+    return launch_words(s._replace(BM=s.N, BN=s.N, BD=s.BD and s.d))
 
 
 def which(s: KernelTunerState) -> str:
@@ -325,19 +325,19 @@ def recorded_tiles(rows: Sequence[Row], s: KernelTunerState) -> dict[tuple[int, 
 
 
 def _rank(row: Row) -> tuple[bool, bool, int, int]:
-    report = resources_of(row)
+    report = compiled_resources(row)
     if report is None:
         return True, True, 0, 0
     return False, verdict(row) == "too large", report.spill_bytes, report.registers
 
 
 # ---------------------------------------------------------------------- text
-def alt_of(shown: TileReport) -> str:
+def kernel_tuner_alt(shown: TileReport) -> str:
     """Return the alternative text of the figure."""
     s, ledger = shown.state, shown.ledger
     listed = ", ".join(f"{name} {tile.words:,}" for name, tile in shown.tiles.items())
     told = [
-        f"{title_of(s)}. {' '.join(standing(shown))[:-1]}",
+        f"{kernel_tuner_title(s)}. {' '.join(standing(shown))[:-1]}",
         f"Its tiles take {filling(shown)} of shared memory and registers ({listed} words)",
         f"For one head of N = {s.N:,} it moves {ledger.total:,} words, {_mb(shown)}, "
         f"{ledger.total / with_one_tile(s).total:,.2f} times the traffic of a single N × N tile",
@@ -347,7 +347,7 @@ def alt_of(shown: TileReport) -> str:
 
 def _at_once(shown: TileReport) -> list[str]:
     """Return a sentence on the number of programs that run on one SM at once; empty if not recorded."""
-    report = resources_of(shown.found[0]) if shown.found else None
+    report = compiled_resources(shown.found[0]) if shown.found else None
     if report is None or not report.programs_at_once:
         return []
     return [f"One SM can run {with_unit(report.programs_at_once, 'such program')} at once"]

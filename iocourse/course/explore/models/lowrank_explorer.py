@@ -358,7 +358,7 @@ def percent(error: float) -> str:
     return f"{tick_label(float(f'{100 * error:.2g}'), 10)} %"
 
 
-def title_of(f: Facts) -> str:
+def lowrank_title(f: Facts) -> str:
     """Return the title of a state: polynomial, sizes and data."""
     s = f.s
     sizes = f"d = {f.data.d:,}, n = {s.n:,}, M = {s.M:,}, B = {s.B:g}"
@@ -424,7 +424,7 @@ def _enough(f: Facts) -> str:
     )
 
 
-def rows_of(f: Facts) -> list[tuple[str, str]]:
+def number_rows(f: Facts) -> list[tuple[str, str]]:
     """Return the table of numbers: (name, value) as text."""
     rows = ", any row" if f.p is not None and f.p.per_row else ""
     pieces = "fits M" if f.pieces == 1 else f"{big(f.pieces)} tiles for M"

@@ -37,7 +37,7 @@ class Regime(NamedTuple):
     stop: float
 
 
-class Move(NamedTuple):
+class ScheduleTraffic(NamedTuple):
     """The traffic and footprint of a schedule with the tiles that it selects for M."""
 
     schedule: Schedule
@@ -47,29 +47,29 @@ class Move(NamedTuple):
 
 
 @cache
-def pieces(pass_: str) -> tuple[sweeps.Piece, ...]:
+def cost_envelope(pass_: str) -> tuple[sweeps.Piece, ...]:
     """Return the lower envelope of the traffic of all sequences of passes, from small to large M."""
     return tuple(reversed(sweeps.lower_envelope(pass_, SLOWEST, FASTEST)))
 
 
 def search_all() -> None:
-    """Fill the cache of `pieces` for forward, backward and gradient; takes a quarter of a second once."""
+    """Fill the cache of `cost_envelope` for all passes; takes a quarter of a second once."""
     for pass_ in COMPULSORY_WORDS:
-        pieces(pass_)
+        cost_envelope(pass_)
 
 
-def borders(pass_: str) -> list[float]:
+def regime_borders(pass_: str) -> list[float]:
     """Return the values of M/d² at which the best sequence of passes changes, for N much larger than d."""
-    return [1 / piece.x_from**2 for piece in pieces(pass_)[:-1]]
+    return [1 / piece.x_from**2 for piece in cost_envelope(pass_)[:-1]]
 
 
 def regimes(pass_: str, N: int, d: int, least: int, low: float, high: float) -> list[Regime]:
     """Return the regimes between M = low and high. Below `least` words no requested schedule fits."""
-    least_words = [leading_words(piece) for piece in pieces(pass_)]
+    least_words = [leading_words(piece) for piece in cost_envelope(pass_)]
     names = [BLOCKED, *[STORED] * (len(least_words) - 2), ROWS]
     named = [("nothing fits", ""), *zip(names, least_words, strict=True)]
     named.append(("compulsory", COMPULSORY_WORDS[pass_]))
-    ends = [least, *(share * d * d for share in borders(pass_)), N * d, high]
+    ends = [least, *(share * d * d for share in regime_borders(pass_)), N * d, high]
     found, start = list[Regime](), low
     for (name, words), end in zip(named, ends, strict=True):
         stop = min(max(end, start), high)
@@ -93,19 +93,19 @@ def memories(low: int, high: int, per_octave: int = PER_OCTAVE) -> tuple[int, ..
 
 
 @library_solution
-def move(name: str, N: int, d: int, M: int) -> Move | None:
+def move(name: str, N: int, d: int, M: int) -> ScheduleTraffic | None:
     """Return the traffic of a schedule with M words of fast memory, or None if no tile fits."""
     return _move(name, N, d, M)
 
 
 @lru_cache(maxsize=50_000)
-def _move(name: str, N: int, d: int, M: int) -> Move | None:
+def _move(name: str, N: int, d: int, M: int) -> ScheduleTraffic | None:
     schedule = schedules.get(name)
     if _smallest(name, N, d) > M:
         return None
     tiles = schedule.choose(N, d, M)  # faster than `tiles` and `cost`, which check their arguments
     ledger = schedule.cost_form(N, d, **tiles)
-    return Move(schedule, tuple(tiles.items()), ledger.total, ledger.peak)
+    return ScheduleTraffic(schedule, tuple(tiles.items()), ledger.total, ledger.peak)
 
 
 @lru_cache(maxsize=10_000)
@@ -114,7 +114,7 @@ def _smallest(name: str, N: int, d: int) -> int:
 
 
 @library_solution
-def moves(asked: Sequence[Schedule], N: int, d: int, M: int) -> list[Move]:
+def schedules_by_traffic(asked: Sequence[Schedule], N: int, d: int, M: int) -> list[ScheduleTraffic]:
     """Return the traffic of each schedule that fits in M, the least first; ties by smallest footprint.
 
     Schedules that receive P as input come last, because the traffic to store P is not counted here.
@@ -149,7 +149,7 @@ def best_schedule_ranges(
 def _reigns(asked: tuple[str, ...], N: int, d: int, at: tuple[int, ...]) -> list[BestScheduleRange]:
     found: list[BestScheduleRange] = []
     for M in at:
-        ranked = moves([schedules.get(name) for name in asked], N, d, M)
+        ranked = schedules_by_traffic([schedules.get(name) for name in asked], N, d, M)
         if not ranked:
             continue
         least = [m.schedule for m in ranked if m.words == ranked[0].words]

@@ -36,7 +36,7 @@ class Resident(NamedTuple):
     words: int
 
 
-class State(NamedTuple):
+class MemoryState(NamedTuple):
     """Fast memory after a move: its tiles, and rows and columns of the current tile of scores (or None)."""
 
     tiles: tuple[Resident, ...]
@@ -49,7 +49,7 @@ class State(NamedTuple):
         return sum(tile.words for tile in self.tiles)
 
 
-EMPTY = State((), None, None)
+EMPTY = MemoryState((), None, None)
 
 
 @lru_cache(maxsize=64)
@@ -67,10 +67,10 @@ def dry_trace(name: str, N: int, d: int, tiles: tuple[tuple[str, int], ...], lim
     return tuple(machine.ledger.moves[:limit])
 
 
-def states(moves: Iterable[Move]) -> list[State]:
+def memory_states(moves: Iterable[Move]) -> list[MemoryState]:
     """Return the state of fast memory after each move."""
     tiles: list[Resident] = []
-    found: list[State] = []
+    found: list[MemoryState] = []
     rows = columns = None
     for move in moves:
         if move.kind == "free":
@@ -81,7 +81,7 @@ def states(moves: Iterable[Move]) -> list[State]:
             rows, columns = _at_work(move, rows, columns)
         if not tiles:
             rows = columns = None
-        found.append(State(tuple(tiles), rows, columns))
+        found.append(MemoryState(tuple(tiles), rows, columns))
     return found
 
 
@@ -134,7 +134,7 @@ def moved_rows(ledger: Ledger) -> list[list[str]]:
     return [[name, f"{read:,}", f"{written:,}"] for name, read, written in rows]
 
 
-def in_words(move: Move) -> str:
+def move_sentence(move: Move) -> str:
     """Format a move as a short sentence without the full stop."""
     part, moved = _place(move), with_unit(move.words, "word")
     if move.kind in ("load", "store"):
@@ -150,7 +150,7 @@ def _plain(name: str) -> str:
     return name.removeprefix("(temporary from ").removesuffix(")").strip('"')
 
 
-def totals(state: State) -> dict[str, int]:
+def totals(state: MemoryState) -> dict[str, int]:
     """Return the words in fast memory for each kind of tile, in the order of loading."""
     found: dict[str, int] = {}
     for tile in state.tiles:
@@ -158,7 +158,7 @@ def totals(state: State) -> dict[str, int]:
     return found
 
 
-def visits(found: Iterable[State]) -> list[tuple[Range, Range]]:
+def visits(found: Iterable[MemoryState]) -> list[tuple[Range, Range]]:
     """Return the tiles of scores in the order of computation: each new pair of resident Q and K tiles."""
     order: list[tuple[Range, Range]] = []
     for state in found:
@@ -176,7 +176,7 @@ def frozen(tiles: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
 
 
 # ---------------------------------------------------------------------- word by word
-class Word(NamedTuple):
+class MovedWord(NamedTuple):
     """A word that moved: its place in a slow array, its cell of fast memory, and whether it was loaded."""
 
     array: str
@@ -204,7 +204,7 @@ class MoveSequence(NamedTuple):
     tiles: dict[str, int]
     ledger: Ledger
     output: np.ndarray
-    words: tuple[Word, ...]
+    words: tuple[MovedWord, ...]
     changes: tuple[Change, ...]
 
     def held(self, after: int) -> dict[int, str]:
@@ -224,7 +224,7 @@ class MoveSequence(NamedTuple):
 
 
 @cache
-def journey(name: str, N: int, d: int, M: int) -> MoveSequence:
+def sample_run(name: str, N: int, d: int, M: int) -> MoveSequence:
     """Return a run of a forward schedule with its tiles for M, on fixed normal random Q, K and V.
 
     Raises:
@@ -240,9 +240,9 @@ def journey(name: str, N: int, d: int, M: int) -> MoveSequence:
     return MoveSequence(schedule, tiles, done.ledger, done.O, tuple(words), tuple(changes))
 
 
-def _word_by_word(moves: Iterable[Move], M: int) -> tuple[list[Word], list[Change]]:
+def _word_by_word(moves: Iterable[Move], M: int) -> tuple[list[MovedWord], list[Change]]:
     free, cells = list(range(M)), dict[int, list[int]]()
-    words, changes = list[Word](), list[Change]()
+    words, changes = list[MovedWord](), list[Change]()
     for move in moves:
         if move.kind == "store":
             words += _words(move, cells[move.tile])
@@ -260,9 +260,9 @@ def _word_by_word(moves: Iterable[Move], M: int) -> tuple[list[Word], list[Chang
     return words, changes
 
 
-def _words(move: Move, cells: list[int]) -> list[Word]:
+def _words(move: Move, cells: list[int]) -> list[MovedWord]:
     """Return the words of a load or a store, row by row."""
     rows, columns = (range(*(side or (0, 1))) for side in (move.rows, move.cols))
     places = ((row, column) for row in rows for column in columns)
     loads = move.kind == "load"
-    return [Word(move.array, *place, cell, loads) for place, cell in zip(places, cells, strict=True)]
+    return [MovedWord(move.array, *place, cell, loads) for place, cell in zip(places, cells, strict=True)]

@@ -25,7 +25,7 @@ from ....gpu import Chip, chip_of
 from ....gpu.roofline import TIMES_FORWARD, arithmetic_intensity, compulsory_bytes, ridge_point
 from ....ledger import Ledger
 from ....sizes import positive_int
-from .kernel_tuner import START, KernelTunerState, record_of, rows_of, start_tile
+from .kernel_tuner import START, KernelTunerState, record_of, record_rows, start_tile
 
 PASSES = ("forward", "backward", "decode", "block-sparse")
 PARTS, PART = 64, 128  # split-KV of the decode step: most parts, and keys per part at least
@@ -127,7 +127,7 @@ def tile(s: RooflineState, kernel: str, record: Mapping[str, Any] | None) -> tup
     """Return the shipped (BM, BN) of a kernel for this d, or (64, 64) if it is not recorded."""
     width = max(64, 1 << (s.d - 1).bit_length())
     plain = KernelTunerState(s.arch, width, ITEMSIZE, kernel, START, START)
-    placed = start_tile(plain, rows_of(record_of(record)))
+    placed = start_tile(plain, record_rows(record_of(record)))
     return placed.BM, placed.BN
 
 
@@ -183,7 +183,7 @@ def _sparse(s: RooflineState, record: Mapping[str, Any] | None) -> Point:
 
 
 # ---------------------------------------------------------------------- recorded rates
-class Measured(NamedTuple):
+class RecordedRate(NamedTuple):
     """A recorded rate of our kernels: pass, FLOPs per compulsory byte, TFLOP/s, and the sizes of the run."""
 
     name: str
@@ -204,13 +204,13 @@ def records_of(given: Mapping[str, Record | None] | None) -> dict[str, Record]:
     return {name: given.get(name) or {} for name in NAMES}
 
 
-def measured(s: RooflineState, records: Mapping[str, Record]) -> list[Measured]:
+def recorded_rates(s: RooflineState, records: Mapping[str, Record]) -> list[RecordedRate]:
     """Return the recorded rates for these sizes on this chip, at most one per pass.
 
     Batches and heads may differ from `s`, because a rate hardly depends on them. For decode they must agree.
     """
     on_chip = {name: record for name, record in records.items() if _arch(record) == s.arch}
-    found: dict[str, Measured] = {}
+    found: dict[str, RecordedRate] = {}
     for name, row in _recorded_rows(s, on_chip):
         found.setdefault(name, _measured(s, name, row))
     return [found[name] for name in PASSES if name in found]
@@ -221,7 +221,7 @@ def remark(s: RooflineState, records: Mapping[str, Record]) -> str:
     runs = [record for name, record in records.items() if name != "resources" and record]
     if not runs:
         return f"Measured: {NONE_YET}."
-    if not measured(s, records):
+    if not recorded_rates(s, records):
         return f"Measured: nothing recorded for N = {s.N:,}, d = {s.d:,} and these masks on {s.chip.name}."
     here = dict.fromkeys(record_source(dict(record)) for record in runs if _arch(record) == s.arch)
     return f"Measured (◆): {'; '.join(here)}."
@@ -259,11 +259,11 @@ def _masked(s: RooflineState, record: Record) -> list[Row]:
     return sorted(near, key=lambda row: abs(float(row["density"]) - s.density))
 
 
-def _measured(s: RooflineState, name: str, row: Row) -> Measured:
+def _measured(s: RooflineState, name: str, row: Row) -> RecordedRate:
     """Return the rate of a row at the arithmetic intensity of the batches and heads of that run."""
     H = row["H"]
     own = s._replace(B=row["B"], H=H, H_kv=row.get("H_kv", H))
     point: Point = next(one for one in points(own) if one.name == name)
     tflops = row["tflops"] if "tflops" in row else point.flop / row["ms"] / 1e9
     density = f", {row['mask']}, density {row['density']:.3f}" if name == "block-sparse" else ""
-    return Measured(name, point.intensity, tflops, f"B = {own.B}, H = {H}, H_kv = {own.H_kv}{density}")
+    return RecordedRate(name, point.intensity, tflops, f"B = {own.B}, H = {H}, H_kv = {own.H_kv}{density}")

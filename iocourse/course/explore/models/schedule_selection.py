@@ -18,7 +18,7 @@ def _row_tiled(schedule: Schedule) -> bool:
 ROW_TILED = tuple(schedule.name for schedule in schedules.of_pass("forward") if _row_tiled(schedule))
 
 
-def chosen(pass_: str, names: Sequence[str] | None = None) -> list[Schedule]:
+def select_schedules(pass_: str, names: Sequence[str] | None = None) -> list[Schedule]:
     """Return the dense schedules `names` of a pass in this order, or all in the order of the registry.
 
     Raises:

@@ -12,7 +12,7 @@ from ....ledger import Ledger, Move
 from ....machine import Machine, positive_int
 from ....schedules import Schedule
 from ...guard import library_solution
-from .memory_states import Range, State, dry_trace, frozen, states, totals, visits
+from .memory_states import MemoryState, Range, dry_trace, frozen, memory_states, totals, visits
 from .schedule_selection import row_tiled
 
 MOVES = 400  # moves in the step player
@@ -47,7 +47,7 @@ class Playback(NamedTuple):
 
     first: int
     moves: tuple[Move, ...]
-    states: tuple[State, ...]
+    states: tuple[MemoryState, ...]
     visited: tuple[tuple[int, Range, Range], ...]  # (step, rows, columns) of each tile of scores
 
 
@@ -61,15 +61,15 @@ def all_tiles(schedule: Schedule, N: int, d: int, M: int, Br: int, Bc: int) -> d
     return {name: given.get(name, chosen.get(name)) for name in schedule.tile_names}
 
 
-def tiles_of(s: TileTunerState) -> dict[str, Any]:
+def tile_sizes(s: TileTunerState) -> dict[str, Any]:
     """Return all tile sizes of a state."""
     N, d, M, Br, Bc, name, _ = s
     return all_tiles(schedules.get(name), N, d, M, Br, Bc)
 
 
-def cost_of(s: TileTunerState) -> Ledger:
+def tile_ledger(s: TileTunerState) -> Ledger:
     """Return the closed-form traffic of a state per array, with the footprint as `peak`."""
-    return schedules.get(s.schedule).cost(s.N, s.d, **tiles_of(s))
+    return schedules.get(s.schedule).cost(s.N, s.d, **tile_sizes(s))
 
 
 def bound_of(s: TileTunerState) -> tuple[int, str]:
@@ -78,12 +78,12 @@ def bound_of(s: TileTunerState) -> tuple[int, str]:
     return least, bounds.BOUNDS[name].title
 
 
-def against_bound(s: TileTunerState, of: str = "") -> str:
+def ratio_to_bound(s: TileTunerState, of: str = "") -> str:
     """Return the ratio of the traffic to the lower bound in words, with `of` after it, or the M it needs.
 
     The bound holds for runs with M words of fast memory, so a tile that does not fit has no ratio.
     """
-    ledger, (least, _) = cost_of(s), bound_of(s)
+    ledger, (least, _) = tile_ledger(s), bound_of(s)
     if ledger.peak > s.M:
         return f"but this tile needs M = {ledger.peak:,}"
     return f"{ledger.total / least:.2f} times the lower bound{of}"
@@ -94,16 +94,16 @@ def playback(name: str, N: int, d: int, tiles: tuple[tuple[str, int], ...]) -> P
     """Return the first MOVES moves of a schedule, or those from its first tile of scores if that is later."""
     limit, begin = MOVES, None
     while begin is None and limit <= SEARCHED:
-        found = states(dry_trace(name, N, d, tiles, limit))
+        found = memory_states(dry_trace(name, N, d, tiles, limit))
         begin = next((k for k, state in enumerate(found) if visits([state])), None)
         limit *= 2
     first = begin - 1 if begin and begin >= MOVES else 0
     moves = dry_trace(name, N, d, tiles, first + MOVES)
-    found = states(moves)[first:]
+    found = memory_states(moves)[first:]
     return Playback(first, moves[first:], tuple(found), tuple(_visited(found)))
 
 
-def _visited(found: Iterable[State]) -> Iterable[tuple[int, Range, Range]]:
+def _visited(found: Iterable[MemoryState]) -> Iterable[tuple[int, Range, Range]]:
     last = None
     for step, state in enumerate(found):
         for tile in visits([state]):
@@ -114,7 +114,7 @@ def _visited(found: Iterable[State]) -> Iterable[tuple[int, Range, Range]]:
 
 def play(s: TileTunerState) -> Playback:
     """Return the moves that the player shows for a state."""
-    return playback(s.schedule, s.N, s.d, frozen(tiles_of(s)))
+    return playback(s.schedule, s.N, s.d, frozen(tile_sizes(s)))
 
 
 def first_at_work(s: TileTunerState) -> int:
@@ -131,12 +131,12 @@ def footprint_parts(name: str, N: int, d: int, tiles: tuple[tuple[str, int], ...
     arrays = [machine.slow(array, (N, d)) for array in ("Q", "K", "V")]
     with machine.running():
         schedule(machine, *arrays, **sizes)
-    return totals(max(states(machine.ledger.moves), key=lambda state: state.words))
+    return totals(max(memory_states(machine.ledger.moves), key=lambda state: state.words))
 
 
 def parts_of(s: TileTunerState) -> dict[str, int]:
     """Return the footprint of a state by kind of tile."""
-    return footprint_parts(s.schedule, s.N, s.d, frozen(tiles_of(s)))
+    return footprint_parts(s.schedule, s.N, s.d, frozen(tile_sizes(s)))
 
 
 @library_solution
@@ -165,7 +165,7 @@ def _least_words(name: str, N: int, d: int, M: int) -> int:
     return schedule.cost(N, d, **tiles).total
 
 
-def least_words(s: TileTunerState) -> int:
+def best_tile_words(s: TileTunerState) -> int:
     """Return the traffic with the tile that the schedule selects for M, or for its smallest M if larger."""
     return _least_words(s.schedule, s.N, s.d, s.M)
 

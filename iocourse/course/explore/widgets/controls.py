@@ -38,7 +38,7 @@ class Control:
             return dict(self.offered)
         if isinstance(self.value, str):
             return {**self.offered, self.value: self.value}
-        return dict(sorted({**self.offered, called(self.value): self.value}.items(), key=itemgetter(1)))
+        return dict(sorted({**self.offered, number_label(self.value): self.value}.items(), key=itemgetter(1)))
 
     def offer(self, offered: Mapping[str, Any]) -> None:
         """Replace the options; a value that is no longer offered becomes the next smaller or first one."""
@@ -75,14 +75,14 @@ class Control:
         return {**seen, "texts": list(self.options), "at": at, "hangs": hangs}
 
 
-def called(value: float) -> str:
+def number_label(value: float) -> str:
     """Return the name of a number: "16,384" or "0.25"."""
     return f"{value:,}" if isinstance(value, int) else f"{value:g}"
 
 
 def by_name(values: Iterable[float]) -> dict[str, Any]:
     """Return numbers in ascending order, by name."""
-    return {called(value): value for value in sorted(set(values))}
+    return {number_label(value): value for value in sorted(set(values))}
 
 
 def slider(name: str, label: str, values: Iterable[float] = (), value: Any = None, **others: Any) -> Control:
@@ -99,10 +99,10 @@ def size_slider(name: str, label: str, first: int, last: int, per_octave: int) -
 
 def player(interval: int, last: int = 0) -> Control:
     """Return a player for the steps 0 to `last`: a slider with buttons to play and to step."""
-    return Control("player", "step", "move", moves(last), 0, interval=interval)
+    return Control("player", "step", "move", player_steps(last), 0, interval=interval)
 
 
-def moves(last: int, first: int = 0) -> dict[str, int]:
+def player_steps(last: int, first: int = 0) -> dict[str, int]:
     """Return the steps 0 to `last` of a player by name; step 0 is named `first`."""
     return {f"{first + step:,}": step for step in range(last + 1)}
 

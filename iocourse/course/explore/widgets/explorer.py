@@ -43,19 +43,19 @@ def explorer(kind: Kind) -> Kind:
     @wraps(kind, updated=())
     def make(*arguments: Any, **named: Any) -> Any:
         made = kind(*arguments, **named)
-        return made.still() if without_widgets() else made
+        return made.still() if widgets_disabled() else made
 
-    make.__name__ = make.__qualname__ = called(kind).replace(" ", "_")
+    make.__name__ = make.__qualname__ = class_label(kind).replace(" ", "_")
     EXPLORERS[make.__name__] = make
     return kind
 
 
-def called(kind: type) -> str:
+def class_label(kind: type) -> str:
     """Return the name of a class in words: "tile tuner" for TileTuner."""
     return re.sub("(?<!^)(?=[A-Z])", " ", kind.__name__).lower()
 
 
-def without_widgets() -> bool:
+def widgets_disabled() -> bool:
     """Return True if widgets are off: IOCOURSE_WIDGETS is 0 in the environment, or anywidget is missing."""
     return os.environ.get("IOCOURSE_WIDGETS") == "0" or find_spec("anywidget") is None
 
@@ -208,7 +208,7 @@ class Explorer(ABC):
         """Return the data of the page; positions are fractions of the figure size."""
         wide, high = self._size
         return {
-            "name": called(type(self)),
+            "name": class_label(type(self)),
             "turn": self._turn,
             "controls": [control.on_page(wide, high) for control in self.controls.values()],
             "svg": self.svg,

@@ -15,10 +15,10 @@ from ..models.kernel_tuner import (
     best_tile,
     kernel_tuner_words,
     record_of,
-    rows_of,
+    record_rows,
     shipped_tile,
-    sides,
     start_tile,
+    tile_label,
 )
 from ..models.roofline_explorer import RooflineState, records_of
 from .controls import Control, button, by_name, choice, slider
@@ -69,7 +69,7 @@ class KernelTuner(Explorer):
         causal: bool = True,
     ) -> None:
         self._record = record_of(None)
-        self._rows = rows_of(self._record)
+        self._rows = record_rows(self._record)
         plain = KernelTunerState(
             arch, d, itemsize, kernel, START, START, START_SLICE if kernel in SLICED else None
         )
@@ -81,7 +81,7 @@ class KernelTuner(Explorer):
     def shown(self) -> Shown:
         words = kernel_tuner_words(self.state, self._record, self.note)
         tile_map = Grab(*kernel_tuner.map_of(self._rows, self.state).box)
-        return Shown(kernel_tuner.picture_of(self.state, self._record), words, grabs=[tile_map])
+        return Shown(kernel_tuner.draw_kernel_tuner(self.state, self._record), words, grabs=[tile_map])
 
     def _pointed(self, kind: str, x: float, y: float) -> None:
         if kind != "up":
@@ -106,7 +106,7 @@ class KernelTuner(Explorer):
         if found is None:
             return "No such tile is recorded for this kernel, chip, d, element size and mask."
         self._place(**found._asdict())
-        return f"{said}: {sides(found)}."
+        return f"{said}: {tile_label(found)}."
 
 
 # ---------------------------------------------------------------------- roofline
@@ -147,7 +147,7 @@ class RooflineExplorer(Explorer):
 
     def shown(self) -> Shown:
         words = in_html([roofline.roofline_explorer_words(self.state, records_of(None))])
-        return Shown(roofline.picture_of(self.state, records_of(None)), words)
+        return Shown(roofline.draw_roofline(self.state, records_of(None)), words)
 
     def _fit(self) -> None:
         H = self.value("H")

@@ -9,7 +9,7 @@ from ....data import real_heads
 from ....data.records import load_record
 from ....lowrank.polynomials import NAMES
 from ..draw.text import in_html, paragraph
-from ..figures.lowrank_explorer import B_at, bound_line, facts_of, picture_of
+from ..figures.lowrank_explorer import B_at, bound_line, draw_lowrank_explorer, facts_of
 from ..figures.lowrank_results import lowrank_times, lowrank_times_words
 from ..models.lowrank_explorer import DEGREES, Facts, Logits, covering, gaussian_logits, head_logits
 from ..models.lowrank_record import compared, degrees, sizes
@@ -82,7 +82,7 @@ class LowRankExplorer(Explorer):
         choice, *others = self._facts.verdict  # the first text is in the figure
         line = Grab(*bound_line(self._facts), "ew-resize")
         words = paragraph(map(escape, [*others, self.note]))
-        return Shown(picture_of(self._facts), words, f"{choice} {self.note}".rstrip(), [line])
+        return Shown(draw_lowrank_explorer(self._facts), words, f"{choice} {self.note}".rstrip(), [line])
 
     def _dragged(self, x: float, y: float) -> dict[str, float]:
         return {"B": B_at(self._facts, x)}

@@ -13,7 +13,7 @@ from .... import masks
 from ....machine import positive_int
 from ....masks import BlockMask
 from ..draw.text import in_html
-from ..figures.block_mask import GRID_AT, block_mask, headline, sparse, state_of, tile_at
+from ..figures.block_mask import GRID_AT, block_mask, block_mask_headline, sparse, state_of, tile_at
 from ..models.schedule_selection import among
 from .controls import button, by_name, choice, slider, tick
 from .explorer import Explorer, Grab, Shown, explorer
@@ -102,7 +102,7 @@ class MaskPainter(Explorer):
         row, column = self.cursor
         picture = block_mask(self.mask, self.state.d, cursor=self.cursor)
         line = f"Tile {row}, {column}: {state_of(self.mask, row, column)}. {self.note}".strip()
-        moved, _ = headline(sparse(self.mask, self.state.d))
+        moved, _ = block_mask_headline(sparse(self.mask, self.state.d))
         return Shown(picture, in_html([line]), f"{line} {moved}", [Grab(*GRID_AT, "crosshair")])
 
     def __repr__(self) -> str:

@@ -10,8 +10,8 @@ from ....pebbling import Game, Graph, Move, Pebbling, State, TooLarge, Vertex, c
 from ....pebbling.graphs import attention, dot, matmul, softmax_row
 from ..draw.picture import Picture
 from ..draw.text import in_html
-from ..figures.pebbles import RADIUS, Play, meaning, picture_of, places_of
-from .controls import Control, button, by_name, choice, moves, player, slider, tick
+from ..figures.pebbles import RADIUS, Play, draw_pebbles, meaning, places_of
+from .controls import Control, button, by_name, choice, player, player_steps, slider, tick
 from .explorer import Explorer, Grab, Shown, explorer
 
 STATES = 400_000  # limit of a search, about two seconds
@@ -111,7 +111,7 @@ class PebblePlayer(Explorer):
 
     def shown(self) -> Shown:
         own, play, lines = self._trying_oneself, self._play(), self._lines()
-        picture = picture_of(play, self.value("vertex") if own else None)
+        picture = draw_pebbles(play, self.value("vertex") if own else None)
         spoken = meaning(play) if play.step and not own else " ".join(lines)
         places = places_of(self.game.graph).values()
         grabs = [Grab(x - RADIUS, y - RADIUS, 2 * RADIUS, 2 * RADIUS) for x, y in places]
@@ -120,7 +120,7 @@ class PebblePlayer(Explorer):
     def still(self) -> Picture:
         """Return the figure after the last move."""
         play = self._play()
-        return picture_of(play._replace(step=play.last))
+        return draw_pebbles(play._replace(step=play.last))
 
     def _play(self) -> Play:
         last = len(self.states) - 1
@@ -181,7 +181,7 @@ class PebblePlayer(Explorer):
         M.offer(by_name(range(game.smallest_M, max(M.value, game.smallest_M + MEMORIES) + 1)))
         self.controls["vertex"].offer({str(v): v for v in game.graph.vertices})
         if not own:
-            self.controls["step"].offer(moves(len(self.states) - 1))
+            self.controls["step"].offer(player_steps(len(self.states) - 1))
         self.controls["step"].hidden = own
         for name in ("vertex", "undo", "restart"):
             self.controls[name].hidden = not own

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from .... import schedules
-from ..figures.tile_tuner import move_in_words, plane_of, tile_tuner_picture, tile_tuner_words
+from ..figures.tile_tuner import move_in_words, plane_of, tile_tuner_headline, tile_tuner_picture
 from ..models.schedule_selection import ROW_TILED
-from ..models.tile_tuner import TileTunerState, best_tiles, first_at_work, first_tiles, play, tiles_of
-from .controls import button, choice, moves, player, size_slider
+from ..models.tile_tuner import TileTunerState, best_tiles, first_at_work, first_tiles, play, tile_sizes
+from .controls import button, choice, player, player_steps, size_slider
 from .explorer import Explorer, Grab, Shown, explorer
 
 CONTROLS = (
@@ -47,7 +47,7 @@ class TileTuner(Explorer):
     def shown(self) -> Shown:
         x, y = plane_of(self.state).corner(self.state)
         corner = Grab(x - REACH, y - REACH, 2 * REACH, 2 * REACH, "nwse-resize")
-        words = tile_tuner_words(self.state, self.note)
+        words = tile_tuner_headline(self.state, self.note)
         spoken = f"{move_in_words(self.state)}." if self.last == "step" else ""
         return Shown(tile_tuner_picture(*self.state), words, spoken, [corner])
 
@@ -58,7 +58,7 @@ class TileTuner(Explorer):
     def _fit(self) -> None:
         """Limit the player to the moves of the state."""
         played = play(self.state)
-        self.controls["step"].offer(moves(len(played.moves) - 1, played.first + 1))
+        self.controls["step"].offer(player_steps(len(played.moves) - 1, played.first + 1))
 
     def _best(self) -> str:
         N, d, M, _, _, name, _ = self.state
@@ -67,5 +67,5 @@ class TileTuner(Explorer):
             least = schedules.get(name).smallest_M(N, d)
             return f"No tile of {name} fits in M = {M:,}. The minimum is M = {least:,}."
         self._place(Br=best[0], Bc=best[1])
-        sizes = ", ".join(f"{tile} = {size:,}" for tile, size in tiles_of(self.state).items())
+        sizes = ", ".join(f"{tile} = {size:,}" for tile, size in tile_sizes(self.state).items())
         return f"Least traffic for M = {M:,}: {sizes}."

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ....distributed.time_model import COMPARED, grids_of
 from ....gpu.chips import LINKS
 from ....schedules import of_pass
-from ..draw.text import as_table, in_html
+from ..draw.text import html_table, in_html
 from ..figures import distributed_traffic, traffic_map
 from ..models.memory_regimes import COMPULSORY_WORDS, bound_label, bounds_of, search_all
 from .controls import Control, choice, size_slider, tick
@@ -45,12 +45,12 @@ class TrafficExplorer(Explorer):
         bounds: Sequence[str] | None = None,
     ) -> None:
         view = traffic_map.view_of(N, d, M, pass_, schedules, bounds)
-        traffic_map.map_of(view)  # raises if nothing is selected
+        traffic_map.draw_traffic_map(view)  # raises if nothing is selected
         search_all()  # in advance, so that no key press waits for it
         super().__init__(view, [*TRAFFIC_CONTROLS, *_ticks(view)], **{"pass": view.pass_})
 
     @property
-    def state(self) -> traffic_map.View:
+    def state(self) -> traffic_map.TrafficMapView:
         """Sizes, pass, and the checked schedules and bounds."""
         N, d, M, pass_ = (self.value(name) for name in ("N", "d", "M", "pass"))
         return traffic_map.view_of(N, d, M, pass_, self._ticked("schedules"), self._ticked("bounds"))
@@ -62,12 +62,12 @@ class TrafficExplorer(Explorer):
     def shown(self) -> Shown:
         view = self.state
         try:
-            picture = traffic_map.map_of(view)
+            picture = traffic_map.draw_traffic_map(view)
         except ValueError as nothing:  # no box is checked
             return Shown(None, in_html([f"{str(nothing).capitalize()}."]))
-        line = Grab(*traffic_map.line_of(view), "ew-resize")
-        spoken = " ".join(traffic_map.headline(view))
-        return Shown(picture, as_table(traffic_map.rows_at_M(view)), spoken, [line])
+        line = Grab(*traffic_map.line_at_M(view), "ew-resize")
+        spoken = " ".join(traffic_map.traffic_map_headline(view))
+        return Shown(picture, html_table(traffic_map.rows_at_M(view)), spoken, [line])
 
     def _dragged(self, x: float, y: float) -> dict[str, int]:
         return {"M": traffic_map.M_at(self.state, x)}
@@ -78,7 +78,7 @@ class TrafficExplorer(Explorer):
             one.hidden = one.kind == "tick" and one.name.partition(" ")[0] != self.value("pass")
 
 
-def _ticks(view: traffic_map.View) -> Iterator[Control]:
+def _ticks(view: traffic_map.TrafficMapView) -> Iterator[Control]:
     """Yield a check box for each schedule and bound of each pass; those of `view` are checked."""
     for pass_ in COMPULSORY_WORDS:
         mine = view if view.pass_ == pass_ else traffic_map.view_of(view.N, view.d, None, pass_)
@@ -129,16 +129,16 @@ class DistributedExplorer(Explorer):
         a: int | None = None,
         link: str = "nvlink4",
     ) -> None:
-        view = distributed_traffic.View(pass_, P, a, N, d, H, link).checked()
+        view = distributed_traffic.DistributedTrafficView(pass_, P, a, N, d, H, link).checked()
         grids = _grids(view.P)
         controls = (replace(c, offered=grids) if c.name == "a" else c for c in DISTRIBUTED_CONTROLS)
         super().__init__(view, controls)
 
     def shown(self) -> Shown:
         """Return the figure, which contains all text, and the draggable line at P."""
-        line = Grab(*distributed_traffic.line_of(self.state), "ew-resize")
-        spoken = " ".join(distributed_traffic.headline(self.state))
-        return Shown(distributed_traffic.map_of(self.state), "", spoken, [line])
+        line = Grab(*distributed_traffic.line_at_P(self.state), "ew-resize")
+        spoken = " ".join(distributed_traffic.distributed_traffic_headline(self.state))
+        return Shown(distributed_traffic.draw_distributed_traffic(self.state), "", spoken, [line])
 
     def _dragged(self, x: float, y: float) -> dict[str, int]:
         return {"P": distributed_traffic.P_at(self.state, x)}

@@ -23,7 +23,7 @@ from ...polynomials import Polynomial
 from .. import map_spans, span_count
 from . import causal, dense, writer
 from .sixteen import Sixteen
-from .steps import LONG, Shape
+from .steps import LONG, RegisterBlocking
 
 FLOAT32: Any = np.dtype(np.float32)
 MOST_COLUMNS, MOST_COORDINATES = 27, 32
@@ -79,16 +79,16 @@ class Compiled(NamedTuple):
     """Functions by name, the shape they are for, and what keeps their machine code in memory."""
 
     functions: dict[str, Callable[..., int]]
-    shape: Shape
+    shape: RegisterBlocking
     code: Any
 
 
-Written = tuple[Callable[[Shape], None], tuple[str, ...]]
+Written = tuple[Callable[[RegisterBlocking], None], tuple[str, ...]]
 PARTS: dict[str, dict[str, Written]] = {
     "forward": {
         "mean": (dense.mean, dense.MEAN), "keys": (dense.keys, dense.KEYS),
         "finish": (dense.finish, dense.FINISH), "queries": (dense.queries, dense.QUERIES),
-        "judge": (dense.judge, dense.JUDGE), "attend": (dense.attend, dense.ATTEND),
+        "judge": (dense.judge, dense.JUDGE), "attend": (dense.write_dense_forward, dense.ATTEND),
     },
     "backward": {
         "queries_back": (dense.queries_back, dense.QUERIES_BACK),
@@ -96,7 +96,7 @@ PARTS: dict[str, dict[str, Written]] = {
         "pull": (dense.pull, dense.PULL),
     },
     "causal": {
-        "judge": (dense.judge, dense.JUDGE), "causal_forward": (causal.forward, causal.FORWARD),
+        "judge": (dense.judge, dense.JUDGE), "causal_forward": (causal.write_causal_forward, causal.FORWARD),
     },
     "causal backward": {
         "causal_queries_back": (causal.queries_back, causal.QUERIES_BACK),
@@ -105,9 +105,9 @@ PARTS: dict[str, dict[str, Written]] = {
 }  # fmt: skip
 
 
-def written(part: str, d: int, m: int, processor: writer.Processor) -> Shape:
+def written(part: str, d: int, m: int, processor: writer.Processor) -> RegisterBlocking:
     """The functions of a part for d coordinates and m columns, for such a processor, not compiled yet."""
-    kind = Shape if processor.registers == 32 else Sixteen
+    kind = RegisterBlocking if processor.registers == 32 else Sixteen
     u = kind.at_once(m)
     if part.startswith("causal"):  # a tile is a whole number of panels
         u = max(some for some in (1, 2, 4) if some <= u)
@@ -171,13 +171,13 @@ def together(*like: Array) -> tuple[list[Array], list[int]]:
     return found, [first + place for place in places]
 
 
-def rows(*arrays: Array) -> tuple[Array, ...]:
+def contiguous(*arrays: Array) -> tuple[Array, ...]:
     """The arrays with neighbouring entries next to each other."""
     return tuple([np.ascontiguousarray(X) for X in arrays])  # a list is made faster
 
 
 class Places(NamedTuple):
-    """Where what `dense.Held` says lies in one piece of memory."""
+    """Where what `dense.ForwardBuffers` says lies in one piece of memory."""
 
     T: slice
     values: slice
@@ -199,7 +199,7 @@ def forward(
     """As `numpy_backend.forward`, with the mean and the covariance of the keys, which s need not have, and
     whether `judge` found the outputs fine. Where s has a covariance, it is taken.
     """
-    Q, K, V = rows(Q, K, V)
+    Q, K, V = contiguous(Q, K, V)
     (n, d), n_k, m, per_row = Q.shape, len(K), V.shape[1] + 1, s.polynomial.per_row
     at = places(s.plan.rank, d, m)
     memory = np.zeros(at.outputs.stop, FLOAT32)
@@ -286,11 +286,11 @@ def backward(
     Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Approximation, threads: int = 1
 ) -> tuple[Gradients, bool]:
     """As `numpy_backend.backward`, and whether nothing in the results showed that something is wrong."""
-    Q, K, V, dO = rows(Q, K, V, dO)
+    Q, K, V, dO = contiguous(Q, K, V, dO)
     (n, d), n_k, m = Q.shape, len(K), V.shape[1] + 1
     run, shape, _ = compiled("backward", d, m)
     t = tables(s.plan, s.polynomial, m, shape.tokens)
-    T, O, den = rows(f.T, f.O, f.den)
+    T, O, den = contiguous(f.T, f.O, f.den)
     covariance, shift = _known(s.covariance, (d, d)), _known(s.shift, (d,))
     spread, middle = address(covariance), address(shift)
     found, (dq, dk, dv) = together(Q, K, V)
@@ -356,7 +356,7 @@ def _causal(part: str, Q: Array, V: Array, s: Approximation) -> _Causal:
     d, m, plan = Q.shape[1], V.shape[1] + 1, s.plan
     run, shape, _ = compiled(part, d, m)
     t = tables(plan, s.polynomial, m, shape.tokens)
-    across, of_token = causal.wide(shape), held(plan)
+    across, of_token = causal.state_columns(shape), held(plan)
     numbers = (of_token + plan.g + 4 * d + 6 * m + 3 * across) * causal.TILE + of_token * 2 * shape.tokens
     numbers += (d + plan.g) * shape.tokens + 128 * (d + m + 4)
     return _Causal(run, across, numbers, _known(s.covariance, (d, d)), t)
@@ -366,7 +366,7 @@ def causal_forward(Q: Array, K: Array, V: Array, s: Approximation) -> tuple[Forw
     """As `numpy_backend.causal_forward`, with no state handed back, and whether `judge` found the outputs
     fine.
     """
-    Q, K, V = rows(Q, K, V)
+    Q, K, V = contiguous(Q, K, V)
     m, c = V.shape[1] + 1, _causal("causal", Q, V, s)
     O, den, guard = np.empty_like(V), np.empty(len(Q), FLOAT32), np.empty(4 * m - 1, FLOAT32)
     T = np.zeros((s.plan.rank, c.wide), FLOAT32)
@@ -382,8 +382,8 @@ def causal_backward(
     """As `numpy_backend.causal_backward`, and whether nothing in the results showed that something is
     wrong.
     """
-    Q, K, V, dO = rows(Q, K, V, dO)
-    O, den = rows(f.O, f.den)
+    Q, K, V, dO = contiguous(Q, K, V, dO)
+    O, den = contiguous(f.O, f.den)
     c = _causal("causal backward", Q, V, s)
     found, (dq, dk, dv) = together(Q, K, V)
     guard = np.empty(4, FLOAT32)

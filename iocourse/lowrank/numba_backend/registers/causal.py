@@ -15,7 +15,7 @@ from .dense import panel_of, put_outputs, take_gradient, take_queries, take_valu
 from .guarding import Extents, Watch
 from .room import Room
 from .rows import columns_of, pieces, put_columns, put_turned
-from .steps import Features, Shape, Steps
+from .steps import Features, RegisterBlocking, Steps
 from .writer import Numbers, Vector, Word
 
 TILE = 64
@@ -27,7 +27,7 @@ QUERIES_BACK = (*("numbers",) * 9, "word", "number", "numbers", "words", "number
 KEYS_BACK = (*("numbers",) * 10, "word", "number", "numbers", "words", "numbers")
 
 
-def exponential(s: Shape, x: Vector) -> Vector:
+def exponential(s: RegisterBlocking, x: Vector) -> Vector:
     """exp lane by lane: 2ᵏ by its bits, times a series for the rest; no number stays no number."""
     p = s.p
     x = x.least(p.vector(LARGEST)).largest(p.vector(SMALLEST))
@@ -39,12 +39,12 @@ def exponential(s: Shape, x: Vector) -> Vector:
     return found * p.power_of_2(k)
 
 
-def wide(s: Shape) -> int:
+def state_columns(s: RegisterBlocking) -> int:
     """Columns of a state, in whole registers."""
     return -(-s.m // s.p.lanes) * s.p.lanes
 
 
-def dot(s: Shape, columns: Sequence[Vector], row: Numbers) -> Vector:
+def dot(s: RegisterBlocking, columns: Sequence[Vector], row: Numbers) -> Vector:
     """Σ columns[i] · row[i], in two sums."""
     sums = [s.p.vector(0.0), s.p.vector(0.0)]
     for i, x in enumerate(columns):
@@ -57,21 +57,21 @@ def column_vectors(X: Features, many: int, t: Word) -> list[Vector]:
     return [X.at(i, t).vector() for i in range(many)]
 
 
-def copied(s: Shape, F: Features, X: Features, t: Word) -> None:
+def copied(s: RegisterBlocking, F: Features, X: Features, t: Word) -> None:
     """A panel of coordinates, to features 1 … d of the panel F."""
     for i in range(s.d):
         s.put_several(F.at(i + 1, 0), s.several(X.at(i, t)))
 
 
-def clear(s: Shape, A: Numbers, many: Word | int) -> None:
+def clear(s: RegisterBlocking, A: Numbers, many: Word | int) -> None:
     """Zeros."""
     with s.p.loop(0, many, s.p.lanes) as at:
         A.put(at, s.p.vector(0.0))
 
 
-def value_rows(s: Shape, rows: Numbers, V: Numbers, at: Word, tokens: Word) -> None:
+def value_rows(s: RegisterBlocking, rows: Numbers, V: Numbers, at: Word, tokens: Word) -> None:
     """rows (TILE, wide) = [v, 1] of the tokens from `at` on, 0 after them; lanes beyond the columns stay."""
-    p, dv, across = s.p, s.m - 1, wide(s)
+    p, dv, across = s.p, s.m - 1, state_columns(s)
     with p.loop(0, tokens) as t:
         for first, width in pieces(dv, p.lanes):
             rows.put(t * across + first, V.vector((at + t) * dv + first, width))
@@ -81,7 +81,7 @@ def value_rows(s: Shape, rows: Numbers, V: Numbers, at: Word, tokens: Word) -> N
 
 
 def add_tile(
-    s: Shape,
+    s: RegisterBlocking,
     T: Numbers,
     F: Features,
     X: Features,
@@ -90,7 +90,7 @@ def add_tile(
     steps: Steps,
 ) -> None:
     """T (rank, wide) += weights ∘ (all features of the tile times its rows (TILE, wide))."""
-    p, across, weights = s.p, wide(s), steps.weights
+    p, across, weights = s.p, state_columns(s), steps.weights
     _add_features(s, T, weights, F, steps.base, rows)
     if s.holds_short:
         first, many = steps.short(), steps.rank() - steps.short()
@@ -104,7 +104,9 @@ def add_tile(
         _add_features(s, T + first * across, weights + first, F.after(source), many, scratch)
 
 
-def _add_features(s: Shape, T: Numbers, weights: Numbers, F: Features, many: Word, rows: Numbers) -> None:
+def _add_features(
+    s: RegisterBlocking, T: Numbers, weights: Numbers, F: Features, many: Word, rows: Numbers
+) -> None:
     """The same of features 0 … many - 1."""
     if s.holds_short:  # more of them: written once
         kinds = ("numbers", "numbers", "numbers", "word", "word", "numbers")
@@ -115,10 +117,16 @@ def _add_features(s: Shape, T: Numbers, weights: Numbers, F: Features, many: Wor
 
 
 def _features_added(
-    s: Shape, T: Numbers, weights: Numbers, columns: Numbers, stride: Word, many: Word, rows: Numbers
+    s: RegisterBlocking,
+    T: Numbers,
+    weights: Numbers,
+    columns: Numbers,
+    stride: Word,
+    many: Word,
+    rows: Numbers,
 ) -> None:
     F = Features(columns, stride)
-    p, across = s.p, wide(s)
+    p, across = s.p, state_columns(s)
     vectors = across // p.lanes
     size = (AT_ONCE if p.processor.registers == 32 else 15 - vectors) // vectors
     whole = many // size * size
@@ -146,7 +154,7 @@ def _features_added(
 
 
 def take_keys(
-    s: Shape, X: Features, t: Word | int, K: Numbers, first: Word, last: Word, watch: Watch
+    s: RegisterBlocking, X: Features, t: Word | int, K: Numbers, first: Word, last: Word, watch: Watch
 ) -> None:
     """Coordinates of a vector of keys to X (d rows); a clipped exponent would not show an infinite one."""
     found = columns_of(s.p, K, s.d, first, last)
@@ -155,17 +163,17 @@ def take_keys(
         X.at(i, t).put(0, k)
 
 
-def true_scale(s: Shape, halves: Sequence[Vector]) -> list[Vector]:
+def true_scale(s: RegisterBlocking, halves: Sequence[Vector]) -> list[Vector]:
     """e^(σ²/2)."""
     return [exponential(s, -h) for h in halves]
 
 
-class Tile:
+class CausalTile:
     """What queries need of a tile, and what is kept of it: features, coordinates, [v, 1] of its tokens."""
 
-    def __init__(self, s: Shape, steps: Steps, room: Room) -> None:
+    def __init__(self, s: RegisterBlocking, steps: Steps, room: Room) -> None:
         """Take room for it."""
-        self.s, self.steps, across = s, steps, wide(s)
+        self.s, self.steps, across = s, steps, state_columns(s)
         self.queries = Features(room.take(s.held(steps) * s.tokens), s.tokens)  # of a panel
         self.series = Features(room.take((steps.g // 2 + 1) * s.tokens), s.tokens)
         self.keys = Features(room.take(s.held(steps) * TILE), TILE)
@@ -203,15 +211,15 @@ class Tile:
         add_tile(s, T, A, A.after(1), self.rows, self.scratch, self.steps)
 
 
-def forward(s: Shape) -> None:
+def write_causal_forward(s: RegisterBlocking) -> None:
     """O and den of one head; guard: their extents, 0 where O and K are finite, extents of V. Hands back what
     `judge` says.
     """
     p, d, m, u = s.p, s.d, s.m, s.u
     found = p.begin("causal_forward", FORWARD)
     O, den, guard, T, Q, K, V, n, factor, covariance, least, plan, work = found
-    steps, room, scale, across = Steps(plan), Room(work), p.spread(factor), wide(s)
-    tile, N = Tile(s, steps, room), Features(room.take(m * TILE), TILE)
+    steps, room, scale, across = Steps(plan), Room(work), p.spread(factor), state_columns(s)
+    tile, N = CausalTile(s, steps, room), Features(room.take(m * TILE), TILE)
     extents, values = Extents(p, room.take(2 * m * p.lanes), m), Extents(p, room.take(2 * m * p.lanes), m - 1)
     watch = Watch(p, room.take(p.lanes))
     with p.loop(0, n, TILE) as at:
@@ -234,10 +242,10 @@ def forward(s: Shape) -> None:
 
 
 def _near_outputs(
-    s: Shape, K: Numbers, X: Features, rows: Numbers, tokens: Word, t: Word, far: list[Vector]
+    s: RegisterBlocking, K: Numbers, X: Features, rows: Numbers, tokens: Word, t: Word, far: list[Vector]
 ) -> list[Vector]:
     """far + exp(scores) times the rows of the keys that a vector of queries from t on see in their tile."""
-    p, across = s.p, wide(s)
+    p, across = s.p, state_columns(s)
     q = column_vectors(X, s.d, t)
 
     def weighted(key: Word, e: Vector, near: list[Vector]) -> list[Vector]:
@@ -253,13 +261,13 @@ def _near_outputs(
     return p.fold(t, (t + p.lanes).least(tokens), 1, among, p.fold(0, t, 1, before, far))
 
 
-def queries_back(s: Shape) -> None:
+def queries_back(s: RegisterBlocking) -> None:
     """dQ of one head, in the order of its tokens, with the state T of keys before; guard: spoilt, Σ |dO|."""
     p, d, m = s.p, s.d, s.m
     found = p.begin("causal_queries_back", QUERIES_BACK)
     dQ, guard, T, O, den, dO, Q, K, V, n, factor, covariance, plan, work = found
-    steps, room, scale, across = Steps(plan), Room(work), p.spread(factor), wide(s)
-    tile = Tile(s, steps, room)
+    steps, room, scale, across = Steps(plan), Room(work), p.spread(factor), state_columns(s)
+    tile = CausalTile(s, steps, room)
     D, P = (Features(room.take(many * s.tokens), s.tokens) for many in (s.held(steps), p.word(d)))
     DX, G = Features(room.take(d * TILE), TILE), room.take(m * TILE)
     watch, size = Watch(p, room.take(p.lanes)), Watch(p, room.take(p.lanes))
@@ -286,10 +294,17 @@ def queries_back(s: Shape) -> None:
 
 
 def _near_queries(
-    s: Shape, K: Numbers, X: Features, G: Numbers, rows: Numbers, tokens: Word, t: Word, far: list[Vector]
+    s: RegisterBlocking,
+    K: Numbers,
+    X: Features,
+    G: Numbers,
+    rows: Numbers,
+    tokens: Word,
+    t: Word,
+    far: list[Vector],
 ) -> list[Vector]:
     """far + the gradient of a vector of queries from t on by the keys they see in their tile."""
-    p, across = s.p, wide(s)
+    p, across = s.p, state_columns(s)
     q, g = column_vectors(X, s.d, t), [G.vector(c * p.lanes) for c in range(s.m)]
 
     def change(key: Word) -> Vector:
@@ -307,12 +322,12 @@ def _near_queries(
     return p.fold(t, (t + p.lanes).least(tokens), 1, among, p.fold(0, t, 1, before, far))
 
 
-def keys_back(s: Shape) -> None:
+def keys_back(s: RegisterBlocking) -> None:
     """dK and dV of one head, from its last tile on; U: the queries after a tile; guard: spoilt, Σ |dV|."""
     p, d, m, u = s.p, s.d, s.m, s.u
     found = p.begin("causal_keys_back", KEYS_BACK)
     dK, dV, guard, U, O, den, dO, Q, K, V, n, factor, covariance, plan, work = found
-    steps, room, scale, across = Steps(plan), Room(work), p.spread(factor), wide(s)
+    steps, room, scale, across = Steps(plan), Room(work), p.spread(factor), state_columns(s)
     F, A = (Features(room.take(s.held(steps) * many), many) for many in (s.tokens, TILE))
     E = Features(room.take((steps.g // 2 + 1) * TILE), TILE)
     D, P = (Features(room.take(many * s.tokens), s.tokens) for many in (s.held(steps), p.word(d)))
@@ -367,11 +382,11 @@ def keys_back(s: Shape) -> None:
 
 
 def _near_keys(
-    s: Shape, Q: Numbers, X: Features, W: Numbers, rows: Numbers, tokens: Word, t: Word, scale: Vector,
-    far: list[Vector],
+    s: RegisterBlocking, Q: Numbers, X: Features, W: Numbers, rows: Numbers, tokens: Word, t: Word,
+    scale: Vector, far: list[Vector],
 ) -> list[Vector]:  # fmt: skip
     """far + the gradient of a vector of keys from t on and of their values, by the tile's queries."""
-    p, across, d = s.p, wide(s), s.d
+    p, across, d = s.p, state_columns(s), s.d
     w = [W.vector(c * p.lanes) for c in range(s.m)]
     k = [x * scale for x in column_vectors(X, d, t)]
 

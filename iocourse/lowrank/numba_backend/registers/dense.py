@@ -12,7 +12,7 @@ from math import inf
 from .guarding import Extents, Watch
 from .room import Room
 from .rows import column_of, columns_of, put_column, put_columns
-from .steps import Features, Shape, Steps
+from .steps import Features, RegisterBlocking, Steps
 from .writer import Numbers, Vector, Word
 
 MEAN = ("numbers", "word", "word", "numbers", "numbers")
@@ -27,7 +27,7 @@ PULL = ("numbers",) * 14 + ("word", "word", "number", "words", "numbers")
 BLOCK = 64  # groups of rows, a lane each, whose sums are taken before they are added to the others
 
 
-def mean(s: Shape) -> None:
+def mean(s: RegisterBlocking) -> None:
     """shift (d,) = the mean of rows start … stop - 1 of K (n, d)."""
     p, d = s.p, s.d
     K, start, stop, shift, work = p.begin("mean", MEAN)
@@ -55,14 +55,14 @@ def mean(s: Shape) -> None:
     p.end()
 
 
-def take_values(s: Shape, W: Numbers, values: list[Vector], inside: Vector) -> None:
+def take_values(s: RegisterBlocking, W: Numbers, values: list[Vector], inside: Vector) -> None:
     """W (m, lanes) = [values, 1], 0 in lanes that are not inside."""
     for c, v in enumerate(values):
         W.put(c * s.p.lanes, v * inside)
     W.put((s.m - 1) * s.p.lanes, inside)
 
 
-def keys(s: Shape) -> None:
+def keys(s: RegisterBlocking) -> None:
     """T (rank, m) += Σ ψ(k - shift) [v, 1]ᵀ over the span; guard: the extent of V."""
     p, d, m = s.p, s.d, s.m
     T, guard, K, V, start, stop, shift, plan, work = p.begin("keys", KEYS)
@@ -85,7 +85,7 @@ def keys(s: Shape) -> None:
     p.end()
 
 
-def finish(s: Shape) -> None:
+def finish(s: RegisterBlocking) -> None:
     """T ∘ weights in place; before, the covariance of the centred keys is read off its last column.
 
     share: 1 / keys; 0 where no covariance is asked for.
@@ -111,14 +111,14 @@ def finish(s: Shape) -> None:
 
 
 def take_queries(
-    s: Shape, X: Features, t: Word | int, Q: Numbers, first: Word, last: Word, factor: Vector
+    s: RegisterBlocking, X: Features, t: Word | int, Q: Numbers, first: Word, last: Word, factor: Vector
 ) -> None:
     """The coordinates of a vector of queries, times the scale of the scores, to X (d rows)."""
     for i, q in enumerate(columns_of(s.p, Q, s.d, first, last)):
         X.at(i, t).put(0, q * factor)
 
 
-def queries(s: Shape) -> None:
+def queries(s: RegisterBlocking) -> None:
     """O and den of the span, from the weighted state T; guard: their extents."""
     p, m, u = s.p, s.m, s.u
     O, den, guard, T, Q, start, stop, factor, covariance, plan, work = p.begin("queries", QUERIES)
@@ -140,7 +140,7 @@ def queries(s: Shape) -> None:
     p.end()
 
 
-def judge(s: Shape) -> None:
+def judge(s: RegisterBlocking) -> None:
     """1 where outputs have no denominator below `least`, are finite, and are within the values, else 0.
 
     values (2 (m - 1),), outputs (2 m + 1,): what passes said of them, as `error_certificates.within` looks at
@@ -162,7 +162,7 @@ def judge(s: Shape) -> None:
 
 
 @dataclass(frozen=True)
-class Held:
+class ForwardBuffers:
     """What a forward pass holds, one after the other: the state T, extents of V, the keys' mean and their
     covariance, extents of O and den with 0 where O is finite.
     """
@@ -174,17 +174,17 @@ class Held:
     outputs: Numbers
 
     @classmethod
-    def at(cls, s: Shape, memory: Numbers, steps: Steps) -> Held:
+    def at(cls, s: RegisterBlocking, memory: Numbers, steps: Steps) -> ForwardBuffers:
         """In that memory."""
         room, m, d = Room(memory), s.m, s.d
         return cls(*(room.take(many) for many in (steps.rank() * m, 2 * m - 2, d, d * d, 2 * m + 1)))
 
 
-def attend(s: Shape) -> None:
+def write_dense_forward(s: RegisterBlocking) -> None:
     """The whole of a head: O and den; hands back what `judge` says. share: as for `finish`."""
     p = s.p
     O, den, memory, Q, K, V, n, n_k, factor, share, least, plan, work = p.begin("attend", ATTEND)
-    held = Held.at(s, memory, Steps(plan))
+    held = ForwardBuffers.at(s, memory, Steps(plan))
     p.invoke("mean", K, 0, n_k, held.shift, work)
     p.invoke("keys", held.T, held.values, K, V, 0, n_k, held.shift, plan, work)
     p.invoke("finish", held.T, held.covariance, share, plan)
@@ -193,7 +193,7 @@ def attend(s: Shape) -> None:
 
 
 def put_outputs(
-    s: Shape, O: Numbers, den: Numbers, first: Word, stop: Word, N: list[Vector], extents: Extents,
+    s: RegisterBlocking, O: Numbers, den: Numbers, first: Word, stop: Word, N: list[Vector], extents: Extents,
     watch: Watch,
 ) -> None:  # fmt: skip
     """A vector of rows of O = N / den, and den, the last of N."""
@@ -206,7 +206,8 @@ def put_outputs(
 
 
 def take_gradient(
-    s: Shape, G: Numbers, O: Numbers, den: Numbers, dO: Numbers, first: Word, stop: Word, size: Watch,
+    s: RegisterBlocking, G: Numbers, O: Numbers, den: Numbers, dO: Numbers, first: Word, stop: Word,
+    size: Watch,
 ) -> None:  # fmt: skip
     """G (m, lanes) = [dO, -Σ dO ∘ O] / den, 0 beyond the span."""
     p = s.p
@@ -220,12 +221,12 @@ def take_gradient(
     G.put((s.m - 1) * p.lanes, -(below * over))
 
 
-def panel_of(s: Shape, W: Numbers, columns: int) -> list[Vector]:
+def panel_of(s: RegisterBlocking, W: Numbers, columns: int) -> list[Vector]:
     """So many columns of u vectors, column by column, from u times (m, lanes)."""
     return [W.vector((i * s.m + c) * s.p.lanes) for c in range(columns) for i in range(s.u)]
 
 
-def queries_back(s: Shape) -> None:
+def queries_back(s: RegisterBlocking) -> None:
     """dQ of the span from the weighted state T; U += Σ φ(q) [dO, -Σ dO ∘ O]ᵀ / den; guard: spoilt, Σ |dO|."""
     p, d, m = s.p, s.d, s.m
     found = p.begin("queries_back", QUERIES_BACK)
@@ -261,7 +262,7 @@ def queries_back(s: Shape) -> None:
     p.end()
 
 
-def keys_back(s: Shape) -> None:
+def keys_back(s: RegisterBlocking) -> None:
     """dK and dV of the span, from the weighted state U; guard: spoilt, Σ |dV|."""
     p, d, m, u = s.p, s.d, s.m, s.u
     dK, dV, guard, U, K, V, start, stop, shift, plan, work = p.begin("keys_back", KEYS_BACK)
@@ -295,7 +296,7 @@ def keys_back(s: Shape) -> None:
     p.end()
 
 
-def pull(s: Shape) -> None:
+def pull(s: RegisterBlocking) -> None:
     """The whole gradient of a head; guard (4,): what both passes say. U: room for its state, all 0."""
     p = s.p
     found = p.begin("pull", PULL)

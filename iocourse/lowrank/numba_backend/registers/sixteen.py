@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 
-from .steps import Features, Shape, Steps
+from .steps import Features, RegisterBlocking, Steps
 from .writer import Numbers, Vector, Word
 
 BESIDE = 15  # registers for sums and what is multiplied with a number, which takes the last one
 BACK = 8  # sums at once on the way back, where a coordinate and its gradient are beside them
 
 
-class Sixteen(Shape):
+class Sixteen(RegisterBlocking):
     """As `Shape`, in 16 registers."""
 
     holds_short = True

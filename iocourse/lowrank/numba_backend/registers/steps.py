@@ -105,7 +105,7 @@ class Features:
 
 
 @dataclass(frozen=True)
-class Shape:
+class RegisterBlocking:
     """d coordinates, m = d_v + 1 columns, u vectors or features worked on at once, in 32 registers."""
 
     p: Program
