@@ -26,6 +26,9 @@ EXTRAS = {
     "triton": ("cloudpickle>=2.2", "torch>=2.6", "triton>=3.6"),
     "fast": ("numba>=0.61",),
 }
+# Brings pip to the Python of a notebook. It needs no path, and works in an environment of uv. The kernel must
+# be restarted, because ensurepip removes the variables PIP_* from its environment.
+PIP_IN_A_CELL = "%run -m ensurepip"
 CPU_BUILDS = "https://download.pytorch.org/whl/cpu"  # PyTorch without several GB of CUDA libraries
 NVIDIA_DRIVER = Path("/proc/driver/nvidia")  # exists while the driver is loaded
 _SAFE_IN_DOUBLE_QUOTES = frozenset(" <>=~,;[]()@*?&'#|")

@@ -13,8 +13,9 @@ import pytest
 
 from iocourse.course.grade.submission_process import execute, notebook_names
 from iocourse.course.run_context import SOLVED_MARK
+from iocourse.doctor.install_command import PIP_IN_A_CELL
 from tools.build.project import Project
-from tools.build.setup_cell import GET_PIP, first_cell, with_first_cell, without_first_cell
+from tools.build.setup_cell import first_cell, with_first_cell, without_first_cell
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = [path for folder in ("lessons", "solutions") for path in sorted((ROOT / folder).glob("*.ipynb"))]
@@ -22,8 +23,8 @@ UNCLAIMED = Project("owner/course", "v0.2.0")
 CLAIMED = Project("owner/course", "v0.2.0", claimed=True)
 LINES, COLUMNS = 8, 100
 MISSING = "no iocourse here: choose another kernel, or put its wheel next to this notebook"
-NO_PIP = f"no pip here: run `{GET_PIP}` and restart the kernel"
-FAILED = f"no iocourse here: see above; without pip, run `{GET_PIP}` and restart"
+NO_PIP = f"no pip here: run `{PIP_IN_A_CELL}` and restart the kernel"
+FAILED = f"no iocourse here: see above; without pip, run `{PIP_IN_A_CELL}` and restart"
 RESTART = "Note: you may need to restart the kernel to use updated packages.\n"  # printed by %pip
 SHOW = "import iocourse, iocourse_part; print(iocourse.name)"  # the second is of the extra
 SESSION = """
@@ -215,7 +216,7 @@ def machine_of_uv(tmp_path):
 def test_without_pip_the_line_that_the_cell_names_helps(machine_of_uv):
     write_wheel(machine_of_uv.here, needs=EXTRA)
     write_wheel(machine_of_uv.index, "0.2.5", needs=EXTRA)
-    before, claimed, _ = machine_of_uv.run(text_of(UNCLAIMED), text_of(CLAIMED), GET_PIP)
+    before, claimed, _ = machine_of_uv.run(text_of(UNCLAIMED), text_of(CLAIMED), PIP_IN_A_CELL)
     said, used, again = machine_of_uv.run(text_of(UNCLAIMED), SHOW, text_of(UNCLAIMED))
     assert last_line(before) == f"AssertionError: {NO_PIP}"
     assert "No module named pip" in claimed and last_line(claimed) == f"AssertionError: {FAILED}"

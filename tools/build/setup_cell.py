@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from iocourse.course.run_context import SOLVED_MARK
+from iocourse.doctor.install_command import PIP_IN_A_CELL, Environment, command
 from tools.build.project import Project
 
 Json = dict[str, Any]
@@ -20,9 +21,6 @@ METADATA: Json = {
     "jupyter": {"source_hidden": True},
     "tags": ["install", "remove-cell"],  # the second is MyST-NB's
 }
-# The line for a cell of a Python without pip, in both texts. It needs no path, and works in an environment of
-# uv. The kernel must be restarted, because ensurepip removes the variables PIP_* from its environment.
-GET_PIP = "%run -m ensurepip"
 # While the name is not claimed, another package could be published under it. So iocourse itself is installed
 # from a file only, and pip gets no name that it could look up. Errors are not of class ImportError, because
 # Colab adds to these the advice to install the missing name with pip.
@@ -33,14 +31,14 @@ _whls = [w for f in ("", "drive/*/", "drive/*/iocourse/") for w in _glob.glob(f 
 if not getattr(_util.find_spec("iocourse"), "origin", None):  # a folder of this name has no origin
     assert _whls, "no iocourse here: choose another kernel, or put its wheel next to this notebook"
     assert _util.find_spec("pip"), "no pip here: run `{get_pip}` and restart the kernel"
-    %pip install -q "{{max(_whls)}}[course]"
+    {install}
 """
 # JupyterLite replaces the line %pip by a call of piplite before the cell runs, so the line has no variable.
 CLAIMED = """\
 # @title Find iocourse, or install it
 import importlib.util as _util
 if not getattr(_util.find_spec("iocourse"), "origin", None):  # a folder of this name has no origin
-    %pip install -q "{requirement}"
+    {install}
     assert getattr(_util.find_spec("iocourse"), "origin", None), (
         "no iocourse here: see above; without pip, run `{get_pip}` and restart")
 """
@@ -49,8 +47,12 @@ MARKED = f"{SOLVED_MARK} = True  # a failing check raises an error, and no progr
 
 def first_cell(project: Project, *, solved: bool = False) -> Json:
     """Return the cell as nbformat 4 JSON; it installs from the package index only if the name is claimed."""
+    what = project.requirement if project.claimed else "WHEEL[course]"
     text = (CLAIMED if project.claimed else UNCLAIMED).format(
-        get_pip=GET_PIP, requirement=project.requirement
+        install=command(what, at=Environment(cell=True))
+        .replace("install", "install -q", 1)
+        .replace("WHEEL", "{max(_whls)}"),  # IPython inserts the value
+        get_pip=PIP_IN_A_CELL,
     )
     text += MARKED if solved else ""
     made: Json = {"cell_type": "code", "execution_count": None, "id": ID, "metadata": METADATA, "outputs": []}
