@@ -11,7 +11,7 @@ from iocourse.course import challenge, exercise, progress
 from iocourse.course.challenges import CHALLENGES, ORDER, Challenge, find_challenge, scoring
 from iocourse.course.challenges.rolling_rows import rolling_rows
 from iocourse.course.challenges.scoring import (
-    candidates,
+    fitting_schedules,
     judge_schedule,
     known_words,
     library_best,
@@ -64,7 +64,7 @@ def test_each_has_an_id_and_a_title_of_its_own_and_is_found_by_both():
 @each_challenge
 def test_no_schedule_of_the_library_does_better_with_any_tiles_tried(asked):
     best, rng = library_best(asked).cost.total, np.random.default_rng(0)
-    for choice in candidates(asked):
+    for choice in fitting_schedules(asked):
         told = options_for(choice.schedule, asked)
         for _ in range(300 if asked.mask(asked.N) is None else 60):
             near = {name: max(1, round(size * rng.uniform(0.8, 1.3))) for name, size in choice.tiles.items()}
@@ -81,7 +81,9 @@ def test_what_is_proved_stands_below_the_librarys_best(asked):
 
 
 def test_the_rival_schedules_are_in_the_field():
-    fields = {asked.id: {choice.schedule.name for choice in candidates(asked)} for asked in ALL.values()}
+    fields = {
+        asked.id: {choice.schedule.name for choice in fitting_schedules(asked)} for asked in ALL.values()
+    }
     assert {"flash_optimal", "small_cache", "scores_stored", "scores_stored_tiled"} <= fields["forward"]
     assert {"split_backward", "score_gradients_stored", "weights_stored"} <= fields["backward"]
     assert (

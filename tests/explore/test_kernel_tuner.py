@@ -18,11 +18,11 @@ from iocourse.course.explore.models.kernel_tuner import (
     TILES,
     KernelTunerState,
     best_tile,
-    filling,
     launch_words,
     nearest,
     record_rows,
     rows_of_tile,
+    share_of_capacity,
     shipped_tile,
     tiles_held,
     verdict,
@@ -290,8 +290,11 @@ def test_without_a_record_it_works_and_says_so(monkeypatch):
 
 def test_tiles_that_fill_the_room_exactly_are_not_too_many():
     full = SimpleNamespace(tiles={}, held=2048, budget=2048)
-    assert filling(full) == "0 words, 2 KB of 2 KB"
-    assert filling(SimpleNamespace(**vars(full) | {"held": 3072})) == "0 words, 3 KB of 2 KB: 1 KB too many"
+    assert share_of_capacity(full) == "0 words, 2 KB of 2 KB"
+    assert (
+        share_of_capacity(SimpleNamespace(**vars(full) | {"held": 3072}))
+        == "0 words, 3 KB of 2 KB: 1 KB too many"
+    )
 
 
 def test_the_bar_of_the_total_is_as_long_as_its_words():

@@ -25,13 +25,13 @@ from iocourse.course.explore.models.lowrank_explorer import (
     Facts,
     LowRankState,
     big,
-    covering,
     gaussian_logits,
     head_logits,
     in_bytes,
     logits_of,
     number_rows,
     percent,
+    smallest_covering_B,
 )
 from iocourse.course.explore.widgets.lowrank_explorers import ERRORS, SIGMAS
 from iocourse.data import real_head, real_heads
@@ -158,7 +158,7 @@ def test_the_smallest_degree_by_the_rule_is_the_first_whose_prediction_is_allowe
 
 @pytest.mark.parametrize("data", [gaussian_logits(12, 0.3), head_logits(0, 2), logits_of(*arrays())])
 def test_the_covering_bound_is_the_smallest_of_three_figures(data):
-    B = covering(data)
+    B = smallest_covering_B(data)
     assert float(f"{B:.3g}") == B
     assert B**2 * np.sqrt(data.d) >= data.largest
     unit = 10.0 ** (np.floor(np.log10(B)) - 2)
@@ -375,7 +375,7 @@ def test_cover_moves_the_bound_to_the_data(explorer):
     assert explorer.controls["d"].disabled and explorer.controls["sigma"].disabled
     assert Facts(explorer.state, explorer.data).beyond > 0
     explorer.press("cover")
-    assert covering(head_logits(0, 2)) == explorer.state.B
+    assert smallest_covering_B(head_logits(0, 2)) == explorer.state.B
     said = f"B = {explorer.state.B:g} is the smallest whose R covers the sampled logits."
     assert said in explorer.words and explorer.spoken.endswith(said)
     assert Facts(explorer.state, explorer.data).beyond == 0

@@ -288,9 +288,9 @@ def test_it_fits_the_chips(fitted, arch, d):
 
 ORDER = """
 import json, re, sys
-from iocourse.gpu.compile_worker import compiled
+from iocourse.gpu.compile_worker import compile_kernel
 
-ptx = compiled(json.loads(sys.stdin.read())).asm["ptx"]
+ptx = compile_kernel(json.loads(sys.stdin.read())).asm["ptx"]
 found = re.findall(r"(bar\\.sync|barrier\\.cta\\.sync|\\batom\\S+|st\\.global|ld\\.global)", ptx)
 at = next(i for i, one in enumerate(found) if one.startswith("atom"))
 before, after = found[:at], found[at + 1 :]

@@ -86,8 +86,8 @@ def test_a_printed_rounding_error_differs_on_another_processor_and_a_bound_does_
 
 
 def test_html_that_takes_the_place_of_text_is_not_compared_and_the_text_is(notebooks, nbval):
-    shown = "show({'text/plain': repr(s)}, str(id(s)))"
-    show = "from iocourse.console import show\\nclass T:\\n"
+    shown = "display_then_replace({'text/plain': repr(s)}, str(id(s)))"
+    show = "from iocourse.console import display_then_replace\\nclass T:\\n"
     show += f"    _ipython_display_ = lambda s: {shown}\\n    __repr__ = lambda s: '42'\\nT()"
     path = broken(notebooks, ("add(20, 22)", show))
     result = nbval(path, strict_outputs=True, strict_checks=True)

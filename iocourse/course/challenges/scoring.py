@@ -221,7 +221,7 @@ def _not_below(problem: Challenge, trials: Sequence[Trial]) -> str | None:
 @cache
 def library_best(problem: Challenge) -> Choice:
     """Return the library's schedule with the fewest words at the challenge's size, its tiles and its cost."""
-    return min(candidates(problem), key=lambda choice: choice.cost.total)
+    return min(fitting_schedules(problem), key=lambda choice: choice.cost.total)
 
 
 @library_solution
@@ -236,7 +236,7 @@ def known_words(problem: Challenge) -> int | None:
     return run(problem.known, M=problem.M, dry=True, unroll=True, trace=False, **given).ledger.total
 
 
-def candidates(problem: Challenge) -> Iterator[Choice]:
+def fitting_schedules(problem: Challenge) -> Iterator[Choice]:
     """Yield the library's schedules that solve the problem and fit in M, with their best tiles and costs."""
     N, d, M = problem.N, problem.d, problem.M
     for schedule in REGISTRY.values():

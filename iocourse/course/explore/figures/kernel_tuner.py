@@ -17,7 +17,6 @@ from ..models.kernel_tuner import (
     Row,
     TileReport,
     compiled_resources,
-    filling,
     kernel_tuner_alt,
     kernel_tuner_title,
     kilobytes,
@@ -26,6 +25,7 @@ from ..models.kernel_tuner import (
     record_of,
     recorded_tiles,
     report_of,
+    share_of_capacity,
     standing,
     verdict,
     which,
@@ -130,7 +130,7 @@ def _footprint(shown: TileReport) -> Iterator[Element]:
         if text_width(label, SMALL) < right - left:
             yield Text((left + right) / 2, centred(137, SMALL), label, SMALL, "middle")
     over = shown.held > shown.budget
-    yield Text(LEFT, y + 68, filling(shown), NORMAL, bold=over, colour=WRONG if over else INK)
+    yield Text(LEFT, y + 68, share_of_capacity(shown), NORMAL, bold=over, colour=WRONG if over else INK)
     for k, (name, tile) in enumerate(shown.tiles.items()):
         at, row = LEFT + 182 * (k % 3), y + 82 + 24 * (k // 3)
         yield from swatch(at, row, fill_of(name, k), f"{name} {tile.words:,}")

@@ -32,12 +32,12 @@ from ..models.lowrank_explorer import (
     Facts,
     Logits,
     LowRankState,
-    covering,
     gaussian_logits,
     head_logits,
     logits_of,
     lowrank_title,
     number_rows,
+    smallest_covering_B,
 )
 
 WIDTH, HEIGHT = 980.0, 552.0
@@ -103,7 +103,9 @@ def facts_of(
     """Return the results for the checked arguments of `low_rank_explorer_picture`."""
     data = _data(d, sigma, head, Q, K)
     keys = n if n is not None else 40_960 if data.drawn else data.n
-    s = LowRankState(degree, keys, M, polynomial, covering(data) if B is None else B, error).checked()
+    s = LowRankState(
+        degree, keys, M, polynomial, smallest_covering_B(data) if B is None else B, error
+    ).checked()
     facts = Facts(s, data)
     _ = facts.break_even  # raises if no tile fits in M
     return facts

@@ -291,7 +291,7 @@ def _said(row: Row) -> str:
     return took if verdict(row) != "too large" else f"{took}, more than the chip provides"
 
 
-def filling(shown: TileReport) -> str:
+def share_of_capacity(shown: TileReport) -> str:
     """Format the size of the tiles against the capacity of one SM."""
     total = sum(tile.words for tile in shown.tiles.values())
     said = f"{total:,} words, {kilobytes(shown.held)} KB of {kilobytes(shown.budget)} KB"
@@ -338,7 +338,7 @@ def kernel_tuner_alt(shown: TileReport) -> str:
     listed = ", ".join(f"{name} {tile.words:,}" for name, tile in shown.tiles.items())
     told = [
         f"{kernel_tuner_title(s)}. {' '.join(standing(shown))[:-1]}",
-        f"Its tiles take {filling(shown)} of shared memory and registers ({listed} words)",
+        f"Its tiles take {share_of_capacity(shown)} of shared memory and registers ({listed} words)",
         f"For one head of N = {s.N:,} it moves {ledger.total:,} words, {_mb(shown)}, "
         f"{ledger.total / with_one_tile(s).total:,.2f} times the traffic of a single N × N tile",
     ]

@@ -316,7 +316,7 @@ class Facts:
         return [_choice(self), _certificate(self), _enough(self)]
 
 
-def covering(data: Logits) -> float:
+def smallest_covering_B(data: Logits) -> float:
     """Return the smallest B with three significant digits whose R covers all sampled logits."""
     exactly = sqrt(max(data.largest, 1e-4) / sqrt(data.d))
     unit = 10.0 ** (floor(log10(exactly)) - 2)

@@ -11,7 +11,14 @@ from ....lowrank.polynomials import NAMES
 from ..draw.text import in_html, paragraph
 from ..figures.lowrank_explorer import B_at, bound_line, draw_lowrank_explorer, facts_of
 from ..figures.lowrank_results import lowrank_times, lowrank_times_words
-from ..models.lowrank_explorer import DEGREES, Facts, Logits, covering, gaussian_logits, head_logits
+from ..models.lowrank_explorer import (
+    DEGREES,
+    Facts,
+    Logits,
+    gaussian_logits,
+    head_logits,
+    smallest_covering_B,
+)
 from ..models.lowrank_record import compared, degrees, sizes
 from .controls import button, by_name, choice, slider
 from .explorer import Explorer, Grab, Shown, explorer
@@ -103,7 +110,7 @@ class LowRankExplorer(Explorer):
             self.controls[name].value, self.controls[name].disabled = value, not drawn
 
     def _cover(self) -> str:
-        self.controls["B"].value = covering(self.data)
+        self.controls["B"].value = smallest_covering_B(self.data)
         return f"B = {self.value('B'):g} is the smallest whose R covers the sampled logits."
 
 
