@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from iocourse import exact, lowrank, schedules
-from iocourse.course import guard as solution_guard
+from iocourse.course import guard
 from iocourse.course.checking import OWN, RUNS, check, judge
 from iocourse.course.exercise import exercises, find
 from iocourse.machine import run
@@ -79,8 +79,8 @@ def answers_to(exercise_id):
     """Return the names of library functions that would solve the exercise if they were not blocked."""
     cases = cases_of(exercise_id)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(solution_guard, "are_solutions_blocked", lambda: False)
-        patch.setattr(solution_guard.sys, "setprofile", lambda watch: None)
+        patch.setattr(guard, "are_solutions_blocked", lambda: False)
+        patch.setattr(guard.sys, "setprofile", lambda watch: None)
         return [
             name
             for name, function in public().items()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from iocourse import distributed
-from iocourse.course import guard as solution_guard
+from iocourse.course import guard
 from iocourse.distributed import runner
 
 Q, K, V = np.random.default_rng(0).standard_normal((3, 20, 4))
@@ -398,7 +398,7 @@ def test_the_librarys_answers_step_aside_in_an_exam_and_tools_do_not():
     def own(me, Q, K, V):
         return distributed.attend(Q, *me.all_gather(K=K, V=V))[0]
 
-    with solution_guard.solutions_blocked():
+    with guard.solutions_blocked():
         run(own)
         fails(ring, distributed.RankFailed, "solves the exercise and cannot be called while a check runs")
         with pytest.raises(distributed.RankFailed, match="solves the exercise and cannot be called"):
@@ -411,8 +411,8 @@ def test_who_watches_the_caller_watches_its_ranks():
         return Q
 
     with (
-        pytest.raises((distributed.RankFailed, solution_guard.LibrarySolutionUsed)),
-        solution_guard.no_calls_into(("numpy.linalg",), "is out"),
+        pytest.raises((distributed.RankFailed, guard.LibrarySolutionUsed)),
+        guard.no_calls_into(("numpy.linalg",), "is out"),
     ):
         run(sly)
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iocourse import bounds, schedules
-from iocourse.course import guard as solution_guard
+from iocourse.course import guard
 from iocourse.course.explore import TrafficExplorer, traffic_explorer, traffic_map
 from iocourse.course.explore.draw.palette import BOUNDS, stroke_of
 from iocourse.course.explore.draw.picture import Poly, Text
@@ -226,7 +226,7 @@ def test_while_a_check_runs_the_map_gives_nothing_away_even_what_it_has_drawn_be
         lambda: move("flash2", 512, 32, 4096),
         lambda: bound_at("A", 512, 32, 4096),
     ):
-        with solution_guard.solutions_blocked(), pytest.raises(solution_guard.LibrarySolutionUsed):
+        with guard.solutions_blocked(), pytest.raises(guard.LibrarySolutionUsed):
             again()
 
 
