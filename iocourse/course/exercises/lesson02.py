@@ -10,7 +10,7 @@ from ... import costs
 from ...ledger import Ledger
 from ..bound_ratio import product_comparison
 from ..exercise import Sample
-from ..kinds.choice import Tile, choice_exercise, tile_form
+from ..kinds.choice import TileSizes, choice_exercise, tile_form
 from ..kinds.schedule import schedule_exercise
 from ..properties import reads, reads_within, same_answer_from, values, writes
 
@@ -76,7 +76,7 @@ def _problems(rng: np.random.Generator) -> Iterator[Sample]:
         yield Sample(sizes, sizes)
 
 
-def _widest_tiles(m: int, n: int, k: int, M: int) -> Iterator[Tile]:
+def _widest_tiles(m: int, n: int, k: int, M: int) -> Iterator[TileSizes]:
     """Yield, per bm, the largest bn that fits."""
     return ({"bm": bm, "bn": min(n, (M - bm) // (bm + 1))} for bm in range(1, min(m, (M - 1) // 2) + 1))
 

@@ -11,7 +11,7 @@ from ... import costs
 from ...ledger import Ledger
 from ..bound_ratio import attention_comparison
 from ..exercise import Case, Sample, Trial
-from ..kinds.choice import Tile, choice_exercise, tile_form
+from ..kinds.choice import TileSizes, choice_exercise, tile_form
 from ..kinds.schedule import one_more_of_each_kind, repaired, schedule_exercise
 from ..properties import (
     LARGE,
@@ -76,12 +76,12 @@ def borders(rng: np.random.Generator) -> Iterator[Sample]:
         yield Sample(sizes, sizes)
 
 
-def _least_columns(N: int, d: int, M: int) -> Iterator[Tile]:
+def _least_columns(N: int, d: int, M: int) -> Iterator[TileSizes]:
     """Yield every Br with Bc = 1, which moves no more words than a larger Bc."""
     return ({"Br": Br, "Bc": 1} for Br in range(1, N + 1))
 
 
-def _words_of_F3(tile: Tile, N: int, d: int, M: int) -> Ledger:
+def _words_of_F3(tile: TileSizes, N: int, d: int, M: int) -> Ledger:
     return costs.flash_optimal(N, d, **tile)
 
 

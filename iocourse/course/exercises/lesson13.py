@@ -29,10 +29,10 @@ WIDE = {"LSE", "O_sum"}  # float32 whatever the inputs are
 # ------------------------------------------------------------------ 13A the best tile for a GPU
 WHOLE, SLICES, UNFIT = "complete rows are best", "slices are best", "the best does not fit"
 ROUNDED = f"{WHOLE}, because ragged tiles count fully"
-Tile = dict[str, Any]
+TileSizes = dict[str, Any]
 
 
-def bytes_of(tile: Tile, N: int, d: int, itemsize: int) -> int:
+def bytes_of(tile: TileSizes, N: int, d: int, itemsize: int) -> int:
     """Return the bytes that the forward pass of one head moves with this tile (sliced if it has BD)."""
     problem = KernelProblem(N, N, d)
     form = attention_forward if tile["BD"] is None else sliced_forward
@@ -41,12 +41,12 @@ def bytes_of(tile: Tile, N: int, d: int, itemsize: int) -> int:
     return sum(words * (4 if name in WIDE else itemsize) for name, words in counts)
 
 
-def fits(tile: Tile, room: int) -> bool:
+def fits(tile: TileSizes, room: int) -> bool:
     """Return whether nothing is spilled and the tile fits in shared memory."""
     return bool(tile["spill_bytes"] == 0 and tile["shared_bytes"] <= room)
 
 
-def _tile(BM: int, BN: int, BD: int | None = None, spilled: int = 0, shared: int = 40_000) -> Tile:
+def _tile(BM: int, BN: int, BD: int | None = None, spilled: int = 0, shared: int = 40_000) -> TileSizes:
     return {"BM": BM, "BN": BN, "BD": BD, "spill_bytes": spilled, "shared_bytes": shared}
 
 
@@ -77,13 +77,13 @@ def _choice_cases(rng: np.random.Generator) -> list[Case]:
     return [_choice_case(label, tiles, room, N, width, size) for label, tiles, N, width, size in asked]
 
 
-def _choice_case(label: str, tiles: list[Tile], room: int, N: int, d: int, itemsize: int) -> Case:
+def _choice_case(label: str, tiles: list[TileSizes], room: int, N: int, d: int, itemsize: int) -> Case:
     least = min(bytes_of(tile, N, d, itemsize) for tile in tiles if fits(tile, room))
     inputs = {"tiles": tiles, "room": room, "N": N, "d": d, "itemsize": itemsize}
     return Case(f"{label}, N={N}, d={d}, itemsize={itemsize}", inputs, least)
 
 
-def _chosen(trial: Trial) -> tuple[Tile, float] | None:
+def _chosen(trial: Trial) -> tuple[TileSizes, float] | None:
     found = several(trial.value, 2)
     return (found[0], found[1]) if found and found[0] in trial.case.inputs["tiles"] else None
 
@@ -91,18 +91,18 @@ def _chosen(trial: Trial) -> tuple[Tile, float] | None:
 A_CHOICE = Form("", _chosen, "one of the tiles, unchanged, and its bytes")
 
 
-def _must_fit(trial: Trial, choice: tuple[Tile, float]) -> str | None:
+def _must_fit(trial: Trial, choice: tuple[TileSizes, float]) -> str | None:
     tile, room = choice[0], trial.case.inputs["room"]
     return None if fits(tile, room) else f"{tile} spills or does not fit in {room:,} bytes of shared memory"
 
 
-def _bytes_at(trial: Trial, tile: Tile) -> int:
+def _bytes_at(trial: Trial, tile: TileSizes) -> int:
     N, d, itemsize = (trial.case.inputs[name] for name in ("N", "d", "itemsize"))
     return bytes_of(tile, N, d, itemsize)
 
 
-def _right_bytes(slices: bool) -> Callable[[Trial, tuple[Tile, float]], str | None]:
-    def judge(trial: Trial, choice: tuple[Tile, float]) -> str | None:
+def _right_bytes(slices: bool) -> Callable[[Trial, tuple[TileSizes, float]], str | None]:
+    def judge(trial: Trial, choice: tuple[TileSizes, float]) -> str | None:
         tile, moved = choice
         if (tile["BD"] is not None) != slices:
             return None
@@ -113,7 +113,7 @@ def _right_bytes(slices: bool) -> Callable[[Trial, tuple[Tile, float]], str | No
     return judge
 
 
-def _least(trial: Trial, choice: tuple[Tile, float]) -> str | None:
+def _least(trial: Trial, choice: tuple[TileSizes, float]) -> str | None:
     got, least = _bytes_at(trial, choice[0]), trial.case.expected
     return None if got <= least else f"the tile moves {got:,} bytes, but another one moves {least:,}"
 

@@ -18,13 +18,13 @@ from ..properties import Form, idle, several, whole
 from .schedule import require_parts
 
 T = TypeVar("T")
-Tile = dict[str, int]
+TileSizes = dict[str, int]
 
 
-def tile_form(*names: str) -> Form[Tile]:
+def tile_form(*names: str) -> Form[TileSizes]:
     """Return the form of a tile: one positive integer per name."""
 
-    def read(trial: Trial) -> Tile | None:
+    def read(trial: Trial) -> TileSizes | None:
         sizes = [whole(size) for size in several(trial.value, len(names)) or (None,)]
         return None if None in sizes else dict(zip(names, sizes, strict=True))  # type: ignore[arg-type]
 
