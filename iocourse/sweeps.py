@@ -26,7 +26,9 @@ from functools import cache, lru_cache
 from heapq import heappop, heappush
 from itertools import chain, combinations, count, pairwise, product
 from math import inf, sqrt
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from .errors import renamed
 
 __all__ = [
     "TASKS",
@@ -41,6 +43,9 @@ __all__ = [
     "min_cost",
     "transitions",
 ]
+
+if not TYPE_CHECKING:  # a type checker would accept every name
+    __getattr__ = renamed(__name__, {"State": "StoredMatrices", "moves": "transitions"})
 
 Item = TypeVar("Item")
 Names = tuple[str, ...]

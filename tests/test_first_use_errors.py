@@ -93,6 +93,24 @@ def test_a_module_that_moved_is_named_in_one_line_and_none_is_left_behind(line):
     assert modules == "[]"
 
 
+@pytest.mark.parametrize(
+    ("room", "old", "new"),
+    [
+        ("kernels", "Tile", "TileConfig"),
+        ("kernels", "SlicedTile", "SlicedTileConfig"),
+        ("sweeps", "State", "StoredMatrices"),
+        ("sweeps", "moves", "transitions"),
+    ],
+)
+def test_a_name_of_an_earlier_version_is_named_in_one_line(room, old, new):
+    if room == "kernels":
+        pytest.importorskip("triton", reason="triton is not installed: the extra `triton` brings it")
+    module = importlib.import_module(f"iocourse.{room}")
+    with pytest.raises(ImportError, match=rf"^iocourse\.{room}\.{old} is now iocourse\.{room}\.{new}$"):
+        exec(f"from iocourse.{room} import {old}")
+    assert hasattr(module, new) and not hasattr(module, "flash9")
+
+
 def test_the_empty_folder_of_a_moved_module_is_no_package(tmp_path):
     """An updated checkout keeps the folder, with what Python had compiled there."""
     (tmp_path / "explore" / "__pycache__").mkdir(parents=True)

@@ -8,7 +8,10 @@ compiled (see `host.backend`).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..doctor.triton_missing import require_triton
+from ..errors import renamed
 
 require_triton()
 
@@ -47,3 +50,6 @@ __all__ = [
     "tiled_mask",
     "using",
 ]
+
+if not TYPE_CHECKING:  # a type checker would accept every name
+    __getattr__ = renamed(__name__, {"SlicedTile": "SlicedTileConfig", "Tile": "TileConfig"})
