@@ -59,7 +59,7 @@ def _where(moved: str) -> str:
 class _MovedModules:
     """Finder that tells where a module of an earlier version is.
 
-    It is asked first: a checkout that was updated may keep the old folder, with what Python had compiled, and
+    It comes first: a checkout that was updated may keep the old folder, with what Python had compiled, and
     Python would import that as an empty package.
     """
 

@@ -228,19 +228,19 @@ def load():
 
 def held():
     # Every function that a module of the library holds, also those of other modules.
-    rooms = [one for name, one in sys.modules.items() if name[:9] == "iocourse." and ".course" not in name]
-    return [value for room in rooms for value in vars(room).values() if isinstance(value, FunctionType)]
+    modules = [module for name, module in sys.modules.items() if name[:9] == "iocourse." and ".course" not in name]
+    return [value for module in modules for value in vars(module).values() if isinstance(value, FunctionType)]
 
 
 ORDER
 
 answers = set()
-for name, asked in ANSWERS.items():
+for name, listed in ANSWERS.items():
     module = sys.modules.get(name)
-    if module is not None and isinstance(asked, str):
-        answers |= {(getattr(module, one).__module__, one) for one in asked.split()}
+    if module is not None and isinstance(listed, str):
+        answers |= {(getattr(module, one).__module__, one) for one in listed.split()}
     elif module is not None:
-        answers |= {(f.__module__, f.__qualname__) for f, instead in asked(module) if instead is None}
+        answers |= {(f.__module__, f.__qualname__) for f, instead in listed(module) if instead is None}
 refused = 0
 for function in [*first, *held()]:
     if (function.__module__, function.__qualname__) in answers:
