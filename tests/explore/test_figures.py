@@ -324,7 +324,9 @@ def test_a_notebook_prints_the_numbers_below_the_picture(capsys, monkeypatch):
 
 def test_without_matplotlib_a_cell_shows_the_svg_and_one_line_that_installs_it(capsys, monkeypatch):
     shown, picture = [], explore.bars({"a": 3.0}, title="t")
-    monkeypatch.setattr("iocourse.explore.draw.picture.show", lambda *parts: shown.append(parts))
+    monkeypatch.setattr(
+        "iocourse.course.explore.draw.picture.display_then_replace", lambda *parts: shown.append(parts)
+    )
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     picture._ipython_display_()
     assert shown == [({"text/plain": picture.text}, picture.to_html(), {})]
