@@ -13,8 +13,6 @@ from pathlib import Path
 import pytest
 from test_architecture import ROOMS
 
-from tools.build import exercise_texts
-
 ROOT = Path(__file__).parents[1]
 PAGES = ("CONTRIBUTING.md", "docs/guide/adding.md")
 EXAMPLE = re.compile(
@@ -22,6 +20,9 @@ EXAMPLE = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 CHECK = re.compile(r"^Check: `(.+)`$", re.MULTILINE)
+STEPS = re.compile(
+    r"^Then `python -m (?:.+\n)+", re.MULTILINE
+)  # a paragraph of commands, to be run in this order
 COPIED = (
     "iocourse",
     "tools",
@@ -72,7 +73,6 @@ def scratch(tmp_path_factory, examples):
         file = root / name
         assert file.exists() == bool(where), f"{name}: a new file has no place, and another has one"
         file.write_text(place(file.read_text("utf-8"), where, code) if where else code, encoding="utf-8")
-    (root / exercise_texts.DATA).write_text(exercise_texts.data_text(root), encoding="utf-8")
     return root
 
 
@@ -97,13 +97,15 @@ def printed(python):
 
 
 @pytest.fixture(scope="module")
-def recorded(printed):
-    """The output of the command that records mistakes of the new exercise."""
-    return printed("-m", "tests.mutation", "--record-cover", "--only", "0B", "--jobs", "1")
+def steps(printed, text):
+    """The commands after the example of an exercise, in the order of the page, with what each prints."""
+    (paragraph,) = STEPS.findall(text)
+    commands = re.findall(r"`python (-m [^`]+)`", paragraph)
+    return [(command, printed(*command.split())) for command in commands]
 
 
 @pytest.fixture(scope="module")
-def checked(python, text, recorded):
+def checked(python, text, steps):
     """The number of passed tests per file, from one run of all lines "Check: `pytest …`"."""
     chosen = {}  # file of tests -> which of its tests
     for line in CHECK.findall(text):
@@ -201,7 +203,7 @@ print(square, square.words)
     assert checked("tests/explore/test_every_explorer.py") >= 8
 
 
-def test_the_exercise_is_in_its_lesson_and_its_mutants_are_rejected(printed, recorded, checked):
+def test_the_exercise_is_in_its_lesson_and_its_mutants_are_rejected(printed, steps, checked):
     code = """
 from pathlib import Path
 from tools.build.lesson import build
@@ -214,6 +216,8 @@ for cell in build(path, path, Project("owner/course", "v1")).student["cells"]:
     assert "| 0B | The words of the scores | 1 of 5 | 2 of 5 | 2 |" in lesson
     assert "**Exercise 0B** The words of the scores · difficulty 1 of 5" in lesson
     assert "return N * N" not in lesson
+    (_, written), (_, recorded) = steps
+    assert "wrote solutions/00_start_here.ipynb" in written
     assert recorded.startswith("1 exercises recorded in tests/mutants/recorded.json, 0 properties")
     assert checked("tests/mutants/test_exercises.py") >= 8
 

@@ -479,7 +479,10 @@ def test_extremes_are_drawn_without_a_complaint(opened, name):
 
 
 # ---------------------------------------------------------------------- who does not see it, or sees it small
-@pytest.mark.parametrize("name, sliders, ticks", [("map", 4, 21), ("tiles", 6, 0)])
+TICKS = len(schedules.of_pass("forward")) + len(map_facts.bounds_of("forward"))
+
+
+@pytest.mark.parametrize("name, sliders, ticks", [("map", 4, TICKS), ("tiles", 6, 0)])
 def test_every_control_and_picture_has_a_name_and_numbers_are_spoken(opened, name, sliders, ticks):
     page = opened(f"{name}.html")
     told = spoken(page, ".explorer")

@@ -560,6 +560,18 @@ def test_check_is_content_with_what_release_wrote(released, capsys):
     assert f"{row}\n<!-- /spine -->" in readme and readme.endswith("<!-- /electives -->\nend\n")
 
 
+def test_the_build_of_one_lesson_keeps_the_rows_of_all_and_writes_its_own(released):
+    lesson = released / "solutions" / "01_sum.py"
+    shutil.copy(lesson, released / "solutions" / "02_sum.py")
+    write(released, "# # Adding two numbers", "# # Adding numbers")
+    assert main(["--only", "01"]) == 0
+    rows = [line for line in (released / "README.md").read_text().splitlines() if line.startswith("| [")]
+    assert [re.findall(r"\[(Adding.*?)\]", row) for row in rows] == [
+        ["Adding numbers"],
+        ["Adding two numbers"],
+    ]
+
+
 RULES = [
     (whole_course, "recorded_problems"),
     (sections, "problems"),

@@ -228,7 +228,8 @@ def load():
 
 def held():
     # Every function that a module of the library holds, also those of other modules.
-    modules = [one for name, one in sys.modules.items() if name[:9] == "iocourse." and ".course" not in name]
+    named = sys.modules.items()
+    modules = [module for name, module in named if name[:9] == "iocourse." and ".course" not in name]
     return [value for module in modules for value in vars(module).values() if isinstance(value, FunctionType)]
 
 

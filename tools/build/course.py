@@ -62,7 +62,8 @@ def write(root: Path, *, force: bool = False, only: Sequence[str] = ()) -> list[
         path = Path("solutions") / f"{lesson.stem}.ipynb"
         kept = None if force else with_saved_outputs(lesson.solved, root / path)
         texts |= both_texts(lesson, kept or run_solved(lesson, root))
-    texts |= generated_sections.pages(root, {} if only else rows(lessons), project)
+    every = read_lessons(root, project) if only else lessons  # README's tables have a row for each lesson
+    texts |= generated_sections.pages(root, rows(every), project)
     texts |= {PAGE: page} if (page := guide_page(root)) else {}
     if not only and (counts := style_check.lower_counts(root)):
         texts[style_check.COUNTS] = counts

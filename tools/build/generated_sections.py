@@ -42,8 +42,7 @@ DRAWN = {  # name in the figure -> schedule
     "FlashAttention-2": "flash2",
     "split-d": "small_cache",
 }
-# Folders of iocourse/ that only the course needs; everything else is the library.
-COURSE = ("course", "explore", "grade")
+COURSE = "course"  # the folder of iocourse/ that only the course needs; everything else is the library
 CUDNN = "SDPA cuDNN"
 TIMED = (  # pass, kernel in the record, name in README's table; all relative to PyTorch's FlashAttention-2
     ("forward", "fused", "speed of the forward kernel"),
@@ -219,7 +218,7 @@ def size(root: Path) -> str:
     """Return README's line with the size of the library and of the course, in lines of Python."""
     lines = {True: 0, False: 0}
     for path in (root / "iocourse").rglob("*.py"):
-        of_the_course = path.relative_to(root / "iocourse").parts[0] in COURSE
+        of_the_course = path.relative_to(root / "iocourse").parts[0] == COURSE
         lines[of_the_course] += path.read_text(encoding="utf-8").count("\n")
     library, course = (f"{round(lines[which], -3):,}" for which in (False, True))
     return (

@@ -1,5 +1,5 @@
-// The dense schedules of the backward pass, in the format of forward.js: closed forms of iocourse/costs/backward.py
-// and backward_stored.py without a mask, and the selection of tile sizes.
+// The dense schedules of the backward pass, in the format of forward.js: closed forms of
+// iocourse/costs/forms/backward.py without a mask, and the selection of tile sizes.
 
 import { bestPair, ceilDiv, floor, ledger, max, min } from "./parts.js";
 

@@ -1,5 +1,5 @@
-// The dense schedules of the forward pass: `cost` is the closed form of iocourse/costs/forward.py, `tiles` selects
-// the tile sizes for M words. A test compares both with the library. r, c, e are tile sizes limited to the arrays.
+// The dense schedules of the forward pass: `cost` is the closed form of iocourse/costs/forms/forward.py,
+// `tiles` selects the tile sizes for M words. A test compares both with the library. r, c, e are tile sizes limited to the arrays.
 
 import { bestPair, ceilDiv, floor, largest, ledger, max, min } from "./parts.js";
 

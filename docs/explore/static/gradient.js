@@ -1,5 +1,5 @@
 // The schedules of the gradient with respect to X, in the format of forward.js: closed forms of
-// iocourse/costs/input_gradient.py and gradient_dp_materialised.py, and the selection of tile sizes.
+// iocourse/costs/forms/input_gradient.py, and the selection of tile sizes.
 
 import { bestPair, ceilDiv, floor, largest, ledger, max, min } from "./parts.js";
 

@@ -46,8 +46,13 @@ export function moves(names, N, d, M) {
 }
 
 // ---------------------------------------------------------------------- tiles of the tile tuner
-/** Schedules of the tile tuner: Br x Bc tiles of scores from complete rows of Q and K. */
-export const ROW_TILED = ["naive", "flash2", "flash1", "flash_optimal"];
+/** True if Br x Bc tiles of scores use complete rows of Q and K (the footprint grows with d). */
+const rowTiled = (name) =>
+  ["Br", "Bc"].every((tile) => FORWARD[name].tileNames.includes(tile)) &&
+  smallestM(name, 1, 2) > smallestM(name, 1, 1);
+
+/** Schedules of the tile tuner. */
+export const ROW_TILED = Object.keys(FORWARD).filter(rowTiled);
 
 /** Return the closed form for Br and Bc; other tile sizes as the schedule selects them for M, or 1. */
 export function tuned(name, N, d, M, Br, Bc) {
