@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -62,4 +63,10 @@ def _request(schedule: Schedule, N: int, d: int, M: int) -> CountRequest:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    try:
+        code = main()
+        print(end="", flush=True)  # raises BrokenPipeError here rather than at exit
+    except BrokenPipeError:  # the reader, such as head, closed the pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    raise SystemExit(code)
