@@ -172,8 +172,8 @@ def run_alone(python, program, folder, env):
 
 LIBRARY = """
 import numpy as np
-from iocourse import bounds, costs, distributed, exact, explore, lowrank, pebbling, run, schedules, sweeps
-from iocourse.course import check, progress
+from iocourse import bounds, costs, distributed, exact, lowrank, pebbling, run, schedules, sweeps
+from iocourse.course import check, explore, progress
 from iocourse.doctor.triton_missing import TritonMissing
 
 Q, K, V, dO = np.random.default_rng(0).standard_normal((4, 16, 4))
@@ -256,7 +256,7 @@ def test_a_command_asks_for_an_extra_only_where_it_fails_without(
 NOTEBOOK = """
 from IPython.core.interactiveshell import InteractiveShell
 InteractiveShell.instance()
-from iocourse import explore
+from iocourse.course import explore
 assert explore.tile_tuner().still().to_png().startswith(b"\\x89PNG")
 shown, _ = explore.tile_tuner()._repr_mimebundle_()
 print(*sorted(shown))
