@@ -1,8 +1,8 @@
 """Lower bounds on the memory traffic in words, each with its source and its status (proved, published, …).
 
-A bound holds for every schedule of its class and every fast memory of M words. `BOUNDS` contains all of them
-by id. `lower_bound` returns the largest one that applies, evaluated at M + 4, because four scalar registers
-are free on the machine.
+A bound holds for every schedule of its class and every fast memory of M words in its regime. `BOUNDS` has
+all of them by id. `lower_bound` returns the largest one that applies, evaluated at M + 4, because four scalar
+registers are free on the machine.
 """
 
 # A bound is written once, where it is defined: `bound` adds its function to the names that `import *` takes.

@@ -73,7 +73,7 @@ def lower_bound(
         mask: a mask of iocourse.masks; the bounds then hold for its visible pairs (Theorem D).
         recompute: False if no score is computed twice; then B holds (forward).
         approximate: True for approximations such as low-rank attention, which form no scores; only the
-            compulsory traffic holds for them.
+            compulsory traffic is compared for them.
         given_weights: False if P is not an input of the schedule; then C' holds (backward).
         whole_rows: True if complete rows are moved, in steps of at most 2d words without scores kept between
             steps; then A_rows, E and E' hold (forward, backward; for other steps call these with their t).

@@ -23,6 +23,7 @@ AnswersOf = str | Callable[[ModuleType], Iterable[Guarded]]  # names in a module
 
 _open_blocks = 0  # one count for the process, so that a new thread is guarded too
 _GUARDED = "__guarded_by_course__"
+_THIS_MODULE = object()  # if the package is imported a second time, its guard counts for itself
 
 
 class LibrarySolutionUsed(RuntimeError):
@@ -72,12 +73,12 @@ def guard(function: FunctionType, instead: Instead | None = None) -> None:
     function.__code__ = _code_that_calls_its_default(function)
     function.__kwdefaults__ = {"_call": call}
     function.__wrapped__ = original  # type: ignore[attr-defined]
-    setattr(function, _GUARDED, True)
+    setattr(function, _GUARDED, _THIS_MODULE)
 
 
 def is_guarded(function: Any) -> bool:
     """Return True if `guard` has changed this function."""
-    return hasattr(function, _GUARDED)
+    return getattr(function, _GUARDED, None) is _THIS_MODULE
 
 
 def library_solution(function: Callable[P, R]) -> Callable[P, R]:
@@ -103,9 +104,9 @@ def _copy_of(function: FunctionType) -> FunctionType:
         function.__closure__,
     )
     copy.__kwdefaults__ = function.__kwdefaults__
-    functools.update_wrapper(copy, function)
-    del copy.__wrapped__  # type: ignore[attr-defined]
-    copy.__dict__.update(vars(function))  # also the __wrapped__ of a decorator
+    for name in ("__module__", "__qualname__", "__doc__", "__annotations__"):
+        setattr(copy, name, getattr(function, name))
+    copy.__dict__.update(vars(function))  # such as the __wrapped__ of a decorator
     return copy
 
 
@@ -137,17 +138,19 @@ def guard_modules(answers: Mapping[str, AnswersOf]) -> None:
 
     So it makes no difference what was imported first, and a module that is reloaded is guarded again.
     """
-    if not any(isinstance(finder, _GuardWhenExecuted) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _GuardWhenExecuted(answers))
+    sys.meta_path.insert(0, _GuardWhenExecuted(answers))
     for name in answers:
         if name in sys.modules:
             _guard_functions_of(sys.modules[name], answers[name])
 
 
 def _guard_functions_of(module: ModuleType, answers: AnswersOf) -> None:
-    named = [(getattr(module, name), None) for name in answers.split()] if isinstance(answers, str) else []
-    for function, instead in named if isinstance(answers, str) else answers(module):
-        guard(function, instead)
+    if isinstance(answers, str):
+        for name in answers.split():
+            guard(getattr(module, name))
+    else:
+        for function, instead in answers(module):
+            guard(function, instead)
 
 
 class _GuardWhenExecuted:
@@ -176,9 +179,9 @@ class _GuardWhenExecuted:
 def no_calls_into(modules: tuple[str, ...], why: str) -> Iterator[None]:
     """Context manager: in its block a call into these modules or submodules raises LibrarySolutionUsed.
 
-    The message is the name of the function and `why`. The error is raised at the call, and again at the end
-    of the block if the caller caught it. Functions written in C are identified by the module or the object
-    they belong to. Only the current thread is watched.
+    The message is the name of the function and `why`. The error is raised at the first call, and again at the
+    end of the block if the caller caught it. Functions written in C are identified by the module or the
+    object they belong to; ufuncs and types are not seen. Only the current thread is watched.
     """
     caught: list[LibrarySolutionUsed] = []
 

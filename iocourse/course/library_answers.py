@@ -1,7 +1,7 @@
 """The functions of the library that solve exercises; they are guarded when the course is imported.
 
 The library does not know about the guard. Whoever adds an answer to the library adds its name to `ANSWERS`,
-unless it is a schedule or a bound: all of these are found in their registries.
+unless it is a schedule or a bound of the package: these are found in their registries.
 """
 
 from __future__ import annotations

@@ -256,6 +256,11 @@ ORDERS = {
     "the library first": f"load(); first = held(){COURSE}",
     "the course first": f"{COURSE}load(); first = []",
     "the library in a check": f"{COURSE}first = []\nwith solutions_blocked(): load()",
+    "everything twice": f"""{COURSE}
+load()
+for name in [name for name in sys.modules if name.partition(".")[0] == "iocourse"]:
+    del sys.modules[name]
+load(); first = held(){COURSE}""",
     "the library twice": f"""{COURSE}
 load(); first = held()
 for name in ("iocourse.exact", "iocourse.lowrank.numpy_backend", "iocourse.sweeps"):

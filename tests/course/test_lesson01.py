@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from iocourse import costs, exact
+from iocourse import costs, distributed, exact
 from iocourse.course import attempt, check, exercise
-from iocourse.course.checking import judge
+from iocourse.course.checking import OWN, judge
 from iocourse.course.exercise import find
 from iocourse.data import real_head
 
@@ -70,6 +70,22 @@ def test_of_exercises_that_share_a_function_the_lesson_checked_last_has_its_own_
         exercise.exercises_asking_for("my_softmax") == "1A" and exercise.exercises_asking_for("nobody") == ""
     )
     capsys.readouterr()
+
+
+def partial_attention(Q, K, V, causal=False):
+    rows = np.arange(len(Q)) if causal else None
+    return distributed.attend(Q, K, V, rows=rows, cols=np.arange(len(K)) if causal else None)[0]
+
+
+def softmax_by_attention(S):
+    return distributed.attend(S, np.eye(S.shape[-1]), np.eye(S.shape[-1]), scale=1.0)[0]
+
+
+@pytest.mark.parametrize(("name", "answer"), [("1A", softmax_by_attention), ("1B", partial_attention)])
+def test_the_attention_of_ranks_is_no_answer(name, answer):
+    """It is not guarded, because lessons 18 and 19 use it."""
+    ((property, said),) = [(name, said) for name, said in judge(find(name), answer, 0) if said is not None]
+    assert property == OWN and "iocourse.distributed.partial_attention.attend already has" in said
 
 
 # ---------------------------------------------------------------------- three gradients, in their order
