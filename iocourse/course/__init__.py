@@ -1,4 +1,8 @@
-"""Functions for lessons: checks of the student's code, hints, predictions, challenges and progress."""
+"""Functions for lessons: checks of the student's code, hints, predictions, challenges and progress.
+
+The course uses the library, which does not know it. `course.explore` has the figures and explorers of the
+lessons, `course.grade` grades submissions. Importing the course guards the functions that solve exercises.
+"""
 
 from ..doctor.triton_missing import TritonMissing
 from .attempts import attempt
