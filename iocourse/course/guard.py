@@ -59,7 +59,7 @@ def guard(function: FunctionType, instead: Instead | None = None) -> None:
     `inspect.getsource`, `inspect.signature` and help() show the original, which is its `__wrapped__`. With
     `instead` a call during a check is `instead(original, *args, **kwargs)`. No function is guarded twice.
     """
-    if is_guarded(function):
+    if is_guarded(function) or not isinstance(function, FunctionType):  # Sphinx documents stand-ins of torch
         return
     original = _copy_of(function)
 

@@ -239,8 +239,10 @@ answers = set()
 for name, listed in ANSWERS.items():
     module = sys.modules.get(name)
     if module is not None and isinstance(listed, str):
+        assert all(isinstance(getattr(module, one), FunctionType) for one in listed.split()), name
         answers |= {(getattr(module, one).__module__, one) for one in listed.split()}
     elif module is not None:
+        assert all(isinstance(function, FunctionType) for function, _ in listed(module)), name
         answers |= {(f.__module__, f.__qualname__) for f, instead in listed(module) if instead is None}
 refused = 0
 for function in [*first, *held()]:
