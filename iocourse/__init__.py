@@ -2,7 +2,7 @@
 bounds and Triton kernels.
 
 Every run returns a `Ledger`; `costs` has the traffic of each schedule, `bounds` the lower bounds for all.
-`iocourse.course` is the course, which uses this library: exercises, checks, figures, grading.
+`course` is the course, which uses this library: exercises, checks, figures, grading.
 """
 
 import importlib
