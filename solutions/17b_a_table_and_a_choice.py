@@ -9,7 +9,7 @@
 # - to choose between exact, sparse, small-cache and low-rank schedules, with a ledger and a claim;
 # - to see what a table of measured numbers can hide, and to compute it anew.
 #
-# **Prerequisites**: lessons 04, 07 and 08 (the schedules to choose from), lesson 15 (degrees, ranks, the Poisson rule), and of [lesson 17](17_depth_and_honesty.ipynb) the idea of a control. Signs and terms are on the [notation](notation.md) page.
+# **Prerequisites**: lessons 04, 07 and 08 (the schedules to choose from), lesson 15 (degrees, ranks, the Poisson rule), and of [lesson 17](17_error_growth_and_training.ipynb) the idea of a control. Signs and terms are on the [notation](notation.md) page.
 #
 # **Minutes**: <!-- minutes without 17E -->.
 #
@@ -635,4 +635,4 @@ attempt(exposed) if claims else print(record_source(lowrank_run))
 # - P. A. Papp, A. Sobczyk, A. Zouzias: *Approaching I/O-optimality for approximate attention*, 2026, [arXiv 2605.23751](https://arxiv.org/abs/2605.23751). The abstract.
 # - S. Gupta, B. Huang, B. Saha, Y. Xu, C. Ye: *Subquadratic algorithms and hardness for attention with any temperature*, 2025, [arXiv 2505.14840](https://arxiv.org/abs/2505.14840). The abstract.
 #
-# **What comes next.** This was the last lesson. `iocourse count --list` names the schedules, and a new one takes one file. An encore: [many chips](18_many_chips.ipynb).
+# **What comes next.** This was the last lesson. `iocourse count --list` names the schedules, and a new one takes one file. An encore: [many chips](18_context_parallelism.ipynb).

@@ -23,7 +23,7 @@ from iocourse.data.records import load_record
 from iocourse.doctor import install_command
 from tools.bench.lowrank import published_protocol as _published
 
-FIRST, SECOND = EVENINGS = Lesson("17_depth_and_honesty"), Lesson("17b_a_table_and_a_choice")
+FIRST, SECOND = EVENINGS = Lesson("17_error_growth_and_training"), Lesson("17b_a_table_and_a_choice")
 CODE = "\n".join(source for evening in EVENINGS for _, source in evening.solved_cells())
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
 

@@ -18,7 +18,7 @@ from iocourse.course.exercise import find
 from iocourse.course.exercises import lesson19
 from iocourse.distributed import load_balance, time_model
 
-LESSON = Lesson("19_balance")
+LESSON = Lesson("19_load_balance")
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
 few = st.integers(1, 7)
 

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 15b Which polynomial, which certificate
 #
-# [Lesson 15](15_polynomials.ipynb) put Taylor's polynomial in place of the exponential, because it is the first that comes to mind. This evening asks three things. Which polynomial of the same degree is better? When can its row sums be trusted, for a polynomial may be negative where $e^s$ never is? And for which scores is low rank any use? All three are answered before a single pair is formed; for the heads of a trained model the last answer is sobering.
+# [Lesson 15](15_polynomial_attention.ipynb) put Taylor's polynomial in place of the exponential, because it is the first that comes to mind. This evening asks three things. Which polynomial of the same degree is better? When can its row sums be trusted, for a polynomial may be negative where $e^s$ never is? And for which scores is low rank any use? All three are answered before a single pair is formed; for the heads of a trained model the last answer is sobering.
 #
 # **What you will learn**
 #

@@ -15,7 +15,7 @@
 #
 # <!-- exercises -->
 #
-# Sections 13.1 to 13.5 need NumPy only, and hold the ideas and two of the exercises. From section 13.6 on cells run Triton kernels. A second evening, [13b](13b_outputs_that_travel.ipynb), has the kernel whose outputs travel, the order of programs, the lists of the backward pass, and three wrong kernels to diagnose.
+# Sections 13.1 to 13.5 need NumPy only, and hold the ideas and two of the exercises. From section 13.6 on cells run Triton kernels. A second evening, [13b](13b_atomics_and_wide_heads.ipynb), has the kernel whose outputs travel, the order of programs, the lists of the backward pass, and three wrong kernels to diagnose.
 
 # %% tags=["setup"]
 from collections import Counter

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 13b Outputs that travel, and three wrong kernels
 #
-# What [lesson 13](13_small_caches_sparse_triton.ipynb) counted, and did not build, is here: the kernel that cuts $d$, whose outputs travel to slow memory and back; the order in which programs should start; the lists of the backward pass. At the end you have three reports of `check`, and no code, and say which line is wrong.
+# What [lesson 13](13_block_sparse_triton.ipynb) counted, and did not build, is here: the kernel that cuts $d$, whose outputs travel to slow memory and back; the order in which programs should start; the lists of the backward pass. At the end you have three reports of `check`, and no code, and say which line is wrong.
 #
 # **What you will learn**
 #
@@ -10,7 +10,7 @@
 # - why the backward pass needs the same lists turned over;
 # - to diagnose a kernel from what holds and what fails.
 #
-# **Prerequisites**: [lesson 13](13_small_caches_sparse_triton.ipynb). Signs and terms are on the [notation](notation.md) page.
+# **Prerequisites**: [lesson 13](13_block_sparse_triton.ipynb). Signs and terms are on the [notation](notation.md) page.
 #
 # **Minutes**: <!-- minutes without 13D -->.
 #

@@ -9,7 +9,7 @@
 # - to say what registers, shared memory and tensor cores want of a tile, and why $B_c = 1$ is not what they want;
 # - to find the faults of a kernel from its ledger, and from which of its rows are right.
 #
-# **Prerequisites**: [lesson 11](11_flash_forward_triton.ipynb) up to section 11.5. Signs and terms are on the [notation](notation.md) page.
+# **Prerequisites**: [lesson 11](11_flash_attention_forward_triton.ipynb) up to section 11.5. Signs and terms are on the [notation](notation.md) page.
 #
 # **Minutes**: <!-- minutes without 11E -->.
 #
