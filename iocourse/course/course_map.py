@@ -88,7 +88,9 @@ def read_map(text: str) -> dict[str, Lesson]:
             lesson = _lesson(row, part.get("title", ""), text)
             if lesson.number in found:
                 other = found[lesson.number].file
-                raise _fault(lesson.line, f"two lessons have the number {lesson.number}: {other} and {lesson.file}")
+                raise _fault(
+                    lesson.line, f"two lessons have the number {lesson.number}: {other} and {lesson.file}"
+                )
             found[lesson.number] = lesson
     if not found:
         raise UsageError(f"{MAP} has no lessons: add [[part]] and [[part.lesson]] with file and you_will")
@@ -105,11 +107,20 @@ def _lesson(row: Mapping[str, object], part: str, text: str) -> Lesson:
         raise _fault(line, f'file must be like "04b_debugging_a_schedule", got {file!r}')
     if not part:
         raise _fault(line, f'{file} is in a part without a title: add title = "…" below [[part]]')
-    known = {"file": str, "you_will": str, "main_path": bool, "builds_on": list, "exercises": list, "former": list}
+    known = {
+        "file": str,
+        "you_will": str,
+        "main_path": bool,
+        "builds_on": list,
+        "exercises": list,
+        "former": list,
+    }
     for key, value in row.items():
         if key not in known:
             raise _fault(line, f"{file} has an unknown key {key!r}; expected one of {', '.join(known)}")
-        if not isinstance(value, known[key]) or (known[key] is list and not all(isinstance(v, str) for v in value)):
+        if not isinstance(value, known[key]) or (
+            known[key] is list and not all(isinstance(v, str) for v in value)
+        ):
             what = {str: "text", bool: "true or false", list: "a list of texts"}[known[key]]
             raise _fault(line, f"{key} of {file} must be {what}, got {value!r}")
     if not row.get("you_will"):
@@ -132,7 +143,9 @@ def _refuse_faults(lesson: Lesson, known: Mapping[str, Lesson]) -> None:
                 "move one of them, or correct builds_on",
             )
         if lesson.main_path and not known[number].main_path:
-            raise _fault(lesson.line, f"{lesson.file} is on the main path, but builds on the elective {number}")
+            raise _fault(
+                lesson.line, f"{lesson.file} is on the main path, but builds on the elective {number}"
+            )
     for other in known.values():
         if other is lesson:
             continue
@@ -142,7 +155,9 @@ def _refuse_faults(lesson: Lesson, known: Mapping[str, Lesson]) -> None:
             raise _fault(lesson.line, f"exercise {id} is in two lessons, {other.file} and {lesson.file}")
     for id in lesson.exercises:
         if not _EXERCISE.fullmatch(id) or lesson.exercises.count(id) > 1:
-            raise _fault(lesson.line, f"exercises of {lesson.file} must be different ids such as 4B, got {id!r}")
+            raise _fault(
+                lesson.line, f"exercises of {lesson.file} must be different ids such as 4B, got {id!r}"
+            )
 
 
 def _reaches(start: str, aim: str, known: Mapping[str, Lesson], seen: frozenset[str] = frozenset()) -> bool:

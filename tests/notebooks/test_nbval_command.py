@@ -21,7 +21,13 @@ SOLVED = sorted((ROOT / "solutions").glob("[0-9]*.ipynb"))
 # A short lesson, and one of each other part: bounds, kernels, low rank, many devices.
 ACTS = many(
     ["02_two_level_memory"],
-    ["02_two_level_memory", "05_lower_bounds", "10_triton_basics", "15_polynomial_attention", "18_context_parallelism"],
+    [
+        "02_two_level_memory",
+        "05_lower_bounds",
+        "10_triton_basics",
+        "15_polynomial_attention",
+        "18_context_parallelism",
+    ],
 )
 # Number of cells per lesson whose output depends on the machine or on time.
 NOT_COMPARED = {"00": 1, "12": 1, "13": 1, "14": 2, "16": 1, "17": 1, "17b": 1}

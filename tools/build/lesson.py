@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from iocourse.course.course_map import lesson_named
 from iocourse.course.exercise import Exercise, find
 from iocourse.errors import UsageError
 from tools.build.exercise_tables import announce, minutes_of
@@ -71,7 +72,7 @@ def build(path: Path, label: Path, project: Project) -> Lesson:
     written = parse(path.read_text(encoding="utf-8"), label)
     cells = announce(written, label)
     _name_setup(cells, label)
-    ids = cell_ids(cells, path.stem, label)
+    ids = cell_ids(cells, _stem_of_ids(path.stem), label)
     if project.claimed:
         cells[0] = _with_links_to_colab(cells[0], path.stem, project)
     imports = _imports(cells)
@@ -80,6 +81,12 @@ def build(path: Path, label: Path, project: Project) -> Lesson:
     student = [_handed_out(cell, one, imports, label) for cell, one in named if shown(cell, solved=False)]
     size = length_of(written), minutes_of(written, label)
     return Lesson(path.stem, project, tuple(cells), _notebook(solved), _notebook(student), *size)
+
+
+def _stem_of_ids(stem: str) -> str:
+    """Return the first name that the lesson's file had, so that a new name leaves the ids of cells as they are."""
+    lesson = lesson_named(stem)
+    return lesson.first_file if lesson else stem
 
 
 def _name_setup(cells: list[Cell], label: Path) -> None:
