@@ -28,6 +28,7 @@ from iocourse.bounds import BOUNDS
 from iocourse.console import DASH, table
 from iocourse.course import explore
 from iocourse.course.alt_text import alt_of, pictures
+from iocourse.course.course_map import course_map
 from iocourse.course.explore.draw.picture import Picture
 from iocourse.course.schedule_lessons import SECTION_OF
 from iocourse.data.records import NAMES, load_record, record_source
@@ -177,6 +178,12 @@ def lessons_in_readme(app: Sphinx) -> str:
     return linked(re.sub(r" · \[solution\]\([^)]+\)", "", both), "README.md", "index.md")
 
 
+def contents(app: Sphinx) -> str:
+    """Return the table of contents of the lessons, in the order of the map; file names have another one."""
+    pages = "\n".join(f"lessons/{lesson.file}" for lesson in course_map().values())
+    return f"```{{toctree}}\n:hidden:\n:caption: Lessons\n\n{pages}\n```"
+
+
 def in_the_browser(app: Sphinx) -> str:
     """Return the sentence with the link to the pages of JupyterLite; "" if the site has none."""
     if not (stems := lite_stems(app.config.iocourse_lite)):
@@ -307,6 +314,7 @@ def folded(summary: str, text: str) -> str:
 MADE = {
     "bounds": bounds,
     "browser": in_the_browser,
+    "contents": contents,
     "lessons": lessons_in_readme,
     "map": map_of_schedules,
     "records": records,

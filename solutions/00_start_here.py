@@ -332,4 +332,4 @@ attempt(intensities, my_compulsory)
 # - NVIDIA, *A100 Tensor Core GPU*, data sheet, and its [white paper](https://images.nvidia.com/aem-dam/en-zz/Solutions/data-center/nvidia-ampere-architecture-whitepaper.pdf).
 # - Samuel Williams, Andrew Waterman, David Patterson, *Roofline: an insightful visual performance model for multicore architectures*, Communications of the ACM 52 (4), 2009.
 #
-# **Next**: [01 Naive attention](01_naive_attention.ipynb) writes out everything that FlashAttention avoids. Lesson [04](04_flash_forward.ipynb) answers the three claims. The solutions are in the folder `solutions/`.
+# **What comes next.** <!-- next --> Lesson [04](04_flash_forward.ipynb) answers the three claims. The solutions are in the folder `solutions/`.

@@ -584,5 +584,5 @@ print(f"as (1.12): {4 * N_long**2 + 4 * N_long * d:,}; without S and P: {4 * N_l
 # - Dao and others, *FlashAttention*, arXiv 2205.14135: its appendix B derives the backward pass with $D_i$ as in (1.9).
 # - The sentence encoder is [all-MiniLM-L6-v2](https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2), Apache-2.0. `iocourse.data.provenance()` returns how its heads were extracted.
 #
-# **Next**: the code of this lesson reads an array without counting its words. In a machine, the $N^2$ words of $S$ are stored in one memory and must be moved to the arithmetic, a limited number at a time. How many words must be moved? [02 A machine with two memories](02_two_level_memory.ipynb) builds this machine.
+# **What comes next.** <!-- next --> The code of this lesson reads an array without counting its words. In a machine, the $N^2$ words of $S$ are stored in one memory and must be moved to the arithmetic, a limited number at a time. How many words must be moved?
 # <!-- 64, 31.5 = 4 * 4096**2 / (4 * 4096 * 64), 2 * 4096**2 * 64 / costs.naive(4096, 64, Br=4096, Bc=4096, Bm=4096, Bn=64).total -->

@@ -785,4 +785,4 @@ attempt(on_both_machines, my_matmul)
 # - O. Beaumont, L. Eyraud-Dubois, M. Vérité, J. Langou, *I/O-Optimal Algorithms for Symmetric Linear Algebra Kernels*, [arXiv 2202.10217](https://arxiv.org/abs/2202.10217): for $AA^\top$ even $m^2k/\sqrt{2M}$ is possible, with triangular tiles.
 # - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré, *FlashAttention*, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135): the traffic of naive attention and of the schedules of lesson 04.
 #
-# **Next**: lesson 03, a softmax that does not need the complete row at once.
+# **What comes next.** <!-- next -->

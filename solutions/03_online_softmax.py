@@ -612,4 +612,4 @@ attempt(with_one_loop, my_lse)
 # - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré: *FlashAttention*, 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135). Online softmax tile by tile, to reduce the traffic.
 # - P. Blanchard, D. Higham, N. Higham: *Accurate computation of the log-sum-exp and softmax functions*, 2019, [arXiv 1909.03469](https://arxiv.org/abs/1909.03469). Rounding errors, with and without the maximum subtracted.
 #
-# **Next**: lesson 04 combines a loop over key blocks with a loop over query blocks, in both orders, and counts the traffic of each.
+# **What comes next.** <!-- next --> A loop over key blocks inside a loop over query blocks, or the other way round: the two orders have different traffic.

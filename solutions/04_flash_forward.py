@@ -664,4 +664,4 @@ measured("0.2", constant_traffic=long == short, linear_traffic=long <= 2 * short
 # - B. Saha, C. Ye: *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). $N^2d^2/M$ is optimal up to a constant for $M \ge d^2$.
 # - T. Smith, B. Lowery, J. Langou, R. van de Geijn, 2017, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017). Tight constants for the matrix product; Theorem A borrows from its technique.
 #
-# **What comes next.** Lesson 05 discusses Theorem A and the case $M < d^2$. The optional [part b](04b_debugging_a_schedule.ipynb) runs the schedules on a head of a real model; in its exercise you repair a schedule.
+# **What comes next.** <!-- next --> The next question is which part of this traffic no schedule can avoid.

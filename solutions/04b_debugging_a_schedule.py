@@ -236,4 +236,4 @@ mended.ledger - allowed
 # - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré: *FlashAttention*, 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135). Algorithm 1 has the block sizes of section 4.10.
 # - The sentence encoder is [all-MiniLM-L6-v2](https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2), Apache-2.0.
 #
-# **Next**: lesson [05](05_lower_bounds.ipynb) derives lower bounds that hold for every schedule.
+# **What comes next.** <!-- next -->

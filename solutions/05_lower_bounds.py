@@ -439,4 +439,4 @@ measured("5.7", f3=constant[1024, 1024][0], theorem_a=constant[1024, 1024][1])
 # - J.-W. Hong, H. T. Kung, *I/O complexity: the red-blue pebble game*, STOC 1981. The game.
 # - B. Saha, C. Ye, *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). How the traffic grows for large and for small fast memory. Section 5.11 (05b) compares constants.
 #
-# **What comes next.** [Part b](05b_lower_bound_proof.ipynb) proves Theorem A. Lesson 06, which does not need part b, treats the backward pass. There, computing all scores twice moves fewer words than computing them once.
+# **What comes next.** <!-- next --> In the backward pass, computing all scores twice moves fewer words than computing them once.

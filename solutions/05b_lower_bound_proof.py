@@ -611,7 +611,7 @@ challenge("forward", my_flash_optimal, Br=30, Bc=1)
 # - T. Smith, B. Lowery, J. Langou, R. van de Geijn, 2017, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017). $2mnk/\sqrt M - 2M$ for the matrix product.
 # - B. Saha, C. Ye: *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). The growth of the traffic in both regimes, and fast matrix multiplication.
 #
-# **What comes next.** Lesson 06. Its part b (06b) applies these five steps to the backward pass (sections 6.10 to 6.12).
+# **What comes next.** <!-- next --> Part b of lesson 06 (06b) applies these five steps to the backward pass (sections 6.10 to 6.12).
 #
 # ## 5.14 Appendix: proof of (5.9)
 #

@@ -675,4 +675,4 @@ explore.curve(found, line, title="Backward constants, N = 4,194,304, d = 64",
 # - T. Dao: *FlashAttention-2*, 2023, [arXiv 2307.08691](https://arxiv.org/abs/2307.08691). Algorithm 2: $D$ in advance, the loop order of the FlashAttention-2 backward.
 # - Triton: [*Fused attention*](https://triton-lang.org/main/getting-started/tutorials/06-fused-attention.html), tutorial 06.
 #
-# **What comes next.** Part b, [06b](06b_backward_lower_bounds.ipynb), is optional; later lessons do not depend on it. Lesson 07 treats small memories, $M < d^2$.
+# **What comes next.** <!-- next -->

@@ -356,4 +356,4 @@ challenge("backward", my_fused_backward, Br=1, Bc=507)
 # - X. Li, Y. Liang, Z. Shi, Z. Song, Y. Zhou: *On fine-grained I/O complexity of attention backward passes*, 2024, [arXiv 2410.09397](https://arxiv.org/abs/2410.09397), first called *Fine-grained Attention I/O Complexity: Comprehensive Analysis for Backward Passes*. Upper and lower bounds up to constant factors, for the gradient with respect to one weight matrix.
 # - D. Irony, S. Toledo, A. Tiskin: *Communication lower bounds for distributed-memory matrix multiplication*, 2004. Segments and the Loomis–Whitney inequality, as in the proof of Theorem C.
 #
-# **What comes next.** Lesson 07 treats small memories, $M < d^2$, and uses the backward pass again as a part of a larger gradient.
+# **What comes next.** <!-- next -->

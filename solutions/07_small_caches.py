@@ -620,5 +620,5 @@ explore.traffic_vs_memory(2**16, 1024, shown, (2**8, 2**22))
 # - T. Smith, B. Lowery, J. Langou, R. van de Geijn, 2017, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017). The matrix product, with constants; `saha_ye_small` rests on it.
 # - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré: *FlashAttention*, 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135).
 #
-# **What comes next.** [Part b, 07b](07b_input_gradient.ipynb), has the gradient with respect to the input, the proof of Theorem B′, the tiled and the fused schedule, and a schedule to repair. Lesson 08 leaves out pairs with masks.
+# **What comes next.** <!-- next -->
 # <!-- 3.8 = 10**2 * (over - 1) -->

@@ -469,4 +469,4 @@ explore.traffic_vs_memory(2**16, 1024, list(words), (2**8, 2**20))
 # - X. Li, Y. Liang, Z. Shi, Z. Song, Y. Zhou: *On Fine-Grained I/O Complexity of Attention Backward Passes*, 2024, [arXiv 2410.09397](https://arxiv.org/abs/2410.09397). The problem of section 7.8, its two regimes and (7.12). Its first title was *Fine-grained Attention I/O Complexity: Comprehensive Analysis for Backward Passes*.
 # - B. Saha, C. Ye: *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). Theorem B′ goes beyond its lower bound.
 #
-# **What comes next.** Lesson 08 leaves out pairs with masks, and counts how much traffic a schedule saves when most scores are not needed.
+# **What comes next.** <!-- next -->

@@ -657,4 +657,4 @@ challenge("sparsity", my_block_sparse, Br=32, Bc=1)
 # - I. Beltagy, M. Peters, A. Cohan: *Longformer*, 2020, [arXiv 2004.05150](https://arxiv.org/abs/2004.05150). Sliding windows.
 # - N. Kitaev, Ł. Kaiser, A. Levskaya: *Reformer*, 2020, [arXiv 2001.04451](https://arxiv.org/abs/2001.04451). Buckets, and sorting by them.
 #
-# **What comes next.** The optional [part b](08b_sparse_bounds.ipynb) uses masks in the backward pass and proves lower bounds for them. Lesson 09 compares all schedules and bounds over the size of fast memory.
+# **What comes next.** <!-- next -->

@@ -245,4 +245,4 @@ measured("8.11", growth=quotient[1] / quotient[0])
 # - X. Li et al.: *On fine-grained I/O complexity of attention backward passes*, 2024, [arXiv 2410.09397](https://arxiv.org/abs/2410.09397). The sparse bound of section 8.11.
 # - R. Pagh, M. Stöckel: *The input/output complexity of sparse matrix multiplication*, 2014, [arXiv 1403.3551](https://arxiv.org/abs/1403.3551).
 #
-# **What comes next.** Lesson 09 compares all schedules and bounds over the size of fast memory.
+# **What comes next.** <!-- next -->

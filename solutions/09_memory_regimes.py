@@ -620,4 +620,4 @@ print(f"yours {yours.ledger.total:,} words, {yours.ledger.total / least:.3f} × 
 # - STMicroelectronics: *STM32F745xx, STM32F746xx*, data sheet DS10916. Of its SRAM, 64 KB are data TCM.
 # - NVIDIA: *Tuning CUDA Applications for Hopper GPU Architecture*, [docs.nvidia.com](https://docs.nvidia.com/cuda/hopper-tuning-guide/index.html), sections 1.4.1.1 and 1.4.2.2. H100: per SM 228 KB of shared memory, 227 for one block of threads; 50 MB of L2.
 #
-# **What comes next.** The optional [part b](09b_beyond_the_model.ipynb) has stored dS on the machine, and the limits of the theorems and of the model. From lesson 10 on, the schedules become GPU kernels.
+# **What comes next.** <!-- next -->

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # 10 First kernels
+# # 10 Triton basics
 #
 # The machine of lesson 02 had one worker, which made one move after the other. A GPU has many thousand workers, and no single list of moves. What we write for it is a *kernel*: one function that each of many *programs* runs on its own block of the data. This lesson turns a copy, a row softmax and a matrix product into kernels, first in NumPy and then in Triton, and counts what they move: the closed forms of the earlier lessons, to the word.
 #
@@ -719,4 +719,4 @@ print("8 x 8 in the interpreter, right:", bool(abs(C.double() - want).max() < 0.
 # - NVIDIA: [CUDA C++ best practices guide](https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/), on coalesced access to global memory: the 32 bytes of section 10.4.
 # - T. Smith, B. Lowery, J. Langou, R. van de Geijn: *A tight I/O lower bound for matrix multiplication*, 2017, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017). The bound of 10.7.
 #
-# **What comes next.** Lesson 11 puts the product and the online softmax into one kernel: FlashAttention.
+# **What comes next.** <!-- next -->

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 11 FlashAttention forward in Triton
 #
-# Lesson 04 wrote F2, the loop order of FlashAttention-2, for a machine that counts words. Lesson 10 wrote kernels for a machine that computes. Here the two become one: F2 as a Triton kernel of some thirty lines, whose loads and stores are counted and move the words of F2's closed form, to the word. Then come the things that a paper's pseudo-code leaves out and every kernel needs: sizes that no tile divides, masks that cost nothing where nothing is hidden, rows that see no key, heads. What a chip makes of such a kernel is for a second evening, [lesson 11b](11b_gpu_tile_sizes.ipynb).
+# Lesson 04 wrote F2, the loop order of FlashAttention-2, for a machine that counts words. Lesson 10 wrote kernels for a machine that computes. Here the two become one: F2 as a Triton kernel of some thirty lines, whose loads and stores are counted and move the words of F2's closed form, to the word. Then come the things that a paper's pseudo-code leaves out and every kernel needs: sizes that no tile divides, masks that cost nothing where nothing is hidden, rows that see no key, heads. What a chip makes of such a kernel is the subject of [lesson 11b](11b_gpu_tile_sizes.ipynb).
 #
 # **What you will learn**
 #
@@ -638,4 +638,4 @@ for is_causal in (False, True):
 # - P. Tillet, H. T. Kung, D. Cox: *Triton: an intermediate language and compiler for tiled neural network computations*, MAPL 2019.
 # - J. Ainslie et al.: *GQA*, 2023, [arXiv 2305.13245](https://arxiv.org/abs/2305.13245). Heads that share keys.
 #
-# **What comes next.** Lesson 12 writes the backward pass: two ways to share the work, one of which adds to $dQ$ from many programs at once. [Lesson 11b](11b_gpu_tile_sizes.ipynb), a second evening, asks what a chip wants of a tile, and has a broken kernel to repair.
+# **What comes next.** <!-- next -->

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # 11b What a tile takes of a chip
+# # 11b Tile sizes on a GPU
 #
 # Lesson 11 ended where the words of a kernel are those of a formula. Tonight we ask what a chip makes of them: which of its memories the count is about, what limits the kernel there, and why the tile that moves the fewest words is not the one to take. At the end somebody hands in a kernel that is wrong in three places, and you find them from its report, before you read a line of it.
 #
@@ -419,4 +419,4 @@ yours = attempt(hot_loops, my_repaired)
 # - S. Williams, A. Waterman, D. Patterson: *Roofline*, Communications of the ACM 52(4), 2009.
 # - NVIDIA: data sheets of T4, A100 and H200, for peak rates and bandwidths (`iocourse.gpu.CHIPS` names the source of each); [*NVIDIA Hopper architecture in-depth*](https://developer.nvidia.com/blog/nvidia-hopper-architecture-in-depth/), for L2 and registers, which the H200 shares with the H100; *PTX ISA*, for where `mma` and `wgmma` find their operands.
 #
-# **What comes next.** Lesson 12 writes the backward pass. Times measured on a GPU stand in lesson 14.
+# **What comes next.** <!-- next --> Times measured on a GPU are in lesson 14.

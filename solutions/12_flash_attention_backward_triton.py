@@ -863,4 +863,4 @@ print(f"the means of the last five losses differ by less than 0.3: {apart < 0.3}
 # - D. Goldberg: *What every computer scientist should know about floating-point arithmetic*, ACM Computing Surveys 23, 1991. Why addition is not associative.
 # - PyTorch: [Extending PyTorch](https://docs.pytorch.org/docs/stable/notes/extending.html). `torch.autograd.Function`.
 #
-# **What comes next.** Both halves of attention are kernels now. Lesson 13 writes two more kinds: for small caches, and for masks of tiles. What the interpreter cannot tell, time, is for lesson 14.
+# **What comes next.** <!-- next -->

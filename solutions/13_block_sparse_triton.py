@@ -1,5 +1,5 @@
 # %% [markdown]
-# # 13 Small caches and sparse masks on a GPU
+# # 13 Block-sparse attention and small caches in Triton
 #
 # Lesson 07 cut $d$ into slices, because a row was too long for fast memory. Lesson 08 passed over tiles that nobody sees. Both were schedules for a machine that counts words. What becomes of them on a GPU? When is a row too long there, on which chip, and what does it cost not to keep it? And how does a kernel, whose programs all run the same code, get to know which tiles it may leave out? The answers are a table of compiled tiles, five lists, and a kernel, with every byte counted.
 #
@@ -9,13 +9,13 @@
 # - to turn a boolean mask into lists, and to write a kernel that loops over a list;
 # - to say which masks save bytes and which do not.
 #
-# **Prerequisites**: lesson 07 (F5; F6 is in section 7.12 of its part b), sections 8.1 to 8.6 of lesson 08, lesson 11 (the forward kernel), and section 12.7 of lesson 12 (words and bytes). Signs and terms are on the [notation](notation.md) page.
+# **Prerequisites**: lesson 07 (F5), lesson 07b (F6, section 7.12), sections 8.1 to 8.6 of lesson 08, lesson 11 (the forward kernel), and section 12.7 of lesson 12 (words and bytes). Signs and terms are on the [notation](notation.md) page.
 #
 # **Minutes**: <!-- minutes -->.
 #
 # <!-- exercises -->
 #
-# Sections 13.1 to 13.5 need NumPy only, and hold the ideas and two of the exercises. From section 13.6 on cells run Triton kernels. A second evening, [13b](13b_atomics_and_wide_heads.ipynb), has the kernel whose outputs travel, the order of programs, the lists of the backward pass, and three wrong kernels to diagnose.
+# Sections 13.1 to 13.5 need NumPy only, and hold the ideas and two of the exercises. From section 13.6 on cells run Triton kernels. Part b, [13b](13b_atomics_and_wide_heads.ipynb), has the kernel whose outputs travel, the order of programs, the lists of the backward pass, and three wrong kernels to diagnose.
 
 # %% tags=["setup"]
 from collections import Counter
@@ -674,4 +674,4 @@ for name in ("small-cache", "sparse-lines"):
 # - J. Dong, B. Feng, D. Guessous, Y. Liang, H. He: *Flex Attention*, 2024, [arXiv 2412.05496](https://arxiv.org/abs/2412.05496). Masks as functions, and block masks with full and partial blocks.
 # - NVIDIA: data sheets of T4, A100, L4, H200 and B200 (`iocourse.gpu.CHIPS` names the source of each); *CUDA C++ Programming Guide*, for shared memory and registers.
 #
-# **What comes next.** Everything so far was counted between a program and what lies below it. Lesson 14 asks what lies below: which of these bytes the L2 cache answers, which ones HBM sees, and what that means for a step in which there is a single query and nothing to hide behind.
+# **What comes next.** <!-- next -->

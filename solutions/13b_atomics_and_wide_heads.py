@@ -1,5 +1,5 @@
 # %% [markdown]
-# # 13b Outputs that travel, and three wrong kernels
+# # 13b Atomics, wide heads and three wrong kernels
 #
 # What [lesson 13](13_block_sparse_triton.ipynb) counted, and did not build, is here: the kernel that cuts $d$, whose outputs travel to slow memory and back; the order in which programs should start; the lists of the backward pass. At the end you have three reports of `check`, and no code, and say which line is wrong.
 #
@@ -454,4 +454,4 @@ measured("13.13c", suspect=diagnosis.faulty_line("C"))
 # - B. Saha, C. Ye: *The I/O complexity of attention*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). The small cache, $M < d^2$.
 # - R. L. Graham: *Bounds on multiprocessing timing anomalies*, SIAM Journal on Applied Mathematics 17(2), 1969. The heaviest first.
 #
-# **What comes next.** [Lesson 14](14_what_the_chip_says.ipynb): which of these bytes the L2 cache answers, and which ones come from DRAM.
+# **What comes next.** <!-- next -->

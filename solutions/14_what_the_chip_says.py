@@ -16,7 +16,7 @@
 #
 # <!-- exercises -->
 #
-# All of it runs on any machine, in NumPy. A GPU adds one measurement at the end, and the text says what has been recorded and what has not. A second evening, [14b](14b_decode_and_varlen.ipynb), has two kernels, for a decode step and for texts of different lengths, and the counters.
+# All of it runs on any machine, in NumPy. A GPU adds one measurement at the end, and the text says what has been recorded and what has not. Part b, [14b](14b_decode_and_varlen.ipynb), has two kernels, for a decode step and for texts of different lengths, and the counters.
 
 # %% tags=["setup"]
 from collections import OrderedDict
@@ -491,4 +491,4 @@ for place, found in (("recorded", recorded_step()), ("here", timed_here(1, 32, 8
 # - Y. Leviathan, M. Kalman, Y. Matias: *Fast inference from transformers via speculative decoding*, 2023, [arXiv 2211.17192](https://arxiv.org/abs/2211.17192).
 # - NVIDIA: data sheets of the chips (`iocourse.gpu.CHIPS` names the source of each), for the DRAM that of the [H200](https://www.nvidia.com/en-us/data-center/h200/); [*NVIDIA Hopper architecture in-depth*](https://developer.nvidia.com/blog/nvidia-hopper-architecture-in-depth/), for the number of multiprocessors and the registers. The size of the L2 is what the driver of the measured H200 reports.
 #
-# **What comes next.** The GPU act ends here; [14b](14b_decode_and_varlen.ipynb) adds two kernels to it. From lesson 01 on every schedule met every pair that its mask lets through, and the lower bounds of lesson 05 say how little such a schedule can move. What if pairs need not be met one by one? If the entries are small, $e^{QK^\top}$ is nearly a product of two thin matrices, and attention nearly a product of three, computed from either end. The next act is about *almost-linear time*: what such an answer costs in words, and what it costs in accuracy.
+# **What comes next.** <!-- next --> So far every schedule computes every pair that its mask keeps. If the entries are small, $e^{QK^\top}$ is nearly a product of two thin matrices, and attention nearly a product of three, which can be computed from either end. Low-rank attention is about *almost-linear time*: its words, and its accuracy.

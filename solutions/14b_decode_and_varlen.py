@@ -1,5 +1,5 @@
 # %% [markdown]
-# # 14b Parts that are merged, texts that are packed
+# # 14b Decoding and packed sequences
 #
 # Two kernels whose I/O is nearly their whole cost, or nearly their whole point: one that merges what was found in parts of a long cache of keys, and one that runs over texts of different lengths without reading a word of padding. At the end the counters of a GPU, and what they would have to show.
 #
@@ -476,5 +476,5 @@ done = main(["profile", "forward", "--N", "8192", "--d", "64", "--heads", "1", "
 # - T. Dao, D. Haziza, F. Massa, G. Sizov: *Flash-Decoding for long-context inference*, 2023. Keys split over programs, and the merge.
 # - NVIDIA: [*NVIDIA Hopper architecture in-depth*](https://developer.nvidia.com/blog/nvidia-hopper-architecture-in-depth/), for the number of multiprocessors; *Nsight Compute*, for the counters.
 #
-# **What comes next.** Lesson 15, and *almost-linear time*: what if pairs need not be met one by one?
+# **What comes next.** <!-- next --> In low-rank attention, pairs are not computed one by one.
 # <!-- 19 = 0.1927 * 10**2 -->

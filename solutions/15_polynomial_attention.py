@@ -1,7 +1,7 @@
 # %% [markdown]
-# # 15 Polynomials instead of exponentials
+# # 15 Polynomial attention
 #
-# Fourteen lessons computed softmax attention exactly, and Theorem A says what that must cost: about $4N^2d^2/M$ words, whatever the order. This lesson moves fewer. It can, because it computes something else. Where the scores are small, $e^s$ is nearly a polynomial; a polynomial of a scalar product is a scalar product of longer rows; and then the $N \times N$ weights need not be formed, so that attention moves $4Nd$ words, as many as its input and output have. The price is an error and a number of features. Both can be known before anything is computed, and both grow fast with the scores. Which polynomial is best, when its row sums can be trusted, and for whom all this is any use: these are the questions of a second evening, [15b](15b_polynomial_error_certificates.ipynb).
+# Fourteen lessons computed softmax attention exactly, and Theorem A says what that must cost: about $4N^2d^2/M$ words, whatever the order. This lesson moves fewer. It can, because it computes something else. Where the scores are small, $e^s$ is nearly a polynomial; a polynomial of a scalar product is a scalar product of longer rows; and then the $N \times N$ weights need not be formed, so that attention moves $4Nd$ words, as many as its input and output have. The price is an error and a number of features. Both can be known before anything is computed, and both grow fast with the scores. Which polynomial is best, when its row sums can be trusted, and for whom all this is any use: these are the questions of part b, [15b](15b_polynomial_error_certificates.ipynb).
 #
 # **What you will learn**
 #
@@ -466,5 +466,5 @@ print(f"r = {rank:,}, M = {room:,}: {low:,} words, bound {least:,}, ratio {low /
 # - F. A. Heinsen, L. Kozachkov: *Self-attention at constant cost per token via symmetry-aware Taylor approximation* (SATA), 2026, [arXiv 2602.00294](https://arxiv.org/abs/2602.00294). Each of Taylor's monomials once.
 # - P. A. Papp, A. Sobczyk, A. Zouzias: *Approaching I/O-optimality for approximate attention*, 2026, [arXiv 2605.23751](https://arxiv.org/abs/2605.23751). The abstract.
 #
-# **What comes next.** [15b](15b_polynomial_error_certificates.ipynb) looks for a better polynomial, certifies row sums, and asks for which scores this is worth while. Training needs gradients: lesson 16 computes all of them in two more passes, from the same features, and finds that they lose one degree.
+# **What comes next.** <!-- next -->
 # <!-- 75 = 227_699_088 / 3_031_040 -->

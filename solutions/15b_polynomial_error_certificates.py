@@ -1,7 +1,7 @@
 # %% [markdown]
-# # 15b Which polynomial, which certificate
+# # 15b Error certificates for polynomials
 #
-# [Lesson 15](15_polynomial_attention.ipynb) put Taylor's polynomial in place of the exponential, because it is the first that comes to mind. This evening asks three things. Which polynomial of the same degree is better? When can its row sums be trusted, for a polynomial may be negative where $e^s$ never is? And for which scores is low rank any use? All three are answered before a single pair is formed; for the heads of a trained model the last answer is sobering.
+# [Lesson 15](15_polynomial_attention.ipynb) put Taylor's polynomial in place of the exponential, because it is the first that comes to mind. This lesson asks three things. Which polynomial of the same degree is better? When can its row sums be trusted, for a polynomial may be negative where $e^s$ never is? And for which scores is low rank any use? All three are answered before a single pair is formed; for the heads of a trained model the last answer is sobering.
 #
 # **What you will learn**
 #
@@ -478,4 +478,4 @@ print(f"{mine.ledger.total:,} words, at most {mine.ledger.peak:,} in fast memory
 # - Y. Liang, Z. Sha, Z. Shi, Z. Song, Y. Zhou: *Multi-layer transformers gradient can be approximated in almost linear time*, 2024, [arXiv 2408.13233](https://arxiv.org/abs/2408.13233).
 # - S. Gupta, B. Huang, B. Saha, Y. Xu, C. Ye: *Subquadratic algorithms and hardness for attention with any temperature*, 2025, [arXiv 2505.14840](https://arxiv.org/abs/2505.14840). The abstract.
 #
-# **What comes next.** Lesson 16 computes all gradients in two more passes, and lesson 17 comes back to the Poisson rule and the certificates when it trains a model with small scores.
+# **What comes next.** <!-- next --> Lesson 17 uses the Poisson rule and the certificates again, when it trains a model with small scores.

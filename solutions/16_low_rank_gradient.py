@@ -784,4 +784,4 @@ if importlib.util.find_spec("torch") is not None:
 # - J. Gu, Y. Liang, H. Liu, Z. Shi, Z. Song, J. Yin: *Conv-basis*, 2024, [arXiv 2405.05219](https://arxiv.org/abs/2405.05219). Another structure for attention under a causal mask.
 # - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré: *FlashAttention*, 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135). $D_i$ from $dO$ and $O$.
 #
-# **What comes next.** Lesson 17 stacks layers, trains a small model with exact and with approximate attention, and reads a published table with care.
+# **What comes next.** <!-- next -->

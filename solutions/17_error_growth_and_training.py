@@ -1,7 +1,7 @@
 # %% [markdown]
-# # 17 Depth, training and honesty
+# # 17 Error growth and training
 #
-# Lessons 15 and 16 approximated one attention and its gradient, and counted what that saves. A model is many attentions, one after the other, and it is trained. Do small errors stay small through twelve layers? Does a model that is trained with the approximation learn what it would have learned without? Which heads of a real model could use it at all? Most of these answers are less smooth than a theorem, and each can be checked. The [second evening](17b_a_table_and_a_choice.ipynb) reads a published table with the same care, and ends the course with a choice.
+# Lessons 15 and 16 approximated one attention and its gradient, and counted what that saves. A model is many attentions, one after the other, and it is trained. Do small errors stay small through twelve layers? Does a model that is trained with the approximation learn what it would have learned without? Which heads of a real model could use it at all? Most of these answers are less smooth than a theorem, and each can be checked. The last lesson of the course, [17b](17b_a_table_and_a_choice.ipynb), reads a published table with the same care, and ends with a choice.
 #
 # **What you will learn**
 #
@@ -600,4 +600,4 @@ explore.lowrank_baselines(lowrank_run)
 # - A. Katharopoulos, A. Vyas, N. Pappas, F. Fleuret: *Transformers are RNNs*, 2020, [arXiv 2006.16236](https://arxiv.org/abs/2006.16236). Linear attention.
 # - J. Alman, Z. Song: *Fast attention requires bounded entries*, 2023, [arXiv 2302.13214](https://arxiv.org/abs/2302.13214).
 #
-# **What comes next.** The [second evening](17b_a_table_and_a_choice.ipynb): a published table, one that lies, and the choice of a schedule.
+# **What comes next.** <!-- next -->

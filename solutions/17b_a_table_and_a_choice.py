@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 17b A table, and a choice
 #
-# What has been published about attention by polynomials: what was measured, and how? This evening reads one table, reproduces its digits first, and redoes it with one baseline. Then come problems of every kind, for which you choose a schedule and defend it with its ledger; and somebody else's defence, a table that lies although each of its numbers was measured.
+# What has been published about attention by polynomials: what was measured, and how? This lesson reads one table, reproduces its digits first, and redoes it with one baseline. Then come problems of every kind, for which you choose a schedule and defend it with its ledger; and somebody else's defence, a table that lies although each of its numbers was measured.
 #
 # **What you will learn**
 #
@@ -635,4 +635,4 @@ attempt(exposed) if claims else print(record_source(lowrank_run))
 # - P. A. Papp, A. Sobczyk, A. Zouzias: *Approaching I/O-optimality for approximate attention*, 2026, [arXiv 2605.23751](https://arxiv.org/abs/2605.23751). The abstract.
 # - S. Gupta, B. Huang, B. Saha, Y. Xu, C. Ye: *Subquadratic algorithms and hardness for attention with any temperature*, 2025, [arXiv 2505.14840](https://arxiv.org/abs/2505.14840). The abstract.
 #
-# **What comes next.** This was the last lesson. `iocourse count --list` names the schedules, and a new one takes one file. An encore: [many chips](18_context_parallelism.ipynb).
+# **What comes next.** <!-- next --> `iocourse count --list` lists the schedules, and a new schedule takes one file.

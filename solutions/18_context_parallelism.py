@@ -1,7 +1,7 @@
 # %% [markdown]
-# # 18 Many chips
+# # 18 Context parallelism
 #
-# The course ended with lesson 17. This lesson and the next are an encore, and optional: they ask its question once more, of another memory. Whoever outgrows one chip deals out the tokens to several, and then the *network* between them is what slow memory was: large, far away, and the place where the time goes. How many words must cross it?
+# If a sequence does not fit on one device, its rows are distributed over several devices (*context parallelism*). The *network* between the devices then plays the role of slow memory. How many words must cross it? This lesson and the next, lesson 19, are electives.
 #
 # **What you will learn**
 #
@@ -546,4 +546,4 @@ attempt(on_torch, my_ring)
 #
 # The grid and the bounds are derived here; we have not searched for everybody who had them before.
 #
-# **What comes next.** Lesson 19, and *balance*: under a causal mask the last rank has nearly twice the average to do, texts have lengths of their own, and words can sometimes hide behind work.
+# **What comes next.** <!-- next --> Under a causal mask the last rank has nearly twice the average work, sequences have different lengths, and communication can overlap with computation.

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # 19 Balance
+# # 19 Load balance
 #
 # Lesson 18 gave every rank as many rows as every other, and each had as much to do. A causal mask ends that: late rows see more keys than early ones. So do texts of different length, and clips of a film that look mainly at themselves. Then the ranks that have finished wait for one that has not, and the words that a rank needs depend on which rows it was given. This lesson deals rows out: by work, by words, and by what a mask asks for.
 #
@@ -11,7 +11,7 @@
 # - to send a few rows, or a state, where a ring would send all keys;
 # - when a network hides behind products, what PyTorch's own context parallelism does, and how to start real ranks.
 #
-# **Prerequisites**: lesson 18 (ranks, the ring, $W$ of a rank), lesson 03 (merging partial results). Signs and terms are on the [notation](notation.md) page. Lessons 18 and 19 are an encore: the course is whole without them.
+# **Prerequisites**: lesson 18 (ranks, the ring, $W$ of a rank), lesson 03 (merging partial results). Signs and terms are on the [notation](notation.md) page.
 #
 # **Minutes**: <!-- minutes -->.
 #
@@ -542,4 +542,4 @@ check("19E", my_groups)
 # - C. Chen and others: *Zeppelin: balancing variable-length workloads in data parallel large model training*, 2025, [arXiv 2509.21841](https://arxiv.org/abs/2509.21841). The abstract.
 # - PyTorch 2.13.0, `torch/distributed/tensor/experimental/_context_parallel`.
 #
-# **What comes next.** Nothing more from us: this was the encore. `iocourse count --list` names the schedules between ranks too, and a new one takes one file.
+# **What comes next.** <!-- next --> `iocourse count --list` also lists the schedules between ranks, and a new one takes one file.

@@ -3,12 +3,13 @@
 `lessons.toml`, next to this module, has one entry per lesson, in the order of the course:
 
 * ``file``: name of its notebooks without the ending. Its beginning, such as ``04b``, is the lesson's number;
+* ``title``: its title, with the number;
 * ``former``: file names that the lesson had before, oldest first. Copies of students, links of the site and
   the ids of cells are found by them;
-* ``main_path``: true for the lessons of the main path. A lesson of the main path builds only on such lessons;
+* ``main_path``: true for the lessons of the main path. It builds only on such lessons;
 * ``builds_on``: numbers of the lessons that it needs, which come earlier in the map;
-* ``exercises``: ids of its exercises, in the order in which they appear. An id keeps its meaning for ever, but
-  its number is that of the lesson for which it was written; the entry says where it is now;
+* ``exercises``: ids of its exercises. An id never gets another meaning; its number is that of the lesson for
+  which it was written, and the entry gives its present lesson;
 * ``you_will``: what a student does in the lesson, continuing "you will".
 """
 
@@ -30,6 +31,8 @@ LETTERS = (  # what the letter in 04b means; written once, here, and copied to p
 )
 _FILE = re.compile(r"(\d\d[a-z]?)_[a-z0-9_]+")
 _EXERCISE = re.compile(r"\d{1,2}[A-Z]")
+_KEYS = {"file": str, "title": str, "you_will": str, "main_path": bool, "builds_on": list}
+_KEYS |= {"exercises": list, "former": list}
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class Lesson:
     """
 
     file: str
+    title: str
     part: str
     you_will: str
     builds_on: tuple[str, ...] = ()
@@ -107,22 +111,15 @@ def _lesson(row: Mapping[str, object], part: str, text: str) -> Lesson:
         raise _fault(line, f'file must be like "04b_debugging_a_schedule", got {file!r}')
     if not part:
         raise _fault(line, f'{file} is in a part without a title: add title = "…" below [[part]]')
-    known = {
-        "file": str,
-        "you_will": str,
-        "main_path": bool,
-        "builds_on": list,
-        "exercises": list,
-        "former": list,
-    }
     for key, value in row.items():
-        if key not in known:
-            raise _fault(line, f"{file} has an unknown key {key!r}; expected one of {', '.join(known)}")
-        if not isinstance(value, known[key]) or (
-            known[key] is list and not all(isinstance(v, str) for v in value)
-        ):
-            what = {str: "text", bool: "true or false", list: "a list of texts"}[known[key]]
+        if key not in _KEYS:
+            raise _fault(line, f"{file} has an unknown key {key!r}; expected one of {', '.join(_KEYS)}")
+        texts = value if isinstance(value, list) else []
+        if not isinstance(value, _KEYS[key]) or not all(isinstance(one, str) for one in texts):
+            what = {str: "text", bool: "true or false", list: "a list of texts"}[_KEYS[key]]
             raise _fault(line, f"{key} of {file} must be {what}, got {value!r}")
+    if not row.get("title"):
+        raise _fault(line, f"{file} has no title: write the heading of its source, with the number")
     if not row.get("you_will"):
         raise _fault(line, f'{file} has no you_will: write what a student does, after "you will"')
     given = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}

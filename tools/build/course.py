@@ -14,10 +14,11 @@ from pathlib import Path
 from iocourse.console import with_progress_bar
 from iocourse.course.student_copies.notebook import to_text
 from iocourse.files import atomic_write
-from tools.build import BuildFailed, exercise_texts, generated_sections, notebook_execution
+from tools.build import BuildFailed, exercise_texts, generated_sections, lesson_tables, notebook_execution
 from tools.build.absolute_links import LINK
 from tools.build.instructor_guide import PAGE, guide_page, guide_problems
 from tools.build.lesson import Json, Lesson, read_lessons
+from tools.build.lesson_tables import Row
 from tools.build.notebook_execution import cannot_run
 from tools.build.project import read_project
 from tools.build.recorded_mutants import recorded_problems
@@ -63,7 +64,9 @@ def write(root: Path, *, force: bool = False, only: Sequence[str] = ()) -> list[
         kept = None if force else with_saved_outputs(lesson.solved, root / path)
         texts |= both_texts(lesson, kept or run_solved(lesson, root))
     every = read_lessons(root, project) if only else lessons  # README's tables have a row for each lesson
-    texts |= generated_sections.pages(root, rows(every), project)
+    if faults := _map_faults(root, every):
+        raise BuildFailed("\n".join(faults))
+    texts |= generated_sections.pages(root, rows(root, every), project)
     texts |= {PAGE: page} if (page := guide_page(root)) else {}
     if not only and (counts := style_check.lower_counts(root)):
         texts[style_check.COUNTS] = counts
@@ -96,13 +99,14 @@ def check(root: Path, *, only: Sequence[str] = ()) -> list[str]:
     found += [problem for lesson in chosen for problem in _lesson_problems(lesson, root, labels)]
     found += recorded_problems(root, [lesson.cells for lesson in chosen])
     if not only:
+        found += _map_faults(root, lessons)
         stems = {lesson.stem for lesson in lessons}
         for path in sorted((root / "solutions").glob("*.ipynb")) + sorted((root / "lessons").glob("*.ipynb")):
             if path.stem not in stems:
                 found.append(
                     f"{path.parent.name}/{path.name} has no source solutions/{path.stem}.py: delete it"
                 )
-        found += [*generated_sections.problems(root, rows(lessons), project), *guide_problems(root)]
+        found += [*generated_sections.problems(root, rows(root, lessons), project), *guide_problems(root)]
         found += [*style_check.problems(root), *glossary.problems(root)]
     return found
 
@@ -135,14 +139,25 @@ def _faults(notebook: Json) -> Iterator[tuple[str, str]]:
             yield notebook_execution.cell_label(cell, n), fault
 
 
-def rows(lessons: Sequence[Lesson]) -> dict[str, str]:
-    """Return the row of each lesson in README's tables, by lesson number."""
-    return {
-        one.stem.partition("_")[0]: generated_sections.lesson_row(
-            one.stem, one.cells, one.length.reading + one.exercises, one.project
-        )
-        for one in lessons
-    }
+def rows(root: Path, lessons: Sequence[Lesson]) -> list[Row]:
+    """Return what the tables of lessons contain, in the order of the map; empty if `root` has no map."""
+    built = {one.stem: one for one in lessons}
+    return [
+        Row(entry, built[entry.file].length.reading + built[entry.file].exercises, _needs(built[entry.file]))
+        for entry in lesson_tables.lessons_of_map(root).values()
+        if entry.file in built
+    ]
+
+
+def _needs(lesson: Lesson) -> str:
+    code = (line for cell in lesson.cells if cell.kind == "code" for line in cell.lines)
+    return lesson_tables.needs("\n".join(code))
+
+
+def _map_faults(root: Path, lessons: Sequence[Lesson]) -> list[str]:
+    """Return one message for each difference between the map and these lessons, which must be all."""
+    sources = {one.stem: one.cells for one in lessons}
+    return list(lesson_tables.problems(lesson_tables.lessons_of_map(root), sources))
 
 
 def _read(path: Path) -> str | None:

@@ -7,7 +7,8 @@ The facts come from `Exercise`. The markdown of a source has these markers:
 * ``<!-- minutes -->`` by the minutes of reading and of exercises; ``<!-- minutes without 2D -->`` does not
   count optional exercises;
 * ``<!-- algorithm flash2 -->`` is removed: it names the schedule of the algorithm box below it, which
-  `tests/notebooks/test_algorithm_boxes.py` compares with the closed form and with a run.
+  `tests/notebooks/test_algorithm_boxes.py` compares with the closed form and with a run;
+* ``<!-- next -->`` by the sentences on the lessons that follow this one, from the map of the course.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from iocourse.course.course_map import course_map
 from iocourse.course.exercise import Exercise, find
 from iocourse.schedules.registry import REGISTRY
+from tools.build.lesson_tables import what_comes_next
 from tools.build.percent_format import Cell, SourceError, is_declaration
 from tools.build.rules.lesson_length import length_of
 
@@ -82,12 +85,14 @@ def _filled(cell: Cell, own: Mapping[str, Exercise], reading: int, path: Path) -
             message = f"{typed[0]!r} is typed by hand; write <!-- exercises --> or <!-- exercise ID -->, and "
             raise SourceError(path, n, message + "the build fills in the facts")
         try:
-            yield from _MARKER.sub(lambda marker: _said(marker[1].split(), own, reading), line).split("\n")
+            yield from _MARKER.sub(lambda marker: _said(marker[1].split(), own, reading, path), line).split(
+                "\n"
+            )
         except LookupError as error:
             raise SourceError(path, n, error.args[0]) from None
 
 
-def _said(words: Sequence[str], own: Mapping[str, Exercise], reading: int) -> str:
+def _said(words: Sequence[str], own: Mapping[str, Exercise], reading: int, path: Path) -> str:
     """Return the text that replaces a marker of these words. Raises LookupError for an unknown marker."""
     match words:
         case ["exercises"]:
@@ -104,9 +109,11 @@ def _said(words: Sequence[str], own: Mapping[str, Exercise], reading: int) -> st
             return _minutes(own, names, reading)
         case ["algorithm", name] if name in REGISTRY:
             return ""
+        case ["next"]:
+            return what_comes_next(path.stem.partition("_")[0], course_map())
     raise LookupError(
         f"<!-- {' '.join(words)} --> is not a marker of this lesson; expected exercises, minutes, "
-        f"minutes without ID or exercise ID, with one of the IDs {', '.join(own) or 'none'}, or "
+        f"next, minutes without ID or exercise ID, with one of the IDs {', '.join(own) or 'none'}, or "
         "algorithm NAME, with the name of a schedule"
     )
 

@@ -84,8 +84,8 @@ def build(path: Path, label: Path, project: Project) -> Lesson:
 
 
 def _stem_of_ids(stem: str) -> str:
-    """Return the first name that the lesson's file had, so that a new name leaves the ids of cells as they are."""
-    lesson = lesson_named(stem)
+    """Return the first name of the lesson's file, so that a new name leaves the ids of cells as they are."""
+    lesson = lesson_named(stem)  # None in the small courses of tests
     return lesson.first_file if lesson else stem
 
 
