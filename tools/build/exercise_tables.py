@@ -17,8 +17,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
-from iocourse.course.course_map import course_map
+from iocourse.course.course_map import Lesson
 from iocourse.course.exercise import Exercise, find
 from iocourse.schedules.registry import REGISTRY
 from tools.build.lesson_tables import what_comes_next
@@ -30,8 +31,10 @@ _MARKER = re.compile(r"<!-- *(.*?) *-->")
 _TYPED = re.compile(r"\| *Exercise *\||\*\*Exercise \d+[A-Z]\*\*|\bdifficulty:? \d\b", re.IGNORECASE)
 
 
-def announce(cells: Sequence[Cell], path: Path) -> list[Cell]:
-    """Return the cells with every marker replaced by its text.
+def announce(
+    cells: Sequence[Cell], path: Path, lessons: Mapping[str, Lesson] = MappingProxyType({})
+) -> list[Cell]:
+    """Return the cells with every marker replaced by its text; `lessons` is the map of the course.
 
     Raises:
         SourceError: an exercise is unknown or has no marker before its cell, a marker is unknown, or facts
@@ -39,12 +42,14 @@ def announce(cells: Sequence[Cell], path: Path) -> list[Cell]:
     """
     own = exercises_of(cells, path)
     reading = length_of(cells).reading
+    number = path.stem.partition("_")[0]
+    onward = what_comes_next(number, lessons) if number in lessons else ""  # a missing entry is reported
     markers: set[str] = set()
     filled: list[Cell] = []
     for cell in cells:
         if cell.kind == "markdown":
             markers.update(_MARKER.findall("\n".join(cell.lines)))
-            cell = replace(cell, lines=tuple(_filled(cell, own, reading, path)))
+            cell = replace(cell, lines=tuple(_filled(cell, own, reading, onward, path)))
         elif "exercise" in cell.tags:
             for marker in ("exercises", cell.name.replace("ex-", "exercise ", 1)):
                 if marker not in markers:
@@ -75,7 +80,7 @@ def minutes_of(cells: Sequence[Cell], path: Path) -> int:
     return sum(one.minutes for one in exercises_of(cells, path).values() if one.id not in optional)
 
 
-def _filled(cell: Cell, own: Mapping[str, Exercise], reading: int, path: Path) -> Iterator[str]:
+def _filled(cell: Cell, own: Mapping[str, Exercise], reading: int, onward: str, path: Path) -> Iterator[str]:
     """Yield the lines of a markdown cell with every marker replaced by its text."""
     for n, line in enumerate(cell.lines, cell.line + 1):
         if is_declaration(line):
@@ -85,14 +90,14 @@ def _filled(cell: Cell, own: Mapping[str, Exercise], reading: int, path: Path) -
             message = f"{typed[0]!r} is typed by hand; write <!-- exercises --> or <!-- exercise ID -->, and "
             raise SourceError(path, n, message + "the build fills in the facts")
         try:
-            yield from _MARKER.sub(lambda marker: _said(marker[1].split(), own, reading, path), line).split(
+            yield from _MARKER.sub(lambda marker: _said(marker[1].split(), own, reading, onward), line).split(
                 "\n"
             )
         except LookupError as error:
             raise SourceError(path, n, error.args[0]) from None
 
 
-def _said(words: Sequence[str], own: Mapping[str, Exercise], reading: int, path: Path) -> str:
+def _said(words: Sequence[str], own: Mapping[str, Exercise], reading: int, onward: str) -> str:
     """Return the text that replaces a marker of these words. Raises LookupError for an unknown marker."""
     match words:
         case ["exercises"]:
@@ -110,7 +115,7 @@ def _said(words: Sequence[str], own: Mapping[str, Exercise], reading: int, path:
         case ["algorithm", name] if name in REGISTRY:
             return ""
         case ["next"]:
-            return what_comes_next(path.stem.partition("_")[0], course_map())
+            return onward
     raise LookupError(
         f"<!-- {' '.join(words)} --> is not a marker of this lesson; expected exercises, minutes, "
         f"next, minutes without ID or exercise ID, with one of the IDs {', '.join(own) or 'none'}, or "
