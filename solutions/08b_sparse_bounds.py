@@ -11,7 +11,7 @@
 #
 # **Prerequisites**: lesson 08, Theorem A (lesson 05), fused and two-pass backward (lesson 06); [symbols and terms](notation.md).
 #
-# **Minutes**: <!-- minutes without 8E -->. Later lessons do not depend on it.
+# **Minutes**: <!-- minutes without 8E -->.
 #
 # <!-- exercises -->
 
