@@ -23,6 +23,7 @@ from tools.build.notebook_execution import cannot_run
 from tools.build.project import read_project
 from tools.build.recorded_mutants import recorded_problems
 from tools.build.rules import (
+    displays,
     glossary,
     lesson_length,
     lesson_lint,
@@ -46,7 +47,8 @@ def write(root: Path, *, force: bool = False, only: Sequence[str] = ()) -> list[
 
     Raises:
         UsageError: the repository's URL is unset, or there is no such lesson.
-        BuildFailed: a source, a cell or an output has an error; no notebook and no page was changed.
+        BuildFailed: a source, a display, a cell or an output has an error; no notebook and no page was
+            changed.
     """
     texts: dict[Path, str] = {}
     about = exercise_texts.data_text(root)
@@ -58,6 +60,8 @@ def write(root: Path, *, force: bool = False, only: Sequence[str] = ()) -> list[
         raise BuildFailed("\n".join(faults))
     lessons = read_lessons(root, project, only)
     if faults := list(recorded_problems(root, [lesson.cells for lesson in lessons])):
+        raise BuildFailed("\n".join(faults))
+    if faults := [fault for one in lessons for fault in displays.problems(one.cells, _source(one))]:
         raise BuildFailed("\n".join(faults))
     for lesson in with_progress_bar(lessons, "lessons built"):
         path = Path("solutions") / f"{lesson.stem}.ipynb"
@@ -119,8 +123,9 @@ def _lesson_problems(lesson: Lesson, root: Path, labels: Collection[str]) -> Ite
             yield f"{path.as_posix()} is stale: run python -m tools.build"
     for where, fault in _faults(kept or lesson.solved):
         yield f"solutions/{lesson.stem}.ipynb: {where} {fault}"
-    source = Path("solutions") / f"{lesson.stem}.py"
+    source = _source(lesson)
     yield from lesson_lint.problems(lesson.cells, source)
+    yield from displays.problems(lesson.cells, source)
     if kept is not None:  # otherwise the saved outputs belong to other code
         yield from number_check.problems(lesson.cells, kept, source, labels)
         yield from prediction_spoilers.problems(lesson.cells, kept, source, labels)
@@ -130,6 +135,10 @@ def _lesson_problems(lesson: Lesson, root: Path, labels: Collection[str]) -> Ite
         for target in dict.fromkeys(found[1] for found in LINK.finditer(text)):
             if not (root / folder / target).exists():
                 yield f"{folder}/{lesson.stem}.ipynb links to {target}, which does not exist: correct it"
+
+
+def _source(lesson: Lesson) -> Path:
+    return Path("solutions") / f"{lesson.stem}.py"
 
 
 def _faults(notebook: Json) -> Iterator[tuple[str, str]]:

@@ -96,7 +96,7 @@ def evaluate(declaration: Declaration, known: Mapping[str, Any]) -> list[Any]:
             another number of values.
     """
     names = used_names(declaration.right)
-    scope = {name: known[name] if name in known else _look_up(name) for name in names}
+    scope = {name: known[name] if name in known else look_up(name) for name in names}
     try:
         value = eval(compile(parse(declaration.right), "<declared>", "eval"), scope)
         wanted = len(declaration.numbers or declaration.names)
@@ -160,7 +160,8 @@ def as_decimal(value: object) -> Decimal | None:
     return exact if exact.is_finite() else None
 
 
-def _look_up(name: str) -> Any:
+def look_up(name: str) -> Any:
+    """Return the value of a name that expressions can use. Raises DeclarationError if it is unknown."""
     if hasattr(builtins, name):
         return getattr(builtins, name)
     if name in iocourse.__all__:

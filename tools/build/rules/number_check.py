@@ -17,6 +17,7 @@ from typing import Any
 from tools.build.percent_format import Cell, is_declaration
 from tools.build.rules import declared_numbers
 from tools.build.rules.declared_numbers import DeclarationError
+from tools.build.rules.display_bindings import is_binding
 from tools.build.rules.number_parsing import Numeral, labels_of, numerals, values
 
 Json = dict[str, Any]
@@ -67,7 +68,7 @@ class _Lesson:
         visible = without_declarations(cell)
         stands = list(numerals(visible, self.labels))
         for n, line in enumerate(cell.lines, cell.line + 1):
-            if is_declaration(line):
+            if is_declaration(line) and not is_binding(line):
                 try:
                     self._declare(line, n, stands)
                 except DeclarationError as error:
