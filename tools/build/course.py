@@ -26,6 +26,7 @@ from tools.build.rules import (
     lesson_length,
     lesson_lint,
     number_check,
+    number_pages,
     prediction_spoilers,
     style_check,
 )
@@ -104,6 +105,7 @@ def check(root: Path, *, only: Sequence[str] = ()) -> list[str]:
                 )
         found += [*generated_sections.problems(root, rows(lessons), project), *guide_problems(root)]
         found += [*style_check.problems(root), *glossary.problems(root)]
+        found += number_pages.problems(root, labels)
     return found
 
 
@@ -118,7 +120,7 @@ def _lesson_problems(lesson: Lesson, root: Path, labels: Collection[str]) -> Ite
     source = Path("solutions") / f"{lesson.stem}.py"
     yield from lesson_lint.problems(lesson.cells, source)
     if kept is not None:  # otherwise the saved outputs belong to other code
-        yield from number_check.problems(lesson.cells, kept, source, labels)
+        yield from _number_problems(lesson, kept, root, labels)
         yield from prediction_spoilers.problems(lesson.cells, kept, source, labels)
         yield from lesson_length.problems(lesson.length, lesson.exercises, kept, source)
     for folder, notebook in (("solutions", lesson.solved), ("lessons", lesson.student)):
@@ -126,6 +128,13 @@ def _lesson_problems(lesson: Lesson, root: Path, labels: Collection[str]) -> Ite
         for target in dict.fromkeys(found[1] for found in LINK.finditer(text)):
             if not (root / folder / target).exists():
                 yield f"{folder}/{lesson.stem}.ipynb links to {target}, which does not exist: correct it"
+
+
+def _number_problems(lesson: Lesson, solved: Json, root: Path, labels: Collection[str]) -> Iterator[str]:
+    source, unfinished = Path("solutions") / f"{lesson.stem}.py", number_pages.unfinished(root)
+    hints = number_pages.hint_passages((root / source).read_text(encoding="utf-8"), source)
+    finished = source.as_posix() not in unfinished
+    yield from number_check.problems(lesson.cells, solved, source, labels, hints=hints, finished=finished)
 
 
 def _faults(notebook: Json) -> Iterator[tuple[str, str]]:
