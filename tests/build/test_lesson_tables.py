@@ -36,7 +36,7 @@ def cells(said):
     [
         ("**Prerequisites**: Python with a little NumPy, and the matrix product. No GPU.", []),
         ("**Prerequisites**: [lesson 05](05_how.ipynb), and lesson 02 for the matrix product.", ["02", "05"]),
-        ("**Prerequisites**: lessons 04, 06 and 07 (F3, F7) and 05 (bounds).", ["04", "05", "06", "07"]),
+        ("**Prerequisites**: lessons 04, 06 and 07 (2.4) and 05 (bounds).", ["04", "05", "06", "07"]),
         (
             "**Prerequisites**: Theorem A (lesson 05), section 5.9 ([05b](05b_lower_bound_proof.ipynb)).",
             ["05", "05b"],
@@ -155,7 +155,7 @@ def test_exactly_one_lesson_is_the_last_of_the_course():
 # Words with which a text places a lesson in the course; the map does this, and the build writes it.
 PLACES = re.compile(
     r"\bencores?\b|no later lesson|later lessons do not|does not need part|ended with lesson"
-    r"|evening|the course (?:ends|ended) (?:here|with)|last lesson of the (?!course, \[17b\])",
+    r"|the course (?:ends|ended) (?:here|with)|last lesson of the (?!course, \[17b\])",
     re.IGNORECASE,
 )
 

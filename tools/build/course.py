@@ -28,6 +28,7 @@ from tools.build.rules import (
     lesson_length,
     lesson_lint,
     number_check,
+    number_pages,
     prediction_spoilers,
     style_check,
 )
@@ -112,6 +113,7 @@ def check(root: Path, *, only: Sequence[str] = ()) -> list[str]:
                 )
         found += [*generated_sections.problems(root, rows(root, lessons), project), *guide_problems(root)]
         found += [*style_check.problems(root), *glossary.problems(root)]
+        found += number_pages.problems(root, labels)
     return found
 
 
@@ -127,7 +129,7 @@ def _lesson_problems(lesson: Lesson, root: Path, labels: Collection[str]) -> Ite
     yield from lesson_lint.problems(lesson.cells, source)
     yield from displays.problems(lesson.cells, source)
     if kept is not None:  # otherwise the saved outputs belong to other code
-        yield from number_check.problems(lesson.cells, kept, source, labels)
+        yield from _number_problems(lesson, kept, root, labels)
         yield from prediction_spoilers.problems(lesson.cells, kept, source, labels)
         yield from lesson_length.problems(lesson.length, lesson.exercises, kept, source)
     for folder, notebook in (("solutions", lesson.solved), ("lessons", lesson.student)):
@@ -139,6 +141,13 @@ def _lesson_problems(lesson: Lesson, root: Path, labels: Collection[str]) -> Ite
 
 def _source(lesson: Lesson) -> Path:
     return Path("solutions") / f"{lesson.stem}.py"
+
+
+def _number_problems(lesson: Lesson, solved: Json, root: Path, labels: Collection[str]) -> Iterator[str]:
+    source, unfinished = _source(lesson), number_pages.unfinished(root)
+    hints = number_pages.hint_passages((root / source).read_text(encoding="utf-8"), source)
+    finished = source.as_posix() not in unfinished
+    yield from number_check.problems(lesson.cells, solved, source, labels, hints=hints, finished=finished)
 
 
 def _faults(notebook: Json) -> Iterator[tuple[str, str]]:

@@ -1,17 +1,23 @@
-"""Read and evaluate the declarations of a source: expressions that compute the numbers of its text.
+"""Read and evaluate the declarations of a text: expressions that compute its numbers, or list them.
 
-A declaration is a separate line of a markdown cell, preferably the last, which is in neither notebook. It has
-one of these forms:
+A declaration is a separate line in the cell or below the paragraph of its numbers. Readers do not see it. It
+has one of these forms:
 
     <!-- 8,832 = costs.flash1(64, 8, Br=16, Bc=16).total -->
-    <!-- 12.25, 4.09 = 12 * (1 + 4 / (3 * 64)), 4 * (1 + 3 / (2 * 64)) -->
+    <!-- 1.29, 1.33 = row("attention", d=64)["ratio"], row("attention", d=128)["ratio"] -->
+    <!-- 64 × 64 = tile("forward", 90, 128) -->
     <!-- f2 = costs.flash2(64, 8, Br=16, Bc=16) -->
+    <!-- "by default" if why_fused(launch(90, 64)) == "" -->
     <!-- 4.673 from https://arxiv.org/abs/2408.13233 -->
+    <!-- 1,024 as definition -->
 
-The first two compute the number as it is written, rounded. The third names a value for the lines below it, in
-this cell and later ones. The last gives the source of a number that cannot be computed here, by a link in the
-text of the lesson. Expressions can use Python's built-in functions, the names in `PLACES`, the public names
-of `iocourse` and its subpackages. No notebook is run.
+The first three compute the number as it is written, rounded; a product of sizes takes one value for each
+size. The fourth names a value for the declarations below it, also in later cells. The fifth has a condition
+that must be true, for a sentence with the quoted words. The sixth gives the source of what cannot be computed
+here, by a link in the text. The last lists a number for one of the `REASONS` in `listed_numbers`.
+
+Expressions can use Python's built-in functions, the names in `PLACES`, the public names of `iocourse` and its
+subpackages, and the functions in `record_lookup`. They are evaluated in every check. No notebook is run.
 """
 
 from __future__ import annotations
@@ -29,18 +35,26 @@ from fractions import Fraction
 from typing import Any
 
 import iocourse
+from tools.build.rules import record_lookup
 from tools.build.rules.number_parsing import DIGITS, Numeral, numerals
 
 PLACES = {
     "np": "numpy",
     "math": "math",
+    "statistics": "statistics",
+    "inspect": "inspect",
     "load_record": "iocourse.data.records:load_record",
     "real_head": "iocourse.data:real_head",
     "real_heads": "iocourse.data:real_heads",
     "CHIPS": "iocourse.gpu:CHIPS",
+    "LINKS": "iocourse.gpu.chips:LINKS",
     "kernel_costs": "iocourse.costs.kernels",
+    "dispatch": "iocourse.kernels.host.dispatch",
+    "tile_table": "iocourse.kernels.host.tile_table",
+    **{name: f"{record_lookup.__name__}:{name}" for name in record_lookup.__all__},
 }
-LINE = re.compile(r"^<!-- (?P<left>\S.*?) (?P<sign>=|from) (?P<right>.*\S) -->$")
+ARITHMETIC = frozenset({"np", "math", "statistics", *dir(builtins)})  # names that read nothing of the project
+LINE = re.compile(r'^<!-- (?P<left>"[^"]*"|\S.*?) (?P<sign>=|from|as|if) (?P<right>.*\S) -->$')
 _NAMES = re.compile(r"[A-Za-z_]\w*(?:, [A-Za-z_]\w*)*")
 
 
@@ -50,19 +64,21 @@ class DeclarationError(ValueError):
 
 @dataclass(frozen=True)
 class Declaration:
-    """One declaration: the numbers that it computes or the names that it binds, and the expression.
+    """One declaration: numbers, names or quoted words, and what follows the sign.
 
     Attributes:
-        numbers: the numbers on the left; empty if names are there.
-        names: the names on the left; empty if numbers are there.
-        right: the expression, or the source of a quoted number.
-        quoted: True if `right` is a source.
+        numbers: the numbers on the left; empty if names or words are there.
+        names: the names on the left; empty if numbers or words are there.
+        words: the quoted words on the left; empty if numbers or names are there.
+        sign: "=", "if" (a condition), "from" (a source) or "as" (a reason).
+        right: the expression, the source or the reason.
     """
 
     numbers: tuple[Numeral, ...]
     names: tuple[str, ...]
+    words: str
+    sign: str
     right: str
-    quoted: bool
 
 
 def read(line: str) -> Declaration:
@@ -76,16 +92,22 @@ def read(line: str) -> Declaration:
         raise DeclarationError(
             "a declaration must have the form <!-- 8,832 = expression -->, on a separate line"
         )
-    left, quoted = found["left"], found["sign"] == "from"
-    if _NAMES.fullmatch(left) and not quoted:
-        return Declaration((), tuple(left.split(", ")), found["right"], quoted)
+    left, sign, right = found["left"], found["sign"], found["right"]
+    if left.startswith('"'):
+        if sign == "=":
+            raise DeclarationError(f"quoted words take a condition, <!-- {left} if expression -->")
+        return Declaration((), (), left[1:-1], sign, right)
+    if sign == "if":
+        raise DeclarationError(f"a condition is for quoted words, got {left}; write <!-- {left} = … -->")
+    if _NAMES.fullmatch(left) and sign == "=":
+        return Declaration((), tuple(left.split(", ")), "", sign, right)
     parts = left.split(", ")
     read_numbers = [list(numerals([part])) for part in parts]
     if any(len(one) != 1 or one[0].text != part for one, part in zip(read_numbers, parts, strict=True)):
         raise DeclarationError(
             f"the left side must be numbers or names, separated by a comma and a space, got {left!r}"
         )
-    return Declaration(tuple(one[0] for one in read_numbers), (), found["right"], quoted)
+    return Declaration(tuple(one[0] for one in read_numbers), (), "", sign, right)
 
 
 def evaluate(declaration: Declaration, known: Mapping[str, Any]) -> list[Any]:
@@ -94,13 +116,16 @@ def evaluate(declaration: Declaration, known: Mapping[str, Any]) -> list[Any]:
     Raises:
         DeclarationError: the expression is not valid Python, has an unknown name, raises an error, or gives
             another number of values.
+        ImportError: it needs a package that is not installed, such as triton.
     """
     names = used_names(declaration.right)
     scope = {name: known[name] if name in known else look_up(name) for name in names}
     try:
         value = eval(compile(parse(declaration.right), "<declared>", "eval"), scope)
-        wanted = len(declaration.numbers or declaration.names)
+        wanted = len(declaration.numbers or declaration.names or (declaration.words,))
         given = [value] if wanted == 1 else list(value)
+    except ImportError:
+        raise
     except Exception as error:
         raise DeclarationError(f"{declaration.right} raises {type(error).__name__}: {error}") from None
     if len(given) != wanted:
@@ -142,11 +167,25 @@ def used_names(expression: str) -> set[str]:
 
 def refuse_unless_it_gives(numeral: Numeral, value: object, expression: str) -> None:
     """Raise DeclarationError unless `value`, rounded to the digits of `numeral`, is this number."""
+    if numeral.others:
+        sizes = tuple(value) if isinstance(value, tuple | list) else (value,)
+        if sizes != (int(numeral.value), *map(int, numeral.others)):
+            raise DeclarationError(f"{expression} gives {sizes}, but the text has {numeral.text}")
+        return
     exact = as_decimal(value)
     if exact is None:
         raise DeclarationError(f"{expression} must give a finite real number, got {value!r}")
     if not numeral.rounds(exact):
         raise DeclarationError(f"{expression} gives {exact:,}, but the text has {numeral.text}")
+
+
+def refuse_unless_true(words: str, value: object, expression: str) -> None:
+    """Raise DeclarationError unless the condition of a sentence with these words is True."""
+    plain = value.item() if hasattr(value, "item") and getattr(value, "size", 0) == 1 else value
+    if not isinstance(plain, bool):
+        raise DeclarationError(f"{expression} must be True or False, got {value!r}")
+    if not plain:
+        raise DeclarationError(f'{expression} is False, but the text has "{words}"')
 
 
 def as_decimal(value: object) -> Decimal | None:

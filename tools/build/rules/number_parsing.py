@@ -1,7 +1,10 @@
 r"""Parse the numbers in a lesson's text, and decide which of them are claims that need evidence.
 
 A number is a claim if it has three digits or more, or if it looks like a measurement: it has a decimal point,
-is followed by a unit of `UNITS`, or preceded by "factor (of)". The following numbers are not claims:
+is followed by a unit of `UNITS`, or preceded by "factor (of)". It is measured, too, if the unit is one of
+`MEASURES`, after "factor (of)", in a list before a measured number, if it has decimals in a table or is a
+share ("0.64 of the bytes"), and in a product of sizes, such as the tile 128 × 64, which is one number.
+The following numbers are not claims:
 
 * references: a number after a word of `WORDS` (section 4.5), a label in brackets or quotes, such as (4.1),
   that belongs to a heading or a `\tag` of the course, and the numbers of headings and lists;
@@ -15,14 +18,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 DIGITS = 3
-UNITS = (
-    r"%|percent|per cent|×|times|-?fold|[munµμ]?s\b|seconds?|hours?|[KMGT]i?B\b|[KMGT]B/s|[MGT]?FLOP"
-    r"|[GM]Hz|words?|bytes?|bits?|tokens?|features?|operations?"
+# Units of measurement and comparison. A product with a letter, 64 × d, is a formula and compares nothing.
+MEASURES = (
+    r"%|percent|per cent|×(?! ?\$?\\?[A-Za-zα-ω](?:[_^]\S+)?(?![\w']))|times\b|-?fold\b"
+    r"|[munµμ]?s\b|(?:milli|micro)?seconds?\b|hours?\b|[KMGT]i?B\b|[KMGT]B/s|[MGTP]?FLOPs?\b|[GM]Hz"
+    r"|(?:clock )?cycles?\b|clocks?\b|bytes?\b|SMs?\b"
+    r"|registers?\b|warps?\b|threads?\b|stages?\b|instructions?\b|programs?\b"
 )
+UNITS = rf"{MEASURES}|words?|bits?|tokens?|features?|operations?"
 WORDS = (
     "lesson|section|exercise|prediction|equation|formula|theorem|lemma|proposition|corollary|definition"
     "|algorithm|table|figure|chapter|appendix|step"
@@ -53,8 +60,13 @@ _EXEMPT = (
 _YEAR = re.compile(r"(?<![\d.,])(?!2000)(?:19\d\d|20[0-2]\d|2030)(?!\d|[.,]\d)")
 _FORMULA = re.compile(r"\$\$.*?\$\$|\$[^$]*\$|`[^`]*`", re.DOTALL)
 _ITEM = re.compile(rf"\({_LABEL}(?:{_AND}{_LABEL})*\)|\"{_LABEL}\"")
-_UNIT = re.compile(rf"(?:\\?[, ~$}})]|\\text\{{)*(?:{UNITS})")
+_BEFORE_UNIT = r"(?:\\?[, ~$})]|\\text\{)*"
+_UNIT = re.compile(rf"{_BEFORE_UNIT}(?:{UNITS})")
+_MEASURE = re.compile(rf"{_BEFORE_UNIT}(?:{MEASURES})")
+_SIZE = re.compile(rf"(?: × | ?\\times ?)(?P<size>{_THOUSANDS}|\d+)(?![\d.,]?\d|\^| ?[×%])")
 _LETTER = re.compile(r"[A-Za-z_]")
+_LISTED = re.compile(r"[$~]*(?:,? and |, | or | to |(?: \|)? ?[-–/] ?)(?:about |up to )?[$~]*")
+_SHARE = re.compile(r" of (?:the|its?|all|what|this|that)\b")
 _FACTOR = re.compile(r"factors? (?:of |is )?(?:about |nearly )?\$?$")
 
 
@@ -69,6 +81,8 @@ class Numeral:
         line: its line, counted from 0.
         sentence: the sentence that contains it.
         claims: True if it needs evidence.
+        measured: True if it has a unit of measurement or comparison, so that it must be bound or listed.
+        others: the further sizes of a product of sizes: 64 of 128 × 64.
     """
 
     text: str
@@ -77,10 +91,13 @@ class Numeral:
     line: int = 0
     sentence: str = ""
     claims: bool = True
+    measured: bool = False
+    others: tuple[Decimal, ...] = ()
 
     def same(self, other: Numeral) -> bool:
         """Return True if both have the same magnitude and the same last digit, in any spelling."""
-        return abs(self.value) == abs(other.value) and self.place == other.place
+        sizes = self.others == other.others
+        return sizes and abs(self.value) == abs(other.value) and self.place == other.place
 
     def rounds(self, value: Decimal) -> bool:
         """Return True if `value`, rounded to the last written digit, is this number."""
@@ -92,11 +109,24 @@ def numerals(lines: Sequence[str], labels: Collection[str] = ()) -> Iterator[Num
     text = "\n".join(lines)
     masked = _masked(text, labels)
     formulas = _formulas(masked)
+    read: list[tuple[Numeral, int, int]] = []  # with its first and last character
+    read_to = 0  # the end of the last number
     for found in _NUMBER.finditer(masked):
-        if not _is_name(masked, found, formulas):
+        if found.start() >= read_to and not _is_name(masked, found, formulas):
             value, place = _read(found)
-            line, sentence = text.count("\n", 0, found.start()), _sentence(text, found.start())
-            yield Numeral(found[0], value, place, line, sentence, _claims(masked, found))
+            read_to, others = _further_sizes(masked, found)
+            line, sentence = text.count("\n", 0, found.start()), sentence_at(text, found.start())
+            number = masked[found.start() : read_to]
+            measured = bool(others) or _measures(masked, found)
+            one = Numeral(number, value, place, line, sentence, _claims(masked, found), measured, others)
+            read.append((one, found.start(), read_to))
+    unit = False  # of the number to the right: in "1.08 to 1.46 ×" it is that of both
+    for n in range(len(read) - 1, -1, -1):
+        one, _, end = read[n]
+        listed = n + 1 < len(read) and _LISTED.fullmatch(masked, end, read[n + 1][1])
+        unit = one.measured or bool(unit and listed)
+        read[n] = (replace(one, measured=unit, claims=one.claims or unit), *read[n][1:])
+    yield from (one for one, _, _ in read)
 
 
 def values(text: str) -> Iterator[tuple[Decimal, Decimal]]:
@@ -148,8 +178,25 @@ def _claims(text: str, found: re.Match[str]) -> bool:
     digits = sum(character.isdigit() for character in found["whole"] + (found["rest"] or ""))
     if digits >= DIGITS or found["rest"] or found["scale"]:
         return True
+    return bool(_UNIT.match(text, found.end())) or _measures(text, found)
+
+
+def _measures(text: str, found: re.Match[str]) -> bool:
     before = text[max(found.start() - 40, 0) : found.start()]
-    return bool(_UNIT.match(text, found.end()) or _FACTOR.search(before))
+    if _MEASURE.match(text, found.end()) or _FACTOR.search(before):
+        return True
+    in_a_table = text.startswith("|", text.rfind("\n", 0, found.start()) + 1)  # its unit is in the head
+    return bool(found["rest"]) and (in_a_table or bool(_SHARE.match(text, found.end())))
+
+
+def _further_sizes(text: str, found: re.Match[str]) -> tuple[int, tuple[Decimal, ...]]:
+    """Return the end of a product of sizes that begins with an integer, and the sizes after the first."""
+    end, sizes = found.end(), []
+    integer = not found["rest"] and found[0] == found["whole"]
+    while integer and (size := _SIZE.match(text, end)):
+        end = size.end()
+        sizes.append(Decimal(re.sub(r"\D", "", size["size"])))
+    return end, tuple(sizes)
 
 
 def _read(found: re.Match[str]) -> tuple[Decimal, Decimal]:
@@ -160,7 +207,8 @@ def _read(found: re.Match[str]) -> tuple[Decimal, Decimal]:
     return -value if found["sign"] else value, Decimal(1).scaleb(shift - len(rest[1:]))
 
 
-def _sentence(text: str, at: int) -> str:
+def sentence_at(text: str, at: int) -> str:
+    """Return the sentence of a text that contains the character at a position; a line ends it, too."""
     start = text.rfind("\n", 0, at) + 1
     line = text[start:].split("\n", 1)[0]
     ends = [start, *(start + found.end() for found in re.finditer(r"(?<=[.!?:])\s+|$", line))]

@@ -78,7 +78,8 @@ def _spoiled(
     answers = _answers(cells[n], question[1], solved)
     for cell, numbers in zip(below, told[n + 1 :], strict=False):
         for one in numbers:
-            asked_for = len(re.findall(r"\d", one.text)) > 1 and any(map(one.rounds, answers))
+            single = not one.others and len(re.findall(r"\d", one.text)) > 1
+            asked_for = single and any(map(one.rounds, answers))
             if asked_for and not any(one.same(other) for other in known):
                 yield (
                     cell.line,

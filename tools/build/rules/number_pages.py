@@ -1,0 +1,152 @@
+"""The numbers and claims of pages, remarks, docstrings and hints, checked by the rule of `number_check`.
+
+A passage is a paragraph, a list item or a table, with the declarations in it or directly below it. In TOML it
+is a table, and a declaration is a comment. In a docstring, declarations are comments directly below it:
+
+    def tile() -> int:
+        "Return the tile, which is 1.09 × as fast as the table's."
+        # <!-- 1.09 = … -->
+
+Lines between two markers of generated parts, and code, are not searched. `unfinished_numbers.json` lists the
+files in which measured numbers may still be unbound.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from tools.build.percent_format import all_cells, is_declaration
+from tools.build.rules.number_check import CheckedText, Passage
+
+UNFINISHED = Path("tools") / "build" / "rules" / "unfinished_numbers.json"
+PAGES = ("README.md", "docs/*.md", "docs/guide/*.md", "docs/explore/*.md", "lessons/notation.md")
+# Generated as a whole, history, or a list of what changed.
+NOT_SEARCHED = ("docs/exercises.md", "docs/errata.md", "docs/changelog.md")
+_GENERATED = re.compile(r"<!-- (?P<name>[\w-]+) -->\n.*?<!-- /(?P=name) -->", re.DOTALL)
+_FENCED = re.compile(
+    r"^(?P<indent> *)(?P<fence>```+|~~~+).*?^(?P=indent)(?P=fence) *$", re.DOTALL | re.MULTILINE
+)
+_ITEM = re.compile(r"\s*(?:[-*]|\d+\.) ")
+
+
+def unfinished(root: Path) -> list[str]:
+    """Return the files in which measured numbers may be unbound; none if the checkout has no list."""
+    path = root / UNFINISHED
+    return list(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else []
+
+
+def problems(root: Path, labels: Collection[str]) -> list[str]:
+    """Return ``file:line: message`` for each number or claim of these texts that is not bound or listed.
+
+    A checkout without `unfinished_numbers.json`, such as one that a test makes, is not searched.
+    """
+    if not (root / UNFINISHED).exists():
+        return []
+    allowed = unfinished(root)
+    found = []
+    for name, text in checked_texts(root, labels, allowed):
+        found += [f"{name}:{line}: {message}" for line, message in sorted(text.problems)]
+        if name in allowed and not text.tally["unbound"]:
+            found.append(f"{UNFINISHED.as_posix()}: no number in {name} is unbound: delete its line")
+    return found
+
+
+def checked_texts(
+    root: Path, labels: Collection[str], allowed: Collection[str] = ()
+) -> Iterator[tuple[str, CheckedText]]:
+    """Yield the name of each file with its checked text; `allowed` are the unfinished files."""
+    for path, passages in _texts(root):
+        name = path.relative_to(root).as_posix()
+        yield name, CheckedText(passages, labels, finished=name not in allowed)
+
+
+def _texts(root: Path) -> Iterator[tuple[Path, list[Passage]]]:
+    pages = [path for pattern in PAGES for path in sorted(root.glob(pattern))]
+    for path in pages:
+        if path.relative_to(root).as_posix() not in NOT_SEARCHED:
+            yield path, page_passages(path.read_text(encoding="utf-8"))
+    for path in sorted((root / "docs" / "remarks").glob("*.toml")):
+        yield path, toml_passages(path.read_text(encoding="utf-8").splitlines())
+    for path in sorted((root / "iocourse").rglob("*.py")):
+        if passages := docstring_passages(path.read_text(encoding="utf-8")):
+            yield path, passages
+
+
+def page_passages(text: str) -> list[Passage]:
+    """Return the paragraphs, list items and tables of a page, each with its declarations."""
+    for pattern in (_GENERATED, _FENCED):
+        text = pattern.sub(lambda found: "\n" * found[0].count("\n"), text)
+    found: list[Passage] = []
+    block: list[str] = []
+    lines = [*text.splitlines(), ""]
+    for n, line in enumerate(lines, 1):
+        if line.strip() and not (block and _ITEM.match(line)):
+            block.append(line)
+            continue
+        found = _with(found, block, n - len(block))
+        block = [line] if line.strip() else []
+    return _with(found, block, len(lines) - len(block) + 1)
+
+
+def _with(found: list[Passage], block: list[str], line: int) -> list[Passage]:
+    """Return the passages with a further block; one of declarations alone belongs to the passage above it."""
+    if not block:
+        return found
+    if found and all(map(is_declaration, block)):
+        above = found[-1]
+        gap = line - above.line - len(above.lines)
+        return [*found[:-1], Passage([*above.lines, *[""] * gap, *block], above.line)]
+    return [*found, Passage(block, line)]
+
+
+def toml_passages(lines: list[str]) -> list[Passage]:
+    """Return the blocks between empty lines; a comment with a declaration is read as one."""
+    found: list[Passage] = []
+    start = 0
+    for n, line in enumerate([*lines, ""]):
+        if not line.strip():
+            block = [_uncommented(one) for one in lines[start:n]]
+            found += [Passage(block, start + 1)] if block else []
+            start = n + 1
+    return found
+
+
+def _uncommented(line: str) -> str:
+    plain = line.strip().removeprefix("# ")
+    return plain if is_declaration(plain) else line
+
+
+def docstring_passages(source: str) -> list[Passage]:
+    """Return each docstring of a module, with the declarations in comments directly below it."""
+    lines = source.splitlines()
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) or not ast.get_docstring(node):
+            continue
+        first, last = node.body[0].lineno - 1, node.body[0].end_lineno or 0
+        end = last
+        while end < len(lines) and is_declaration(lines[end].strip().removeprefix("# ")):
+            end += 1
+        block = [*lines[first:last], *map(_uncommented, lines[last:end])]
+        found.append(Passage(block, first + 1))
+    return sorted(found, key=lambda passage: passage.line)
+
+
+def hint_passages(source: str, path: Path) -> list[Passage]:
+    """Return the raw cells of a lesson, which have the texts and hints of its exercises."""
+    cells = [cell for cell in all_cells(source, path) if cell.kind == "raw"]
+    return [Passage([_uncommented(line) for line in cell.lines], cell.line + 1) for cell in cells]
+
+
+def table(tallies: dict[str, Counter[str]]) -> str:
+    """Return the counts of bound, listed and unbound numbers by file, as aligned lines."""
+    kinds = ["bound", "arithmetic", "source", "definition", "input", "output", "unbound"]
+    total = sum(tallies.values(), Counter[str]())
+    head = f"{'file':45}" + "".join(f"{kind:>11}" for kind in kinds)
+    rows = [*tallies.items(), ("all", total)]
+    return "\n".join([head, *(f"{name:45}" + "".join(f"{one[k]:>11}" for k in kinds) for name, one in rows)])
