@@ -28,7 +28,7 @@ from iocourse.gpu.chips import CHIPS
 from tests.mutation.references import build, exercise_source
 from tools.build.notebook_execution import cannot_run
 
-SOURCE, SECOND = Lesson("13_small"), Lesson("13b")
+SOURCE, SECOND = Lesson("13_"), Lesson("13b")
 if reason := cannot_run(SOURCE.source):
     pytest.skip(reason, allow_module_level=True)
 
