@@ -157,12 +157,15 @@ measured("13.2", q_reads=moved["Q"] / (N * d), k_reads=moved["K"] / (N * d))
 # On a chip we pay for bytes. Let an input have $\beta$ bytes a word, 2 for float16. The log-sum-exp is float32, and so are sums on their way, as $dQ$ was in section 12.6: rounding them to 16 bits after each tile of keys would add up. For whole rows, and for slices,
 #
 # $$ \text{rows: } \beta\left(2Nd + 2Nd\left\lceil \tfrac N{B_M} \right\rceil\right) + 4N , \tag{13.1} $$
+# <!-- (13.1) rows = kernel_costs.ledger_bytes(kernel_costs.attention_forward(kernel_costs.KernelProblem(N, N, d), BM=BM, BN=BN), beta) where N <= 5000 -->
 #
 # $$ \text{slices: } \beta\left(Nd + Nd\left\lceil \tfrac N{B_N} \right\rceil + 2Nd\left\lceil \tfrac N{B_M} \right\rceil\right) + 8Nd\left(\left\lceil \tfrac N{B_N} \right\rceil - 1\right) + 4N . \tag{13.2} $$
+# <!-- (13.2) slices = kernel_costs.ledger_bytes(kernel_costs.sliced_forward(kernel_costs.KernelProblem(N, N, d), BM=BM, BN=BN), beta) where N <= 5000 -->
 #
 # For large $N$ and $\beta = 2$, with square tiles of side $b$ for the slices, that is $4/B_M$ against $14/b$ bytes, in units of $N^2d$. So whole rows are ahead as long as
 #
 # $$ B_M > \tfrac27\, b . \tag{13.3} $$
+# <!-- (13.3) B_M > BM * rows(999 * BM) / slices(999 * b) within 0.01 with rows = lambda N: kernel_costs.ledger_bytes(kernel_costs.attention_forward(kernel_costs.KernelProblem(N, N, d), BM=BM, BN=64), 2) / (N * N * d), slices = lambda N: kernel_costs.ledger_bytes(kernel_costs.sliced_forward(kernel_costs.KernelProblem(N, N, d), BM=b, BN=b), 2) / (N * N * d) -->
 #
 # A tile of scores of $128 \times 128$ fits into registers whatever $d$ is. Then whole rows win down to 37 rows, and lose with 32.
 #
@@ -413,10 +416,13 @@ for name, pairs in given.items():
 # What does a tile cost, and which masks save anything? A tile that is seen brings $B_N$ keys and as many values. Its list entry is a number of 4 bytes. If it is cut, there is a slot of 4 bytes, and a pattern with a byte for each pair. In 16 bits,
 #
 # $$ 4 B_N d + 4 \quad\text{bytes for a whole tile}, \qquad 4 + B_M B_N \quad\text{bytes more for one that is cut.} \tag{13.4} $$
+# <!-- (13.4) = listed(np.ones((BM, BN), bool)) - listed(np.zeros((BM, BN), bool)) with listed = lambda pairs: kernel_costs.ledger_bytes(kernel_costs.attention_forward(costs.kernel_masks.BlockLists(BM, BN, d, pairs=pairs[None, None]), BM=BM, BN=BN), 2) where BM * BN <= 5000 -->
+# <!-- (13.4) = listed(np.arange(BM * BN).reshape(BM, BN) > 0) - listed(np.ones((BM, BN), bool)) with listed = lambda pairs: kernel_costs.ledger_bytes(kernel_costs.attention_forward(costs.kernel_masks.BlockLists(BM, BN, d, pairs=pairs[None, None]), BM=BM, BN=BN), 2) where 1 < BM * BN <= 5000 -->
 #
 # With $d = 64$ and tiles of $64 \times 64$ that makes 16,388 and 20,488 bytes: a cut tile costs a quarter more than a whole one. Under a mask of single pairs, each seen with probability $\rho$ by itself, a tile is hit with the probability (8.5),
 #
 # $$ 1 - (1 - \rho)^{B_M B_N} , \tag{13.5} $$
+# <!-- (13.5) = costs.kernel_masks.BlockLists(BM, BN, 1, pairs=np.indices((m,) * (BM * BN)).reshape(BN, BM, 1, -1).T == 0).tiles(BM, BN)[0].mean() with rho = 1 / m where BM * BN <= 10 and m ** (BM * BN) <= 5000 -->
 #
 # and every tile that is hit is cut.
 #
@@ -513,6 +519,7 @@ def take_in(acc, m, l, s, v):
 # What is not given is all that has to do with lists. What do they cost? Each program reads its place in the order and the three numbers of its span; each step reads an entry, and if its tile is cut, a slot and a pattern:
 #
 # $$ \underbrace{4 \left\lceil \tfrac{N}{B_M} \right\rceil}_{\texttt{order},\ \texttt{spans}} + \underbrace{\text{tiles seen}}_{\texttt{entries}} + \underbrace{(1 + B_M B_N) \cdot \text{tiles cut}}_{\texttt{slots},\ \texttt{patterns}} \quad\text{words.} \tag{13.6} $$
+# <!-- (13.6) = sum(problem.rows_extra(BM, BN).values()) with N = n % 50 + 1, BM = r % 20 + 1, BN = c % 20 + 1, problem = costs.kernel_masks.BlockLists(N, N, d, pairs=(np.random.default_rng(seed).random((N, N)) < density / 4)[None, None]), tiles_seen = int(problem.tiles(BM, BN)[0].sum()), tiles_cut = int(problem.tiles(BM, BN)[1].sum()) -->
 #
 # <!-- exercise 13C --> Write the kernel: which tile of queries it is (the programs begin with those that `order` names first), its span, two loops over the list, and a finish in which rows that see nothing get $O = 0$ and $L = -\infty$. The lists are those of exercise 13B, from the check: within a row whole tiles may come in any order, cut ones too, and patterns may be numbered anyhow. A whole tile needs no mask of any kind. $d$ is a power of two, and `scale` holds the $\lambda$ of (11.2), so that `LSE` ends as in (11.3). The words are those of $Q$, $K$, $V$, $O$ and $L$ and those of (13.6), no more and no fewer: a pattern is loaded whole, at the ragged ends too. If you are stuck after eleven minutes, run `hint("13C")` in a cell of your own.
 
@@ -619,6 +626,7 @@ for mask in (masks.Causal(N), masks.bigbird(N, 16, 1, 1, 1), masks.Window(N, 20)
 # We want the cost of a mask to be the cost of its tiles and nothing else. By (13.4) and (13.6) a launch on blocks of the tile's size moves, in 16 bits,
 #
 # $$ \underbrace{4Nd + 4N + 16\left\lceil \tfrac N{B_M} \right\rceil}_{\text{whatever is seen}} + \left(4 B_N d + 4\right) \cdot \text{tiles} \quad\text{bytes,} \tag{13.7} $$
+# <!-- (13.7) = kernel_costs.ledger_bytes(kernel_costs.attention_forward(problem, BM=BM, BN=BN), 2) with BM = r % 12 + 1, BN = c % 12 + 1, N = BM * BN * (n % 3 + 1), blocks = np.random.default_rng(seed).random((N // BM, N // BN)) < density / 4, tiles = int(blocks.sum()), problem = costs.kernel_masks.BlockLists(N, N, d, pairs=np.kron(blocks, np.ones((BM, BN), bool))[None, None]) -->
 #
 # a straight line. Four masks, and the line through them:
 

@@ -87,6 +87,7 @@ measured("13.9", in_order=steps(work, range(64)), heavy_first=steps(work, np.arg
 # How bad can it be? A program starts as soon as some processor is free. When the one that *ends last* starts, no processor has been idle yet, so they have done at most $w_{\text{all}} - w_{\text{last}}$ of all $w_{\text{all}}$ tiles, and it starts after at most $(w_{\text{all}} - w_{\text{last}})/n$ steps. So the whole takes
 #
 # $$ t_{\text{end}} \le \frac{w_{\text{all}}}{n} + \left(1 - \frac1n\right) w_{\text{last}} . \tag{13.8} $$
+# <!-- (13.8) not evaluated: step of a proof -->
 #
 # The first term is what an even division would take. What comes on top is as long as the program that ends last: little, if it is a light one. That is why the heavy ones go first. (Graham showed in 1969 that this order never takes more than $\frac43 - \frac1{3n}$ times the least possible.) Under a causal mask it is the order of section 11.5, last rows first. For any other mask it has to be found, and that is the array `order`. A mask with one row that sees everything, as a token that sums up the text at its end:
 
@@ -279,10 +280,14 @@ measured("13.11", f6_over_f5=f6.total / f5.total)
 # In words, for any tiles,
 #
 # $$ W_5 = \underbrace{Nd\left\lceil \tfrac N{B_N} \right\rceil + Nd\left\lceil \tfrac N{B_M} \right\rceil + N^2 + N}_{\texttt{scores}} + \underbrace{(N^2 + N)\left\lceil \tfrac d{B_D} \right\rceil + Nd\left\lceil \tfrac N{B_M'} \right\rceil + Nd}_{\texttt{averages}} , \tag{13.9} $$
+# <!-- (13.9) W_5 = kernel_costs.scores_forward(kernel_costs.KernelProblem(N, N, d), scores=(BM, BN), averages=(BMprime, BN, BD)).total where N <= 5000 -->
 #
 # where $B_M'$ is the rows of `averages`. With square tiles of side $b$ everywhere the leading terms, in units of $N^2d$ words, are
 #
 # $$ \text{F6: } \frac5b, \qquad \text{F5: } \frac4b + \frac1d, \qquad \text{whole rows: } \frac2{B_M} , \tag{13.10} $$
+# <!-- (13.10) F6 = kernel_costs.sliced_forward(kernel_costs.KernelProblem(N, N, d), BM=b, BN=b).total / (N * N * d) within 0.01 with N = 999 * b -->
+# <!-- (13.10) F5 = kernel_costs.scores_forward(kernel_costs.KernelProblem(N, N, d), scores=(b, b), averages=(b, b, b)).total / (N * N * d) within 0.01 with d = b * k, N = 999 * b -->
+# <!-- (13.10) whole rows = kernel_costs.attention_forward(kernel_costs.KernelProblem(N, N, d), BM=BM, BN=64).total / (N * N * d) within 0.01 with N = 999 * BM -->
 #
 # so F5 moves fewer words than F6 as long as $b < d$: the same $4 + \sqrt M/d$ against 5 as in lesson 07, with $b = \sqrt M$. (F6 has $2\sqrt6 = 4.90$ there, with tiles of $2:3$.) Now in bytes, with the tiles of an H200 at $d = 512$:
 # <!-- 4.90 = 2 * 6**0.5 -->

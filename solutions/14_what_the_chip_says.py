@@ -152,7 +152,11 @@ explore.curve({name: [(room, readings(order, 4, room)) for room in rooms]
 #
 # The step in the middle is worth a formula. $n_p$ programs of one head in step read $K$ and $V$ once for all of them. So they are one large program with $n_pB_M$ rows of queries, and at the lower line (11.1) holds once more. With $T_r = \lceil N/B_M \rceil$ programs a head, DRAM delivers
 #
-# $$ W_{\text{DRAM}} = Nd + 2Nd \cdot r, \qquad r = \begin{cases} 1 & \text{if } K, V \text{ of a head stay in L2,} \\ \lceil T_r/n_p \rceil & \text{if a tile of each does,} \\ T_r & \text{if nothing does.} \end{cases} \tag{14.1} $$
+# $$ W_{\text{DRAM}} = Nd + 2Nd \cdot r, \qquad r = \begin{cases} 1 & \text{if the keys and values of a head stay in L2,} \\ \lceil T_r/n_p \rceil & \text{if a tile of each does,} \\ T_r & \text{if nothing does.} \end{cases} \tag{14.1} $$
+# <!-- (14.1) W_DRAM = costs.flash2(N, d, Br=Br, Bc=1).read with r = costs.ceil_div(N, Br) -->
+# <!-- (14.1) r = costs.flash2(N, d, Br=N, Bc=1).reads["K"] / (N * d) -->
+# <!-- (14.1) r = costs.flash2(N, d, Br=np * BM, Bc=1).reads["K"] / (N * d) with Tr = costs.ceil_div(N, BM) -->
+# <!-- (14.1) r = costs.flash2(N, d, Br=BM, Bc=1).reads["K"] / (N * d) with Tr = costs.ceil_div(N, BM) -->
 
 # %%
 for at_once in (1, 2, 4, 8):
@@ -181,10 +185,13 @@ for room in (256, 512, 1280):
 # There is one kind of attention for which no cache helps. A model that writes text makes one token at a time: a *decode step* has one query a head, against the keys and values of all tokens before it, which are kept in the *KV cache*. (That is an array in DRAM, and no cache in the sense of section 14.2.) With one query there is one tile of queries, so every word of $K$ and $V$ is asked for once. Both lines see the same words, and these are the compulsory ones. For $B$ texts, $H$ heads of queries and $H_{kv}$ heads of keys,
 #
 # $$ W = \underbrace{2BH_{kv}Nd}_{K,\ V} + \underbrace{2BHd}_{q,\ O}, \qquad t \ge \frac{\beta W}{\text{bandwidth}}, \tag{14.2} $$
+# <!-- (14.2) W = step.reads["Q"] + step.reads["K"] + step.reads["V"] + step.writes["O"] with H = group * Hkv, step = kernel_costs.attention_decode(kernel_costs.KernelProblem(1, N, d, B=B, H=H, H_kv=Hkv), parts=1) -->
+# <!-- (14.2) t >= (roofline.compulsory_bytes("forward", step, beta) - 4 * B * H) / bandwidth with H = group * Hkv, step = kernel_costs.KernelProblem(1, N, d, B=B, H=H, H_kv=Hkv), W = roofline.compulsory_bytes("forward", step, 1) - 4 * B * H -->
 #
 # with $\beta$ bytes a word. (The log-sum-exp, one word a head, we leave out.) The work is $4BHNd$ operations, or FLOP: two products, a multiplication and an addition each. Without the small second term the intensity is
 #
 # $$ I = \frac{4BHNd}{\beta \cdot 2BH_{kv}Nd} = \frac{2}{\beta} \cdot \frac{H}{H_{kv}} , \tag{14.3} $$
+# <!-- (14.3) I = roofline.arithmetic_intensity(roofline.flops("forward", B=B, H=H, N=N, d=d) / N, beta * (step.reads["K"] + step.reads["V"])) with H = group * Hkv, step = kernel_costs.attention_decode(kernel_costs.KernelProblem(1, N, d, B=B, H=H, H_kv=Hkv), parts=1) -->
 #
 # in 16 bits one FLOP a byte for each head of queries that shares a head of keys. Neither $N$ nor $d$ nor $B$ is left: no length and no batch takes decode away from the slope of the roof.
 #
@@ -243,6 +250,7 @@ for chip in CHIPS.values():
 # Section 11.7 found that shared heads of keys do not reduce what the programs of a *forward pass* read: each program reads the keys for itself. Decode is different. Where a group of $H/H_{kv}$ heads shares its keys, their queries become the rows of one tile, as 64 queries of one head were before. A program reads a tile of keys once for the whole group. The words of $K$ and $V$ *for each head of queries* are
 #
 # $$ \frac{2BH_{kv}Nd}{BH} = 2Nd \cdot \frac{H_{kv}}{H} . \tag{14.4} $$
+# <!-- (14.4) 2 * kernel_costs.attention_decode(kernel_costs.KernelProblem(1, N, d, B=B, H=H, H_kv=Hkv), parts=1).reads["K"] / (B * H) = 2 * kernel_costs.attention_decode(kernel_costs.KernelProblem(1, N, d, B=B, H=H, H_kv=Hkv), parts=1).reads["K"] / (B * H) with H = group * Hkv -->
 #
 # Three names for three choices of $H_{kv}$: *multi-head attention* (MHA, $H_{kv} = H$), *grouped-query attention* (GQA), *multi-query attention* (MQA, $H_{kv} = 1$).
 
@@ -294,6 +302,7 @@ measured("14.4", heads=heads)
 # A chip can move and multiply at the same time, so the least time is the longer of the two,
 #
 # $$ t \ge \max\left( \frac{\text{FLOP}}{\text{peak}},\ \frac{\text{bytes}}{\text{bandwidth}} \right) , \tag{14.5} $$
+# <!-- (14.5) t >= FLOP / (10**12 * roofline.attainable_tflops(roofline.arithmetic_intensity(FLOP, bytes), chip)) with chip = list(CHIPS.values())[k % len(CHIPS)], peak = 10**12 * chip.tensor_tflops, bandwidth = 10**9 * chip.gbytes_per_s -->
 #
 # and whichever is longer names the limit. This is the roofline, (11.7) of lesson 11b, read as a time.
 #

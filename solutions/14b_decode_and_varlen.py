@@ -44,6 +44,7 @@ explore.program_grid(8, 32768, 1, 2048,
 # What a program then has is attention over some of the keys: outputs $O_p$ and log-sum-exps $L_p$. Lesson 03 merged such results. For any number of parts,
 #
 # $$ L = \log \sum_p e^{L_p}, \qquad O = \sum_p e^{L_p - L}\, O_p . \tag{14.6} $$
+# <!-- (14.6) not evaluated: sum over a set -->
 #
 # Each part's output counts by its share of the row sum. Since $e^{L_p}$ would overflow, the largest $L_p$ is subtracted first, as for any softmax.
 #
