@@ -39,6 +39,9 @@ explore.kernel_tuner(arch=80, d=512, kernel="forward")
 
 # %% [markdown]
 # 32 rows of queries and as many keys take 164 KB of the 419 KB that a multiprocessor has. What is full are the registers: 219 for each of 256 threads, 56,064 of 65,536. When $d$ doubles, all of this doubles. So for a larger $d$ the largest tile that fits has fewer rows, and fewer rows mean more words: $K$ and $V$ are read $\lceil N/B_M \rceil$ times, and here they are nearly all of the 274,731,008 words.
+# <!-- masked = kernel_costs.attention_forward(kernel_costs.KernelProblem(4096, 4096, 512, high=0), BM=32, BN=32) -->
+# <!-- 274,731,008 = masked.total -->
+# <!-- "nearly all of the 274,731,008 words" if masked.reads["K"] + masked.reads["V"] > 0.98 * masked.total -->
 # <!-- 164, 419 = sum(one.bytes for one in course.explore.models.kernel_tuner.tiles_held("forward", 32, 32, 512, 2).values()) / 2**10, (CHIPS[80].shared_bytes + 4 * CHIPS[80].registers) / 2**10 -->
 #
 # In the model of lesson 07 the line is near $M = d^2$. With less, a schedule that cuts $d$ too moves fewer words. A program on a T4 has 64 KB of shared memory, 32,768 numbers of 16 bits: less than $d^2$ from $d = 182$ on. One on an H200 has 227 KB, 116,224 numbers: less than $d^2$ from $d = 341$ on. But the model knows no registers, and a multiprocessor has 256 KB of those beside its shared memory. We need not guess. `python -m tools.bench resources` has compiled the library's kernels for each chip, and for each head size its table has the first tile, from large to small, that fits and spills no register in its hot loop, or the smallest where none does; on an H200, at $d = 64$ and $128$, the one that was measured to be fastest. (*Spilled*: a value that found no register and is kept in slow memory. *Hot loop*: the loop without a mask. What is spilled outside it is stored and loaded once a program.)
@@ -93,6 +96,10 @@ measured("13.1", h200_512=compiled("forward", 90, 512)["BM"],
 # <details><summary>How many rows are left</summary>
 #
 # 64 rows and 16. In the forward pass no chip in the table is *forced* to cut $d$: even at 512 some tile of whole rows keeps its registers on every one of them. But look at its size. `tl.dot` takes no tile below 16, and the T4 is there at $d = 256$ already. In the backward pass (`fused`, section 12.6), which keeps more arrays, it is forced: the $16 \times 16$ tile spills on a T4 at $d = 256$, and at 512 it needs more shared memory than there is.
+# <!-- forward = lambda arch, d: rows("resources", "shipped", kernel="forward", arch=arch, d=d, bytes=2, pairs="band") -->
+# <!-- "even at 512 some tile of whole rows keeps its registers on every one of them" if all(gpu.Resources.of(one).fits for arch in CHIPS for d in (64, 128, 256, 512) for one in forward(arch, d)) -->
+# <!-- "64 rows and 16" if (forward(90, 512)[0]["BM"], forward(75, 256)[0]["BM"]) == (64, 16) -->
+# <!-- "In the backward pass (`fused`, section 12.6), which keeps more arrays, it is forced" if all(gpu.Resources.of(one).fits == (arch != 75 or d < 256) for arch in CHIPS for d in (64, 128, 256, 512) for one in rows("resources", "shipped", kernel="fused", arch=arch, d=d, bytes=2, pairs="band")) -->
 # <!-- t4 = lambda d: rows("resources", "shipped", kernel="fused", arch=75, d=d, bytes=2, pairs="band") -->
 # <!-- 16 \times 16 = t4(256)[0]["BM"], t4(256)[0]["BN"] -->
 # <!-- "spills on a T4 at $d = 256$" if max(one["spill_bytes"] for one in t4(256)) > 0 -->
@@ -251,6 +258,8 @@ measured("13.2b", t4=begin[75], a100=begin[80], h200=begin[90])
 # <details><summary>Where slices begin to pay</summary>
 #
 # The T4 from 256 on, A100 and L4 at 512, H200 and B200 not at all: they have 64 rows left. Each time it is (13.3). On a T4 slices have $b = 64$, and 16 rows are fewer than $\tfrac27 \cdot 64 = 18.3$; elsewhere 32 are fewer than 36.6. The gain at 512 is modest, 884 MiB instead of 1,032 on an A100. But it grows. Slices cost in proportion to $d$; whole rows cost in proportion to $d$ and to the number of tiles of queries, which doubles when the rows halve.
+# <!-- "Each time it is (13.3)" if all((dispatch.choose_variant("forward", arch, d, 2) == "fused") == (7 * forward(arch, d)[0]["BM"] < 2 * sliced(arch)["BM"]) for arch in CHIPS for d in (64, 128, 256, 512)) -->
+# <!-- "they have 64 rows left" if all(forward(arch, 512)[0]["BM"] == 64 for arch in (90, 100)) -->
 # <!-- "The T4 from 256 on, A100 and L4 at 512, H200 and B200 not at all" if [next((d for d in (64, 128, 256, 512) if dispatch.choose_variant("forward", arch, d, 2) == "fused"), 1024) for arch in (75, 80, 89, 90, 100)] == [256, 512, 512, 1024, 1024] -->
 # <!-- whole = row("resources", "shipped", kernel="forward", arch=80, d=512, bytes=2, pairs="band", causal=False) -->
 # <!-- problem = kernel_costs.KernelProblem(4096, 4096, 512) -->
@@ -259,14 +268,15 @@ measured("13.2b", t4=begin[75], a100=begin[80], h200=begin[90])
 # <!-- 884, 1,032 = in_slices, in_rows -->
 #
 # Go back to the picture of section 13.1 and choose the kernel `sliced_forward`. Under its causal mask $128 \times 128$ with 64 columns each move 170,921,984 words: $Q$ comes as often as $K$ and $V$ do, and the sums go and come nearly as often. In words slices are further ahead than in bytes, for the sums are 4 bytes wide.
+# <!-- under_causal = kernel_costs.sliced_forward(kernel_costs.KernelProblem(4096, 4096, 512, high=0), BM=128, BN=128) -->
+# <!-- 170,921,984 = under_causal.total -->
+# <!-- "$Q$ comes as often as $K$ and $V$ do" if len({under_causal.reads[name] for name in "QKV"}) == 1 -->
 # <!-- 128 \times 128 = sliced(80)["BM"], sliced(80)["BN"] -->
 # <!-- 4 = kernel_costs.WIDTHS["O_sum"] -->
 #
 # </details>
 #
-# <!-- 18.3, 36.6 = 2 / 7 * 64, 2 / 7 * 2 * 64 -->
-# <!-- causal = kernel_costs.KernelProblem(4096, 4096, 512, high=0) -->
-# <!-- 170,921,984 = kernel_costs.sliced_forward(causal, BM=128, BN=128).total -->
+# <!-- 18.3, 36.6 = 2 / 7 * sliced(75)["BM"], 2 / 7 * sliced(90)["BM"] -->
 #
 # ## 13.3 From a mask to lists
 #
@@ -425,6 +435,10 @@ for name, pairs in given.items():
 
 # %% [markdown]
 # 1,280 rows of $K$ under the causal mask: 20 tiles of 64 keys, where a dense mask has 32 tiles and 2,048 rows. 1,664 under BigBird, 26 tiles. The values are exact attention under the mask.
+# <!-- blocks = lambda mask: costs.kernel_masks.BlockLists(256, 256, 16, pairs=mask.pairs()[None, None]) -->
+# <!-- 1,280, 1,664 = blocks(masks.Causal(256)).keys_met(32, 64), blocks(masks.bigbird(256, 32, 1, 1, 1)).keys_met(32, 64) -->
+# <!-- "20 tiles of 64 keys" if blocks(masks.Causal(256)).tiles(32, 64)[0].sum() == 20 -->
+# <!-- "26 tiles" if blocks(masks.bigbird(256, 32, 1, 1, 1)).tiles(32, 64)[0].sum() == 26 -->
 #
 # A tile that is cut is loaded whole, keys that no row of it sees included, and so is its pattern. What the lists themselves cost comes next.
 # <!-- 2,048 = 32 * 64 -->
@@ -698,6 +712,7 @@ for name in ("small-cache", "sparse-lines"):
 # ## Misconceptions
 #
 # - **"A large head size does not fit a GPU."** In the forward pass some tile of whole rows fits every chip of the table, up to $d = 512$. Rows are lost on a T4, from 64 to 16; an H200 keeps 64 (13.1).
+# <!-- "Rows are lost on a T4, from 64 to 16; an H200 keeps 64" if [forward(arch, d)[0]["BM"] for arch in (75, 90) for d in (64, 512)] == [64, 16, 64, 64] -->
 # - **"What fits is best."** At $d = 512$ whole rows move 1,032 MiB on an A100 and slices 884 MiB (13.2).
 # <!-- 1,032, 884 = in_rows, in_slices -->
 # - **"A sparse mask saves what it hides."** A mask with one pair in a thousand moved 1.226 times the bytes of none. Only tiles that nobody sees are saved (13.5).

@@ -9,6 +9,7 @@
 # - to compute the bytes, the intensity and the least time of a forward pass, a backward pass and a decode step, and to name the roof that limits each;
 # - to read grouped-query attention as I/O: the words of $K$ and $V$ for each head of queries;
 # - to predict a time before you read one, recorded on an H200 or taken on your own GPU.
+# <!-- "recorded on an H200" if all(device(name)["name"] == "NVIDIA H200" for name in ("decode", "attention", "varlen", "sparse", "small-cache")) -->
 #
 # **Prerequisites**: lesson 11 (the forward kernel and its words), section 11.10 of lesson 11b (the roofline). Section 14.5 mentions the backward pass of lesson 12. Signs and terms are on the [notation](notation.md) page.
 #
@@ -42,6 +43,7 @@ from iocourse.gpu import CHIPS
 # (DRAM is the kind of memory; HBM, on an H200, is how it is built. Between shared memory and registers there is a third line, which we leave to the compiler.) Words can be counted at two lines. What loads and stores ask for crosses the upper one, between a program and L2: that is the ledger. What L2 does not have crosses the lower one, between L2 and DRAM. The two-level model fits at either line, with an $M$ of its own: at the upper line $M$ is what a program holds, at the lower line it is L2. (All registers and shared memories together are 62 MiB, more than L2. But they are 132 pieces, and a word that every program wants has to be brought to every piece.)
 #
 # At the lower line the lower bounds leave everything open. For $N = 8192$, $d = 64$ and an $M$ of 60 MiB in 16 bits, Theorem A asks for fewer words than the compulsory $4Nd$; so no bound forbids that DRAM sees each word once, although the ledger of F2 has each word of $K$ and $V$ cross the upper line $\lceil N/B_M\rceil$ times. Whether L2 can answer all but the first time depends on *when* the others ask. So we need the programs in their order, side by side.
+# <!-- "Theorem A asks for fewer words than the compulsory" if bounds.theorem_A(8192, 64, 60 * 2**20 // 2) < bounds.compulsory(8192, 64) -->
 #
 # Here they are, in NumPy's terms: F2 as lesson 11 launches it, 8 heads of 512 queries, tiles of 64. The unit is a row of 64 words: in 16 bits that is 128 bytes, one line of the cache.
 # <!-- 128 = 2 * 64 -->
@@ -181,6 +183,9 @@ for room in (256, 512, 1280):
 
 # %% [markdown]
 # With 256 rows nearly everything is lost, 7.75 readings instead of 2, and with 512 still 5.75: the cache must now span the distance between the first program and the last. With $K$ and $V$ of a whole head in it, 1,280 rows here, it makes no difference how the programs drift. That is the case to aim for, and by size it is the usual one on an H200. $K$ and $V$ of one head with $N = 8192$ and $d = 64$ are 2 MiB in 16 bits, $B_M = 64$ makes 128 programs of it, and 132 multiprocessors with two programs each are at work on three heads: 6 MiB of the 60. Scattered over 32 heads it would be 64 MiB. One head fills L2 at 245,760 tokens.
+# <!-- at_once = 2 * device("profile")["multiprocessors"] -->
+# <!-- "$B_M = 64$ makes 128 programs" if 8192 // tile("forward", 90, 64)[0] == 128 -->
+# <!-- "with two programs each are at work on three heads" if all(len({(first + n) // 128 for n in range(at_once)}) == 3 for first in range(0, 32 * 128 - at_once, at_once)) -->
 #
 # This cache is a model, and simpler than the chip's. How an H200 chooses the line that leaves is, as far as we know, not published; a line can lie in certain places only; it fetches sectors of 32 bytes, not whole lines; and it holds what is written as well. What it shows is what can happen, and why the order of programs is part of a kernel. What did happen, counters say (lesson 14b).
 # <!-- 32 as definition -->
@@ -384,6 +389,8 @@ measured("14.5", **{pass_: attempt(first_limited_by_products, my_least_time, pas
 # <details><summary>From which length on</summary>
 #
 # 413 and 330. $4N^2d$ FLOP for $4Nd$ words of 2 bytes are $N/2$ FLOP a byte, and $d$ is gone; backward it is $10/16 \cdot N$.
+# <!-- intensity = lambda pass_, N: roofline.arithmetic_intensity(roofline.flops(pass_, B=1, H=1, N=N, d=128), roofline.compulsory_bytes(pass_, kernel_costs.KernelProblem(N, N, 128), 2) - 4 * N) -->
+# <!-- 413, 330 = (next(N for N in range(1, 2000) if intensity(pass_, N) > roofline.ridge_point(h200)) for pass_ in ("forward", "backward")) -->
 # <!-- 2 as definition -->
 #
 # </details>
