@@ -52,7 +52,9 @@ from iocourse.gpu import CHIPS
 # <!-- h200 = CHIPS[90] -->
 # <!-- 256, 227, 4,800 = h200.registers * 4 / 2**10, h200.shared_bytes / 2**10, h200.gbytes_per_s -->
 # <!-- 132 = device("profile")["multiprocessors"] -->
-# <!-- 62 = device("profile")["multiprocessors"] * (h200.registers * 4 + h200.shared_bytes) / 2**20 -->
+# <!-- on_chip = device("profile")["multiprocessors"] * (h200.registers * 4 + h200.shared_bytes) / 2**20 -->
+# <!-- 62 = on_chip -->
+# <!-- "more than L2" if on_chip > device("profile")["l2_bytes"] / 2**20 -->
 
 # %%
 H, N, d, BM = 8, 512, 64, 64
@@ -190,7 +192,8 @@ for room in (256, 512, 1280):
 # This cache is a model, and simpler than the chip's. How an H200 chooses the line that leaves is, as far as we know, not published; a line can lie in certain places only; it fetches sectors of 32 bytes, not whole lines; and it holds what is written as well. What it shows is what can happen, and why the order of programs is part of a kernel. What did happen, counters say (lesson 14b).
 # <!-- 32 as definition -->
 # <!-- 2, 6, 64 = (heads * 2 * 8192 * 64 * 2 / 2**20 for heads in (1, 3, 32)) -->
-# <!-- 245,760, 128 = 60 * 2**20 / (2 * 64 * 2), 8192 / 64 -->
+# <!-- 60, 245,760 = device("profile")["l2_bytes"] / 2**20, device("profile")["l2_bytes"] / (2 * 64 * 2) -->
+# <!-- 128 = 8192 / 64 -->
 #
 # ## 14.3 One new token
 #
