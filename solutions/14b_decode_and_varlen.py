@@ -192,6 +192,12 @@ print(f"a share of {words / padded.read:.4f}")
 
 # %% [markdown]
 # 3,381,248 words instead of 16,896,000, a share of 0.2001: a little more than that of the pairs, since $Q$ goes with the rows and the last tile of a text is ragged. By (11.1) a text costs $N_sd + 2N_sd\lceil N_s/B_M\rceil$, and the sum over the texts is what the programs read: no row of padding, and none of a neighbour. The grid has as many tiles for every text as the longest one needs, and programs that have none of their own leave at once.
+# <!-- lengths = (1000, 600, 350, 200, 120, 64, 30, 0) -->
+# <!-- words = lambda problem: sum(kernel_costs.attention_forward(problem, BM=64, BN=64).reads[name] for name in "QKV") -->
+# <!-- packed = words(costs.kernel_masks.PackedSequences(2364, 2364, 64, lengths=tuple((n, n) for n in lengths))) -->
+# <!-- padded = words(kernel_costs.KernelProblem(1000, 1000, 64, B=len(lengths))) -->
+# <!-- 3,381,248, 16,896,000, 0.2001 = packed, padded, packed / padded -->
+# <!-- "By (11.1) a text costs" if packed == sum(words(kernel_costs.KernelProblem(n, n, 64)) for n in lengths if n) -->
 #
 # ## 14.9 The merge as a kernel
 #
