@@ -39,8 +39,13 @@ explore.kernel_tuner(arch=80, d=512, kernel="forward")
 
 # %% [markdown]
 # 32 rows of queries and as many keys take 164 KB of the 419 KB that a multiprocessor has. What is full are the registers: 219 for each of 256 threads, 56,064 of 65,536. When $d$ doubles, all of this doubles. So for a larger $d$ the largest tile that fits has fewer rows, and fewer rows mean more words: $K$ and $V$ are read $\lceil N/B_M \rceil$ times, and here they are nearly all of the 274,731,008 words.
+# <!-- masked = kernel_costs.attention_forward(kernel_costs.KernelProblem(4096, 4096, 512, high=0), BM=32, BN=32) -->
+# <!-- 274,731,008 = masked.total -->
+# <!-- "nearly all of the 274,731,008 words" if masked.reads["K"] + masked.reads["V"] > 0.98 * masked.total -->
+# <!-- 164, 419 = sum(one.bytes for one in course.explore.models.kernel_tuner.tiles_held("forward", 32, 32, 512, 2).values()) / 2**10, (CHIPS[80].shared_bytes + 4 * CHIPS[80].registers) / 2**10 -->
 #
 # In the model of lesson 07 the line is near $M = d^2$. With less, a schedule that cuts $d$ too moves fewer words. A program on a T4 has 64 KB of shared memory, 32,768 numbers of 16 bits: less than $d^2$ from $d = 182$ on. One on an H200 has 227 KB, 116,224 numbers: less than $d^2$ from $d = 341$ on. But the model knows no registers, and a multiprocessor has 256 KB of those beside its shared memory. We need not guess. `python -m tools.bench resources` has compiled the library's kernels for each chip, and for each head size its table has the first tile, from large to small, that fits and spills no register in its hot loop, or the smallest where none does; on an H200, at $d = 64$ and $128$, the one that was measured to be fastest. (*Spilled*: a value that found no register and is kept in slow memory. *Hot loop*: the loop without a mask. What is spilled outside it is stored and loaded once a program.)
+# <!-- "measured to be fastest" if all(min(one["tried"], key=lambda it: it["ms"][n] if it.get("ms") else math.inf)["tile"][:2] == list(tile("forward", 90, one["d"], causal=bool(n))) for one in rows("tune", "kernels", kernel="forward") for n in (0, 1)) -->
 #
 # **Predict** (guess). Tiles of whole rows for the forward pass, 16 bits. At $d = 64$ there are 64 rows of queries on an H200 and on a T4. How many are left on an H200 at $d = 512$, and on a T4 at $d = 256$?
 # <!-- 32,768, 64 = CHIPS[75].shared_bytes / 2, CHIPS[75].shared_bytes / 2**10 -->
@@ -91,6 +96,14 @@ measured("13.1", h200_512=compiled("forward", 90, 512)["BM"],
 # <details><summary>How many rows are left</summary>
 #
 # 64 rows and 16. In the forward pass no chip in the table is *forced* to cut $d$: even at 512 some tile of whole rows keeps its registers on every one of them. But look at its size. `tl.dot` takes no tile below 16, and the T4 is there at $d = 256$ already. In the backward pass (`fused`, section 12.6), which keeps more arrays, it is forced: the $16 \times 16$ tile spills on a T4 at $d = 256$, and at 512 it needs more shared memory than there is.
+# <!-- forward = lambda arch, d: rows("resources", "shipped", kernel="forward", arch=arch, d=d, bytes=2, pairs="band") -->
+# <!-- "even at 512 some tile of whole rows keeps its registers on every one of them" if all(gpu.Resources.of(one).fits for arch in CHIPS for d in (64, 128, 256, 512) for one in forward(arch, d)) -->
+# <!-- "64 rows and 16" if (forward(90, 512)[0]["BM"], forward(75, 256)[0]["BM"]) == (64, 16) -->
+# <!-- "In the backward pass (`fused`, section 12.6), which keeps more arrays, it is forced" if all(gpu.Resources.of(one).fits == (arch != 75 or d < 256) for arch in CHIPS for d in (64, 128, 256, 512) for one in rows("resources", "shipped", kernel="fused", arch=arch, d=d, bytes=2, pairs="band")) -->
+# <!-- t4 = lambda d: rows("resources", "shipped", kernel="fused", arch=75, d=d, bytes=2, pairs="band") -->
+# <!-- 16 \times 16 = t4(256)[0]["BM"], t4(256)[0]["BN"] -->
+# <!-- "spills on a T4 at $d = 256$" if max(one["spill_bytes"] for one in t4(256)) > 0 -->
+# <!-- "at 512 it needs more shared memory than there is" if all(one["shared_bytes"] > CHIPS[75].shared_bytes and (one["BM"], one["BN"]) == (16, 16) for one in t4(512)) -->
 #
 # </details>
 #
@@ -128,6 +141,7 @@ def sliced_program(number, Q, K, V, O, BM, BN, BD):
 
 # %% [markdown]
 # The last time the sum does not go back to `O_sum`: it is divided by $\ell$ and becomes $O$. The first time there is nothing to bring. So between $\lceil N/B_N \rceil$ tiles of keys the sums travel $\lceil N/B_N \rceil - 1$ times. The tile of queries, on the other hand, does not stay: its slices come once for each tile of keys. The width $B_D$ of a slice does not matter for any of this.
+# <!-- 1 as definition -->
 #
 # **Predict** (compute). $N = 100$, $d = 24$, $B_M = 32$, $B_N = 16$. How many times is all of $Q$ read, and how many times all of $K$?
 
@@ -157,14 +171,19 @@ measured("13.2", q_reads=moved["Q"] / (N * d), k_reads=moved["K"] / (N * d))
 # On a chip we pay for bytes. Let an input have $\beta$ bytes a word, 2 for float16. The log-sum-exp is float32, and so are sums on their way, as $dQ$ was in section 12.6: rounding them to 16 bits after each tile of keys would add up. For whole rows, and for slices,
 #
 # $$ \text{rows: } \beta\left(2Nd + 2Nd\left\lceil \tfrac N{B_M} \right\rceil\right) + 4N , \tag{13.1} $$
+# <!-- (13.1) rows = kernel_costs.ledger_bytes(kernel_costs.attention_forward(kernel_costs.KernelProblem(N, N, d), BM=BM, BN=BN), beta) where N <= 5000 -->
 #
 # $$ \text{slices: } \beta\left(Nd + Nd\left\lceil \tfrac N{B_N} \right\rceil + 2Nd\left\lceil \tfrac N{B_M} \right\rceil\right) + 8Nd\left(\left\lceil \tfrac N{B_N} \right\rceil - 1\right) + 4N . \tag{13.2} $$
+# <!-- (13.2) slices = kernel_costs.ledger_bytes(kernel_costs.sliced_forward(kernel_costs.KernelProblem(N, N, d), BM=BM, BN=BN), beta) where N <= 5000 -->
 #
 # For large $N$ and $\beta = 2$, with square tiles of side $b$ for the slices, that is $4/B_M$ against $14/b$ bytes, in units of $N^2d$. So whole rows are ahead as long as
 #
 # $$ B_M > \tfrac27\, b . \tag{13.3} $$
+# <!-- (13.3) B_M > BM * rows(999 * BM) / slices(999 * b) within 0.01 with rows = lambda N: kernel_costs.ledger_bytes(kernel_costs.attention_forward(kernel_costs.KernelProblem(N, N, d), BM=BM, BN=64), 2) / (N * N * d), slices = lambda N: kernel_costs.ledger_bytes(kernel_costs.sliced_forward(kernel_costs.KernelProblem(N, N, d), BM=b, BN=b), 2) / (N * N * d) -->
 #
 # A tile of scores of $128 \times 128$ fits into registers whatever $d$ is. Then whole rows win down to 37 rows, and lose with 32.
+# <!-- sliced = lambda arch: rows("resources", "shipped", kernel="sliced_forward", arch=arch, d=512, bytes=2, pairs="band")[0] -->
+# <!-- 128 \times 128 = sliced(90)["BM"], sliced(90)["BN"] -->
 #
 # <!-- exercise 13A --> You get tiles as a compiler reported them. Return the one that moves the fewest bytes of those that may be used, and its bytes for one head. If you are stuck after six minutes, run `hint("13A")` in a cell of your own.
 
@@ -176,6 +195,7 @@ measured("13.2", q_reads=moved["Q"] / (N * d), k_reads=moved["K"] / (N * d))
 # hints = [
 #   "Which tiles may be used at all? How many bytes does each of those move? There are two formulas, and BD tells which one applies.",
 #   "First count words per array, and round up where a block may be ragged. Then multiply by the width of each array: LSE and the partial sums of O have 4 bytes per word, the rest itemsize.",
+# # <!-- 4 as definition -->
 #   "Complete rows: two arrays once, two arrays once per tile of queries, and N words of LSE. Slices: Q is read once per tile of keys, and between two tiles of keys N·d partial sums are written and read.",
 # ]
 
@@ -206,6 +226,8 @@ check("13A", my_choice)
 
 # %% [markdown]
 # Now to the chips. For each of them there are two candidates: the recorded tile of whole rows, and the recorded tile of `sliced_forward`, the library's F6, which serves any $d$: $128 \times 128$, on a T4 $64 \times 64$.
+# <!-- 128 \times 128 = min((sliced(arch)["BM"], sliced(arch)["BN"]) for arch in CHIPS if arch != 75) -->
+# <!-- 64 \times 64 = sliced(75)["BM"], sliced(75)["BN"] -->
 #
 # **Predict** (compute). At which of the head sizes 64, 128, 256, 512 does each chip begin to prefer slices? (Where it never does, say 1024.)
 
@@ -236,17 +258,25 @@ measured("13.2b", t4=begin[75], a100=begin[80], h200=begin[90])
 # <details><summary>Where slices begin to pay</summary>
 #
 # The T4 from 256 on, A100 and L4 at 512, H200 and B200 not at all: they have 64 rows left. Each time it is (13.3). On a T4 slices have $b = 64$, and 16 rows are fewer than $\tfrac27 \cdot 64 = 18.3$; elsewhere 32 are fewer than 36.6. The gain at 512 is modest, 884 MiB instead of 1,032 on an A100. But it grows. Slices cost in proportion to $d$; whole rows cost in proportion to $d$ and to the number of tiles of queries, which doubles when the rows halve.
+# <!-- "Each time it is (13.3)" if all((dispatch.choose_variant("forward", arch, d, 2) == "fused") == (7 * forward(arch, d)[0]["BM"] < 2 * sliced(arch)["BM"]) for arch in CHIPS for d in (64, 128, 256, 512)) -->
+# <!-- "they have 64 rows left" if all(forward(arch, 512)[0]["BM"] == 64 for arch in (90, 100)) -->
+# <!-- "The T4 from 256 on, A100 and L4 at 512, H200 and B200 not at all" if [next((d for d in (64, 128, 256, 512) if dispatch.choose_variant("forward", arch, d, 2) == "fused"), 1024) for arch in (75, 80, 89, 90, 100)] == [256, 512, 512, 1024, 1024] -->
+# <!-- whole = row("resources", "shipped", kernel="forward", arch=80, d=512, bytes=2, pairs="band", causal=False) -->
+# <!-- problem = kernel_costs.KernelProblem(4096, 4096, 512) -->
+# <!-- in_slices = kernel_costs.ledger_bytes(kernel_costs.sliced_forward(problem, BM=sliced(80)["BM"], BN=sliced(80)["BN"]), 2) / 2**20 -->
+# <!-- in_rows = kernel_costs.ledger_bytes(kernel_costs.attention_forward(problem, BM=whole["BM"], BN=whole["BN"]), 2) / 2**20 -->
+# <!-- 884, 1,032 = in_slices, in_rows -->
 #
 # Go back to the picture of section 13.1 and choose the kernel `sliced_forward`. Under its causal mask $128 \times 128$ with 64 columns each move 170,921,984 words: $Q$ comes as often as $K$ and $V$ do, and the sums go and come nearly as often. In words slices are further ahead than in bytes, for the sums are 4 bytes wide.
+# <!-- under_causal = kernel_costs.sliced_forward(kernel_costs.KernelProblem(4096, 4096, 512, high=0), BM=128, BN=128) -->
+# <!-- 170,921,984 = under_causal.total -->
+# <!-- "$Q$ comes as often as $K$ and $V$ do" if len({under_causal.reads[name] for name in "QKV"}) == 1 -->
+# <!-- 128 \times 128 = sliced(80)["BM"], sliced(80)["BN"] -->
+# <!-- 4 = kernel_costs.WIDTHS["O_sum"] -->
 #
 # </details>
 #
-# <!-- 18.3, 36.6 = 2 / 7 * 64, 2 / 7 * 2 * 64 -->
-# <!-- compiled = lambda kernel: next(row for row in load_record("resources")["shipped"] if [row[key] for key in ("kernel", "arch", "d", "bytes")] == [kernel, 80, 512, 2]) -->
-# <!-- n, rows, side = 4096 * 512, 4096 / compiled("forward")["BM"], 4096 / compiled("sliced_forward")["BM"] -->
-# <!-- 884, 1,032 = (2 * n * (1 + 3 * side) + 8 * n * (side - 1) + 4 * 4096) / 2**20, (4 * n * (1 + rows) + 4 * 4096) / 2**20 -->
-# <!-- causal = kernel_costs.KernelProblem(4096, 4096, 512, high=0) -->
-# <!-- 170,921,984 = kernel_costs.sliced_forward(causal, BM=128, BN=128).total -->
+# <!-- 18.3, 36.6 = 2 / 7 * sliced(75)["BM"], 2 / 7 * sliced(90)["BM"] -->
 #
 # ## 13.3 From a mask to lists
 #
@@ -280,6 +310,7 @@ measured("13.3", whole=(causal == "#").sum(), cut=(causal == "+").sum())
 # </details>
 #
 # On the right the mask comes in blocks of $32 \times 32$, and tiles are cut where their two halves differ. It does not matter how a mask was described: blocks of any size, a rule on positions, single pairs. Once it is laid under the tiles there are three kinds.
+# <!-- 32 \times 32 as input -->
 #
 # A kernel could look at the kind of every tile and pass over the unseen ones. But then a row of tiles costs $\lceil N/B_N\rceil$ looks, however few of its tiles are seen. Better to write down beforehand, for each row of tiles, which ones there are to do. This is the *compressed* form of a sparse matrix, with tiles for its numbers. Five arrays:
 #
@@ -355,6 +386,10 @@ attempt(show_lists, my_lists, given["BigBird"], 32, 64)
 
 # %% [markdown]
 # Row 0 is BigBird's global row: it sees everything, so its list is longest, and the order begins with it. Row 7 has two whole tiles and no others. The 11 cut tiles have patterns 0 to 10.
+# <!-- hit, cut = (one[0, 0] for one in costs.kernel_masks.BlockLists(256, 256, 16, pairs=masks.bigbird(256, 32, 1, 1, 1).pairs()[None, None]).tiles(32, 64)) -->
+# <!-- "so its list is longest" if hit[0].all() -->
+# <!-- "Row 7 has two whole tiles and no others" if (hit[7].sum(), cut[7].sum()) == (2, 0) -->
+# <!-- "The 11 cut tiles" if cut.sum() == 11 -->
 #
 # The library does the same in `iocourse/kernels/host/visible_pairs.py`, with one difference: it asks the mask for one row of tiles at a time, so that the $N \times N$ booleans never exist. For $N = 65{,}536$ they would be 4 GB.
 # <!-- 4 = 65_536**2 / 2**30 -->
@@ -404,6 +439,10 @@ for name, pairs in given.items():
 
 # %% [markdown]
 # 1,280 rows of $K$ under the causal mask: 20 tiles of 64 keys, where a dense mask has 32 tiles and 2,048 rows. 1,664 under BigBird, 26 tiles. The values are exact attention under the mask.
+# <!-- blocks = lambda mask: costs.kernel_masks.BlockLists(256, 256, 16, pairs=mask.pairs()[None, None]) -->
+# <!-- 1,280, 1,664 = blocks(masks.Causal(256)).keys_met(32, 64), blocks(masks.bigbird(256, 32, 1, 1, 1)).keys_met(32, 64) -->
+# <!-- "20 tiles of 64 keys" if blocks(masks.Causal(256)).tiles(32, 64)[0].sum() == 20 -->
+# <!-- "26 tiles" if blocks(masks.bigbird(256, 32, 1, 1, 1)).tiles(32, 64)[0].sum() == 26 -->
 #
 # A tile that is cut is loaded whole, keys that no row of it sees included, and so is its pattern. What the lists themselves cost comes next.
 # <!-- 2,048 = 32 * 64 -->
@@ -411,17 +450,24 @@ for name, pairs in given.items():
 # ## 13.5 Structure against density
 #
 # What does a tile cost, and which masks save anything? A tile that is seen brings $B_N$ keys and as many values. Its list entry is a number of 4 bytes. If it is cut, there is a slot of 4 bytes, and a pattern with a byte for each pair. In 16 bits,
+# <!-- 4 = kernel_costs.WIDTHS["entries"] -->
 #
 # $$ 4 B_N d + 4 \quad\text{bytes for a whole tile}, \qquad 4 + B_M B_N \quad\text{bytes more for one that is cut.} \tag{13.4} $$
+# <!-- (13.4) = listed(np.ones((BM, BN), bool)) - listed(np.zeros((BM, BN), bool)) with listed = lambda pairs: kernel_costs.ledger_bytes(kernel_costs.attention_forward(costs.kernel_masks.BlockLists(BM, BN, d, pairs=pairs[None, None]), BM=BM, BN=BN), 2) where BM * BN <= 5000 -->
+# <!-- (13.4) = listed(np.arange(BM * BN).reshape(BM, BN) > 0) - listed(np.ones((BM, BN), bool)) with listed = lambda pairs: kernel_costs.ledger_bytes(kernel_costs.attention_forward(costs.kernel_masks.BlockLists(BM, BN, d, pairs=pairs[None, None]), BM=BM, BN=BN), 2) where 1 < BM * BN <= 5000 -->
 #
 # With $d = 64$ and tiles of $64 \times 64$ that makes 16,388 and 20,488 bytes: a cut tile costs a quarter more than a whole one. Under a mask of single pairs, each seen with probability $\rho$ by itself, a tile is hit with the probability (8.5),
+# <!-- 64 \times 64 as input -->
+# <!-- listed = lambda pairs, side: kernel_costs.ledger_bytes(kernel_costs.attention_forward(costs.kernel_masks.BlockLists(*pairs.shape, 64, pairs=pairs[None, None]), BM=side, BN=side), 2) -->
+# <!-- tile_bytes = lambda pairs: listed(pairs, 64) - listed(np.zeros((64, 64), bool), 64) -->
+# <!-- 16,388, 20,488 = tile_bytes(np.ones((64, 64), bool)), tile_bytes(np.arange(64 * 64).reshape(64, 64) > 0) -->
 #
 # $$ 1 - (1 - \rho)^{B_M B_N} , \tag{13.5} $$
+# <!-- (13.5) = costs.kernel_masks.BlockLists(BM, BN, 1, pairs=np.indices((m,) * (BM * BN)).reshape(BN, BM, 1, -1).T == 0).tiles(BM, BN)[0].mean() with rho = 1 / m where BM * BN <= 10 and m ** (BM * BN) <= 5000 -->
 #
 # and every tile that is hit is cut.
 #
 # **Predict** (guess). $N = 2048$, these tiles, and one pair in a thousand is seen. How many times the bytes of dense attention does the kernel move?
-# <!-- 16,388, 20,488 = 4 * 64 * 64 + 4, 4 * 64 * 64 + 4 + 4 + 64 * 64 -->
 
 # %% tags=["predict"]
 predict("13.5", share=1.2)  #> predict("13.5", share=...)
@@ -460,6 +506,8 @@ measured("13.5", share=share["pairs, 1 in 1,000"])
 # <details><summary>What a thousandth of the pairs costs</summary>
 #
 # 1.226 times: *more* than without any mask, for a thousandth of the pairs. Nearly every tile is hit, 1,010 of 1,024, and brings its pattern along.
+# <!-- thousandth = listed(np.random.default_rng(6).random((2048, 2048), dtype=np.float32) < 0.001, 64) / listed(np.ones((2048, 2048), bool), 64) -->
+# <!-- 1.226 = thousandth -->
 #
 # </details>
 #
@@ -513,6 +561,7 @@ def take_in(acc, m, l, s, v):
 # What is not given is all that has to do with lists. What do they cost? Each program reads its place in the order and the three numbers of its span; each step reads an entry, and if its tile is cut, a slot and a pattern:
 #
 # $$ \underbrace{4 \left\lceil \tfrac{N}{B_M} \right\rceil}_{\texttt{order},\ \texttt{spans}} + \underbrace{\text{tiles seen}}_{\texttt{entries}} + \underbrace{(1 + B_M B_N) \cdot \text{tiles cut}}_{\texttt{slots},\ \texttt{patterns}} \quad\text{words.} \tag{13.6} $$
+# <!-- (13.6) = sum(problem.rows_extra(BM, BN).values()) with N = n % 50 + 1, BM = r % 20 + 1, BN = c % 20 + 1, problem = costs.kernel_masks.BlockLists(N, N, d, pairs=(np.random.default_rng(seed).random((N, N)) < density / 4)[None, None]), tiles_seen = int(problem.tiles(BM, BN)[0].sum()), tiles_cut = int(problem.tiles(BM, BN)[1].sum()) -->
 #
 # <!-- exercise 13C --> Write the kernel: which tile of queries it is (the programs begin with those that `order` names first), its span, two loops over the list, and a finish in which rows that see nothing get $O = 0$ and $L = -\infty$. The lists are those of exercise 13B, from the check: within a row whole tiles may come in any order, cut ones too, and patterns may be numbered anyhow. A whole tile needs no mask of any kind. $d$ is a power of two, and `scale` holds the $\lambda$ of (11.2), so that `LSE` ends as in (11.3). The words are those of $Q$, $K$, $V$, $O$ and $L$ and those of (13.6), no more and no fewer: a pattern is loaded whole, at the ragged ends too. If you are stuck after eleven minutes, run `hint("13C")` in a cell of your own.
 
@@ -613,12 +662,15 @@ for mask in (masks.Causal(N), masks.bigbird(N, 16, 1, 1, 1), masks.Window(N, 20)
 
 # %% [markdown]
 # 89,339, 137,488 and 85,758 words, list for list. A mask given as a rule, as blocks of 16, as a window of tokens: for the kernel they are the same thing. If you set no tile, the library takes none larger than a block of the mask, for that would be cut by many blocks, but none below 64 for its sake. A model calls `kernels.tiled_mask(mask, q, k)` once and passes the result to every layer: it keeps the lists for each tile size. Masks may differ from head to head, and then there are lists for each head.
+# <!-- "the library takes none larger than a block of the mask" if kernels.host.visible_pairs.within_blocks((256, 256), (128, 64)) == (128, 64) -->
+# <!-- "none below 64 for its sake" if kernels.host.visible_pairs.within_blocks((256, 256), (16, 16)) == (64, 64) -->
 #
 # ## 13.7 Work in proportion to tiles
 #
-# We want the cost of a mask to be the cost of its tiles and nothing else. By (13.4) and (13.6) a launch on blocks of the tile's size moves, in 16 bits,
+# We want the cost of a mask to be the cost of its tiles and nothing else. By (13.4) and (13.6) a launch on blocks of the tile's size, with $B_N$ dividing $N$, moves, in 16 bits,
 #
 # $$ \underbrace{4Nd + 4N + 16\left\lceil \tfrac N{B_M} \right\rceil}_{\text{whatever is seen}} + \left(4 B_N d + 4\right) \cdot \text{tiles} \quad\text{bytes,} \tag{13.7} $$
+# <!-- (13.7) = kernel_costs.ledger_bytes(kernel_costs.attention_forward(problem, BM=BM, BN=BN), 2) with BM = r % 12 + 1, BN = c % 12 + 1, N = BN * (n % 9 + 1), blocks = np.random.default_rng(seed).random((costs.ceil_div(N, BM), N // BN)) < density / 4, tiles = int(blocks.sum()), problem = costs.kernel_masks.BlockLists(N, N, d, pairs=np.kron(blocks, np.ones((BM, BN), bool))[None, None, :N]) -->
 #
 # a straight line. Four masks, and the line through them:
 
@@ -638,6 +690,7 @@ print(f"{slope:,} bytes a tile, {line[-1][1] - slope * line[-1][0]:,} bytes with
 
 # %% [markdown]
 # 16,388 bytes a tile, of which 4 are the list, and 133,248 bytes without any tile. With all 64 tiles seen, the lists are 384 bytes of 1,182,080. (A kernel that asks for every tile whether it is seen would pay for the unseen ones too.) Programs without a tile still start, read their span and store zeros. Does the time of a GPU follow the same line? Section 13.8 has a record.
+# <!-- 16,388, 133,248 = tile_bytes(np.ones((64, 64), bool)), listed(np.zeros((512, 512), bool), 64) -->
 # <!-- 384 = 4 * (4 * 8 + 64) -->
 #
 # ## 13.8 Measured
@@ -652,15 +705,22 @@ for name in ("small-cache", "sparse-lines"):
 
 
 # %% [markdown]
-# Read them with care. Forward the time follows a line in the share of tiles, off by at most 2.3 percent, where $d = 128$ and $N = 8192$. With the backward pass, the shortest times are mostly the time that Python takes to queue the launches, so the smallest masks look slower than they are. At $d = 512$ writing the scores out takes less than half of the time of whole rows or slices in the backward pass, so the library does that there, a few heads at a time.
+# Read them with care. Forward the time follows a line in the share of tiles, off by at most 2.3 percent, where $d = 128$ and $N = 8192$. With the backward pass, a small mask looks slower than it is: the random one at $N = 4096$ took 1.40 ms here, and 0.71 ms in a later run, which times Python's launches separately. At $d = 512$ writing the scores out takes less than half of the time of whole rows or slices in the backward pass, so the library does that there, a few heads at a time.
+# <!-- random_mask = lambda record: row(record, contender="fused", d=128, N=4096, B=4, mask="random", pass_="backward")["ms"] -->
+# <!-- 1.40, 0.71 = random_mask("sparse-lines"), random_mask("sparse") -->
+# <!-- "looks slower than it is" if random_mask("sparse-lines") > 1.5 * random_mask("sparse") and "host_ms" in row("sparse", contender="fused", d=128, N=4096, B=4, mask="random", pass_="backward") -->
+# <!-- "takes less than half of the time of whole rows or slices in the backward pass" if all(2 * it["ms"] < one["ms"] for it in rows("small-cache", d=512, contender="materialised", pass_="backward") for name in ("whole rows", "fused split-d") for one in rows("small-cache", d=512, causal=it["causal"], contender=name, pass_="backward")) -->
 # <!-- 2.3 = 100 * load_record("sparse-lines")["lines"][0]["deviation"] -->
 # <!-- 8192 = load_record("sparse-lines")["lines"][0]["N"] -->
 #
 # ## Misconceptions
 #
 # - **"A large head size does not fit a GPU."** In the forward pass some tile of whole rows fits every chip of the table, up to $d = 512$. Rows are lost on a T4, from 64 to 16; an H200 keeps 64 (13.1).
+# <!-- "Rows are lost on a T4, from 64 to 16; an H200 keeps 64" if [forward(arch, d)[0]["BM"] for arch in (75, 90) for d in (64, 512)] == [64, 16, 64, 64] -->
 # - **"What fits is best."** At $d = 512$ whole rows move 1,032 MiB on an A100 and slices 884 MiB (13.2).
+# <!-- 1,032, 884 = in_rows, in_slices -->
 # - **"A sparse mask saves what it hides."** A mask with one pair in a thousand moved 1.226 times the bytes of none. Only tiles that nobody sees are saved (13.5).
+# <!-- 1.226 = thousandth -->
 #
 # ## Take-away
 #

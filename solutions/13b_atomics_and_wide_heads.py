@@ -87,6 +87,7 @@ measured("13.9", in_order=steps(work, range(64)), heavy_first=steps(work, np.arg
 # How bad can it be? A program starts as soon as some processor is free. When the one that *ends last* starts, no processor has been idle yet, so they have done at most $w_{\text{all}} - w_{\text{last}}$ of all $w_{\text{all}}$ tiles, and it starts after at most $(w_{\text{all}} - w_{\text{last}})/n$ steps. So the whole takes
 #
 # $$ t_{\text{end}} \le \frac{w_{\text{all}}}{n} + \left(1 - \frac1n\right) w_{\text{last}} . \tag{13.8} $$
+# <!-- (13.8) not evaluated: step of a proof -->
 #
 # The first term is what an even division would take. What comes on top is as long as the program that ends last: little, if it is a light one. That is why the heavy ones go first. (Graham showed in 1969 that this order never takes more than $\frac43 - \frac1{3n}$ times the least possible.) Under a causal mask it is the order of section 11.5, last rows first. For any other mask it has to be found, and that is the array `order`. A mask with one row that sees everything, as a token that sums up the text at its end:
 
@@ -273,16 +274,23 @@ measured("13.11", f6_over_f5=f6.total / f5.total)
 # <details><summary>Who moves fewer words</summary>
 #
 # F6 moves 1.15 times the words of F5: to write all scores is cheaper here than to send the outputs. At $N = 128$, where the kernels ran, it is 233,600 words against 225,792. There $S$ is written once and read three times, for the three slices of $O$.
+# <!-- f6, f5 = (lambda N: kernel_costs.sliced_forward(kernel_costs.KernelProblem(N, N, 96), BM=32, BN=32)), (lambda N: kernel_costs.scores_forward(kernel_costs.KernelProblem(N, N, 96), scores=(32, 32), averages=(32, 32, 32))) -->
+# <!-- 1.15 = f6(4096).total / f5(4096).total -->
+# <!-- "read three times" if f5(128).reads["S"] == 3 * f5(128).writes["S"] -->
 #
 # </details>
 #
 # In words, for any tiles,
 #
 # $$ W_5 = \underbrace{Nd\left\lceil \tfrac N{B_N} \right\rceil + Nd\left\lceil \tfrac N{B_M} \right\rceil + N^2 + N}_{\texttt{scores}} + \underbrace{(N^2 + N)\left\lceil \tfrac d{B_D} \right\rceil + Nd\left\lceil \tfrac N{B_M'} \right\rceil + Nd}_{\texttt{averages}} , \tag{13.9} $$
+# <!-- (13.9) W_5 = kernel_costs.scores_forward(kernel_costs.KernelProblem(N, N, d), scores=(BM, BN), averages=(BMprime, BN, BD)).total where N <= 5000 -->
 #
-# where $B_M'$ is the rows of `averages`. With square tiles of side $b$ everywhere the leading terms, in units of $N^2d$ words, are
+# where $B_M'$ is the rows of `averages`. With square tiles of side $b$ everywhere, where $b$ divides $d$, the leading terms, in units of $N^2d$ words, are
 #
 # $$ \text{F6: } \frac5b, \qquad \text{F5: } \frac4b + \frac1d, \qquad \text{whole rows: } \frac2{B_M} , \tag{13.10} $$
+# <!-- (13.10) F6 = kernel_costs.sliced_forward(kernel_costs.KernelProblem(N, N, d), BM=b, BN=b).total / (N * N * d) within 0.01 with N = 999 * b -->
+# <!-- (13.10) F5 = kernel_costs.scores_forward(kernel_costs.KernelProblem(N, N, d), scores=(b, b), averages=(b, b, b)).total / (N * N * d) within 0.01 with d = b * k, N = 999 * b -->
+# <!-- (13.10) whole rows = kernel_costs.attention_forward(kernel_costs.KernelProblem(N, N, d), BM=BM, BN=64).total / (N * N * d) within 0.01 with N = 999 * BM -->
 #
 # so F5 moves fewer words than F6 as long as $b < d$: the same $4 + \sqrt M/d$ against 5 as in lesson 07, with $b = \sqrt M$. (F6 has $2\sqrt6 = 4.90$ there, with tiles of $2:3$.) Now in bytes, with the tiles of an H200 at $d = 512$:
 # <!-- 4.90 = 2 * 6**0.5 -->
@@ -314,8 +322,19 @@ for name, form in {
 print(f"scores of one head: {4 * 4096**2 / 2**20:.0f} MiB")
 
 # %% [markdown]
-# Whole rows are ahead, with 0.51 GB. Of the two that cut $d$, F5 moves fewer bytes here, 0.69 GB against 0.86 for F6. But it wants 64 MiB of slow memory for the scores of each head, 2 GiB for 32 heads, and four times as much for twice the $N$: the very thing that FlashAttention was made to avoid. So in the forward pass the library's `attention` keeps F5 for those who ask for it, `tile_d="materialised"`, and on a GPU chooses by itself between whole rows and F6 (`tile_d="fused"`). (Its backward pass materialises by itself from $d = 256$ on, on an H200 in 16 bits without a window, where this was measured to be faster, and keeps the matrices of a few heads at a time.) It does so as you did in exercise 13A, with the recorded table and the closed forms at $N = 4096$. It neither guesses nor tries to compile. For the forward pass, and for the two backward passes of lesson 12 where the weights are not materialised:
-# <!-- 64, 2 = 4 * 4096**2 / 2**20, 32 * 64 / 2**10 -->
+# Whole rows are ahead, with 0.51 GB. Of the two that cut $d$, F5 moves fewer bytes here, 0.69 GB against 0.86 for F6. But it wants 64 MiB of slow memory for the scores of each head, 2 GiB for 32 heads, and four times as much for twice the $N$: the very thing that FlashAttention was made to avoid. So in the forward pass the library's `attention` keeps F5 for those who ask for it, `tile_d="materialised"`, and on a GPU chooses by itself between whole rows and F6 (`tile_d="fused"`). (Its backward pass materialises by itself from $d = 256$ on, on an H200 in 16 bits, without a window or shared heads of keys, and with 16,896 rows of queries or more, where this was measured to be faster. It keeps the matrices of a few heads at a time.) It does so as you did in exercise 13A, with the recorded table and the closed forms at $N = 4096$. It neither guesses nor tries to compile. For the forward pass, and for the two backward passes of lesson 12 where the weights are not materialised:
+# <!-- tiled = lambda kernel: [row[name] for row in rows("resources", "shipped", kernel=kernel, arch=90, d=512, bytes=2, pairs="band")[:1] for name in ("BM", "BN", "BD")] -->
+# <!-- wide = kernel_costs.KernelProblem(4096, 4096, 512) -->
+# <!-- stored = kernel_costs.scores_forward(wide, scores=tiled("scores")[:2], averages=tiled("averages")) -->
+# <!-- 0.51 = kernel_costs.ledger_bytes(kernel_costs.attention_forward(wide, BM=tiled("forward")[0], BN=tiled("forward")[1]), 2) / 2**30 -->
+# <!-- 0.69 = kernel_costs.ledger_bytes(stored, 2) / 2**30 -->
+# <!-- 0.86 = kernel_costs.ledger_bytes(kernel_costs.sliced_forward(wide, BM=tiled("sliced_forward")[0], BN=tiled("sliced_forward")[1]), 2) / 2**30 -->
+# <!-- 64, 2 = 4 * stored.writes["S"] / 2**20, 32 * 4 * stored.writes["S"] / 2**30 -->
+# <!-- default = lambda **of: dispatch.why_no_matrix(launch(90, 256)._replace(**of)) == "" -->
+# <!-- "materialises by itself from $d = 256$ on, on an H200 in 16 bits, without a window or shared heads of keys" if default() and default(mask="causal") and default(d=512) and not any((default(d=255), default(arch=100), default(itemsize=4), default(mask="window"), default(group=2), default(rows=dispatch.FEW_ROWS - 1))) -->
+# <!-- 16,896 = dispatch.FEW_ROWS -->
+# <!-- faster = all(it["ms"] < one["ms"] for it in rows("small-cache", contender="materialised", pass_="backward") for name in ("whole rows", "fused split-d") for one in rows("small-cache", d=it["d"], causal=it["causal"], contender=name, pass_="backward")) -->
+# <!-- "measured to be faster" if faster -->
 
 # %%
 from iocourse.kernels.host.dispatch import choose_variant
@@ -330,6 +349,10 @@ for which in ("forward", "fused", "split"):
 
 # %% [markdown]
 # The first five lines are those of exercise 13A. (At 1024 no tile of whole rows is in the table.) The fused backward pass keeps more arrays in a tile of whole rows, and on three chips turns to slices earlier: on a T4 at 128, on an H200 at 256, on a B200 at 512. The split pass of an A100 keeps whole rows even at 512, where its forward pass does not: it reads $K$, $V$ and $Q$, $dO$ once for each tile, and slices read some of them twice.
+# <!-- begin = lambda which: [next(d for d in (64, 128, 256, 512, 1024) if dispatch.choose_variant(which, arch, d, 2) == "fused") for arch in (75, 80, 89, 90, 100)] -->
+# <!-- "At 1024 no tile of whole rows is in the table" if all(max(begin(which)) <= 1024 for which in ("forward", "fused", "split")) -->
+# <!-- "on three chips turns to slices earlier: on a T4 at 128, on an H200 at 256, on a B200 at 512" if begin("forward") == [256, 512, 512, 1024, 1024] and begin("fused") == [128, 512, 512, 256, 512] -->
+# <!-- "The split pass of an A100 keeps whole rows even at 512" if begin("split") == [256, 1024, 512, 512, 1024] -->
 #
 # ## 13.12 The lists, turned over
 #
@@ -368,6 +391,10 @@ measured("13.12", **read)
 # <details><summary>One list, or both</summary>
 #
 # 82 and 41. The closed forms are those of (12.5) with the tiles that are seen in the place of all tiles: 237,010 and 228,745 words.
+# <!-- listed = costs.kernel_masks.BlockLists(256, 256, 32, pairs=masks.bigbird(256, 32, 1, 1, 1).pairs()[None, None]) -->
+# <!-- split, fused = kernel_costs.attention_split_backward(listed, queries=(32, 32), keys=(32, 32)), kernel_costs.attention_fused_backward(listed, BM=32, BN=32) -->
+# <!-- 237,010, 228,745 = split.total, fused.total -->
+# <!-- "82 and 41" if (split.reads["entries"], fused.reads["entries"]) == (82, 41) -->
 #
 # </details>
 #
@@ -439,6 +466,8 @@ measured("13.13c", suspect=diagnosis.faulty_line("C"))
 # ## Misconceptions
 #
 # - **"The schedule with the fewest bytes is the one to take."** F5 moves fewer than F6, but wants 64 MiB of scratch for each head; the library pays that in the backward pass only, where it was measured to be faster (13.11).
+# <!-- 64 = 4 * stored.writes["S"] / 2**20 -->
+# <!-- "the library pays that in the backward pass only, where it was measured to be faster" if faster and default() and not default(d=255) -->
 # - **"The order of programs does not matter, they run at once."** More programs than processors stand in line: 82 steps in one order, 64 in another (13.9).
 # - **"Right on random inputs is right."** Kernel B is, and loses every row whose scores lie far below 0 (13.13).
 #

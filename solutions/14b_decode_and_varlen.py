@@ -31,9 +31,9 @@ from iocourse.course import attempt, check, explore, hint, measured, predict
 #
 # Decode as section 14.4 has it makes one program for each text and head of keys: for one text and $H_{kv} = 8$, eight programs. An H200 has 132 multiprocessors. 124 of them would be idle, and (14.2) could be reached only if each of the other eight took in 600 GB/s. So the keys are cut into *parts*, and each program takes one part. With 16 parts there are 128 programs, a row of them for each head:
 #
-# <!-- h200 = CHIPS[90] -->
-# <!-- 124, 600 = 132 - 8, h200.gbytes_per_s / 8 -->
-# <!-- 132 from https://developer.nvidia.com/blog/nvidia-hopper-architecture-in-depth/ -->
+# <!-- processors = device("decode")["multiprocessors"] -->
+# <!-- 132, 124, 600 = processors, processors - 8, CHIPS[90].gbytes_per_s / 8 -->
+# <!-- 128 = 8 * 16 -->
 
 # %%
 explore.program_grid(8, 32768, 1, 2048,
@@ -44,6 +44,7 @@ explore.program_grid(8, 32768, 1, 2048,
 # What a program then has is attention over some of the keys: outputs $O_p$ and log-sum-exps $L_p$. Lesson 03 merged such results. For any number of parts,
 #
 # $$ L = \log \sum_p e^{L_p}, \qquad O = \sum_p e^{L_p - L}\, O_p . \tag{14.6} $$
+# <!-- (14.6) not evaluated: sum over a set -->
 #
 # Each part's output counts by its share of the row sum. Since $e^{L_p}$ would overflow, the largest $L_p$ is subtracted first, as for any softmax.
 #
@@ -106,6 +107,7 @@ for parts in (1, 4, 16):
 
 # %% [markdown]
 # What does the split cost in words? Each part writes $O_p$ and $L_p$, and the merge reads them again; and each part reads the queries for itself. With 16 parts, 128 programs, for the layer of section 14.3:
+# <!-- 128 = 8 * 16 -->
 
 # %%
 problem = KernelProblem(1, 32768, 128, H=32, H_kv=8)
@@ -118,6 +120,10 @@ print(f"K and V: {many.reads['K'] + many.reads['V']:,} words; between the kernel
 
 # %% [markdown]
 # The parts are kept in float32, and still they are 0.4 percent of the bytes: a price well worth paying. It grows with the number of parts and not with $N$, so a short cache deserves fewer parts. The library takes as many as give each multiprocessor two programs.
+# <!-- split = kernel_costs.attention_decode(kernel_costs.KernelProblem(1, 32768, 128, H=32, H_kv=8), parts=16) -->
+# <!-- percent = 100 * 2 * 4 * (split.reads["O_parts"] + split.reads["LSE_parts"]) / (2 * (split.reads["K"] + split.reads["V"])) -->
+# <!-- 0.4 = percent -->
+# <!-- "The library takes as many as give each multiprocessor two programs" if kernels.host.launches.enough_parts(processors, 8, 1000) == 2 * processors // 8 -->
 #
 # ## 14.8 Texts of different length
 #
@@ -143,6 +149,7 @@ measured("14.8", rows=tokens / (len(lengths) * longest),
 # <details><summary>What padding wastes</summary>
 #
 # 0.2955 of the rows and 0.1927 of the pairs: where lengths differ, most of what padding moves and multiplies is nothing.
+# <!-- 0.2955, 0.1927 as output -->
 #
 # </details>
 #
@@ -185,6 +192,12 @@ print(f"a share of {words / padded.read:.4f}")
 
 # %% [markdown]
 # 3,381,248 words instead of 16,896,000, a share of 0.2001: a little more than that of the pairs, since $Q$ goes with the rows and the last tile of a text is ragged. By (11.1) a text costs $N_sd + 2N_sd\lceil N_s/B_M\rceil$, and the sum over the texts is what the programs read: no row of padding, and none of a neighbour. The grid has as many tiles for every text as the longest one needs, and programs that have none of their own leave at once.
+# <!-- lengths = (1000, 600, 350, 200, 120, 64, 30, 0) -->
+# <!-- words = lambda problem: sum(kernel_costs.attention_forward(problem, BM=64, BN=64).reads[name] for name in "QKV") -->
+# <!-- packed = words(costs.kernel_masks.PackedSequences(2364, 2364, 64, lengths=tuple((n, n) for n in lengths))) -->
+# <!-- padded = words(kernel_costs.KernelProblem(1000, 1000, 64, B=len(lengths))) -->
+# <!-- 3,381,248, 16,896,000, 0.2001 = packed, padded, packed / padded -->
+# <!-- "By (11.1) a text costs" if packed == sum(words(kernel_costs.KernelProblem(n, n, 64)) for n in lengths if n) -->
 #
 # ## 14.9 The merge as a kernel
 #
@@ -342,12 +355,17 @@ for H_kv in (8, 2, 1):
 
 # %% [markdown]
 # 518,728 words, then 134,728, then 70,728. $K$ and $V$ have 64,000 words for each head of keys, read once however many heads of queries ask; the 6,728 that remain are queries, parts and results, the same in all three lines. (At $N = 500$ they weigh; at 32,768, with 16 parts, what lay between the kernels was 0.4 percent of the bytes.)
-# <!-- 64,000 = 2 * 500 * 64 -->
-# <!-- 6,728 = 70728 - 2 * 500 * 64 -->
+# <!-- step = lambda H_kv: kernel_costs.attention_decode(kernel_costs.KernelProblem(1, 500, 64, H=8, H_kv=H_kv), parts=4) -->
+# <!-- 518,728, 134,728, 70,728 = (step(H_kv).total for H_kv in (8, 2, 1)) -->
+# <!-- 64,000 = step(1).reads["K"] + step(1).reads["V"] -->
+# <!-- 6,728 = step(1).total - 64_000 -->
+# <!-- "the same in all three lines" if len({step(H_kv).total - H_kv * 64_000 for H_kv in (8, 2, 1)}) == 1 -->
+# <!-- 0.4 = percent -->
 #
 # ## 14.10 Packed, as a kernel
 #
 # Now `packed_program`, with heads. A packed tensor is $(\sum_s N_s, H, d)$: the heads of one token lie side by side, so from one token of a head to the next there are $Hd$ words. The grid has three parts in one number: the tile runs fastest, then the head, then the text.
+# <!-- "the tile runs fastest" as definition -->
 #
 # <!-- exercise 14D --> (Optional.) Write the kernel. `absorb_tile` does a round; yours is to find the text's rows, the program's rows among them, and the tiles of keys. Lanes beyond the end of the text move nothing, also where another text follows. A program without a row of its own reads no word of $K$ or $V$, and texts may be empty. (A kernel may say `if` about a number that it has loaded.) Words: $Q$, $K$, $V$ and $O$ as by (11.1), text by text, and up to two words of `cu` a program. If you are stuck after eight minutes, run `hint("14D")` in a cell of your own. Without it, go on below its check.
 
@@ -435,6 +453,7 @@ print(f"yours {of_rows(mine[0]):,} words, library {of_rows(theirs[0]):,}, "
 # | program to L2 | `l1tex__m_xbar2l1tex_read_bytes.sum`, the bytes that the SMs read | the ledger, the closed form |
 # | at L2 | `lts__t_sectors_srcunit_tex_op_read.sum` and `…_op_write.sum`, in sectors of 32 bytes | the ledger, which is larger where requests are merged |
 # | L2 to DRAM | `dram__bytes_read.sum`, `dram__bytes_write.sum` | the compulsory bytes, (14.1) |
+# <!-- 32 as definition -->
 #
 # On a machine with a GPU and `ncu`, `python -m tools.bench gpu` in a checkout of iocourse launches each kernel once and prints these next to the closed form. (Each multiprocessor also has an L1 cache, in the same silicon as its shared memory: what it answers does not reach the first counter.) Two traps: caches must be emptied before the launch, or the inputs are found where the last launch left them; and what was written may still lie in L2 when the kernel ends, so DRAM's counter can show *fewer* bytes written than there are results.
 #
@@ -449,6 +468,9 @@ print(f"program to L2: {at_l2 / 2**20:.0f} MiB read, "
 
 # %% [markdown]
 # 129 MiB at the upper line, 3 MiB at the lower: of 43 bytes that programs ask for, DRAM delivers 1.
+# <!-- asked = lambda BM: 2 * kernel_costs.attention_forward(kernel_costs.KernelProblem(8192, 8192, 64), BM=BM, BN=64).read -->
+# <!-- once = roofline.compulsory_bytes("forward", kernel_costs.KernelProblem(8192, 8192, 64), 2) - 2 * 8192 * 64 - 4 * 8192 -->
+# <!-- 129, 3, 43 = asked(128) / 2**20, once / 2**20, asked(128) / once -->
 #
 # `iocourse profile` prints the bytes that a launch must move, here for one head:
 
@@ -459,10 +481,20 @@ done = main(["profile", "forward", "--N", "8192", "--d", "64", "--heads", "1", "
 
 # %% [markdown]
 # The closed form has 269,484,032 bytes read, twice the 129 MiB above because these tiles have 64 queries and not 128, and the compulsory column 3,145,728, its 3 MiB. In the record `profile`, five launches on an H200, the first counter shows the closed form, to the byte in three of them, and in the forward passes the second one is near the compulsory bytes. L2 itself looks up fewer words than the first counter shows, because requests of several SMs for the same words are merged. If the second comes out as large as the first, the programs were scattered, or the cache is not what we took it for; and then the chip has said something that no ledger could.
+# <!-- 269,484,032, 129, 3,145,728, 3 = asked(tile("forward", 90, 64)[0]), asked(128) / 2**20, once, once / 2**20 -->
+# <!-- "these tiles have 64 queries" if tile("forward", 90, 64)[0] == 64 -->
+# <!-- first = lambda run: run["counters"]["l1tex__m_xbar2l1tex_read_bytes.sum"] -->
+# <!-- launches = rows("profile", "runs") -->
+# <!-- "five launches on an H200" if len(launches) == 5 and device("profile")["name"] == "NVIDIA H200" -->
+# <!-- "to the byte in three of them" if sum(first(run) == run["bytes"]["closed_form"]["read"] for run in launches) == 3 -->
+# <!-- "near the compulsory bytes" if all(0.99 < run["bytes"]["dram"]["read"] / run["bytes"]["compulsory"]["read"] < 1.01 for run in launches if run["question"]["what"] == "forward") -->
+# <!-- "L2 itself looks up fewer words than the first counter shows" if all(run["bytes"]["l2"]["read"] < first(run) for run in launches) -->
 #
 # ## Misconceptions
 #
 # - **"A decode step cannot be spread out, it has one query."** Its keys can: 16 parts give 128 programs, for 0.4 percent more bytes (14.7).
+# <!-- 128 = 8 * 16 -->
+# <!-- 0.4 = percent -->
 # - **"Padding costs nothing where it is masked."** It is loaded and multiplied all the same; of the pairs of the padded batch 19 percent were wanted (14.8).
 # - **"The profiler's bytes are the ledger."** There are two pairs of counters, at two lines, and the ledger is the upper one (14.11).
 #

@@ -347,6 +347,8 @@ def test_output_of_a_cell_that_reads_a_record_lists_nothing():
     assert found(text, READS)
     own = notebook("load_record = str\nprint(load_record('12'))", "It took 12 ms")
     assert not found(text, own)
+    closed = notebook("from iocourse.costs.kernels import delta_plain\nprint(delta_plain)", "12")
+    assert not found(text, closed)
 
 
 def test_an_unfinished_lesson_needs_evidence_only():
