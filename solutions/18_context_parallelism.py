@@ -63,6 +63,7 @@ print(done.ledgers[0])
 # Both ends of a wire see the same word, so we must say whose it is. We count for rank $p$
 #
 # $$ W_p = \text{words of inputs that it receives} \;+\; \text{words of partial sums that it sends} . \tag{18.1} $$
+# <!-- (18.1) not evaluated: definition -->
 #
 # Inputs are paid by who needs them; what is a sum over some of the keys, such as an unfinished row of $O$, is paid by who made it. Nothing is counted twice. And there is a second number, the *peak*: words that came from others and are held at once. Here both are 72. Peak and words being equal is no accident: nothing that came has been let go.
 #
@@ -71,6 +72,7 @@ print(done.ledgers[0])
 # To let keys go before all have come, a rank must finish with them. Lesson 03 says how. Attention over some of the keys gives $O_1$, normalised, with the log-sum-exp $L_1$ of its scores; attention over others gives $O_2$ and $L_2$. Together they are
 #
 # $$ L = \log\left(e^{L_1} + e^{L_2}\right), \qquad O = e^{L_1 - L}\, O_1 + e^{L_2 - L}\, O_2 . \tag{18.2} $$
+# <!-- (18.2) not evaluated: entries of arrays -->
 #
 # Where neither side has a key, $L_1 = L_2 = -\infty$, the result is empty too: $O = 0$ and $L = -\infty$.
 #
@@ -113,9 +115,12 @@ measured("18.3", words=ring.words, peak=ring.peak)
 #
 # For any sizes that $P$ divides
 #
-# $$ W_{\text{ring}} = 2Nd\,\frac{P - 1}{P}, \qquad \text{peak } \frac{4Nd}{P} \text{ from } P = 3 \text{ on}. \tag{18.3} $$
+# $$ W_{\text{ring}} = 2Nd\,\frac{P - 1}{P}, \qquad \text{peak } \frac{4Nd}{P} \text{ if } P \ge 3 . \tag{18.3} $$
+# <!-- (18.3) Wring = distributed.get("ring").ledgers(P, N, d)[p].words with N = n * P, p = P // 2 where P <= 200 -->
+# <!-- (18.3) peak = distributed.get("ring").ledgers(P, N, d)[p].peak with N = n * P, p = P // 2 where P >= 3 and P <= 200 -->
 #
 # Words alone do not make a ring; its peak does. A rank holds $4Nd/P$ words of its own and as many of others, so from $P = 3$ on the ring takes a text $P/2$ times as long as one chip with the same memory.
+# <!-- 2 as definition -->
 #
 # <!-- exercise 18A --> Write the ring. The check compares the words of every rank, array by array, with the closed form, and the peak with two blocks of $K$ and $V$. $P$ need not divide $N$: sizes of blocks differ by one then, and `me.shift` does not mind. The library's own merge refuses while a check runs; `merged` is yours, and one case has scores of 10,000. If you are stuck after six minutes, run `hint("18A")` in a cell of your own.
 
@@ -171,10 +176,12 @@ attempt(more_ranks)
 # Look at the $N \times N$ pairs of queries and keys. Some rank makes at least $N^2/P$ of them. Say they lie in $x$ rows and $y$ columns; then $xy \ge N^2/P$. For every such row it needs $q_i$ and has a part of $o_i$ to hand over, $2d$ words; for every such column $k_j$ and $v_j$, again $2d$. Of all these it owns at most its share, $N/P$ rows of four arrays. So it moves
 #
 # $$ W \ge 2d\,(x + y) - \frac{4Nd}{P} \ge 4d\sqrt{xy} - \frac{4Nd}{P} \ge \frac{4Nd}{\sqrt P} - \frac{4Nd}{P} . $$
+# <!-- (above) not evaluated: step of a proof -->
 #
 # This holds where rows travel whole. A schedule could cut $d$ too. Lesson 05b counted for that case, by Loomis and Whitney, how many products $R$ words allow: $(R + d^2)^2/16d$. The rank with the most products has $N^2d/P$ of them, and that is all the change there is:
 #
 # $$ W \ge \frac{4Nd}{\sqrt P} - \frac{4Nd}{P} - d^2 \tag{18.4} $$
+# <!-- (18.4) W >= distributed.bounds.network(N, d, P) rounded down with N = n * P -->
 #
 # for some rank, `distributed.bounds.network` in the library. The proof also says what to aim at: equality wants $x = y$. And it shows what is wrong with the ring: its rank has $x = N/P$ rows and all $y = N$ columns, a strip. A square of the same area has a much smaller edge.
 
@@ -206,8 +213,10 @@ measured("18.4", times=of_ring / least(131072, 128, 64))
 # 4.5 times. In general
 #
 # $$ \frac{2Nd\,(1 - 1/P)}{4Nd\,(1/\sqrt P - 1/P)} = \frac{\sqrt P + 1}{2} , $$
+# <!-- (above) ring / least = ring / least with k = j + 1, P = k * k, N = n * P, ring = distributed.get("ring").ledgers(P, N, d)[0].words, least = distributed.bounds.network(N, d, P) + d**2 where k <= 14 and distributed.bounds.network(N, d, P) > 0 -->
 #
 # 1.5 at 4 ranks, 2.5 at 16, and growing without end.
+# <!-- 4.5 = distributed.get("ring").ledgers(64, 131072, 128)[0].words / (distributed.bounds.network(131072, 128, 64) + 128**2) -->
 #
 # </details>
 #
@@ -228,6 +237,7 @@ explore.rank_work(6, 2)
 # For the third step `row.cut(o)` cuts the gathered rows back into the pieces of each rank, and `row.all_to_all(O=pieces)` sends piece $s$ to rank $s$ of the row and returns the list of pieces that came, its own in its place. Together,
 #
 # $$ W_{\text{grid}} = (2d + 1)\left(\frac Na - \frac NP\right) + 2d\left(\frac Nb - \frac NP\right) . \tag{18.5} $$
+# <!-- (18.5) Wgrid = distributed.get("grid").ledgers(P, N, d, a=a)[p].words with P = a * b, N = n * P, p = P // 2 where P <= 200 -->
 #
 # **Predict** (compute). Twelve ranks. Which $a$ has the fewest words? (3 and 4 are close: who carries the 1?)
 
@@ -249,6 +259,7 @@ measured("18.5", a=min(words, key=words.get))
 # </details>
 #
 # <!-- exercise 18B --> Write the grid, for any $a$ that divides $P$. Call what is sent in the third step `O` and `L`. A warning from experience: on a $2 \times 2$ grid one can take rows for columns and notice nothing. The check has $2 \times 3$ as well. If you are stuck after eight minutes, run `hint("18B")` in a cell of your own.
+# <!-- 2 \times 2, 2 \times 3 as input -->
 
 # %% [raw] name="about-18B"
 # title = "A 2D grid of ranks"
@@ -350,6 +361,8 @@ measured("18.6", words=rows.words / (3 * 1024))
 # $Q$ and $dO$, with two numbers a row, and $dQ$ behind them: $3d + 2$ words, where columns take $4d$. $O$ stays at home, for $D$ is all that is wanted of it. So
 #
 # $$ W_{\text{columns}} = 4Nd\,\frac{P-1}{P}, \qquad W_{\text{rows}} = (3d + 2)N\,\frac{P-1}{P} , \tag{18.6} $$
+# <!-- (18.6) Wcolumns = distributed.get("ring_backward_columns").ledgers(P, N, d)[p].words with N = n * P, p = P // 2 where P <= 200 -->
+# <!-- (18.6) Wrows = distributed.get("ring_backward_rows").ledgers(P, N, d)[p].words with N = n * P, p = P // 2 where P <= 200 -->
 #
 # a quarter less, but for the two numbers. One number is enough where $e^{s}$ does not overflow: with $e^{-L} dO$ in place of $dO$ and $e^{-L} D$ in place of $D$, $L$ need not travel, and $3d + 1$ words do.
 #
@@ -405,12 +418,14 @@ print(f"at least {distributed.bounds.network_backward(122880, 128, 12):,}")
 
 # %% [markdown]
 # Travelling rows spare a quarter, the grid of 3 × 4 nearly half of the rest, and nothing can spare much more: the bound lies half a percent below.
+# <!-- 3 × 4 = (distributed.time_model.best_grid(distributed.get("grid_backward"), 12, 122_880, 128), 12 // 3) -->
 #
 # ## 18.7 Heads
 #
 # A layer has $H$ heads that know nothing of each other. A rank which had all tokens of *its* heads could work alone. DeepSpeed-Ulysses does that: it exchanges before attention, so that each rank has all $N$ rows of $H/P$ heads, and exchanges back after it. Arrays are $(n, H, d)$ now; $P$ must divide $H$. Each of $Q$, $K$, $V$ and $O$ has $NHd/P$ words on a rank, of which all but a $P$-th leave:
 #
 # $$ W_{\text{Ulysses}} = 4NHd\,\frac{P - 1}{P^2} . \tag{18.7} $$
+# <!-- (18.7) WUlysses = distributed.get("ulysses").ledgers(P, N, d, H=H)[p].words with H = h * P, N = n * P, p = P // 2 where P <= 200 -->
 #
 # **Predict** (compute). The grid has $H$ times the words of (18.5). Take $a = b = \sqrt P$, leave the 1 aside, and let $P \le H$ be a square. From which $P$ on has Ulysses fewer words?
 
@@ -500,6 +515,7 @@ explore.distributed_explorer("forward", 16, N=131072, d=128, H=16)
 #
 # <!-- 4.51 = distributed.get("ring").ledgers(64, 131072, 128)[0].words / distributed.bounds.network(131072, 128, 64) -->
 # <!-- 48,234,496 = distributed.get("ulysses_ring").ledgers(32, 131072, 128, H=16, a=2)[0].words -->
+# <!-- 2 × 16 = (distributed.time_model.best_grid(distributed.get("ulysses_ring"), 32, 131_072, 128, H=16), 32 // 2) -->
 #
 # The two columns of times are a matter of lesson 19.
 #
