@@ -213,7 +213,7 @@ measured("18.4", times=of_ring / least(131072, 128, 64))
 # 4.5 times. In general
 #
 # $$ \frac{2Nd\,(1 - 1/P)}{4Nd\,(1/\sqrt P - 1/P)} = \frac{\sqrt P + 1}{2} , $$
-# <!-- (above) ring / least = ring / least with k = j + 1, P = k * k, N = n * P, ring = distributed.get("ring").ledgers(P, N, d)[0].words, least = distributed.bounds.network(N, d, P) + d**2 where k <= 14 and distributed.bounds.network(N, d, P) > 0 -->
+# <!-- (above) distributed.get("ring").ledgers(P, N, d)[0].words / (distributed.bounds.network(N, d, P) + d**2) = distributed.get("ring").ledgers(P, N, d)[0].words / (distributed.bounds.network(N, d, P) + d**2) with k = j + 1, P = k * k, N = n * P where j <= 14 and distributed.bounds.network(N, d, P) > 0 -->
 #
 # 1.5 at 4 ranks, 2.5 at 16, and growing without end.
 # <!-- 4.5 = distributed.get("ring").ledgers(64, 131072, 128)[0].words / (distributed.bounds.network(131072, 128, 64) + 128**2) -->
