@@ -308,6 +308,9 @@ attempt(grid_beside_bound)
 
 # %% [markdown]
 # Within one percent of (18.4), and the words fall at last, in the end with $1/\sqrt P$. The price stands in the last column. This grid gathers whole blocks before it attends, so its rank holds, at 64 ranks, seven times as much as in the ring.
+# <!-- one_percent = [distributed.get("grid").ledgers(P, 131072, 128, a=int(P**0.5))[0].words / (distributed.bounds.network(131072, 128, P) + 128**2) for P in (4, 16, 64)] -->
+# <!-- "Within one percent of (18.4)" if 1 <= max(one_percent) < 1.01 -->
+# <!-- "seven times as much as in the ring" if round(distributed.get("grid").ledgers(64, 131072, 128, a=8)[0].peak / distributed.get("ring").ledgers(64, 131072, 128)[0].peak) == 7 -->
 #
 # ## 18.6 Backward: what shall travel?
 #
@@ -418,6 +421,10 @@ print(f"at least {distributed.bounds.network_backward(122880, 128, 12):,}")
 
 # %% [markdown]
 # Travelling rows spare a quarter, the grid of 3 × 4 nearly half of the rest, and nothing can spare much more: the bound lies half a percent below.
+# <!-- twelve = {name: distributed.get(name).ledgers(12, 122_880, 128, **options)[0].words for name, options in (("ring_backward_columns", {}), ("ring_backward_rows", {}), ("grid_backward", {"a": 3}))} -->
+# <!-- "rows spare a quarter" if round(twelve["ring_backward_rows"] / twelve["ring_backward_columns"], 2) == 0.75 -->
+# <!-- "nearly half of the rest" if 0.5 < twelve["grid_backward"] / twelve["ring_backward_rows"] < 0.52 -->
+# <!-- "half a percent below" if 1.004 < twelve["grid_backward"] / distributed.bounds.network_backward(122_880, 128, 12) < 1.006 -->
 # <!-- 3 × 4 = (distributed.time_model.best_grid(distributed.get("grid_backward"), 12, 122_880, 128), 12 // 3) -->
 #
 # ## 18.7 Heads
@@ -515,6 +522,8 @@ explore.distributed_explorer("forward", 16, N=131072, d=128, H=16)
 #
 # <!-- 4.51 = distributed.get("ring").ledgers(64, 131072, 128)[0].words / distributed.bounds.network(131072, 128, 64) -->
 # <!-- 48,234,496 = distributed.get("ulysses_ring").ledgers(32, 131072, 128, H=16, a=2)[0].words -->
+# <!-- drawn = [{one.name: one for one in distributed.time_model.compare_schedules("forward", 131072, 128, P, distributed.time_model.cluster("nvlink4"), H=1)} for P in (2, 3, 4, 6, 16, 64)] -->
+# <!-- "the grid has the fewest words and the ring the least memory" if all(one["grid"].words == min(x.words for x in one.values()) and one["ring"].memory == min(x.memory for x in one.values()) for one in drawn) -->
 # <!-- 2 × 16 = (distributed.time_model.best_grid(distributed.get("ulysses_ring"), 32, 131_072, 128, H=16), 32 // 2) -->
 #
 # The two columns of times are a matter of lesson 19.
@@ -543,12 +552,14 @@ attempt(on_torch, my_ring)
 # - **"Twice the chips, half the words for each."** Not on a ring: $2Nd$ words come to every rank, however many there are (18.3).
 # - **"The ring is best, it only talks to neighbours."** Of the schedules drawn here for one head it needs the least memory; this is a comparison, not a theorem. In words it is $(\sqrt P + 1)/2$ above what a grid reaches (18.4, 18.5).
 # - **"K and V must be what travels."** Backward, the side of the queries is a quarter lighter (18.6).
+# <!-- "it needs the least memory" if all(one["ring"].memory == min(x.memory for x in one.values()) for one in drawn) -->
 #
 # ## Take-away
 #
 # - A rank pays for inputs it receives and partial sums it sends. For $N^2/P$ pairs a strip has long edges, a square short ones: ring against grid.
 # - $(O, L)$ makes attention a sum that can be begun anywhere and finished at home.
 # - Where $K$ and $V$ have as many heads as $Q$, heads are the cheapest cut here, while there are enough of them.
+# <!-- "heads are the cheapest cut here" if all(min(distributed.time_model.compare_schedules("forward", 131072, 128, P, distributed.time_model.cluster("nvlink4"), H=48), key=lambda one: one.words).name == "ulysses" for P in (3, 4, 8, 16)) -->
 #
 # ## References
 #
