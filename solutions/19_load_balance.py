@@ -113,6 +113,7 @@ measured("19.2", zigzag=share["zigzag"].max())
 # <!-- (19.3) Wp = distributed.load_balance.words_of_ranks("zigzag", N, d, P)[p] with N = 2 * P * n, p = k % P where P <= 200 -->
 #
 # Rank 0 has the last block of the text, and needs every key that it has not: zigzag halves the time of the products, and the busiest rank's words stay. The mean tells the layouts apart: 0.469 contiguous, 0.703 zigzag, 0.936 striped. What a rank of the library's schedules receives is what it needs, to the word: a block goes no further than somebody can see it. The last number is memory, the most words of others that a rank holds at once: of two blocks, one in use and one arriving.
+# <!-- "as if there were no mask" if max(distributed.load_balance.words_of_ranks("zigzag", 4096, 64, 16)) == distributed.get("ring").ledgers(16, 4096, 64)[0].words -->
 #
 # </details>
 #
@@ -246,6 +247,7 @@ measured("19.4", thousand=short.words, million=long.words)
 #
 # </details>
 # <!-- 231 = 2 * 128 * 7 // 8 + 7 -->
+# <!-- 903 = max(distributed.get("decode").ledgers(8, N, 128)[0].words for N in (1_000, 10**6)) -->
 #
 # The same few lines serve wherever few queries meet many keys. A film is summed up by *attentive pooling*: one learned query, the same for all films, attends to the frames, and its output is the film's vector. Put 10,000 frames on ranks, and the pooling is a decode step.
 #
@@ -319,6 +321,7 @@ measured("19.5", **{name: round(rows, -1) for name, rows in least.items()})
 # <details><summary>What came out</summary>
 #
 # 30 and 1,090 rows: a state is a bargain for linear attention at any length worth distributing, and for a polynomial from a thousand rows a rank on. This holds for states that are gathered: a reduce-scatter and then an all-gather, which together are an all-reduce, move $2r(d + 1)(P - 1)/P$ words, $P/2$ times fewer. Under a causal mask a rank adds the states of the ranks *below* it, and treats its own rows by itself; the words are the same.
+# <!-- 30, 1,090 = (round(next(n for n in range(1, 2_000) if distributed.get("states").ledgers(4, 4 * n, 64, r=r)[0].words < distributed.get("ring").ledgers(4, 4 * n, 64)[0].words), -1) for r in (64, math.comb(66, 2))) -->
 # <!-- 2 as definition -->
 #
 # </details>
@@ -418,6 +421,7 @@ print(f"W = {plain.words:,} and {ahead.words:,}, held {plain.peak:,} and {ahead.
 #
 # whatever $d$ and the number of heads are. Causal zigzag that moves whole blocks has half the flops for the same words: $\beta/\gamma$.
 # <!-- 60 = 100 * distributed.time_model.REACHED -->
+# <!-- "half the flops for the same words" if distributed.time_model.HIDES["ring, causal zigzag"] == 2 * distributed.time_model.HIDES["ring"] -->
 # <!-- "no measurement" if "Nothing is measured" in distributed.time_model.__doc__ -->
 #
 # **Predict** (compute). An H200 that reaches 593 TFLOP/s, on NVLink with 450 GB/s, 2 bytes a word. From how many rows a rank on does the ring hide, to the nearest hundred?
