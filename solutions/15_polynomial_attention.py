@@ -412,6 +412,9 @@ measured("15.4", times=flash.total / (4 * 512 * 4))
 # <!-- (15.9) ~ costs.low_rank(N, d, g=2, rc=r, Bd=(M - d) // (r + 1)).total within 0.1 with d = 400 + j % 200, r = monomials.rank_of(d, 2), M = (8 + i % 8) * (r + 1) + d, N = 10**6 -->
 #
 # Compare with F3's $4N^2d^2/M$: the second is the same expression with one $N$ replaced by $r/2$. So low rank should move fewer words from about $N = r/2$ on, whatever $M$ is. (Whole columns leave room over, and where not even one fits there is no choice: so both cuts together can pay. In the last of the cases below a whole column would fit, and tiles of 4 columns and a third of the rows are cheaper. `schedules.low_rank` takes the cheapest tile.)
+# <!-- in_5 = schedules.break_even_length(64, 3, 65_536) -->
+# <!-- "tiles of 4 columns and a third of the rows are cheaper" if in_5.tiles["Bd"] == 4 and math.ceil(in_5.rank / in_5.tiles["rc"]) == 3 -->
+# <!-- "a whole column would fit" if in_5.rank + 64 + 1 <= 65_536 -->
 #
 # **Predict** (compute). $d = 12$, $g = 3$, $M = 4096$: $r = 455$, and the state has 5,915 words. From which $N$ on does low rank move fewer words than F3? And how many times fewer at $N = 40\,960$?
 # <!-- 455, 5,915 = math.comb(12 + 3, 3), math.comb(12 + 3, 3) * (12 + 1) -->
@@ -447,6 +450,11 @@ explore.traffic_vs_length(12, 3, [4096, 16384])
 # </details>
 # <!-- 493 = math.ceil(455 * 13 / 12) -->
 # <!-- low = schedules.low_rank.count(40_960, 12, 4096, g=3).total -->
+# <!-- cases = (12, 3, 4096), (12, 4, 4096), (12, 4, 16_384), (64, 2, 65_536), (64, 3, 65_536) -->
+# <!-- best, by_rows = ([schedules.break_even_length(*one, whole_rows=whole) for one in cases] for whole in (False, True)) -->
+# <!-- 0.56, 0.70, 1.00, 1.40 = min(one.ranks for one in best), max(one.ranks for one in best), min(one.ranks for one in by_rows), max(one.ranks for one in by_rows) -->
+# <!-- 1,058, 1,213, 607 = best[1].N, best[2].N, schedules.break_even_length(12, 3, 16_384).N -->
+# <!-- "as soon as F3 has to read its keys a second time" if schedules.break_even_length(12, 3, 16_384).N == schedules.flash_optimal.tiles(10**6, 12, 16_384)["Br"] + 1 -->
 # <!-- 303, 88.54 = schedules.break_even_length(12, 3, 4096).N, schedules.flash_optimal.count(40_960, 12, 4096).total / low -->
 #
 # At $N = 40\,960$ low rank moves 3,031,040 words, where Theorem A asks every exact schedule for 227,699,088. That is no contradiction. Theorem A counts products $p_{ij}v_{jc}$, all $N^2d$ of them, and here no $p_{ij}$ is ever formed. What can be said instead is said for low rank's own class: schedules that make each of the $r$ features of a row from the whole row. Count their products, of a feature with a word of $V$ and of a feature with a word of the state, as Theorem A counts its own, and

@@ -120,6 +120,7 @@ measured("15.6", percent=100 * found[0.5, 4][1])
 #
 # One thing needs care. For $g = 2$, (15.11) is $p_i(s) = \tfrac12(s + 1)^2 + \tfrac12(1 - \sigma_i^2)$, which is negative at $s = -1$ once $\sigma_i^2 > 1$. For the even degrees 4, 6 and 8 the limits are 0.83, 0.81 and 0.83, and from there on they rise. So the library *clips*: it takes $\min(\sigma_i^2, 0.8)$ in (15.11). Then every even degree (the tests go up to 24) is positive for every $s$, whatever the data. For larger $\sigma$ the polynomial is no longer the best one (at $\sigma = 1$, $g = 4$ it left 0.0536 where the unclipped one would leave 0.0504), and it is still better than Taylor's. This is the library's default, called `"hermite"`.
 # <!-- 0.257 = 100 * 2.57e-03 -->
+# <!-- 0.8 = lowrank.polynomials.CLIP -->
 # <!-- 0.2305 as output -->
 # <!-- 2, 4 as definition -->
 # <!-- 1.5, 2.8, 5.4 = 6.86e-02 / 4.54e-02, 6.45e-03 / 2.31e-03, 4.17e-04 / 7.79e-05 -->
@@ -188,7 +189,9 @@ measured("15.7", chebyshev=degrees[4, 1e-2][1], minimax=degrees[4, 1e-2][2])
 # </details>
 # <!-- 125,970, 6,188 = math.comb(12 + 8, 8), math.comb(12 + 5, 5) -->
 # <!-- 1, 2, 4 as input -->
-# <!-- 0.4 = lowrank.smallest_degree("minimax", 8.0, 0.01) / lowrank.smallest_degree("taylor", 8.0, 0.01) -->
+# <!-- shares = {R: lowrank.smallest_degree("minimax", R, 0.01) / lowrank.smallest_degree("taylor", R, 0.01) for R in (0.5, 1, 2, 4, 8)} -->
+# <!-- 0.4 = shares[8] -->
+# <!-- "two thirds of Taylor's degree at $R = 0.5$, less than half of it at $R = 4$" if round(3 * shares[0.5]) == 2 and shares[4] < 0.5 -->
 #
 # ## 15.8 A sum that can be zero
 #
@@ -479,6 +482,7 @@ print(f"{mine.ledger.total:,} words, at most {mine.ledger.peak:,} in fast memory
 #
 # - Each row's own polynomial costs no rank and is best for normal scores up to $\sigma^2 = 0.8$; its error is known beforehand, $\sqrt{\Pr[\mathrm{Poisson}(\sigma^2) > g]}$.
 # - Minimax needs 0.4 to 0.7 of Taylor's degree for the same certificate.
+# <!-- 0.4, 0.7 = min(shares.values()), max(shares.values()) -->
 # - A row sum is certified by the polynomial, by the row's length, or by its size; else the result is refused.
 # - Degree from $\sigma$, rank from degree and $d$, and then the length decides. Small $d$ and small scores, yes; the trained heads here, no.
 #
