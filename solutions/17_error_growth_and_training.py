@@ -53,6 +53,7 @@ def with_torch(work, *arguments):
 # In the worst case each layer enlarges what is off by some factor $c$, and then it is $c^m$, exponential in the depth. That argument is safe, and it assumes that every layer does its worst, in the same direction. Here is another guess. The stream itself passes every layer unchanged, so an error is carried along rather than enlarged. Then $m$ layers add $m$ errors, one each. If these point in unrelated directions, they add up like steps of a random walk:
 #
 # $$ \lVert \varepsilon_1 + \dots + \varepsilon_m \rVert \approx \sqrt{m}\,\lVert \varepsilon \rVert \quad\text{rather than}\quad m\,\lVert \varepsilon \rVert \quad\text{or}\quad c^m \lVert \varepsilon \rVert . \tag{17.1} $$
+# <!-- (17.1) not evaluated: order of growth -->
 #
 # The three guesses, as multiples of the error of one layer, with $c = e$ for the worst case:
 
@@ -108,12 +109,14 @@ measured("17.1", times=stream[7] / stream[0])
 # <details><summary>Which of the three guesses</summary>
 #
 # 2.72 times after 8 layers, 4.00 after 16: the square roots are 2.83 and 4. There is no trace of an exponential.
+# <!-- 2.72 as output -->
 #
 # </details>
 #
 # Looking at numbers is one thing, a fit another. Two laws compete, $\text{error} \approx C m^a$ and $\text{error} \approx C e^{bm}$, and each is a straight line if one takes logarithms of the right things:
 #
 # $$ \log \text{error} = \log C + a \log m , \qquad \log \text{error} = \log C + b\,m . \tag{17.2} $$
+# <!-- (17.2) not evaluated: definition -->
 #
 # <!-- exercise 17A --> Fit both by least squares in the logarithm of the error. Return $a$, $b$, and the name of the law that leaves the smaller sum of squares. A number of layers may occur several times, in any order. If you are stuck after five minutes, run `hint("17A")` in a cell of your own.
 
@@ -275,12 +278,15 @@ explore.curve(curves, title="One parameter: the loss of softmax and of degree 4"
 # Watching the logits during training is a repair. Better is a model in which they *cannot* grow, whatever the optimiser does. Give every query the length $R$ and every key the length 1:
 #
 # $$ \hat q_i = R\,\frac{q_i}{|q_i|}, \qquad \hat k_j = \frac{k_j}{|k_j|}, \qquad |\hat q_i \cdot \hat k_j| \le R . \tag{17.3} $$
+# <!-- (17.3) not evaluated: entries of arrays -->
 #
 # This is *QK-norm*: queries and keys are normalised. The assumption of bounded entries has become a part of the architecture, and the certificate (15.5) on $[-R, R]$ holds for every logit that can ever occur. (The length of a query is all that is left of a temperature; it is fixed, not learned.)
 #
 # It needs a gradient. With $u = x/|x|$ and a length $\lambda$, the result $\hat x = \lambda u$ changes with $x$ only across $u$, and the slower the longer $x$ is:
+# <!-- "slower the longer $x$ is" as definition -->
 #
 # $$ dx = \frac{\lambda}{|x|}\,\bigl(d\hat x - (u \cdot d\hat x)\,u\bigr) . \tag{17.4} $$
+# <!-- (17.4) not evaluated: derivative -->
 #
 # <!-- exercise 17B --> Stretch all rows to a given length, and carry the gradient back by (17.4). There may be axes in front of the rows, for heads and texts. A row of zeros has no direction: it stays zero, and its gradient is zero. If you are stuck after six minutes, run `hint("17B")` in a cell of your own.
 
@@ -425,6 +431,7 @@ explore.training_curves(depth_run, bound=None)
 # ## 17.6 Real heads, and other features
 #
 # The course ships eight heads of a trained model with $d = 32$, whose logits nothing bounds, and lesson 15 found that they spread widely. Let `lowrank.advise` say what 1 percent would take, at the 471 tokens of our text. And in a second step, let us bound their logits afterwards, by (17.3) with $R = 2$, and look at two things: what low rank would then take, and how much of the head is left.
+# <!-- 1 as input -->
 #
 # **Predict** (guess). For how many of the eight is low rank the better choice, as they were trained? And for the sharp head of lesson 08, layer 0, head 2: by how many percent do its weights change (relative to their norm) when its logits are bounded?
 # <!-- 471 = len(real_head(0, 11).Q) -->
@@ -459,6 +466,7 @@ measured("17.6a", heads=usable, percent=changed[0, 2])
 #
 # </details>
 # <!-- 6,545, 58,905, 165, 495 = (math.comb(d + g, g) for d in (32, 8) for g in (3, 4)) -->
+# <!-- 35, 99 as output -->
 #
 # ### Other features
 #
@@ -515,6 +523,7 @@ measured("17.6b", percent=off_by[0.5]["FAVOR+"])
 #
 # </details>
 # <!-- 125,452,800 = 495**2 * 1024 // 2 -->
+# <!-- 75, 0.718, 0.421 as output -->
 #
 # And the eight stored heads? SATA and ours have degree 1 there, 33 features. The others get 235, half as many as there are keys:
 
@@ -550,9 +559,11 @@ on_heads()
 
 # %% [markdown]
 # On the flattest head our 33 features leave 4.49 percent, less than anybody's 235. SATA's same monomials leave 99.9: without the mean taken off the keys, row sums come near zero, and then anything may come out. On head 0.2 ours refuses. On six of the others WildCat is ahead, between 5.73 and 73.6 percent with half of all keys. Exact attention is what seven of them want, at 471 tokens and at any length that this model can read.
+# <!-- 4.49, 5.73, 73.6 as output -->
 #
 # Time is the other side. A recorded run, over draws of 2048 tokens, says who was the fastest below an error; where nobody is accurate enough, exact attention is left:
 # <!-- 2048 = load_record("lowrank")["panels"][0]["n"] -->
+# <!-- "who was the fastest" if {one["n"] for one in load_record("lowrank")["panels"]} == {2048} -->
 # <!-- 471 = len(real_head(0, 11).Q) -->
 
 # %%
@@ -573,6 +584,20 @@ explore.lowrank_baselines(lowrank_run)
 # %% [markdown]
 # At spreads of 0.25 and 0.5 our polynomial is ahead on both axes: from 45 to 495 features, a quarter of these keys, no other method is as accurate with so many, and all take longer; Taylor's coefficients in the same passes take as long, and are up to three times as far off. From a spread of 1 on exact attention is the fastest at every one of the three errors; WildCat's 495 features, below 10 percent at a spread of 1, take sixteen times as long. Of the heads only the flattest has another winner, and at 10 percent alone: our 33 features (at degree 1 Taylor's coefficients are our own), in less than two fifths of exact attention's time. That exact attention is PyTorch's. At $d = 8$ to 12 an exact run of compiled loops was measured 1.1 to 3.8 times faster than this baseline, by another factor in each row and pass, so every ratio is an upper limit. At spreads of 0.25 and 0.5 the polynomial stays the fastest wherever it is so above; WildCat's sixteen grows by the factor; on the flattest head, with its 32 columns, no faster exact run was timed, so that the order there is open.
 # <!-- 33, 495 = math.comb(33, 1), math.comb(12, 4) -->
+# <!-- record, model = load_record("lowrank"), course.explore.models.lowrank_record -->
+# <!-- 10 = model.LIMITS[0] -->
+# <!-- 1.1, 3.8 = map(float, course.explore.models.lowrank_record.FASTER_EXACT.split("measured ")[1].split(" times")[0].split(" to ")) -->
+# <!-- "1.1 to 3.8 times faster than this baseline" if "1.1 to 3.8 times faster than this baseline" in model.FASTER_EXACT -->
+# <!-- panels, heads = model.panels_of(record["panels"]), model.panels_of(record["heads"]) -->
+# <!-- narrow = [rows for name, rows in panels.items() if rows[0]["spread"] < 1] -->
+# <!-- ours = lambda rows, count: min((one for one in rows if one["contender"] == "Hermite (ours)" and one["features"] == count), key=lambda one: one["ms"]) -->
+# <!-- "no other method is as accurate with so many, and all take longer" if all(ours(rows, one["features"])["error"] < one["error"] and ours(rows, one["features"])["ms"] < one["ms"] for rows in narrow for one in rows if one["features"] in (45, 165, 495) and "our" not in one["contender"]) -->
+# <!-- "exact attention is the fastest at every one of the three errors" if all(model.fastest(rows, limit)["features"] is None for rows in panels.values() if rows[0]["spread"] >= 1 for limit in model.LIMITS) -->
+# <!-- exact_ms = lambda rows: next(one["ms"] for one in rows if not one["features"]) -->
+# <!-- "the polynomial stays the fastest wherever it is so above" if all(best["ms"] < exact_ms(rows) / 3.8 for rows in narrow for limit in model.LIMITS for best in [model.fastest(rows, limit)] if best["features"]) -->
+# <!-- "Of the heads only the flattest has another winner, and at 10 percent alone" if [(name.split()[1], limit) for name, rows in heads.items() for limit in model.LIMITS if model.fastest(rows, limit)["features"]] == [("0.11,", 10)] -->
+# <!-- "less than two fifths of exact attention's time" if all(0.37 < model.fastest(rows, 10)["ms"] / exact_ms(rows) < 0.4 for name, rows in heads.items() if name.startswith("head 0.11")) -->
+# <!-- "no faster exact run was timed" if "At d = 8 to 12" in model.FASTER_EXACT and real_head(0, 11).Q.shape[1] == 32 -->
 #
 # So each has its place. Small $d$ and bounded logits: a polynomial, for its time. Larger logits, or keys in clusters: a chosen coreset, for its size. Short texts and trained heads: exact attention. And linear attention is a model of its own, which never promised to be softmax.
 #
