@@ -223,6 +223,7 @@ explore.depth_errors(depth_run)
 # The gradient behaves as the stream does: $m^{0.45}$ here, and 0.36 to 0.39 in the record, where tokens and layers are more. Nothing here proves a law, and a fit says which of two guesses lies closer. But (17.1) has a reason: the initial $W_O$ is symmetric about 0, so the errors that different layers make are orthogonal in expectation. And these are *initial* weights, with logits that spread by about a third. Depth as such is no obstacle. Of weights that have been trained this says nothing, and they are the next question.
 # <!-- exponents = [law["exponent"] for law in depth["layers"]["growth"] if law["what"] == "parameters" and law["gradient_degree"] == law["degree"]] -->
 # <!-- 0.36, 0.39 = min(exponents), max(exponents) -->
+# <!-- "a fit says which of two guesses lies closer" if all(law["off_power"] < law["off_exponential"] for law in depth["layers"]["growth"] if law["what"] == "parameters") -->
 
 # %% [markdown]
 # ## 17.3 A model with one parameter
@@ -425,6 +426,13 @@ explore.training_curves(depth_run, bound=None)
 # In the picture the logits are free. For some sixty steps even uniform weights keep up; then they hardly learn any more, and the polynomials leave the exact curve, downwards.
 #
 # Where putting softmax in costs something, the model has learned *polynomial attention*. That may be a good model: with free logits each polynomial reads the kept text better than exact attention does. But it is no longer an approximation of anything. Whoever wants to train with one attention and serve with another has to bound the logits, and to take a degree that suits the bound: within $\pm 4$ degree 2 is not enough.
+# <!-- runs = depth["training"]["runs"] -->
+# <!-- own = {(run["bound"], run["attention"], run["degree"]): run["validation_own"] for run in runs} -->
+# <!-- "with free logits each polynomial reads the kept text better than exact attention does" if all(run["validation_own"] < own[None, "exact", None] < run["validation_exact"] for run in runs if run["bound"] is None and run["degree"]) -->
+# <!-- gaps = {(bound, g): max(run["validation_exact"] - run["validation_own"] for run in runs if (run["bound"], run["degree"]) == (bound, g)) for bound in (2, 4) for g in (2, 4)} -->
+# <!-- "within $\pm 4$ degree 2 is not enough" if gaps[4, 2] > 10 * max(gaps[4, 4], gaps[2, 2], gaps[2, 4]) -->
+# <!-- worth = [own[bound, "uniform", None] - own[bound, "exact", None] for bound in (2, 4, None)] -->
+# <!-- "within $\pm 2$ most of what attention was worth is gone" if worth == sorted(worth) and worth[0] < worth[2] / 2 -->
 #
 # The other side is the distance from exact attention to uniform weights. The tighter the bound, the smaller it is, and within $\pm 2$ most of what attention was worth is gone. That is the price from section 17.3, in a model with more than one parameter. And keep in mind what kind of evidence this is: one seed, one small text, 400 steps. It is a demonstration of what can go well and what can go wrong; it is no benchmark.
 #

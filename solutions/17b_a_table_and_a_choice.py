@@ -266,6 +266,7 @@ print(f"first run {first:.1f} ms; then median {np.median(later):.1f}, "
 # <!-- 1.1, 3.8 = map(float, course.explore.models.lowrank_record.FASTER_EXACT.split("measured ")[1].split(" times")[0].split(" to ")) -->
 # <!-- "1.1 to 3.8 times faster than this baseline" if "1.1 to 3.8 times faster than this baseline" in course.explore.models.lowrank_record.FASTER_EXACT -->
 # <!-- "the faster of two" if all(row["baseline_ms"] == min(row["in_place_ms"], row["sdpa_ms"]) for row in record["forward"]) -->
+# <!-- "All quotients are over its time" if all(one["speedup"] == row["baseline_ms"] / one["ms"] for row in record["forward"] for one in row["degrees"]) -->
 # <!-- "smallest errors of those shown" if all(min((one for one in row["degrees"] if one["g"] <= 4), key=lambda one: one["judged_error"])["g"] == 4 for row in record["forward"]) -->
 #
 # **Predict** (guess). In how many of the nine rows is our degree 4 nevertheless faster than the script?
@@ -326,9 +327,11 @@ explore.lowrank_vs_published(lowrank_run)
 # The *published* speed-ups in the picture were measured on another machine, and cannot be divided by these. And the script's error is that of its own operator, ours that of softmax.
 #
 # So the idea is better than its table, with each monomial once in place of all products, each row's own polynomial, and features that are made in a small tile and never stored. The first is not ours: Heinsen and Kozachkov (2602.00294) build Taylor's features on that symmetry. The factors are against exact attention on the *same* CPU, one thread, and they grow with $n$ because exact attention is quadratic, so a large factor can be had by choosing $n$. (Or $d$: at $d = 11$ PyTorch's attention takes longer a pair than at $d = 12$.)
+# <!-- "takes longer a pair than at $d = 12$" if record["forward"][-2]["sdpa_ms"] / record["forward"][-2]["n"]**2 > last["sdpa_ms"] / last["n"]**2 -->
 #
 # The paper is about the gradient and did not measure it. Here it is, from the same record, with all keys and under the causal mask, over the faster exact attention of both passes. An error is the worst of $dQ$, $dK$ and $dV$ in the published metric. The script has no gradient.
 # <!-- "over the faster exact attention of both passes" if all(row["baseline_ms"] == min(ms for ms in (row["in_place_ms"], row["sdpa_ms"]) if ms) for part in ("gradient", "causal") for row in record[part]) -->
+# <!-- "An error is the worst of $dQ$, $dK$ and $dV$" if all(one["worst"] == max(one["their_errors"][x] for x in ("dQ", "dK", "dV")) for part in ("gradient", "causal") for row in record[part] for one in row["degrees"]) -->
 
 # %%
 def print_both_passes(rows, degrees=(3, 4)):
@@ -603,6 +606,9 @@ attempt(exposed) if claims else print(record_source(lowrank_run))
 # <!-- 0.807, 1.47 = lies["the mean of the errors"][0]["error"], lies["the mean of the errors"][1].error -->
 # <!-- "A slower baseline makes" if all(row["in_place_ms"] != row["sdpa_ms"] for row in record["forward"]) -->
 # <!-- "The dearest trick is the plainest" if max((one for one in lies if lies[one][1].speedup), key=lambda one: sped(one)[0] / sped(one)[1]) == "one pass against two" -->
+# <!-- "Two stand beside the runs of this record, the first and the last" if [course.exercises.lesson17.honest_row(claim, runs).stands for claim in course.misleading_table.table(runs)] == [True, *6 * [False], True] -->
+# <!-- "Row 3 has an honest speed-up" if abs(sped("the mean of the errors")[0] / sped("the mean of the errors")[1] - 1) < 0.005 -->
+# <!-- 40,960 = max(run["n"] for run in runs if run["exact"] and run["d"] == 12) -->
 #
 # </details>
 #
@@ -650,6 +656,9 @@ attempt(exposed) if claims else print(record_source(lowrank_run))
 # You began with a claim that could not be checked, "FlashAttention uses memory efficiently", and a habit: to make it one that can. The habit is what the course would like to leave with you.
 # <!-- unit = (2**22 * 64)**2 / 2**18 -->
 # <!-- "no faster than about the square root of the depth" if max(law["exponent"] for law in load_record("depth")["layers"]["growth"]) < 0.55 -->
+# <!-- ranks = [schedules.break_even_length(*at, whole_rows=whole).ranks for at in ((12, 3, 4096), (12, 4, 4096), (12, 4, 16_384), (64, 2, 65_536)) for whole in (False, True)] -->
+# <!-- 1.4 = max(ranks) -->
+# <!-- "from about half a rank" if 0.5 < min(ranks) < 0.6 -->
 # <!-- 2 as definition -->
 # <!-- 12.25, 6.18 = (schedules.flash1.count(2**22, 64, 2**18, published=p).total / unit for p in (True, False)) -->
 # <!-- 8.00, 4.10 = (schedules.flash2.count(2**22, 64, 2**18, published=p).total / unit for p in (True, False)) -->
