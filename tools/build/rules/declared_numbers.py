@@ -11,7 +11,7 @@ one of these forms:
 The first two compute the number as it is written, rounded. The third names a value for the lines below it, in
 this cell and later ones. The last gives the source of a number that cannot be computed here, by a link in the
 text of the lesson. Expressions can use Python's built-in functions, the names in `PLACES`, the public names
-of `iocourse` and its subpackages. No notebook is run.
+of `iocourse`, its subpackages, and the exercises of a lesson, such as `lesson03`. No notebook is run.
 """
 
 from __future__ import annotations
@@ -170,6 +170,7 @@ def look_up(name: str) -> Any:
         module, _, attribute = PLACES[name].partition(":")
         found = importlib.import_module(module)
         return getattr(found, attribute) if attribute else found
-    if importlib.util.find_spec(f"iocourse.{name}"):
-        return importlib.import_module(f"iocourse.{name}")
+    for package in ("iocourse", "iocourse.course.exercises"):
+        if importlib.util.find_spec(f"{package}.{name}"):
+            return importlib.import_module(f"{package}.{name}")
     raise DeclarationError(f"unknown name {name}; expected {', '.join(PLACES)}, or a public name of iocourse")
