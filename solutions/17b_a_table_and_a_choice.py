@@ -117,8 +117,8 @@ attempt(print_ranges);
 #
 # The 4.673 percent of the first row are between 8.929 and 9.804 percent in the usual metric, and the 0.773 of the last between 1.534 and 1.558.
 # <!-- 4.673, 0.773 from https://arxiv.org/abs/2408.13233 -->
-# <!-- 8.929, 9.804 = (100 * one for one in course.exercises.lesson17.usual_range(4.673 / 100)) -->
-# <!-- 1.534, 1.558 = (100 * one for one in course.exercises.lesson17.usual_range(0.773 / 100)) -->
+# <!-- 8.929, 9.804 = (100 * one for one in lesson17.usual_range(4.673 / 100)) -->
+# <!-- 1.534, 1.558 = (100 * one for one in lesson17.usual_range(0.773 / 100)) -->
 #
 # </details>
 #
@@ -527,7 +527,7 @@ predict("17.10b", stand=5)  #> predict("17.10b", stand=...)
 # 4. The error is that of the worst output of the method's run.
 #
 # A claim stands if its speed-up is at most 1.05 times yours, and its error at least yours divided by 1.05; without a speed-up it does not. The check has fresh tables, with more exact attentions and more threads. If you are stuck after six minutes, run `hint("17E")` in a cell of your own.
-# <!-- 1.05 = course.exercises.lesson17.BIT -->
+# <!-- 1.05 = lesson17.BIT -->
 # <!-- "the fastest exact run of that kind" as definition -->
 
 # %% [raw] name="about-17E"
@@ -540,7 +540,7 @@ predict("17.10b", stand=5)  #> predict("17.10b", stand=...)
 #   "For a claim, keep the runs with its d, n and passes on one thread. One of them is the method itself. Which of the exact ones is the fair baseline?",
 #   "The speed-up is the smallest median of the exact runs divided by the median of the method, or None without exact runs. The error is the largest of its errors. Then compare both numbers with the claim, with a tolerance of 5 %.",
 # ]
-# # <!-- 5 = 100 * (course.exercises.lesson17.BIT - 1) -->
+# # <!-- 5 = 100 * (lesson17.BIT - 1) -->
 
 # %% tags=["exercise"] name="ex-17E"
 def my_honest_table(claims, runs):
@@ -597,7 +597,7 @@ attempt(exposed) if claims else print(record_source(lowrank_run))
 #
 # Two stand beside the runs of this record, the first and the last. The dearest trick is the plainest: a forward pass held against two makes 1,630 times of 507. A slower baseline makes 1,580 of 888, a second thread 1,650 of 982. Row 6 looks harmless, one's own lower quartile under the other's upper one, and gains 8 percent. Row 3 has an honest speed-up, and an error of 0.807 percent where a gradient is off by 1.47. And row 7 may even be true: exact attention *is* quadratic, and was timed up to 40,960 tokens. But then it is a calculation, and has to be called one.
 # <!-- runs = course.misleading_table.runs_of(record) -->
-# <!-- lies = {trick: (claim, course.exercises.lesson17.honest_row(claim, runs)) for (trick, *_), claim in zip(course.misleading_table.TABLE, course.misleading_table.table(runs))} -->
+# <!-- lies = {trick: (claim, lesson17.honest_row(claim, runs)) for (trick, *_), claim in zip(course.misleading_table.TABLE, course.misleading_table.table(runs))} -->
 # <!-- sped = lambda trick: (lies[trick][0]["speedup"], lies[trick][1].speedup) -->
 # <!-- 1,630, 507 = sped("one pass against two") -->
 # <!-- 1,580, 888 = sped("the slower of two baselines") -->
@@ -606,7 +606,7 @@ attempt(exposed) if claims else print(record_source(lowrank_run))
 # <!-- 0.807, 1.47 = lies["the mean of the errors"][0]["error"], lies["the mean of the errors"][1].error -->
 # <!-- "A slower baseline makes" if all(row["in_place_ms"] != row["sdpa_ms"] for row in record["forward"]) -->
 # <!-- "The dearest trick is the plainest" if max((one for one in lies if lies[one][1].speedup), key=lambda one: sped(one)[0] / sped(one)[1]) == "one pass against two" -->
-# <!-- "Two stand beside the runs of this record, the first and the last" if [course.exercises.lesson17.honest_row(claim, runs).stands for claim in course.misleading_table.table(runs)] == [True, *6 * [False], True] -->
+# <!-- "Two stand beside the runs of this record, the first and the last" if [lesson17.honest_row(claim, runs).stands for claim in course.misleading_table.table(runs)] == [True, *6 * [False], True] -->
 # <!-- "Row 3 has an honest speed-up" if abs(sped("the mean of the errors")[0] / sped("the mean of the errors")[1] - 1) < 0.005 -->
 # <!-- 40,960 = max(run["n"] for run in runs if run["exact"] and run["d"] == 12) -->
 #

@@ -53,7 +53,7 @@ explore.causal_load(16, 4)
 # On contiguous rows the last rank has the rows from $N - N/P$ on, which see $N - N/2P$ keys in the middle, while the mean over all rows is about $N/2$. So
 #
 # $$ \frac{\text{pairs of the busiest rank}}{\text{mean}} \approx \frac{N - \frac{N}{2P}}{N/2} = 2 - \frac1P . \tag{19.1} $$
-# <!-- (19.1) ~ distributed.load_balance.imbalance(distributed.load_balance.pairs_of_ranks("contiguous", N, P)) within 0.005 with N = n * P where n >= 200 and P <= 200 -->
+# <!-- (19.1) \frac{\text{pairs of the busiest rank}}{\text{mean}} ~ distributed.load_balance.imbalance(distributed.load_balance.pairs_of_ranks("contiguous", N, P)) within 0.005 with N = n * P where n >= 200 and P <= 200 -->
 #
 # That factor is what a step costs: everybody waits for the last. In zigzag an early block is paid for by a late one. With $n = N/2P$ rows in a block, block $b$ has $bn^2 + n(n+1)/2$ pairs, and the blocks $p$ and $2P - 1 - p$ together
 #
