@@ -337,6 +337,16 @@ for pair in real_heads():
 #
 # There are three ways out, and none is free. Fewer dimensions a head, 8 or 12 instead of 64. Scores that are kept small by construction: normalise queries and keys and fix the temperature, so that $|s| \le R$ whatever the model learns, and train it like that (lesson 17). Or exactness where it counts: an exact part for near keys or for the largest scores, and the polynomial for the many small ones (lesson 16 does this for the causal mask).
 # <!-- head = real_head(0, 11) -->
+# <!-- advice = {pair: lowrank.advise(real_head(*pair).Q, real_head(*pair).K, error=0.01) for pair in real_heads()} -->
+# <!-- kind = advice[0, 11] -->
+# <!-- "Three heads find no degree up to 12, four would need billions of features" if [sum(one.degree is None for one in advice.values()), sum((one.rank or 0) > 10**9 for one in advice.values())] == [3, 4] -->
+# <!-- "The kindest one, head 11 of layer 0" if min(advice, key=lambda pair: advice[pair].logit_std) == (0, 11) -->
+# <!-- 0.55, 76,904,685 = kind.logit_std, kind.rank -->
+# <!-- rule = lambda errors: next(g for g, error in enumerate(errors, 1) if error <= 0.01) -->
+# <!-- "says 4 for this $\sigma$, and 5 averaged over the rows" if rule(lowrank.advice.predicted_error(np.array([kind.logit_std**2]), g) for g in range(1, 13)) == 4 and rule(kind.predicted) == 5 -->
+# <!-- row_of_largest = (head.Q @ (head.K - head.K.mean(axis=0)).T).max(axis=1).argmax() -->
+# <!-- "that one row carries the error" if kind.degree == 8 and lowrank.advise(np.delete(head.Q, row_of_largest, axis=0), head.K, error=0.01).degree == 5 -->
+# <!-- "exact attention is the better choice at every length it can take" if all(one.exact_is_better for one in advice.values()) -->
 # <!-- 65\,536 = 2**16 -->
 # <!-- 471, 221,841 = len(head.Q), len(head.Q) * len(head.K) -->
 # <!-- 5.3, 3.2 = np.sort((head.Q / 32**0.5 @ (head.K - head.K.mean(axis=0)).T).ravel())[[-1, -2]] -->

@@ -181,6 +181,7 @@ attempt(print_other_draws)
 # Training wants gradients, and these pass all layers twice, forward and back. `lowrank.transformer` holds a small transformer in PyTorch: attention of several heads, LayerNorm before each part, residual sums, a perceptron, and cross-entropy at the end. Its attention is whatever callable it is given. We compare the gradients by all parameters, in float64, with PyTorch's initial weights and 256 random tokens. Beside it stands a run with up to 12 layers, 1024 tokens, three seeds and three degrees, which is kept with the package. (Where none has been recorded, the cell says so.)
 # <!-- depth = load_record("depth") -->
 # <!-- 1024 = depth["layers"]["sizes"]["n"] -->
+# <!-- "up to 12 layers" if max(depth["layers"]["sizes"]["layers"]) == 12 -->
 
 # %%
 def gradient_errors(m, degree, n=256):
@@ -385,6 +386,8 @@ here_off = with_torch(train_three)
 #
 # `python -m tools.bench depth` trains 400 steps, with three layers and 512 characters, with logits within $\pm 2$, within $\pm 4$, and free, with several polynomials each, and with uniform weights. Afterwards each model reads text that was kept from it, once with its own attention and once with exact softmax. Three things to look for: the largest difference to the exact training under the same bound, beside that of uniform weights; the gap between the last two columns, which is what section 17.3 warned of; and the exact rows under the three bounds, for what the bound itself costs.
 # <!-- 400, 512 = depth["training"]["sizes"]["steps"], depth["training"]["sizes"]["n"] -->
+# <!-- "three layers" if depth["training"]["sizes"]["layers"] == 3 -->
+# <!-- "within $\pm 2$, within $\pm 4$, and free" if depth["training"]["sizes"]["bounds"] == [2, 4, None] -->
 
 # %%
 def print_trainings(runs):

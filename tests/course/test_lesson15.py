@@ -15,7 +15,6 @@ from iocourse import exact, lowrank, run
 from iocourse.course.checking import judge, points_of
 from iocourse.course.exercise import find
 from iocourse.course.exercises import lesson15 as exercises
-from iocourse.data import real_head, real_heads
 from iocourse.lowrank import polynomials
 from iocourse.lowrank.advice import predicted_error
 from iocourse.monomials import coordinates, plan, rank_of
@@ -279,23 +278,6 @@ def test_other_seeds_of_the_large_problem_are_two_thirds_and_less_than_half():
 
 
 # ---------------------------------------------------------------------- 15.9, 15.10
-def test_real_heads_in_15_9():
-    found = {pair: lowrank.advise(real_head(*pair).Q, real_head(*pair).K) for pair in real_heads()}
-    none = [pair for pair, advice in found.items() if advice.degree is None]
-    billions = [pair for pair, advice in found.items() if advice.rank and advice.rank > 10**9]
-    assert (len(none), len(billions), len(found)) == (3, 4, 8)
-    kind = found[0, 11]
-    assert kind.degree == 8 and min(advice.logit_std for advice in found.values()) == kind.logit_std
-    head = real_head(0, 11)
-    S = head.Q @ (head.K - head.K.mean(0)).T
-    others = np.delete(head.Q, S.max(axis=1).argmax(), axis=0)
-    rule = next(g for g, error in enumerate(kind.predicted, 1) if error <= 0.01)
-    assert rule == lowrank.advise(others, head.K).degree == 5  # "that one row carries the error"
-    assert LESSON["degree_for"](kind.logit_std, 0.01) == 4
-    says("15.9", "says 4 for this $\\sigma$, and 5 averaged over the rows")
-    assert all(advice.exact_is_better for advice in found.values())
-
-
 def test_the_exponent_of_15_10():
     for bits in (10, 20):  # compared with integer arithmetic
         g = next(g for g in range(1, 99) if 0.25 ** (g + 1) * exp(0.25) / factorial(g + 1) < 2.0**-bits)

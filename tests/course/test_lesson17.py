@@ -176,11 +176,6 @@ def test_records_have_what_the_cells_ask_for():
             depth["layers"]["growth"][0]
         )
         of("print_trainings")(depth["training"]["runs"])
-        sizes = depth["training"]["sizes"]
-        if not depth["quick"]:
-            assert (sizes["steps"], sizes["layers"], sizes["n"]) == (400, 3, 512)
-            assert list(sizes["bounds"]) == [2.0, 4.0, None]
-            assert depth["layers"]["sizes"]["n"] == 1024 and max(depth["layers"]["sizes"]["layers"]) == 12
     found = load_record("lowrank")
     if found:
         of("print_redone")(found["forward"])
