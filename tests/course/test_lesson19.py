@@ -1,4 +1,4 @@
-"""Tests of lesson 19: statements on layouts, ranks and PyTorch, and exercises. The build compares its formulas."""
+"""Tests of lesson 19: statements on layouts, ranks and PyTorch, and exercises. The build compares formulas."""
 
 import functools
 import importlib.util
