@@ -1,4 +1,4 @@
-"""Tests of lesson 19: statements on layouts, ranks and PyTorch, and exercises. The build compares formulas."""
+"""Tests of lesson 19: statements on layouts and PyTorch, and exercises. The build compares its formulas."""
 
 import functools
 import importlib.util
