@@ -72,7 +72,8 @@ print(done.ledgers[0])
 # To let keys go before all have come, a rank must finish with them. Lesson 03 says how. Attention over some of the keys gives $O_1$, normalised, with the log-sum-exp $L_1$ of its scores; attention over others gives $O_2$ and $L_2$. Together they are
 #
 # $$ L = \log\left(e^{L_1} + e^{L_2}\right), \qquad O = e^{L_1 - L}\, O_1 + e^{L_2 - L}\, O_2 . \tag{18.2} $$
-# <!-- (18.2) not evaluated: entries of arrays -->
+# <!-- (18.2) L = distributed.merge(np.array([[float(O1)]]), np.array([float(L1)]), np.array([[float(O2)]]), np.array([float(L2)]))[1] with e = math.e where L1 <= 300 and L2 <= 300 -->
+# <!-- (18.2) O = distributed.merge(np.array([[float(O1)]]), np.array([float(L1)]), np.array([[float(O2)]]), np.array([float(L2)]))[0] with e = math.e, L = distributed.merge(np.array([[float(O1)]]), np.array([float(L1)]), np.array([[float(O2)]]), np.array([float(L2)]))[1].item() where L1 <= 300 and L2 <= 300 -->
 #
 # Where neither side has a key, $L_1 = L_2 = -\infty$, the result is empty too: $O = 0$ and $L = -\infty$.
 #
