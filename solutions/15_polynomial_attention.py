@@ -42,12 +42,14 @@ explore.lowrank_passes(512, 8, 2)
 # That depends on how large the scores are. Let all entries of $Q$ and $K$ be at most $B$ in size. Then
 #
 # $$ |s_{ij}| = \Bigl|\frac{q_i \cdot k_j}{\sqrt d}\Bigr| \le \frac{d\,B^2}{\sqrt d} = B^2\sqrt d =: R . \tag{15.1} $$
+# <!-- (15.1) not evaluated: definition -->
 #
 # This is the assumption of *bounded entries*. If $R$ is tiny, every $e^{s}$ is close to 1, and a matrix of ones has rank 1. If $R$ is large, each row picks out keys of its own.
 #
 # The best matrix of rank $r$ is known: keep the $r$ largest singular values. What it leaves out, relative to $P$ and in the root mean square of the entries, is the root of the sum of the other squares over the sum of all.
 #
 # **Predict** (guess). 400 tokens, $d = 4$. Which rank is needed to come within 1 percent of $P$, for $B = 0.5$ and for $B = 2$?
+# <!-- 1 as input -->
 
 # %% tags=["predict"]
 predict("15.1", small=10, large=100)  #> predict("15.1", small=..., large=...)
@@ -84,18 +86,22 @@ measured("15.1", small=needed[0.5][0], large=needed[2][0])
 # Here is a way. (From here on $q$ stands for a query times $1/\sqrt d$, so that the score is $s = q \cdot k$.) Take two coordinates and the square of the score:
 #
 # $$ (q \cdot k)^2 = (q_1k_1 + q_2k_2)^2 = q_1^2\,k_1^2 + 2\,q_1q_2\,k_1k_2 + q_2^2\,k_2^2 = \phi(q)\cdot\phi(k), \qquad \phi(x) = (x_1^2,\ \sqrt2\,x_1x_2,\ x_2^2). $$
+# <!-- (above) not evaluated: entries of arrays -->
 #
 # A square of a scalar product is a scalar product again, of *features* that are made from one row alone. The same holds for every power, and so for every polynomial $p(s) = \sum_l c_l s^l$ in place of $e^s$. With features of all degrees up to $g$, one behind the other,
 #
 # $$ p(q \cdot k) = \phi(q)\cdot\psi(k) . \tag{15.2} $$
+# <!-- (15.2) not evaluated: entries of arrays -->
 #
 # How many features are there? Whoever multiplies $(q_1k_1 + \dots + q_dk_d)^l$ out without collecting gets $d^l$ products, the *Kronecker* powers, and $1 + d + \dots + d^g$ in all. But $q_1q_2$ and $q_2q_1$ are the same number. What differs is how often each coordinate occurs, which a list of exponents $a = (a_1, \dots, a_d)$ says, and
 #
 # $$ (q \cdot k)^l = \sum_{|a| = l} \frac{l!}{a_1!\cdots a_d!}\; q^a\,k^a , \qquad q^a = q_1^{a_1}\cdots q_d^{a_d} . \tag{15.3} $$
+# <!-- (15.3) not evaluated: sum over a set -->
 #
 # The number in front, $l!/a!$, counts the orders in which the $l$ factors can be written. The $q^a$ are the *symmetric monomials*. (Others use them for attention as well: SATA, 2602.00294, keeps each of Taylor's monomials once.) One of degree at most $g$ is a choice of $g$ things out of $d$ coordinates and the number 1, with repetition, and without order:
 #
 # $$ r = \binom{d+g}{g} . \tag{15.4} $$
+# <!-- (15.4) r = monomials.rank_of(d, g) where g <= 12 and d <= 1000 -->
 
 # %%
 def kronecker(d, g):
@@ -167,16 +173,19 @@ for g in (1, 2, 3, 4, 5):
 
 # %% [markdown]
 # Degree 3, rank 35, is within 1 percent: 0.00423. The best matrix would have needed rank 15. That is the price of features that do not look at the data. In return nothing was searched for.
+# <!-- 1 as input -->
 #
 # ## 15.3 How far off is a polynomial?
 #
 # We want a *certificate*: an error that no score in $[-R, R]$ exceeds, known beforehand. The right thing to bound is the relative error, the $\varepsilon$ in
 #
 # $$ \varepsilon = \max_{|s| \le R} \bigl|p(s)\,e^{-s} - 1\bigr| . \tag{15.5} $$
+# <!-- (15.5) not evaluated: sum over a set -->
 #
 # Here is why. If every $p(s_{ij})$ is $e^{s_{ij}}$ times a factor between $1 - \varepsilon$ and $1 + \varepsilon$, then so is the row sum, for it is a sum of such. The weight is their quotient, so it is off by at most a factor $(1 + \varepsilon)/(1 - \varepsilon)$, and with $\varepsilon < 1$
 #
 # $$ |\tilde P_{ij} - P_{ij}| \le \frac{2\varepsilon}{1 - \varepsilon}\,P_{ij} , \qquad |\tilde O_{ic} - O_{ic}| \le \frac{2\varepsilon}{1 - \varepsilon}\,\max_j |V_{jc}| , \tag{15.6} $$
+# <!-- (15.6) not evaluated: step of a proof -->
 #
 # the second because the weights of a row sum to 1. Nothing in it depends on $N$.
 #
@@ -210,6 +219,7 @@ measured("15.3", left=abs(off[-2]), right=abs(off[2]))
 # Integrating $p' - p$ gives the larger of the two in closed form:
 #
 # $$ \varepsilon_{\text{Taylor}}(g, R) = \frac{1}{g!}\int_0^R t^g e^{t}\,dt . \tag{15.7} $$
+# <!-- (15.7) not evaluated: sum over a set -->
 #
 # <!-- exercise 15B --> `make(g, R)` gives the coefficients $c_0, \dots, c_g$ of some polynomial of degree $g$ meant for $[-R, R]$: Taylor's, or one that you have never seen, whose largest error may be anywhere. Return the smallest degree, counted from 1, whose largest relative error is at most `error`, and that largest error. A larger degree need not be better, so go through them in order. NumPy finds all roots of a polynomial, also complex ones: `Polynomial(c).roots()`; `.deriv()` and `-` do the rest. The error must be right to eight digits. If you are stuck after six minutes, run `hint("15B")` in a cell of your own.
 # <!-- p = lambda s: sum(s**l / math.factorial(l) for l in range(5)) -->
@@ -251,6 +261,7 @@ check("15B", my_degree)
 
 # %% [markdown]
 # Taylor's degree for a certified error of 1 percent, and the features it takes at $d = 12$:
+# <!-- 1 as input -->
 
 # %%
 def line(R):
@@ -269,6 +280,7 @@ for R in (0.5, 1, 2, 4, 8):
 # Now attention itself. With (15.2) in place of $e^s$, output and row sum of query $i$ are
 #
 # $$ \sum_j p(s_{ij})\,[1, v_j] = \sum_j \phi(q_i)\cdot\psi(k_j)\,[1, v_j] = \phi(q_i)\, T , \qquad T = \sum_j \psi(k_j)^\top\,[1, v_j] , \tag{15.8} $$
+# <!-- (15.8) not evaluated: entries of arrays -->
 #
 # with $\phi$ and $\psi$ as rows. The *state* $T$ has $r$ rows and $d + 1$ columns, and does not grow with $N$. One pass over keys and values builds it, one over the queries uses it, and then $O_i$ is the last $d$ columns divided by the first. In NumPy, with your features:
 
@@ -385,16 +397,24 @@ measured("15.4", times=flash.total / (4 * 512 * 4))
 #
 # </details>
 # <!-- 135,168 = costs.flash_optimal(512, 4, **schedules.flash_optimal.tiles(512, 4, 188)).total -->
+# <!-- 16.5 = costs.flash_optimal(512, 4, **schedules.flash_optimal.tiles(512, 4, 188)).total / schedules.low_rank.count(512, 4, 188, g=3).total -->
 #
 # $4Nd$ words: no schedule that looks at its whole input moves fewer, exact or not. The library's `schedules.low_rank` is this schedule where the state fits.
 #
 # ## 15.5 When the state does not fit
 #
-# A state of $r(d + 1)$ words soon outgrows fast memory. Then it is made in *tiles*: one tile of $r_c$ rows and $B_d$ columns at a time, and for each of them keys and queries pass by again. Say the tile has all columns and only some of the rows, $k = \lceil r/r_c \rceil$ tiles in all. Each reads $Q$, $K$ and $V$ whole. And since each holds only a part of the sum over features, $O$ is written by the first, read and written again by the others, and so are the row sums. Cut the columns instead, $c = \lceil (d+1)/B_d \rceil$ tiles with all rows: each again reads $Q$ and $K$ whole, but only its own columns of $V$, and it finishes its own columns of $O$. Row sums come with the first tile and are kept. In words,
+# A state of $r(d + 1)$ words soon outgrows fast memory. Then it is made in *tiles*: one tile of $r_c$ rows and $B_d$ columns at a time, and for each of them keys and queries pass by again. Say the tile has all columns and only some of the rows, $k = \lceil r/r_c \rceil$ tiles in all. Each reads $Q$, $K$ and $V$ whole. And since each holds only a part of the sum over features, $O$ is written by the first, read and written again by the others, and so are the row sums. Cut the columns instead, $c = \lceil (d+1)/B_d \rceil \ge 2$ tiles with all rows: each again reads $Q$ and $K$ whole, but only its own columns of $V$, and it finishes its own columns of $O$. Row sums come with the first tile and are kept. In words,
 #
-# $$ \begin{aligned} \text{rows cut:}\quad & 3Ndk + Nd\,(2k - 1) + 2N(k - 1) && \approx 5\,\frac{r\,N d^2}{M} , \\ \text{columns cut:}\quad & 2Nd\,(c + 1) + Nc && \approx 2\,\frac{r\,N d^2}{M} . \end{aligned} \tag{15.9} $$
+# $$ \begin{aligned} & \text{rows cut: } 3Ndk + Nd\,(2k - 1) + 2N(k - 1) && \approx 5\,\frac{r\,N d^2}{M} , \\ & \text{columns cut: } 2Nd\,(c + 1) + Nc && \approx 2\,\frac{r\,N d^2}{M} . \end{aligned} \tag{15.9} $$
+# <!-- (15.9) rowscut: = costs.low_rank(N, d, g=g, rc=rc, Bd=d + 1).total with g = 1 + j % 4, k = math.ceil(monomials.rank_of(d, g) / rc) where d <= 200 -->
+# <!-- (15.9) ~ costs.low_rank(N, d, g=2, rc=(M - 2 * d - 1) // (d + 1), Bd=d + 1).total within 0.1 with d = 400 + j % 200, r = monomials.rank_of(d, 2), M = (8 + i % 8) * (r + 1) + d, N = 10**6 -->
+# <!-- (15.9) columnscut: = costs.low_rank(N, d, g=g, rc=monomials.rank_of(d, g), Bd=Bd).total with g = 1 + j % 4, c = math.ceil((d + 1) / Bd) where d <= 200 and c >= 2 -->
+# <!-- (15.9) ~ costs.low_rank(N, d, g=2, rc=r, Bd=(M - d) // (r + 1)).total within 0.1 with d = 400 + j % 200, r = monomials.rank_of(d, 2), M = (8 + i % 8) * (r + 1) + d, N = 10**6 -->
 #
 # Compare with F3's $4N^2d^2/M$: the second is the same expression with one $N$ replaced by $r/2$. So low rank should move fewer words from about $N = r/2$ on, whatever $M$ is. (Whole columns leave room over, and where not even one fits there is no choice: so both cuts together can pay. In the last of the cases below a whole column would fit, and tiles of 4 columns and a third of the rows are cheaper. `schedules.low_rank` takes the cheapest tile.)
+# <!-- in_5 = schedules.break_even_length(64, 3, 65_536) -->
+# <!-- "tiles of 4 columns and a third of the rows are cheaper" if in_5.tiles["Bd"] == 4 and math.ceil(in_5.rank / in_5.tiles["rc"]) == 3 -->
+# <!-- "a whole column would fit" if in_5.rank + 64 + 1 <= 65_536 -->
 #
 # **Predict** (compute). $d = 12$, $g = 3$, $M = 4096$: $r = 455$, and the state has 5,915 words. From which $N$ on does low rank move fewer words than F3? And how many times fewer at $N = 40\,960$?
 # <!-- 455, 5,915 = math.comb(12 + 3, 3), math.comb(12 + 3, 3) * (12 + 1) -->
@@ -429,10 +449,18 @@ explore.traffic_vs_length(12, 3, [4096, 16384])
 #
 # </details>
 # <!-- 493 = math.ceil(455 * 13 / 12) -->
+# <!-- low = schedules.low_rank.count(40_960, 12, 4096, g=3).total -->
+# <!-- cases = (12, 3, 4096), (12, 4, 4096), (12, 4, 16_384), (64, 2, 65_536), (64, 3, 65_536) -->
+# <!-- best, by_rows = ([schedules.break_even_length(*one, whole_rows=whole) for one in cases] for whole in (False, True)) -->
+# <!-- 0.56, 0.70, 1.00, 1.40 = min(one.ranks for one in best), max(one.ranks for one in best), min(one.ranks for one in by_rows), max(one.ranks for one in by_rows) -->
+# <!-- 1,058, 1,213, 607 = best[1].N, best[2].N, schedules.break_even_length(12, 3, 16_384).N -->
+# <!-- "as soon as F3 has to read its keys a second time" if schedules.break_even_length(12, 3, 16_384).N == schedules.flash_optimal.tiles(10**6, 12, 16_384)["Br"] + 1 -->
+# <!-- 303, 88.54 = schedules.break_even_length(12, 3, 4096).N, schedules.flash_optimal.count(40_960, 12, 4096).total / low -->
 #
 # At $N = 40\,960$ low rank moves 3,031,040 words, where Theorem A asks every exact schedule for 227,699,088. That is no contradiction. Theorem A counts products $p_{ij}v_{jc}$, all $N^2d$ of them, and here no $p_{ij}$ is ever formed. What can be said instead is said for low rank's own class: schedules that make each of the $r$ features of a row from the whole row. Count their products, of a feature with a word of $V$ and of a feature with a word of the state, as Theorem A counts its own, and
 #
-# $$ W \ge \frac{2rNd^2}{M} - M - rd \qquad \text{for } \tfrac12 d^2 \le M < N . $$
+# $$ W \ge \frac{2rNd^2}{M} - M - rd \qquad \text{if } \tfrac12 d^2 \le M < N . $$
+# <!-- (above) W >= bounds.theorem_low_rank(N, d, r, M) rounded down where d * d <= 2 * M and M < N -->
 #
 # So the 2 in the second line of (15.9) cannot be improved within the class.
 
@@ -445,6 +473,8 @@ print(f"r = {rank:,}, M = {room:,}: {low:,} words, bound {least:,}, ratio {low /
 
 # %% [markdown]
 # 1.035 times the bound. It speaks of one class with a given rank, not of every approximation. Papp, Sobczyk and Zouzias (2605.23751) ask that larger question: their abstract announces algorithms after Alman and Song whose words grow almost linearly in $N$ in most regimes, and lower bounds for each regime. We know the abstract alone, so we quote no theorem of theirs.
+# <!-- room = 4 * monomials.rank_of(256, 2) + 256 + 4 -->
+# <!-- 1.035 = schedules.low_rank.count(2**24, 256, room, g=2).total / bounds.theorem_low_rank(2**24, 256, monomials.rank_of(256, 2), room + 4) -->
 #
 # Storing the features, as a program does that calls for $\phi(Q)$ and $\psi(K)$ as arrays, would throw this away. Writing and reading both once would move $4Nr$ words, and at $r = 455$ that is 38 times $4Nd$.
 # <!-- 38 = 455 / 12 -->
@@ -452,6 +482,7 @@ print(f"r = {rank:,}, M = {room:,}: {low:,} words, bound {least:,}, ratio {low /
 # ## Misconceptions
 #
 # - **"Attention is quadratic, and Theorem A proves it."** It proves it for schedules that form the products $p_{ij}v_{jc}$. At $N = 40\,960$ low rank moved 75 times fewer words than Theorem A asks of those (section 15.5).
+# <!-- 75 = bounds.lower_bound("forward", 40_960, 12, 4096)[0] / low -->
 # - **"Linear time, so it is the better choice for long texts."** Linear with a factor of $r$. At $d = 64$ a polynomial of degree 4 has 814,385 features (section 15.2).
 #
 # ## Take-away
@@ -459,6 +490,7 @@ print(f"r = {rank:,}, M = {room:,}: {low:,} words, bound {least:,}, ratio {low /
 # - $p(q \cdot k) = \phi(q)\cdot\psi(k)$ with $r = \binom{d+g}{g}$ features, and $O_i = \phi(q_i)T$ over its first column.
 # - Two passes move $4Nd$ words where the state of $r(d+1)$ words fits, else about $2rNd^2/M$. Where it does not, low rank passes F3 at 0.5 to 0.7 ranks.
 # - The largest relative error on $[-R, R]$ stands at a root of $p' - p$ or at an end. For Taylor's polynomial the degree grows in proportion to $R$, and the rank far faster.
+# <!-- "far faster" as definition -->
 #
 # ## References
 #
@@ -467,4 +499,3 @@ print(f"r = {rank:,}, M = {room:,}: {low:,} words, bound {least:,}, ratio {low /
 # - P. A. Papp, A. Sobczyk, A. Zouzias: *Approaching I/O-optimality for approximate attention*, 2026, [arXiv 2605.23751](https://arxiv.org/abs/2605.23751). The abstract.
 #
 # **What comes next.** <!-- next -->
-# <!-- 75 = 227_699_088 / 3_031_040 -->

@@ -17,7 +17,7 @@
 #
 # <!-- exercises -->
 #
-# Everything here is NumPy, also the calls of `lowrank.attention`, which get `engine="numpy"`. Without that, and with Numba installed (extra `fast`), large ones would run compiled: faster, after some seconds of compiling the first time. Here are three polynomials of degree 4, and how far each is from $e^s$:
+# Everything here is NumPy, also the calls of `lowrank.attention`, which get `engine="numpy"`. Without that, and with Numba installed (extra `fast`), large ones would run compiled, after some seconds of compiling the first time. Here are three polynomials of degree 4, and how far each is from $e^s$:
 
 # %% tags=["setup"]
 from math import comb, factorial, lgamma, log
@@ -59,10 +59,12 @@ explore.polynomial_errors(2.0, [("taylor", 4), ("hermite", 4), ("minimax", 4)],
 # and for normal $s$ these terms are orthogonal, the square of $\mathrm{He}_l$ having mean $l!$. Hence the best polynomial of degree $g$ is this series cut after $l = g$, and what is cut off has the mean square $e^{\sigma^2}\sum_{l > g} \sigma^{2l}/l!$. Divide by the mean square of $e^s$, which is $e^{2\sigma^2}$:
 #
 # $$ \text{relative error} \approx \sqrt{\,e^{-\sigma^2} \sum_{l > g} \frac{\sigma^{2l}}{l!}\,} = \sqrt{\Pr[\mathrm{Poisson}(\sigma^2) > g]} . \tag{15.10} $$
+# <!-- (15.10) not evaluated: sum over a set -->
 #
 # This is the *Poisson rule*. It speaks of the weights, all pairs taken together; and of $O$ as far as the values have mean zero and know nothing of the weights. Written in powers of $s$ the best polynomial is Taylor's with coefficients that are corrected a little, and the factor $e^{\sigma^2/2}$ cancels against the row sum:
 #
 # $$ p_i(s) = \sum_{l=0}^{g} \frac{s^l}{l!} \sum_{m=0}^{\lfloor (g-l)/2 \rfloor} \frac{(-\sigma_i^2/2)^m}{m!} . \tag{15.11} $$
+# <!-- (15.11) pi(s) = np.polynomial.polynomial.polyval(float(s), lowrank.polynomials.hermite(g, np.array([sigmai**2]))[:, 0]) with sigmai = 0.85 / (1 + j % 8) where g <= 9 and s <= 12 -->
 #
 # The inner sum is $e^{-\sigma^2/2}$, cut off the sooner, the higher $l$ is. (Row-adaptive coefficients and this rule are derivations of this course. The tests compare them with the projection computed by quadrature.)
 
@@ -118,6 +120,9 @@ measured("15.6", percent=100 * found[0.5, 4][1])
 #
 # One thing needs care. For $g = 2$, (15.11) is $p_i(s) = \tfrac12(s + 1)^2 + \tfrac12(1 - \sigma_i^2)$, which is negative at $s = -1$ once $\sigma_i^2 > 1$. For the even degrees 4, 6 and 8 the limits are 0.83, 0.81 and 0.83, and from there on they rise. So the library *clips*: it takes $\min(\sigma_i^2, 0.8)$ in (15.11). Then every even degree (the tests go up to 24) is positive for every $s$, whatever the data. For larger $\sigma$ the polynomial is no longer the best one (at $\sigma = 1$, $g = 4$ it left 0.0536 where the unclipped one would leave 0.0504), and it is still better than Taylor's. This is the library's default, called `"hermite"`.
 # <!-- 0.257 = 100 * 2.57e-03 -->
+# <!-- 0.8 = lowrank.polynomials.CLIP -->
+# <!-- 0.2305 as output -->
+# <!-- 2, 4 as definition -->
 # <!-- 1.5, 2.8, 5.4 = 6.86e-02 / 4.54e-02, 6.45e-03 / 2.31e-03, 4.17e-04 / 7.79e-05 -->
 # <!-- term = lambda g, l, v: sum((-v / 2) ** m / math.factorial(m) for m in range((g - l) // 2 + 1)) / math.factorial(l) -->
 # <!-- real = lambda g, v: (abs(np.roots([term(g, l, v) for l in range(g, -1, -1)]).imag) < 1e-9).any() -->
@@ -134,6 +139,7 @@ measured("15.6", percent=100 * found[0.5, 4][1])
 # ## 15.7 The best polynomial on an interval
 #
 # Hermite's polynomial knows how scores are spread. Who knows nothing but that they lie in $[-R, R]$ wants the smallest certified error (15.5) there. A polynomial through $e^s$ at the *Chebyshev nodes*, $s = R\cos\bigl(\pi(j + \tfrac12)/(g + 1)\bigr)$, which crowd towards the ends, spreads the *absolute* error nearly evenly. For the relative error there is a best polynomial, the *minimax*. At the best one the largest error is taken $g + 2$ times, with signs in turn; as long as it is taken less often, a small polynomial could be added that lowers all its peaks. By section 15.3 there are at most $g + 2$ places where the error has an extremum, so all of them are peaks. This gives *Remez' exchange*: guess $g + 2$ points; solve for the $p$ whose error is $+E, -E, +E, \dots$ there, a linear system for $c_0, \dots, c_g$ and $E$; move the points to where the error of this $p$ is extremal; repeat.
+# <!-- 2 as definition -->
 
 # %%
 def remez(g, R, rounds=12):
@@ -156,6 +162,7 @@ print("errors   ", np.round(p(peaks) * np.exp(-peaks) - 1, 6))
 # Five peaks for degree 3, all of size 0.005004 and with signs in turn. (`lowrank.polynomial("minimax", g, R)` does the same with more care for high degrees.) A gift comes with the certificate of any polynomial: where $\varepsilon < 1$, $p(s) \ge (1 - \varepsilon)\,e^s > 0$ on the whole interval, so no weight can be negative. Section 15.8 will need that.
 #
 # **Predict** (guess). $R = 4$ and 1 percent. Taylor needs degree 15. What do Chebyshev and minimax need?
+# <!-- 1, 4 as input -->
 
 # %% tags=["predict"]
 predict("15.7", chebyshev=11, minimax=8)  #> predict("15.7", chebyshev=..., minimax=...)
@@ -181,6 +188,10 @@ measured("15.7", chebyshev=degrees[4, 1e-2][1], minimax=degrees[4, 1e-2][2])
 #
 # </details>
 # <!-- 125,970, 6,188 = math.comb(12 + 8, 8), math.comb(12 + 5, 5) -->
+# <!-- 1, 2, 4 as input -->
+# <!-- shares = {R: lowrank.smallest_degree("minimax", R, 0.01) / lowrank.smallest_degree("taylor", R, 0.01) for R in (0.5, 1, 2, 4, 8)} -->
+# <!-- 0.4 = shares[8] -->
+# <!-- "two thirds of Taylor's degree at $R = 0.5$, less than half of it at $R = 4$" if round(3 * shares[0.5]) == 2 and shares[4] < 0.5 -->
 #
 # ## 15.8 A sum that can be zero
 #
@@ -281,6 +292,7 @@ print(f"{n * n:,} pairs, {comb(size + 3, 3)} features; relative error of 200 row
 # The Poisson rule turns the spread $\sigma$ of the scores into a degree, $d$ and the degree make a rank, and the rank says from which length on low rank can pay. All four numbers are known before a single pair is formed.
 #
 # **Predict** (guess). $\sigma = 0.5$ and an error of 1 percent: which degree? And what is the rank at $d = 64$?
+# <!-- 1 as input -->
 
 # %% tags=["predict"]
 predict("15.9", degree=4, rank=800_000)  #> predict("15.9", degree=..., rank=...)
@@ -325,6 +337,16 @@ for pair in real_heads():
 #
 # There are three ways out, and none is free. Fewer dimensions a head, 8 or 12 instead of 64. Scores that are kept small by construction: normalise queries and keys and fix the temperature, so that $|s| \le R$ whatever the model learns, and train it like that (lesson 17). Or exactness where it counts: an exact part for near keys or for the largest scores, and the polynomial for the many small ones (lesson 16 does this for the causal mask).
 # <!-- head = real_head(0, 11) -->
+# <!-- advice = {pair: lowrank.advise(real_head(*pair).Q, real_head(*pair).K, error=0.01) for pair in real_heads()} -->
+# <!-- kind = advice[0, 11] -->
+# <!-- "Three heads find no degree up to 12, four would need billions of features" if [sum(one.degree is None for one in advice.values()), sum((one.rank or 0) > 10**9 for one in advice.values())] == [3, 4] -->
+# <!-- "The kindest one, head 11 of layer 0" if min(advice, key=lambda pair: advice[pair].logit_std) == (0, 11) -->
+# <!-- 0.55, 76,904,685 = kind.logit_std, kind.rank -->
+# <!-- rule = lambda errors: next(g for g, error in enumerate(errors, 1) if error <= 0.01) -->
+# <!-- "says 4 for this $\sigma$, and 5 averaged over the rows" if rule(lowrank.advice.predicted_error(np.array([kind.logit_std**2]), g) for g in range(1, 13)) == 4 and rule(kind.predicted) == 5 -->
+# <!-- row_of_largest = (head.Q @ (head.K - head.K.mean(axis=0)).T).max(axis=1).argmax() -->
+# <!-- "that one row carries the error" if kind.degree == 8 and lowrank.advise(np.delete(head.Q, row_of_largest, axis=0), head.K, error=0.01).degree == 5 -->
+# <!-- "exact attention is the better choice at every length it can take" if all(one.exact_is_better for one in advice.values()) -->
 # <!-- 65\,536 = 2**16 -->
 # <!-- 471, 221,841 = len(head.Q), len(head.Q) * len(head.K) -->
 # <!-- 5.3, 3.2 = np.sort((head.Q / 32**0.5 @ (head.K - head.K.mean(axis=0)).T).ravel())[[-1, -2]] -->
@@ -369,6 +391,8 @@ measured("15.10", x=exponent(20)[1])
 # ## 15.11 Try it
 #
 # Everything in one place: degree, polynomial, $d$, $N$, $M$ and the spread of the scores; below, the histogram of scores, with the error of the polynomial over the same axis. Compare the certified error of the weights, 470 percent at the beginning, with the measured one, 0.2 percent: the first guards against a score that hardly ever occurs. Then try to find a setting with $d = 64$ in which low rank is worth it. (Without a running kernel you see a still picture.)
+# <!-- shown = course.explore.low_rank_explorer()._facts -->
+# <!-- 470, 0.2 = round(100 * shown.certified, -1), 100 * shown.measured -->
 
 # %%
 explore.low_rank_explorer()
@@ -468,6 +492,7 @@ print(f"{mine.ledger.total:,} words, at most {mine.ledger.peak:,} in fast memory
 #
 # - Each row's own polynomial costs no rank and is best for normal scores up to $\sigma^2 = 0.8$; its error is known beforehand, $\sqrt{\Pr[\mathrm{Poisson}(\sigma^2) > g]}$.
 # - Minimax needs 0.4 to 0.7 of Taylor's degree for the same certificate.
+# <!-- 0.4, 0.7 = min(shares.values()), max(shares.values()) -->
 # - A row sum is certified by the polynomial, by the row's length, or by its size; else the result is refused.
 # - Degree from $\sigma$, rank from degree and $d$, and then the length decides. Small $d$ and small scores, yes; the trained heads here, no.
 #

@@ -53,6 +53,7 @@ def with_torch(work, *arguments):
 # In the worst case each layer enlarges what is off by some factor $c$, and then it is $c^m$, exponential in the depth. That argument is safe, and it assumes that every layer does its worst, in the same direction. Here is another guess. The stream itself passes every layer unchanged, so an error is carried along rather than enlarged. Then $m$ layers add $m$ errors, one each. If these point in unrelated directions, they add up like steps of a random walk:
 #
 # $$ \lVert \varepsilon_1 + \dots + \varepsilon_m \rVert \approx \sqrt{m}\,\lVert \varepsilon \rVert \quad\text{rather than}\quad m\,\lVert \varepsilon \rVert \quad\text{or}\quad c^m \lVert \varepsilon \rVert . \tag{17.1} $$
+# <!-- (17.1) not evaluated: order of growth -->
 #
 # The three guesses, as multiples of the error of one layer, with $c = e$ for the worst case:
 
@@ -108,12 +109,14 @@ measured("17.1", times=stream[7] / stream[0])
 # <details><summary>Which of the three guesses</summary>
 #
 # 2.72 times after 8 layers, 4.00 after 16: the square roots are 2.83 and 4. There is no trace of an exponential.
+# <!-- 2.72 as output -->
 #
 # </details>
 #
 # Looking at numbers is one thing, a fit another. Two laws compete, $\text{error} \approx C m^a$ and $\text{error} \approx C e^{bm}$, and each is a straight line if one takes logarithms of the right things:
 #
 # $$ \log \text{error} = \log C + a \log m , \qquad \log \text{error} = \log C + b\,m . \tag{17.2} $$
+# <!-- (17.2) not evaluated: definition -->
 #
 # <!-- exercise 17A --> Fit both by least squares in the logarithm of the error. Return $a$, $b$, and the name of the law that leaves the smaller sum of squares. A number of layers may occur several times, in any order. If you are stuck after five minutes, run `hint("17A")` in a cell of your own.
 
@@ -178,6 +181,7 @@ attempt(print_other_draws)
 # Training wants gradients, and these pass all layers twice, forward and back. `lowrank.transformer` holds a small transformer in PyTorch: attention of several heads, LayerNorm before each part, residual sums, a perceptron, and cross-entropy at the end. Its attention is whatever callable it is given. We compare the gradients by all parameters, in float64, with PyTorch's initial weights and 256 random tokens. Beside it stands a run with up to 12 layers, 1024 tokens, three seeds and three degrees, which is kept with the package. (Where none has been recorded, the cell says so.)
 # <!-- depth = load_record("depth") -->
 # <!-- 1024 = depth["layers"]["sizes"]["n"] -->
+# <!-- "up to 12 layers" if max(depth["layers"]["sizes"]["layers"]) == 12 -->
 
 # %%
 def gradient_errors(m, degree, n=256):
@@ -220,6 +224,7 @@ explore.depth_errors(depth_run)
 # The gradient behaves as the stream does: $m^{0.45}$ here, and 0.36 to 0.39 in the record, where tokens and layers are more. Nothing here proves a law, and a fit says which of two guesses lies closer. But (17.1) has a reason: the initial $W_O$ is symmetric about 0, so the errors that different layers make are orthogonal in expectation. And these are *initial* weights, with logits that spread by about a third. Depth as such is no obstacle. Of weights that have been trained this says nothing, and they are the next question.
 # <!-- exponents = [law["exponent"] for law in depth["layers"]["growth"] if law["what"] == "parameters" and law["gradient_degree"] == law["degree"]] -->
 # <!-- 0.36, 0.39 = min(exponents), max(exponents) -->
+# <!-- "a fit says which of two guesses lies closer" if all(law["off_power"] < law["off_exponential"] for law in depth["layers"]["growth"] if law["what"] == "parameters") -->
 
 # %% [markdown]
 # ## 17.3 A model with one parameter
@@ -275,12 +280,15 @@ explore.curve(curves, title="One parameter: the loss of softmax and of degree 4"
 # Watching the logits during training is a repair. Better is a model in which they *cannot* grow, whatever the optimiser does. Give every query the length $R$ and every key the length 1:
 #
 # $$ \hat q_i = R\,\frac{q_i}{|q_i|}, \qquad \hat k_j = \frac{k_j}{|k_j|}, \qquad |\hat q_i \cdot \hat k_j| \le R . \tag{17.3} $$
+# <!-- (17.3) not evaluated: entries of arrays -->
 #
 # This is *QK-norm*: queries and keys are normalised. The assumption of bounded entries has become a part of the architecture, and the certificate (15.5) on $[-R, R]$ holds for every logit that can ever occur. (The length of a query is all that is left of a temperature; it is fixed, not learned.)
 #
 # It needs a gradient. With $u = x/|x|$ and a length $\lambda$, the result $\hat x = \lambda u$ changes with $x$ only across $u$, and the slower the longer $x$ is:
+# <!-- "slower the longer $x$ is" as definition -->
 #
 # $$ dx = \frac{\lambda}{|x|}\,\bigl(d\hat x - (u \cdot d\hat x)\,u\bigr) . \tag{17.4} $$
+# <!-- (17.4) not evaluated: derivative -->
 #
 # <!-- exercise 17B --> Stretch all rows to a given length, and carry the gradient back by (17.4). There may be axes in front of the rows, for heads and texts. A row of zeros has no direction: it stays zero, and its gradient is zero. If you are stuck after six minutes, run `hint("17B")` in a cell of your own.
 
@@ -378,6 +386,8 @@ here_off = with_torch(train_three)
 #
 # `python -m tools.bench depth` trains 400 steps, with three layers and 512 characters, with logits within $\pm 2$, within $\pm 4$, and free, with several polynomials each, and with uniform weights. Afterwards each model reads text that was kept from it, once with its own attention and once with exact softmax. Three things to look for: the largest difference to the exact training under the same bound, beside that of uniform weights; the gap between the last two columns, which is what section 17.3 warned of; and the exact rows under the three bounds, for what the bound itself costs.
 # <!-- 400, 512 = depth["training"]["sizes"]["steps"], depth["training"]["sizes"]["n"] -->
+# <!-- "three layers" if depth["training"]["sizes"]["layers"] == 3 -->
+# <!-- "within $\pm 2$, within $\pm 4$, and free" if depth["training"]["sizes"]["bounds"] == [2, 4, None] -->
 
 # %%
 def print_trainings(runs):
@@ -419,12 +429,20 @@ explore.training_curves(depth_run, bound=None)
 # In the picture the logits are free. For some sixty steps even uniform weights keep up; then they hardly learn any more, and the polynomials leave the exact curve, downwards.
 #
 # Where putting softmax in costs something, the model has learned *polynomial attention*. That may be a good model: with free logits each polynomial reads the kept text better than exact attention does. But it is no longer an approximation of anything. Whoever wants to train with one attention and serve with another has to bound the logits, and to take a degree that suits the bound: within $\pm 4$ degree 2 is not enough.
+# <!-- runs = depth["training"]["runs"] -->
+# <!-- own = {(run["bound"], run["attention"], run["degree"]): run["validation_own"] for run in runs} -->
+# <!-- "with free logits each polynomial reads the kept text better than exact attention does" if all(run["validation_own"] < own[None, "exact", None] < run["validation_exact"] for run in runs if run["bound"] is None and run["degree"]) -->
+# <!-- gaps = {(bound, g): max(run["validation_exact"] - run["validation_own"] for run in runs if (run["bound"], run["degree"]) == (bound, g)) for bound in (2, 4) for g in (2, 4)} -->
+# <!-- "within $\pm 4$ degree 2 is not enough" if gaps[4, 2] > 10 * max(gaps[4, 4], gaps[2, 2], gaps[2, 4]) -->
+# <!-- worth = [own[bound, "uniform", None] - own[bound, "exact", None] for bound in (2, 4, None)] -->
+# <!-- "within $\pm 2$ most of what attention was worth is gone" if worth == sorted(worth) and worth[0] < worth[2] / 2 -->
 #
 # The other side is the distance from exact attention to uniform weights. The tighter the bound, the smaller it is, and within $\pm 2$ most of what attention was worth is gone. That is the price from section 17.3, in a model with more than one parameter. And keep in mind what kind of evidence this is: one seed, one small text, 400 steps. It is a demonstration of what can go well and what can go wrong; it is no benchmark.
 #
 # ## 17.6 Real heads, and other features
 #
 # The course ships eight heads of a trained model with $d = 32$, whose logits nothing bounds, and lesson 15 found that they spread widely. Let `lowrank.advise` say what 1 percent would take, at the 471 tokens of our text. And in a second step, let us bound their logits afterwards, by (17.3) with $R = 2$, and look at two things: what low rank would then take, and how much of the head is left.
+# <!-- 1 as input -->
 #
 # **Predict** (guess). For how many of the eight is low rank the better choice, as they were trained? And for the sharp head of lesson 08, layer 0, head 2: by how many percent do its weights change (relative to their norm) when its logits are bounded?
 # <!-- 471 = len(real_head(0, 11).Q) -->
@@ -459,6 +477,7 @@ measured("17.6a", heads=usable, percent=changed[0, 2])
 #
 # </details>
 # <!-- 6,545, 58,905, 165, 495 = (math.comb(d + g, g) for d in (32, 8) for g in (3, 4)) -->
+# <!-- 35, 99 as output -->
 #
 # ### Other features
 #
@@ -515,6 +534,7 @@ measured("17.6b", percent=off_by[0.5]["FAVOR+"])
 #
 # </details>
 # <!-- 125,452,800 = 495**2 * 1024 // 2 -->
+# <!-- 75, 0.718, 0.421 as output -->
 #
 # And the eight stored heads? SATA and ours have degree 1 there, 33 features. The others get 235, half as many as there are keys:
 
@@ -550,9 +570,11 @@ on_heads()
 
 # %% [markdown]
 # On the flattest head our 33 features leave 4.49 percent, less than anybody's 235. SATA's same monomials leave 99.9: without the mean taken off the keys, row sums come near zero, and then anything may come out. On head 0.2 ours refuses. On six of the others WildCat is ahead, between 5.73 and 73.6 percent with half of all keys. Exact attention is what seven of them want, at 471 tokens and at any length that this model can read.
+# <!-- 4.49, 5.73, 73.6 as output -->
 #
 # Time is the other side. A recorded run, over draws of 2048 tokens, says who was the fastest below an error; where nobody is accurate enough, exact attention is left:
 # <!-- 2048 = load_record("lowrank")["panels"][0]["n"] -->
+# <!-- "who was the fastest" if {one["n"] for one in load_record("lowrank")["panels"]} == {2048} -->
 # <!-- 471 = len(real_head(0, 11).Q) -->
 
 # %%
@@ -573,6 +595,20 @@ explore.lowrank_baselines(lowrank_run)
 # %% [markdown]
 # At spreads of 0.25 and 0.5 our polynomial is ahead on both axes: from 45 to 495 features, a quarter of these keys, no other method is as accurate with so many, and all take longer; Taylor's coefficients in the same passes take as long, and are up to three times as far off. From a spread of 1 on exact attention is the fastest at every one of the three errors; WildCat's 495 features, below 10 percent at a spread of 1, take sixteen times as long. Of the heads only the flattest has another winner, and at 10 percent alone: our 33 features (at degree 1 Taylor's coefficients are our own), in less than two fifths of exact attention's time. That exact attention is PyTorch's. At $d = 8$ to 12 an exact run of compiled loops was measured 1.1 to 3.8 times faster than this baseline, by another factor in each row and pass, so every ratio is an upper limit. At spreads of 0.25 and 0.5 the polynomial stays the fastest wherever it is so above; WildCat's sixteen grows by the factor; on the flattest head, with its 32 columns, no faster exact run was timed, so that the order there is open.
 # <!-- 33, 495 = math.comb(33, 1), math.comb(12, 4) -->
+# <!-- record, model = load_record("lowrank"), course.explore.models.lowrank_record -->
+# <!-- 10 = model.LIMITS[0] -->
+# <!-- 1.1, 3.8 = map(float, course.explore.models.lowrank_record.FASTER_EXACT.split("measured ")[1].split(" times")[0].split(" to ")) -->
+# <!-- "1.1 to 3.8 times faster than this baseline" if "1.1 to 3.8 times faster than this baseline" in model.FASTER_EXACT -->
+# <!-- panels, heads = model.panels_of(record["panels"]), model.panels_of(record["heads"]) -->
+# <!-- narrow = [rows for name, rows in panels.items() if rows[0]["spread"] < 1] -->
+# <!-- ours = lambda rows, count: min((one for one in rows if one["contender"] == "Hermite (ours)" and one["features"] == count), key=lambda one: one["ms"]) -->
+# <!-- "no other method is as accurate with so many, and all take longer" if all(ours(rows, one["features"])["error"] < one["error"] and ours(rows, one["features"])["ms"] < one["ms"] for rows in narrow for one in rows if one["features"] in (45, 165, 495) and "our" not in one["contender"]) -->
+# <!-- "exact attention is the fastest at every one of the three errors" if all(model.fastest(rows, limit)["features"] is None for rows in panels.values() if rows[0]["spread"] >= 1 for limit in model.LIMITS) -->
+# <!-- exact_ms = lambda rows: next(one["ms"] for one in rows if not one["features"]) -->
+# <!-- "the polynomial stays the fastest wherever it is so above" if all(best["ms"] < exact_ms(rows) / 3.8 for rows in narrow for limit in model.LIMITS for best in [model.fastest(rows, limit)] if best["features"]) -->
+# <!-- "Of the heads only the flattest has another winner, and at 10 percent alone" if [(name.split()[1], limit) for name, rows in heads.items() for limit in model.LIMITS if model.fastest(rows, limit)["features"]] == [("0.11,", 10)] -->
+# <!-- "less than two fifths of exact attention's time" if all(0.37 < model.fastest(rows, 10)["ms"] / exact_ms(rows) < 0.4 for name, rows in heads.items() if name.startswith("head 0.11")) -->
+# <!-- "no faster exact run was timed" if "At d = 8 to 12" in model.FASTER_EXACT and real_head(0, 11).Q.shape[1] == 32 -->
 #
 # So each has its place. Small $d$ and bounded logits: a polynomial, for its time. Larger logits, or keys in clusters: a chosen coreset, for its size. Short texts and trained heads: exact attention. And linear attention is a model of its own, which never promised to be softmax.
 #

@@ -72,7 +72,8 @@ print(done.ledgers[0])
 # To let keys go before all have come, a rank must finish with them. Lesson 03 says how. Attention over some of the keys gives $O_1$, normalised, with the log-sum-exp $L_1$ of its scores; attention over others gives $O_2$ and $L_2$. Together they are
 #
 # $$ L = \log\left(e^{L_1} + e^{L_2}\right), \qquad O = e^{L_1 - L}\, O_1 + e^{L_2 - L}\, O_2 . \tag{18.2} $$
-# <!-- (18.2) not evaluated: entries of arrays -->
+# <!-- (18.2) L = distributed.merge(np.array([[float(O1)]]), np.array([float(L1)]), np.array([[float(O2)]]), np.array([float(L2)]))[1] with e = math.e where L1 <= 300 and L2 <= 300 -->
+# <!-- (18.2) O = distributed.merge(np.array([[float(O1)]]), np.array([float(L1)]), np.array([[float(O2)]]), np.array([float(L2)]))[0] with e = math.e, L = distributed.merge(np.array([[float(O1)]]), np.array([float(L1)]), np.array([[float(O2)]]), np.array([float(L2)]))[1].item() where L1 <= 300 and L2 <= 300 -->
 #
 # Where neither side has a key, $L_1 = L_2 = -\infty$, the result is empty too: $O = 0$ and $L = -\infty$.
 #
@@ -213,7 +214,7 @@ measured("18.4", times=of_ring / least(131072, 128, 64))
 # 4.5 times. In general
 #
 # $$ \frac{2Nd\,(1 - 1/P)}{4Nd\,(1/\sqrt P - 1/P)} = \frac{\sqrt P + 1}{2} , $$
-# <!-- (above) R(N, d, P) = R(N, d, P) with k = j + 1, P = k * k, N = n * P, R = lambda N, d, P: distributed.get("ring").ledgers(P, N, d)[0].words / (distributed.bounds.network(N, d, P) + d**2) where k <= 14 and distributed.bounds.network(N, d, P) > 0 -->
+# <!-- (above) distributed.get("ring").ledgers(P, N, d)[0].words / (distributed.bounds.network(N, d, P) + d**2) = distributed.get("ring").ledgers(P, N, d)[0].words / (distributed.bounds.network(N, d, P) + d**2) with k = j + 1, P = k * k, N = n * P where j <= 14 and distributed.bounds.network(N, d, P) > 0 -->
 #
 # 1.5 at 4 ranks, 2.5 at 16, and growing without end.
 # <!-- 4.5 = distributed.get("ring").ledgers(64, 131072, 128)[0].words / (distributed.bounds.network(131072, 128, 64) + 128**2) -->
@@ -308,6 +309,9 @@ attempt(grid_beside_bound)
 
 # %% [markdown]
 # Within one percent of (18.4), and the words fall at last, in the end with $1/\sqrt P$. The price stands in the last column. This grid gathers whole blocks before it attends, so its rank holds, at 64 ranks, seven times as much as in the ring.
+# <!-- one_percent = [distributed.get("grid").ledgers(P, 131072, 128, a=int(P**0.5))[0].words / (distributed.bounds.network(131072, 128, P) + 128**2) for P in (4, 16, 64)] -->
+# <!-- "Within one percent of (18.4)" if 1 <= max(one_percent) < 1.01 -->
+# <!-- "seven times as much as in the ring" if round(distributed.get("grid").ledgers(64, 131072, 128, a=8)[0].peak / distributed.get("ring").ledgers(64, 131072, 128)[0].peak) == 7 -->
 #
 # ## 18.6 Backward: what shall travel?
 #
@@ -418,7 +422,11 @@ print(f"at least {distributed.bounds.network_backward(122880, 128, 12):,}")
 
 # %% [markdown]
 # Travelling rows spare a quarter, the grid of 3 × 4 nearly half of the rest, and nothing can spare much more: the bound lies half a percent below.
-# <!-- 3 × 4 = (distributed.time_model.best_grid(distributed.get("grid_backward"), 12, 122_880, 128), 4) -->
+# <!-- twelve = {name: distributed.get(name).ledgers(12, 122_880, 128, **options)[0].words for name, options in (("ring_backward_columns", {}), ("ring_backward_rows", {}), ("grid_backward", {"a": 3}))} -->
+# <!-- "rows spare a quarter" if round(twelve["ring_backward_rows"] / twelve["ring_backward_columns"], 2) == 0.75 -->
+# <!-- "nearly half of the rest" if 0.5 < twelve["grid_backward"] / twelve["ring_backward_rows"] < 0.52 -->
+# <!-- "half a percent below" if 1.004 < twelve["grid_backward"] / distributed.bounds.network_backward(122_880, 128, 12) < 1.006 -->
+# <!-- 3 × 4 = (distributed.time_model.best_grid(distributed.get("grid_backward"), 12, 122_880, 128), 12 // 3) -->
 #
 # ## 18.7 Heads
 #
@@ -515,7 +523,9 @@ explore.distributed_explorer("forward", 16, N=131072, d=128, H=16)
 #
 # <!-- 4.51 = distributed.get("ring").ledgers(64, 131072, 128)[0].words / distributed.bounds.network(131072, 128, 64) -->
 # <!-- 48,234,496 = distributed.get("ulysses_ring").ledgers(32, 131072, 128, H=16, a=2)[0].words -->
-# <!-- 2 × 16 = (distributed.time_model.best_grid(distributed.get("ulysses_ring"), 32, 131_072, 128, H=16), 16) -->
+# <!-- drawn = [{one.name: one for one in distributed.time_model.compare_schedules("forward", 131072, 128, P, distributed.time_model.cluster("nvlink4"), H=1)} for P in (2, 3, 4, 6, 16, 64)] -->
+# <!-- "the grid has the fewest words and the ring the least memory" if all(one["grid"].words == min(x.words for x in one.values()) and one["ring"].memory == min(x.memory for x in one.values()) for one in drawn) -->
+# <!-- 2 × 16 = (distributed.time_model.best_grid(distributed.get("ulysses_ring"), 32, 131_072, 128, H=16), 32 // 2) -->
 #
 # The two columns of times are a matter of lesson 19.
 #
@@ -543,12 +553,14 @@ attempt(on_torch, my_ring)
 # - **"Twice the chips, half the words for each."** Not on a ring: $2Nd$ words come to every rank, however many there are (18.3).
 # - **"The ring is best, it only talks to neighbours."** Of the schedules drawn here for one head it needs the least memory; this is a comparison, not a theorem. In words it is $(\sqrt P + 1)/2$ above what a grid reaches (18.4, 18.5).
 # - **"K and V must be what travels."** Backward, the side of the queries is a quarter lighter (18.6).
+# <!-- "it needs the least memory" if all(one["ring"].memory == min(x.memory for x in one.values()) for one in drawn) -->
 #
 # ## Take-away
 #
 # - A rank pays for inputs it receives and partial sums it sends. For $N^2/P$ pairs a strip has long edges, a square short ones: ring against grid.
 # - $(O, L)$ makes attention a sum that can be begun anywhere and finished at home.
 # - Where $K$ and $V$ have as many heads as $Q$, heads are the cheapest cut here, while there are enough of them.
+# <!-- "heads are the cheapest cut here" if all(min(distributed.time_model.compare_schedules("forward", 131072, 128, P, distributed.time_model.cluster("nvlink4"), H=48), key=lambda one: one.words).name == "ulysses" for P in (3, 4, 8, 16)) -->
 #
 # ## References
 #

@@ -52,11 +52,13 @@ explore.causal_load(16, 4)
 # %% [markdown]
 # On contiguous rows the last rank has the rows from $N - N/P$ on, which see $N - N/2P$ keys in the middle, while the mean over all rows is about $N/2$. So
 #
-# $$ \frac{\text{pairs of the busiest rank}}{\text{mean}} \approx \frac{N - N/2P}{N/2} = 2 - \frac1P . \tag{19.1} $$
+# $$ \frac{\text{pairs of the busiest rank}}{\text{mean}} \approx \frac{N - \frac{N}{2P}}{N/2} = 2 - \frac1P . \tag{19.1} $$
+# <!-- (19.1) \frac{\text{pairs of the busiest rank}}{\text{mean}} ~ distributed.load_balance.imbalance(distributed.load_balance.pairs_of_ranks("contiguous", N, P)) within 0.005 with N = n * P where n >= 200 and P <= 200 -->
 #
 # That factor is what a step costs: everybody waits for the last. In zigzag an early block is paid for by a late one. With $n = N/2P$ rows in a block, block $b$ has $bn^2 + n(n+1)/2$ pairs, and the blocks $p$ and $2P - 1 - p$ together
 #
 # $$ (2P - 1)\,n^2 + n(n + 1) = n(N + 1), \tag{19.2} $$
+# <!-- (19.2) distributed.load_balance.pairs_of_ranks("zigzag", N, P)[0] = distributed.load_balance.pairs_of_ranks("zigzag", N, P)[-1] with N = 2 * P * n where P <= 200 -->
 #
 # whatever $p$ is: all ranks have the same, to the pair.
 #
@@ -108,8 +110,10 @@ measured("19.2", zigzag=share["zigzag"].max())
 # 0.9375, as if there were no mask. Rank $p$ ends with block $2P - 1 - p$, and has two of the blocks up to it:
 #
 # $$ W_p = (2P - 2 - p)\,\frac{Nd}{P} . \tag{19.3} $$
+# <!-- (19.3) Wp = distributed.load_balance.words_of_ranks("zigzag", N, d, P)[p] with N = 2 * P * n, p = k % P where P <= 200 -->
 #
 # Rank 0 has the last block of the text, and needs every key that it has not: zigzag halves the time of the products, and the busiest rank's words stay. The mean tells the layouts apart: 0.469 contiguous, 0.703 zigzag, 0.936 striped. What a rank of the library's schedules receives is what it needs, to the word: a block goes no further than somebody can see it. The last number is memory, the most words of others that a rank holds at once: of two blocks, one in use and one arriving.
+# <!-- "as if there were no mask" if max(distributed.load_balance.words_of_ranks("zigzag", 4096, 64, 16)) == distributed.get("ring").ledgers(16, 4096, 64)[0].words -->
 #
 # </details>
 #
@@ -184,6 +188,7 @@ for name, one in placed.items():
 # </details>
 # <!-- tokens, split = (sum(place(distributed.load_balance.draw_lengths(np.random.default_rng(19), 2**19), 16).words(128)) for place in (distributed.load_balance.equal_tokens, distributed.load_balance.split_texts)) -->
 # <!-- 3.5 = split / tokens -->
+# <!-- 1.89 = distributed.load_balance.imbalance(distributed.load_balance.split_texts(distributed.load_balance.draw_lengths(np.random.default_rng(19), 2**19), 16).tokens) -->
 # <!-- 6.75, 6.11 = (sum((18 - p) / 20 for p in range(10)), sum((k / 10) ** 0.5 for k in range(10))) -->
 #
 # Zeppelin (see the references, of which we use the abstract) also splits texts by what they cost, in a hierarchy, and routes what moves between nodes of a cluster, which we do not.
@@ -242,6 +247,7 @@ measured("19.4", thousand=short.words, million=long.words)
 #
 # </details>
 # <!-- 231 = 2 * 128 * 7 // 8 + 7 -->
+# <!-- 903 = max(distributed.get("decode").ledgers(8, N, 128)[0].words for N in (1_000, 10**6)) -->
 #
 # The same few lines serve wherever few queries meet many keys. A film is summed up by *attentive pooling*: one learned query, the same for all films, attends to the frames, and its output is the film's vector. Put 10,000 frames on ranks, and the pooling is a decode step.
 #
@@ -300,6 +306,7 @@ print(f"right: {right}; W = {done.words:,}, r(d + 1)(P - 1) = {16 * 17 * 3:,}")
 # Against the ring's $2Nd(P-1)/P$ the gathered states win when $r(d + 1) < 2dN/P$, that is, from about this many rows a rank on:
 #
 # $$ \frac NP > \frac r2 . \tag{19.4} $$
+# <!-- (19.4) not evaluated: order of growth -->
 #
 # **Predict** (compute). Linear attention has $r = d = 64$; a polynomial of degree 2 in $d = 64$ columns has $r = \binom{66}{2}$ features. From how many rows a rank on does each send less than the ring? Use the inequality in front of (19.4), and round to the nearest ten.
 
@@ -314,6 +321,8 @@ measured("19.5", **{name: round(rows, -1) for name, rows in least.items()})
 # <details><summary>What came out</summary>
 #
 # 30 and 1,090 rows: a state is a bargain for linear attention at any length worth distributing, and for a polynomial from a thousand rows a rank on. This holds for states that are gathered: a reduce-scatter and then an all-gather, which together are an all-reduce, move $2r(d + 1)(P - 1)/P$ words, $P/2$ times fewer. Under a causal mask a rank adds the states of the ranks *below* it, and treats its own rows by itself; the words are the same.
+# <!-- 30, 1,090 = (round(next(n for n in range(1, 2_000) if distributed.get("states").ledgers(4, 4 * n, 64, r=r)[0].words < distributed.get("ring").ledgers(4, 4 * n, 64)[0].words), -1) for r in (64, math.comb(66, 2))) -->
+# <!-- 2 as definition -->
 #
 # </details>
 #
@@ -335,9 +344,10 @@ explore.curve({}, lines, title="Words of a rank, P = 16, d = 64",
 #
 # Many masks for film are *local plus global*: a frame sees all of its own clip, and of every other clip one row, its first, which stands for it. If clips lie whole on ranks, the first rows are all that must travel. Of $C$ clips a rank has $C/P$ and receives
 #
-# $$ W = 2d\,(C - C/P) \quad\text{words, for clips of } c \text{ rows } \frac1c \text{ of the ring's.} \tag{19.5} $$
+# $$ W = 2d\,(C - C/P) \tag{19.5} $$
+# <!-- (19.5) W = distributed.get("ring").ledgers(P, C * c, d)[0].words / c with C = k * P where P <= 200 -->
 #
-# The mask decides which words a rank needs, and the layout whether it already has them.
+# words. For clips of $c$ rows these are $1/c$ of the ring's. The mask decides which words a rank needs, and the layout whether it already has them.
 
 # %%
 c = 4
@@ -405,12 +415,17 @@ print(f"W = {plain.words:,} and {ahead.words:,}, held {plain.peak:,} and {ahead.
 # %% [markdown]
 # The same words, and the same two blocks held: one in use and one arriving. The order of two lines is all. What it gains is a matter of clocks, and here the course has a model and no measurement: $\gamma$ seconds a flop, $\beta$ seconds a word, with peaks from data sheets, of which kernels reach about 60 percent. A step of the ring makes $4(N/P)^2d$ flops and moves $2(N/P)d$ words, so it hides if
 #
-# $$ 4\Big(\frac NP\Big)^2 d\,\gamma \ge 2\,\frac NP\,d\,\beta \quad\Longleftrightarrow\quad \frac NP \ge \frac{\beta}{2\gamma} , \tag{19.6} $$
+# $$ 4\Big(\frac NP\Big)^2 d\,\gamma \ge 2\,\frac NP\,d\,\beta \quad\text{if and only if}\quad \frac NP \ge \frac{\beta}{2\gamma} , \tag{19.6} $$
+# <!-- (19.6) 4\Big(\frac NP\Big)^2 d\,\gamma >= distributed.get("ring").ledgers(P, N, d)[0].words * beta / (P - 1) with N = n * P where P >= 2 and P <= 200 -->
+# <!-- (19.6) \frac NP >= distributed.time_model.rows_that_hide("ring", link) with link = distributed.time_model.cluster("ndr"), beta = link.beta, gamma = link.gamma -->
 #
 # whatever $d$ and the number of heads are. Causal zigzag that moves whole blocks has half the flops for the same words: $\beta/\gamma$.
 # <!-- 60 = 100 * distributed.time_model.REACHED -->
+# <!-- "half the flops for the same words" if distributed.time_model.HIDES["ring, causal zigzag"] == 2 * distributed.time_model.HIDES["ring"] -->
+# <!-- "no measurement" if "Nothing is measured" in distributed.time_model.__doc__ -->
 #
 # **Predict** (compute). An H200 that reaches 593 TFLOP/s, on NVLink with 450 GB/s, 2 bytes a word. From how many rows a rank on does the ring hide, to the nearest hundred?
+# <!-- 2 = distributed.time_model.BYTES -->
 # <!-- 593, 450 = distributed.time_model.REACHED * CHIPS[90].tensor_tflops, distributed.time_model.LINKS["nvlink4"].gbytes_per_s -->
 
 # %% tags=["predict"]
@@ -466,6 +481,7 @@ with_torch(once_more, "processes")
 # A film of $F$ frames, each cut into $h$ tiles of the picture. The mask is one of tiles, and it is *repeated*: tile $a$ of any frame sees tile $b$ of every frame where `mask[a, b]`. On contiguous rows a rank has whole frames, and lacks all frames of the others: $F - F/P$ of $F$. But the mask says nothing of time. Give a rank some *positions* of the picture, in all frames, and it needs the keys of those positions that its queries see:
 #
 # $$ W_p = 2\,d\,F\,\Big|\bigcup_{a \in S_p} \{b : \text{mask}[a, b]\} \setminus S_p\Big| \quad\text{per row of a tile,} \qquad |S_p| = \frac hP . \tag{19.7} $$
+# <!-- (19.7) not evaluated: sum over a set -->
 #
 # Which positions? Those that see the same keys. This is grouping of queries driven by their keys, and the groups do not lie side by side:
 
@@ -482,6 +498,7 @@ for name, owner in (("side by side", np.arange(12) // 4), ("by their keys", grou
 # There is a bound, in one line. A rank that answers a tile with $k$ keys in its row of the mask must have them all, and owns $h/P$ positions; so some rank lacks at least
 #
 # $$ \max_a \big|\{b : \text{mask}[a, b]\}\big| - \frac hP \tag{19.8} $$
+# <!-- (19.8) not evaluated: sum over a set -->
 #
 # positions. Here it is $6 - 4 = 2$, and the second grouping attains it. In the exercise groups are less plain: a tile sees more than half of those of its group that not everybody sees, and one tile in each group sees them all.
 #
@@ -536,6 +553,7 @@ check("19E", my_groups)
 # ## References
 #
 # - W. Brandon, A. Nrusimha, K. Qian, Z. Ankner, T. Jin, Z. Song, J. Ragan-Kelley: *Striped Attention: faster ring attention for causal transformers*, 2023, [arXiv 2311.09431](https://arxiv.org/abs/2311.09431).
+# <!-- "faster" from https://arxiv.org/abs/2311.09431 -->
 # - D. Li, R. Shao, A. Xie, E. P. Xing, X. Ma, I. Stoica, J. E. Gonzalez, H. Zhang: *DistFlashAttn: distributed memory-efficient attention for long-context LLMs training*, 2023, [arXiv 2310.03294](https://arxiv.org/abs/2310.03294).
 # - B. Lin and others: *Infinite-LLM: efficient LLM service for long context with DistAttention and distributed KVCache*, 2024, [arXiv 2401.02669](https://arxiv.org/abs/2401.02669).
 # - W. Sun and others: *LASP-2: rethinking sequence parallelism for linear attention and its hybrid*, 2025, [arXiv 2502.07563](https://arxiv.org/abs/2502.07563).
