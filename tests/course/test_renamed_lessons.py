@@ -4,15 +4,23 @@ A small course has a text before and a text after each change. A student answers
 of the first and adds cells; then the course changes and the copies are updated.
 """
 
+import errno
 import json
+import os
 import re
 import shutil
+import tempfile
+from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from iocourse.cli import main
 from iocourse.course import course_map
 from iocourse.course.exercise import find
+from iocourse.course.project_paths import find_course
+from iocourse.course.student_copies import update
 from iocourse.course.student_copies.copies import KEPT
 from iocourse.course.student_copies.notebook import text_of
 
@@ -240,3 +248,170 @@ def test_every_answer_is_in_the_copy_of_its_lesson_after_a_change(desk, run, cha
     before = desk.files()
     run("--update")
     assert desk.files() == before
+
+
+# ------------------------------------------------------------------ what is printed, and what is refused
+TRITON = {"10_triton": TEN, "11_next": ELEVEN, "12_back": TWELVE}
+
+
+@pytest.fixture
+def renamed(desk, run):
+    """A student's folder with every answer, for a course in which 10_first is now 10_triton."""
+    desk.release(BEFORE)
+    run("--update")
+    desk.written = desk.answer_everything()
+    desk.release(TRITON, {"10_triton": ["10_first"]})
+    return desk
+
+
+def test_an_opened_course_has_the_old_copy_under_the_new_name_and_no_empty_one(renamed, run):
+    before = (renamed.work / "10_first.ipynb").read_bytes()
+    lines = run()
+    assert lines[0] == "10_first.ipynb is now 10_triton.ipynb, the new name of its lesson"
+    assert (renamed.work / "10_triton.ipynb").read_bytes() == before
+    assert list(renamed.files()) == ["10_triton.ipynb", "11_next.ipynb", "12_back.ipynb"]
+    assert not any("copied" in line or "new copy" in line for line in lines)
+
+
+def test_a_copy_without_changes_gets_the_new_name_and_text(desk, run):
+    desk.release(BEFORE)
+    run("--update")
+    desk.release(TRITON, {"10_triton": ["10_first"]})
+    assert run("--update")[:2] == [
+        "10_first.ipynb is now 10_triton.ipynb, the new name of its lesson",
+        "10_triton.ipynb has the new text; your copy had no changes",
+    ]
+    assert sorted(path.name for path in desk.work.iterdir()) == [f"{name}.ipynb" for name in TRITON]
+
+
+@pytest.mark.parametrize("name", ["10_first", "10_first.ipynb", "work/10_FIRST.ipynb", "10_triton", "10"])
+def test_a_former_name_is_an_argument_for_the_lesson(renamed, run, name):
+    renamed.release(TRITON | {"11_next": ("11A",)}, {"10_triton": ["10_first"]})
+    lines = run("--update", name)
+    assert lines[1].startswith("10_triton.ipynb has the new text with your cells: 10A, 10B, prediction 10.4")
+    assert len(lines) == 3 and renamed.answer_in("10_triton.ipynb", "10A") == renamed.written["10A"]
+
+
+def test_a_file_with_the_new_name_is_never_replaced(renamed, run):
+    """Both are kept, a line names the answers of each, and an update copies those that the new one lacks."""
+    new, old = renamed.work / "10_triton.ipynb", renamed.work / "10_first.ipynb"
+    notebook = read(renamed.folder / "lessons" / new.name)
+    (cell,) = [cell for cell in notebook["cells"] if cell["id"] == "ex-10B"]
+    cell["source"] = "my second answer"
+    write(new, notebook)
+    before = renamed.files()
+    both = (
+        "10_first.ipynb has a former name of 10_triton.ipynb; both files are kept. Your answers: "
+        "10A, 10B, prediction 10.4 in 10_first.ipynb, 10B in 10_triton.ipynb"
+    )
+    assert both in run() and renamed.files() == before
+    lines = run("--update")
+    assert lines[0] == both
+    assert "from 10_first.ipynb: 10A, prediction 10.4; your old file is kept-" in lines[1]
+    assert renamed.answer_in(new.name, "10A") == renamed.written["10A"]
+    assert renamed.answer_in(new.name, "10B") == "my second answer"
+    assert {key: renamed.answer_in(old.name, key) for key in TEN} == {
+        key: renamed.written[key] for key in TEN
+    }
+    assert set(renamed.written.values()) <= set(renamed.texts())
+
+
+def test_an_answer_stays_at_the_end_where_its_new_lesson_has_another(desk, run):
+    desk.release(BEFORE)
+    run("--update")
+    written = desk.answer_everything()
+    path = desk.work / "11_next.ipynb"
+    notebook = read(path)
+    notebook["cells"].append(asked("12D", "'another'")[0])
+    write(path, notebook)
+    desk.release(BEFORE | {"11_next": (*ELEVEN, "12D"), "12_back": ("12A", "12.7")})
+    lines = run("--update")
+    assert "cells without a place in the lesson are at the end: 12D; your old file is kept-" in lines[1]
+    assert desk.answer_in("11_next.ipynb", "12D") == text_of(asked("12D", "'another'")[0])
+    assert text_of(read(desk.work / "12_back.ipynb")["cells"][-1]) == written["12D"]
+
+
+def test_both_copies_are_updated_when_an_answer_moves_between_them(desk, run):
+    after = BEFORE | {"11_next": (*ELEVEN, "12D"), "12_back": ("12A", "12.7"), "10_first": ("10A",)}
+    for name in ("11", "12"):
+        desk.release(BEFORE)
+        run("--update")
+        written = desk.answer_everything()
+        desk.release(after)
+        lines = run("--update", name)
+        assert lines[0].startswith(
+            "11_next.ipynb has the new text with your cells: 11A, prediction 11.2, 12D"
+        )
+        assert "from 12_back.ipynb: 12D" in lines[0] and "now in 11_next.ipynb: 12D" in lines[1]
+        assert len(lines) == 3 and desk.answer_in("11_next.ipynb", "12D") == written["12D"]
+        shutil.rmtree(desk.work)
+
+
+def test_a_copy_that_is_not_a_notebook_gets_the_new_name_too(renamed, run):
+    (renamed.work / "10_first.ipynb").write_text("<<<<<<< HEAD")
+    lines = run()
+    assert lines[0].startswith("10_first.ipynb is now 10_triton.ipynb")
+    assert lines[-1].startswith("cannot open 10_triton.ipynb: not a valid notebook")
+    assert (renamed.work / "10_triton.ipynb").read_text() == "<<<<<<< HEAD"
+
+
+def test_where_no_file_can_be_renamed_every_file_stays(renamed, capsys, monkeypatch):
+    before = renamed.files()
+
+    def refuse(source, target):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(target))
+
+    monkeypatch.setattr(os, "replace", refuse)
+    assert main(["lab", "--update"]) == 2
+    assert "10_triton.ipynb: Read-only file system. Your files are unchanged" in capsys.readouterr().err
+    assert renamed.files() == before
+
+
+# ------------------------------------------------------------------ any change of the map
+KEYS = (*TEN, *ELEVEN, *TWELVE)
+OLD, NEW = ("10_a", "11_b", "12_c"), ("10_c", "12_a", "13_d")  # 11_b may keep its name
+
+
+@st.composite
+def maps(draw, files):
+    """Strategy for the lessons of a course: the exercises and predictions of each file."""
+    homes = [draw(st.sampled_from([*files, ""])) for _ in KEYS]
+    return {file: tuple(k for k, home in zip(KEYS, homes, strict=True) if home == file) for file in files}
+
+
+@settings(max_examples=30)
+@given(data=st.data(), before=maps(OLD), after=maps([OLD[1], *NEW]))
+def test_no_text_of_a_student_is_lost(data, before, after):
+    """Lessons get new names, merge, split or vanish; copies are renamed, doubled or have no record."""
+    homes = {old: data.draw(st.sampled_from([OLD[1], *NEW, "nothing"]), f"name of {old}") for old in OLD}
+    if homes[OLD[1]] != OLD[1]:
+        del after[OLD[1]]
+    former = {new: [old for old in OLD if homes[old] == new != old] for new in after}
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        desk = Desk(Path(folder), patch)
+        desk.release(before)
+        course = find_course()
+        list(update.update(course))
+        written = list(desk.answer_everything().values())
+        for old in OLD:
+            for action in data.draw(st.lists(st.sampled_from([doubled, without_record]), unique=True)):
+                action(desk.work, old)
+            if data.draw(st.booleans()):
+                shutil.copy(
+                    desk.work / f"{old}.ipynb", desk.work / f"{data.draw(st.sampled_from(NEW))}.ipynb"
+                )
+        if data.draw(st.booleans()):
+            rename_by_hand(desk.work, data.draw(st.sampled_from(OLD)))
+        for number, path in enumerate(sorted(desk.work.glob("*.ipynb"))):
+            text = path.read_text().replace("mine_", f"mine_{number}_")
+            path.write_text(text)
+        written = [text for text in desk.texts() if "mine" in text or "my note" in text]
+        desk.release(after, former)
+        for name in data.draw(st.lists(st.sampled_from(sorted(after)), max_size=2)):
+            list(update.update(course, name))
+            assert set(written) <= set(desk.texts())
+        list(update.update(course))
+        assert set(written) <= set(desk.texts())
+        files = desk.files()
+        list(update.update(course))
+        assert desk.files() == files

@@ -114,7 +114,7 @@ def rename_copies(copies: Sequence[Copy], lessons: dict[str, Json]) -> tuple[lis
         now = {path.name if name == old else name: one for name, one in now.items()}
         now[path.name] = replace(copy, path=path)
         lines.append(f"{old} is now {path.name}, the new name of its lesson")
-    return list(now.values()), lines
+    return sorted(now.values(), key=lambda copy: copy.path), lines
 
 
 def _both(old: Copy, new: Copy, lesson: Json) -> str:
