@@ -1,6 +1,7 @@
 """Test that a notebook which was saved with version 0.2.0 runs with this version.
 
-Its lesson has another file name now. The cells are those of `lessons/10_first_kernels.ipynb` of that version, with an answer.
+Its lesson has another file name now. The cells are those of `lessons/10_first_kernels.ipynb` of that version,
+with an answer.
 """
 
 import json
