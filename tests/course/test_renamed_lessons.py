@@ -347,6 +347,26 @@ def test_both_copies_are_updated_when_an_answer_moves_between_them(desk, run):
         shutil.rmtree(desk.work)
 
 
+def test_the_copy_with_the_latest_former_name_gets_the_new_one(renamed, run):
+    shutil.copy(renamed.work / "10_first.ipynb", renamed.work / "10_second.ipynb")
+    renamed.release(TRITON, {"10_triton": ["10_first", "10_second"]})
+    lines = run()
+    assert lines[0] == "10_second.ipynb is now 10_triton.ipynb, the new name of its lesson"
+    assert lines[1].startswith("10_first.ipynb has a former name of 10_triton.ipynb; both files are kept.")
+
+
+def test_a_lesson_is_copied_where_an_answer_moves_to_it(desk, run):
+    desk.release(BEFORE)
+    run("--update")
+    written = desk.answer_everything()
+    desk.release(BEFORE | {"12_back": ("12A",), "20_more": ("12D", "12.7"), "21_not_asked": ()})
+    assert run("--update", "12")[0] == "copied: 20_more.ipynb"
+    assert [desk.answer_in("20_more.ipynb", key) for key in ("12D", "12.7")] == [
+        written["12D"],
+        written["12.7"],
+    ]
+
+
 def test_a_copy_that_is_not_a_notebook_gets_the_new_name_too(renamed, run):
     (renamed.work / "10_first.ipynb").write_text("<<<<<<< HEAD")
     lines = run()
