@@ -367,6 +367,22 @@ def test_a_lesson_is_copied_where_an_answer_moves_to_it(desk, run):
     ]
 
 
+def test_an_answer_to_another_exercise_that_has_the_same_function_does_not_move(desk, run):
+    """The student has deleted the cell of 12D, and the answer to 12A defines its function too."""
+    desk.release(BEFORE)
+    run("--update")
+    path = desk.work / "12_back.ipynb"
+    notebook = read(path)
+    notebook["cells"] = [cell for cell in notebook["cells"] if cell["id"] != "ex-12D"]
+    (cell,) = [cell for cell in notebook["cells"] if cell["id"] == "ex-12A"]
+    cell["source"] = text_of(asked("12A", "'mine'")[0]) + "\n\n" + text_of(asked("12D", "'mine'")[0])
+    write(path, notebook)
+    desk.release(BEFORE | {"11_next": (*ELEVEN, "12D"), "12_back": ("12A", "12.7")})
+    run("--update")
+    assert desk.answer_in("12_back.ipynb", "12A") == cell["source"]
+    assert desk.answer_in("11_next.ipynb", "12D") == text_of(asked("12D")[0])
+
+
 def test_a_copy_that_is_not_a_notebook_gets_the_new_name_too(renamed, run):
     (renamed.work / "10_first.ipynb").write_text("<<<<<<< HEAD")
     lines = run()

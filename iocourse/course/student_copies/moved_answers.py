@@ -114,13 +114,17 @@ def _base(copy: Copy) -> dict[str, str]:
 
 
 def _answer(copy: Copy, theirs: Json) -> Json | None:
-    """Return the student's cell for a cell of a lesson; None if it is missing or has no answer."""
-    cells, key = _cells(copy), cell_key(theirs)
-    places = find_answer_cells(cells, [theirs]) or [
-        n for n, cell in enumerate(cells) if cell_key(cell) == key
-    ]
-    cell = next((cells[n] for n in places), None)
-    blank = {cell_hash(theirs), _base(copy).get(key)}
+    """Return the student's cell for a cell of a lesson; None if it is missing or has no answer.
+
+    An answer that was found by its function does not count if it is in another cell of the lesson.
+    """
+    cells, key, base = _cells(copy), cell_key(theirs), _base(copy)
+    others = base.keys() - {key}
+    found = [cells[n] for n in find_answer_cells(cells, [theirs])]
+    found = [cell for cell in found if cell_key(cell) not in others]
+    named = [cell for cell in cells if cell_key(cell) == key]
+    cell = next(iter([*found, *named]), None)
+    blank = {cell_hash(theirs), base.get(key)}
     return None if cell is None or cell_hash(cell) in blank else cell
 
 
