@@ -119,7 +119,7 @@ def _answer(copy: Copy, theirs: Json) -> Json | None:
     An answer that was found by its function does not count if it is in another cell of the lesson.
     """
     cells, key, base = _cells(copy), cell_key(theirs), _base(copy)
-    others = base.keys() - {key}
+    others = {*base, *(cell_key(cell) for cell in cells if is_student_cell(cell))} - {key}
     found = [cells[n] for n in find_answer_cells(cells, [theirs])]
     found = [cell for cell in found if cell_key(cell) not in others]
     named = [cell for cell in cells if cell_key(cell) == key]
