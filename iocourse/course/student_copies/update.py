@@ -23,6 +23,7 @@ from .merge import Merged, merge_copy
 from .moved_answers import answers_of, keys_elsewhere, with_moved_answers
 from .notebook import Json, as_copy, fingerprints, read_notebook, recorded_fingerprints, to_text
 
+REOPEN = "If a renamed notebook is open in JupyterLab, close it there and open it under its new name."
 RELOAD = "Notebooks that are open in JupyterLab show the old text. Use File, Reload Notebook from Disk."
 _PAGE_END = re.compile(r"\n<!-- iocourse [\w.]+ ([0-9a-f]{12}) -->\n*\Z")
 
@@ -94,7 +95,8 @@ def rename_copies(copies: Sequence[Copy], lessons: dict[str, Json]) -> tuple[lis
         lessons: the lessons by name.
 
     Returns:
-        The copies with their new paths, and a line for each file that has or had a former name.
+        The copies with their new paths, and a line for each file that has or had a former name. A last line
+        follows if a file was renamed.
 
     Raises:
         UsageError: a file cannot be renamed.
@@ -114,7 +116,8 @@ def rename_copies(copies: Sequence[Copy], lessons: dict[str, Json]) -> tuple[lis
         now = {path.name if name == old else name: one for name, one in now.items()}
         now[path.name] = replace(copy, path=path)
         lines.append(f"{old} is now {path.name}, the new name of its lesson")
-    return sorted(now.values(), key=lambda copy: copy.path), lines
+    renamed = sorted(now.values(), key=lambda copy: copy.path)
+    return renamed, lines if renamed == list(copies) else [*lines, REOPEN]
 
 
 def _both(old: Copy, new: Copy, lesson: Json) -> str:
