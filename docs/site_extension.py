@@ -54,10 +54,10 @@ MOVED = """<!DOCTYPE html>
 <head>
 <meta charset="utf-8">
 <meta http-equiv="refresh" content="0; url={page}">
-<title>Lesson {number} has a new address</title>
+<title>{title} has a new address</title>
 </head>
 <body>
-<h1>Lesson {number} has a new address</h1>
+<h1>{title} has a new address</h1>
 <p>It is now at <a href="{page}">{page}</a>.</p>
 </body>
 </html>
@@ -385,7 +385,7 @@ def add_former_pages(app: Sphinx, problem: Exception | None) -> None:
     """Write a page for each former file name of a lesson, so that old links lead to the present page."""
     if problem is None:
         for one in course_map().values():
-            text = MOVED.format(number=one.number, page=f"{one.file}.html")
+            text = MOVED.format(title=escape(one.title), page=f"{one.file}.html")
             for name in one.former:
                 atomic_write(Path(app.outdir) / "lessons" / f"{name}.html", text)
 

@@ -76,7 +76,8 @@ class Desk:
             names = former.get(file, [])
             write(self.folder / "lessons" / f"{file}.ipynb", lesson(file, keys, names))
             ids = [key for key in keys if "." not in key]
-            rows += [f'[[part.lesson]]\nfile = "{file}"\nformer = {names}\nexercises = {ids}\nyou_will = "x"']
+            told = f'file = "{file}"\ntitle = "{file}"\nyou_will = "x"'
+            rows += [f"[[part.lesson]]\n{told}\nformer = {names}\nexercises = {ids}"]
         known = course_map.read_map("\n".join(rows))
         self.monkeypatch.setattr(course_map, "course_map", lambda: known)
 

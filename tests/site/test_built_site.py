@@ -26,6 +26,7 @@ from built_site import (
 
 from iocourse import schedules
 from iocourse.bounds import BOUNDS
+from iocourse.course.course_map import lesson_named
 from iocourse.course.explore.models.lowrank_record import FASTER_EXACT
 from iocourse.course.schedule_lessons import SECTION_OF
 from iocourse.data.records import NAMES, NONE_YET, load_record, record_source
@@ -89,7 +90,7 @@ def test_a_former_address_of_a_lesson_leads_to_its_page(site):
         html = (site / "lessons" / f"{old}.html").read_text(encoding="utf-8")
         assert page.links == [f"{new}.html"] and (site / "lessons" / f"{new}.html").is_file()
         assert f'<meta http-equiv="refresh" content="0; url={new}.html">' in html
-        assert f"Lesson {new.split('_')[0]} has a new address" in page.text
+        assert f"{lesson_named(old).title} has a new address" in page.text
 
 
 def test_the_landing_page_has_readmes_row_for_each_lesson(site):
