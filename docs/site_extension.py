@@ -2,7 +2,8 @@
 
 When a build starts, the solved notebooks are copied to docs/lessons, which git ignores. Each source is
 changed when Sphinx reads it: links point to pages of the site, lessons get labels and alternative text, and
-`<!-- made: NAME -->` is replaced by the text that the function `MADE[NAME]` returns.
+`<!-- made: NAME -->` is replaced by the text that the function `MADE[NAME]` returns. At the end of a build
+each former file name of a lesson gets a page that leads to the present one.
 """
 
 from __future__ import annotations
@@ -47,6 +48,20 @@ SUMMARY = re.compile(r"<summary>.*?</summary>")
 MARK = re.compile(r"^<!-- made: (\w+) -->$", re.MULTILINE)
 # Docstrings are Markdown: names in backquotes, examples, and characters that are markup in reStructuredText.
 PLAIN = re.compile(r"``.+?``|`[^`]+`|^ *>>> .*$|[*|]", re.MULTILINE)
+# Page for a former file name of a lesson; browsers follow it at once.
+MOVED = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="refresh" content="0; url={page}">
+<title>{title} has a new address</title>
+</head>
+<body>
+<h1>{title} has a new address</h1>
+<p>It is now at <a href="{page}">{page}</a>.</p>
+</body>
+</html>
+"""
 FRIENDS = {"Tiles": "iocourse.kernels", "bytes": "", "words": ""}  # name of a type -> the module that uses it
 warn = logging.getLogger(__name__).warning
 
@@ -366,6 +381,15 @@ def add_lite(app: Sphinx, problem: Exception | None) -> None:
         shutil.copytree(app.config.iocourse_lite, Path(app.outdir) / "lite", dirs_exist_ok=True)
 
 
+def add_former_pages(app: Sphinx, problem: Exception | None) -> None:
+    """Write a page for each former file name of a lesson, so that old links lead to the present page."""
+    if problem is None:
+        for one in course_map().values():
+            text = MOVED.format(title=escape(one.title), page=f"{one.file}.html")
+            for name in one.former:
+                atomic_write(Path(app.outdir) / "lessons" / f"{name}.html", text)
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the configuration values and event handlers of this extension with Sphinx."""
     app.add_config_value("iocourse_lite", "", "env", str, "folder made by docs/lite/build.py")
@@ -379,4 +403,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("doctree-read", numbered_as_written)
     app.connect("doctree-read", without_false_friends)
     app.connect("build-finished", add_lite)
+    app.connect("build-finished", add_former_pages)
     return {"parallel_read_safe": True, "parallel_write_safe": True, "env_version": 1}
