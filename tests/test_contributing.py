@@ -16,7 +16,8 @@ from test_architecture import ROOMS
 ROOT = Path(__file__).parents[1]
 PAGES = ("CONTRIBUTING.md", "docs/guide/adding.md")
 EXAMPLE = re.compile(
-    r"^`(?P<file>[\w/.]+)`(?:, (?P<place>at its end|(?:in|instead of) `[^\n]*`))?\n\n```(?:python|toml)\n(?P<code>.*?)^```$",
+    r"^`(?P<file>[\w/.]+)`(?:, (?P<place>at its end|(?:in|instead of) `[^\n]*`))?\n\n"
+    r"```(?:python|toml)\n(?P<code>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
 CHECK = re.compile(r"^Check: `(.+)`$", re.MULTILINE)

@@ -4,8 +4,10 @@
 
 * ``file``: name of its notebooks without the ending. Its beginning, such as ``04b``, is the lesson's number;
 * ``title``: its title, with the number;
-* ``former``: file names that the lesson had before, oldest first. Copies of students, links of the site and
-  the ids of cells are found by them;
+* ``former``: file names that the lesson had before, oldest first. Copies of students and
+  links of the site are found by them;
+* ``ids_of``: the name from which the ids of its cells are made, by default the oldest one. It does not change
+  with `file`, because a student's copy is compared with the lesson cell by cell;
 * ``main_path``: true for the lessons of the main path. It builds only on such lessons;
 * ``builds_on``: numbers of the lessons that it needs, which come earlier in the map;
 * ``exercises``: ids of its exercises. An id never gets another meaning; its number is that of the lesson for
@@ -31,7 +33,7 @@ LETTERS = (  # what the letter in 04b means; written once, here, and copied to p
 )
 _FILE = re.compile(r"(\d\d[a-z]?)_[a-z0-9_]+")
 _EXERCISE = re.compile(r"\d{1,2}[A-Z]")
-_KEYS = {"file": str, "title": str, "you_will": str, "main_path": bool, "builds_on": list}
+_KEYS = {"file": str, "title": str, "ids_of": str, "you_will": str, "main_path": bool, "builds_on": list}
 _KEYS |= {"exercises": list, "former": list}
 
 
@@ -52,6 +54,7 @@ class Lesson:
     exercises: tuple[str, ...] = ()
     former: tuple[str, ...] = ()
     main_path: bool = False
+    ids_of: str = ""
     line: int = field(default=0, compare=False)
 
     @property
@@ -60,9 +63,9 @@ class Lesson:
         return self.file.partition("_")[0]
 
     @property
-    def first_file(self) -> str:
-        """The oldest file name; ids of cells are made from it, so that they survive a new name."""
-        return self.former[0] if self.former else self.file
+    def stem_of_ids(self) -> str:
+        """The name from which the ids of its cells are made."""
+        return self.ids_of or (self.former[0] if self.former else self.file)
 
 
 @functools.cache

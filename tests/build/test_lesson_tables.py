@@ -241,7 +241,7 @@ def test_a_new_lesson_a_split_and_a_new_number_are_rows_of_the_map():
         '[[part]]\ntitle = "Low-rank attention"',
     )
     changed = read_map(text)
-    assert [*changed][-1] == "20" and changed["20"].first_file == "17b_a_table_and_a_choice"
+    assert [*changed][-1] == "20" and changed["20"].stem_of_ids == "17b_a_table_and_a_choice"
     assert "12D" in changed["13b"].exercises and "12D" not in changed["12"].exercises
     assert [*changed].index("14c") == [*changed].index("14b") + 1
     assert "[14c X](14c_x.ipynb)" in lesson_tables.what_comes_next("14b", changed)

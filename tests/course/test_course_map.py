@@ -29,8 +29,8 @@ you_will = "add again"
 
 def test_a_map_is_read_in_its_order():
     one, two = read_map(TWO).values()
-    assert (one.number, one.part, one.first_file, one.line) == ("00", "Sums", "00_one", 5)
-    assert (two.number, two.first_file, two.builds_on, two.line) == ("01", "01_zwei", ("00",), 12)
+    assert (one.number, one.part, one.stem_of_ids, one.line) == ("00", "Sums", "00_one", 5)
+    assert (two.number, two.stem_of_ids, two.builds_on, two.line) == ("01", "01_zwei", ("00",), 12)
 
 
 @pytest.mark.parametrize(

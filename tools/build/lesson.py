@@ -87,7 +87,7 @@ def build(path: Path, label: Path, project: Project) -> Lesson:
 
 def _stem_of_ids(stem: str, lessons: Mapping[str, Entry]) -> str:
     """Return the first name of the lesson's file, so that a new name leaves the ids of cells as they are."""
-    return next((one.first_file for one in lessons.values() if one.file == stem), stem)
+    return next((one.stem_of_ids for one in lessons.values() if one.file == stem), stem)
 
 
 def _name_setup(cells: list[Cell], label: Path) -> None:
