@@ -33,16 +33,16 @@ def compare(statement: Statement, binding: Binding) -> None:
     if binding.left and name_of(latex.tokens_of(binding.left)) != statement.name:
         pairs.append((latex.read(statement.left, functions), binding.left))
     expressions = [expression for _, expression in pairs]
-    if not any(map(calls_the_library, (*expressions, *binding.names.values()))):
-        raise DisplayError(
-            f"{binding.right} calls nothing of the library: write the function that computes it"
-        )
     conditions = [
         (one, latex.read(one.left, functions), latex.read(one.right, functions))
         for one in statement.conditions
     ]
     formulas = [formula for formula, _ in pairs] + [side for _, *sides in conditions for side in sides]
     sizes = Sizes(binding, expressions, formulas)
+    if not any(map(calls_the_library, (*expressions, *binding.names.values()))):
+        raise DisplayError(
+            f"{binding.right} calls nothing of the library: write the function that computes it"
+        )
     for condition, left, right in conditions:
         holds = _test(condition.sign, left, right)
         sizes.refuse_other_condition(_text(condition), left.names | right.names, holds)
@@ -79,7 +79,7 @@ def _compared(
 def _agree(shown: Number, computed: object, within: float) -> bool:
     plain = computed.item() if hasattr(computed, "item") else computed
     if isinstance(plain, bool) or not isinstance(plain, int | float | Fraction):
-        raise DisplayError(f"the expression must give a number, got {computed!r}")
+        raise DisplayError(f"the expression must give a number, got {type(plain).__name__}")
     return math.isclose(shown, plain, rel_tol=within) if within else latex.equal(shown, plain)
 
 

@@ -22,6 +22,7 @@ from tools.build.rules.display_bindings import Binding, DisplayError, parsed
 DRAWS = 150  # sizes on which a formula is compared
 TRIES = 6000  # sizes drawn at most to satisfy a condition
 FEWEST = 20  # sizes that must satisfy it
+DIFFERENT = 4  # different sizes among them
 LARGEST = (4, 12, 40, 40, 200, 100_000)  # one of these bounds the sizes of a draw
 
 Scope = dict[str, Any]  # a value for each name
@@ -72,10 +73,10 @@ class Sizes:
                 count += 1
                 if count == DRAWS:
                     return
-        if count < FEWEST:
+        if count < FEWEST or (self.names and len(seen) < DIFFERENT):
             raise DisplayError(
-                f"where {self._binding.where} holds for {count} of {TRIES} sizes drawn: write a wider "
-                "condition, or define a size after with"
+                f"where {self._binding.where} holds for {count} of {TRIES} sizes drawn, {len(seen)} of them "
+                "different: write a wider condition, or define a size after with"
             )
 
     def value(self, expression: str, scope: Scope) -> Any:
