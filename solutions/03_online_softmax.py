@@ -538,7 +538,13 @@ measured("3.8", two_loops=two.ledger.total)
 #
 # If the result is only one word per row, the second read is not necessary either.
 #
-# <!-- exercise 3D --> Write a schedule that returns the log-sum-exp of every row of `S`. `S` has the shape $(N, n)$ and is in slow memory. Load it in tiles of `Br` rows and `Bc` columns, each score once. A row may be larger than fast memory. The closed form is $W = Nn + N$ and the footprint $B_r B_c + 2 B_r$. Your function may use another $B_r B_c + 4 B_r$ words for temporaries. `m.new("L", (N,))` creates the result; `m.store(tile, L, i)` stores one word for each row of block `i`. Use `row_stats`, or your own tiles for maxima and sums; in the second case save space with updates in place, such as `np.exp(s, out=s)`. If you are stuck after six minutes, run `hint("3D")` in a new cell.
+# <!-- exercise 3D --> Write a schedule that returns the log-sum-exp of every row of `S`. `S` has the shape $(N, n)$ and is in slow memory. Load it in tiles of `Br` rows and `Bc` columns, each score once. A row may be larger than fast memory. The closed form is
+#
+# $$ W = Nn + N, \qquad \text{footprint } B_r B_c + 2 B_r . $$
+# <!-- (above) W = lesson03.row_lse_cost(N, n, Br=Br, Bc=Bc).total -->
+# <!-- (above) footprint = lesson03.row_lse_cost(N, n, Br=Br, Bc=Bc).peak where Br <= N and Bc <= n -->
+#
+# Your function may use another $B_r B_c + 4 B_r$ words for temporaries. `m.new("L", (N,))` creates the result; `m.store(tile, L, i)` stores one word for each row of block `i`. Use `row_stats`, or your own tiles for maxima and sums; in the second case save space with updates in place, such as `np.exp(s, out=s)`. If you are stuck after six minutes, run `hint("3D")` in a new cell.
 
 # %% [raw] name="about-3D"
 # title = "Log-sum-exp of every row on the machine"

@@ -252,8 +252,8 @@ for n in (3, 4, 5, 6):
 # The minima are 8, 11, 14 and 17 words with recomputation and 10, 14, 18 and 22 without. For $n$ from 2 to 7, where we ran the search,
 #
 # $$ W_\text{again} = 3n - 1, \qquad W_\text{once} = 4n - 2 . \tag{5.2} $$
-# <!-- (5.2) W_again = pebbling.optimum(pebbling.softmax_row(n), 3).cost where 2 <= n <= 6 -->
-# <!-- (5.2) W_once = pebbling.optimum(pebbling.softmax_row(n), 3, recompute=False).cost where 2 <= n <= 6 -->
+# <!-- (5.2) W_again = pebbling.optimum(pebbling.softmax_row(n), 3).cost where 2 <= n <= 7 -->
+# <!-- (5.2) W_once = pebbling.optimum(pebbling.softmax_row(n), 3, recompute=False).cost where 2 <= n <= 7 -->
 #
 # With recomputation, every score except one is read twice, and no exponential is ever stored.
 #

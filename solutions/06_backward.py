@@ -501,7 +501,12 @@ measured("6.7", least=attempt(least_of_all_ways))
 # $$ W_{\mathrm{B4}} = \underbrace{4Nd + 2N + 2Nd\left\lceil \frac{N}{B_{r1}} \right\rceil}_{\text{resident rows}} + \underbrace{4Nd + \left\lceil \frac{N}{B_{c2}} \right\rceil (2Nd + 2N)}_{\text{resident columns}} . \tag{6.10} $$
 # <!-- (6.10) W_B4 = costs.split_backward(N, d, Br1=Br1, Bc1=Bc1, Br2=Br2, Bc2=Bc2).total -->
 #
-# The footprint of the first pass is $B_{r1}(3d + 2 + B_{c1}) + 2B_{c1} d$, and that of the second is $4B_{c2}d + B_{r2}(2d + 2 + B_{c2})$. The figure shows the contents of fast memory during both passes.
+# Its footprint is the larger one of the footprints of the two passes:
+#
+# $$ \text{footprint } \max\bigl(B_{r1}(3d + 2 + B_{c1}) + 2B_{c1} d,\; 4B_{c2}d + B_{r2}(2d + 2 + B_{c2})\bigr) . $$
+# <!-- (above) footprint = costs.split_backward(N, d, Br1=Br1, Bc1=Bc1, Br2=Br2, Bc2=Bc2).peak where max(Br1, Bc1, Br2, Bc2) <= N -->
+#
+# The figure shows the contents of fast memory during both passes.
 
 # %%
 given = {name: small[name] for name in schedules.split_backward.operands}

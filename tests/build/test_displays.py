@@ -271,9 +271,19 @@ def test_a_bound_formula_that_cannot_be_read_is_named_with_its_token():
 def test_a_condition_of_the_display_is_a_part_of_where():
     display, line = rf"{A_LARGE} \quad (M \ge d^2)", f"(99.1) {A_LINE}"
     assert said(display, line) == [] == said(display, line + " and N > 3")
-    for shown in (r"M \ge d^3", r"M \le d^2", r"N \ge d^2", "M = d^2"):
+    for shown in (r"M \ge d^3", r"M \le d^2", r"N \ge d^2", "M = d^2", r"M \ge 1"):
         (message,) = said(display.replace(r"M \ge d^2", shown), line)
         assert "write it after where, joined by and" in message
+    always = r"W = 4Nd \qquad \text{for every } N \ge 1"
+    assert said(always, "(99.1) W = bounds.compulsory(N, d) where N >= 1") == []
+    assert said(always, "(99.1) W = bounds.compulsory(N, d) where d >= 1")
+
+
+def test_an_expression_as_left_side_belongs_to_the_only_formula_with_its_sign():
+    line = "(99.1) bounds.compulsory(N, d) <= 4 * N * d"
+    assert said(r"4Nd \le Nd + 3Nd, \qquad W = N", line, "(99.1) W = not evaluated: definition") == []
+    (message,) = said(r"4Nd \le 4Nd, \qquad Nd \le Nd", line)
+    assert "the display has 4Nd <=, Nd <=, but this line has 'bounds.compulsory(N,d) <='" in message
 
 
 def test_right_sides_that_differ_take_a_line_each():
