@@ -49,7 +49,7 @@ HEAD = "# %% [markdown]\n"
         (r"\underbrace{Nd + 1}_{\text{read, } K_j} d", 93),
         (r"\log_2 (8) + \ln (1)", 3),
         (r"B_{r}' + N'_{kv} + \ell - \lambda", 7),
-        (r"W_{\mathrm{B1}} \mathrm{rows} + \text{multiply-adds}", 73),
+        (r"W_{\mathrm{B1}} \mathrm{rows} + \text{multiply-adds}", 73),  # style: ok (LaTeX)
     ],
 )
 def test_what_latex_means(text, value):
@@ -137,6 +137,8 @@ def test_what_cannot_be_read_is_named(text, message):
         (r"\text{rows: } N, \qquad \text{slices: } d", ["rows = N", "slices = d"]),
         (r"W \ge N \quad (M \ge d^2), \qquad t \le d", ["W >= N if M>=d^2", "t <= d"]),
         (r"W = N \qquad \text{for every integer } T \ge 1 .", ["W = N if T>=1"]),
+        (r"W = N \quad \text{for } 1 < M \le N", ["W = N if 1<M if M<=N"]),
+        (r"W = N, \quad \text{for a square } b = M", ["W = N", "b = M"]),
         (
             r"F(R) = \begin{cases} a & R \ge 3, \\[1ex] b & \text{otherwise} \end{cases}",
             ["F(R) = a if R>=3", "F(R) = b"],
@@ -303,7 +305,7 @@ def test_a_bound_that_is_0_for_almost_all_sizes_is_not_compared():
 
 
 def test_sizes_are_ragged():
-    sizes = list(Sizes(Binding(1, "W", "=", right="N + Br"), ["N + Br"], []).any())
+    sizes = list(Sizes(Binding(1, "W", "=", right="N + Br"), ["N + Br"], []).drawn())
     assert all(size >= 1 for scope in sizes for size in scope.values())
     for kind in (
         lambda N, Br: N % Br,

@@ -50,7 +50,7 @@ class Sizes:
         self._library = {name: declared_numbers.look_up(name) for name in known}
         self.names = sorted(free - known)
 
-    def any(self) -> Iterator[Scope]:
+    def drawn(self) -> Iterator[Scope]:
         """Yield sizes and the values after `with`, whether or not the condition holds."""
         rng = random.Random(1)
         for _ in range(TRIES):
@@ -64,7 +64,7 @@ class Sizes:
         """Yield the sizes for which the condition holds, each once. Raises DisplayError if few are drawn."""
         seen: set[tuple[int, ...]] = set()
         count = 0
-        for scope in self.any():
+        for scope in self.drawn():
             if all(self.value(part, scope) for part in self._conditions):
                 sizes = tuple(scope[name] for name in self.names)
                 if sizes not in seen:
@@ -97,7 +97,7 @@ class Sizes:
 
     def refuse_other_condition(self, text: str, names: Set[str], holds: Callable[[Scope], bool]) -> None:
         """Raise DisplayError unless a part of `where` has these names and holds for the same sizes."""
-        scopes = list(islice(self.any(), DRAWS))
+        scopes = list(islice(self.drawn(), DRAWS))
         shown = [holds(scope) for scope in scopes]
         same_names = [part for part in self._conditions if declared_numbers.used_names(part) == names]
         if shown not in ([bool(self.value(part, scope)) for scope in scopes] for part in same_names):
