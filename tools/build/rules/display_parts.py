@@ -101,12 +101,12 @@ def _is_prose(token: str, before: Tokens, following: str) -> bool:
 
 
 def _conditions(words: str, tokens: Tokens) -> list[Condition]:
-    r"""Return the relations of a formula that is a condition: two for ``0 < c \le R``."""
-    in_brackets = not words and tokens[:1] == ["("] and tokens[-1:] == [")"]
-    if not in_brackets and not _CONDITION.match(words):
+    """Return the relations of a condition, two for a chain such as ``d < M < N``; empty for another text."""
+    in_brackets = tokens[:1] == ["("] and tokens[-1:] == [")"] and any(one in SIGNS for one in tokens)
+    inner = tokens[1:-1] if in_brackets and not words else tokens
+    if not (_CONDITION.match(words) or (in_brackets and not words)):
         return []
-    sides = _sides(tokens[1:-1] if in_brackets else tokens)
-    return [Condition(left, sign, right) for (_, left), (sign, right) in pairwise(sides)]
+    return [Condition(left, sign, right) for (_, left), (sign, right) in pairwise(_sides(inner))]
 
 
 def _sides(tokens: Tokens) -> list[tuple[str, list[str]]]:
