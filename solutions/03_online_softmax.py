@@ -346,7 +346,9 @@ attempt(agrees, my_online_attention)
 # The result of a part is the triple $(m, \ell, o)$, with $o$ not yet divided by $\ell$. Two parts give two sums in two units. We convert both to the larger unit:
 #
 # $$ m = \max(m_a, m_b), \qquad \ell = e^{\,m_a-m}\,\ell_a + e^{\,m_b-m}\,\ell_b, \qquad o = e^{\,m_a-m}\,o_a + e^{\,m_b-m}\,o_b \tag{3.6} $$
-# <!-- (3.6) not evaluated: entries of arrays -->
+# <!-- (3.6) m = not evaluated: definition -->
+# <!-- (3.6) \ell = math.exp(exact.log_sum_exp(S)[0] - m) with e = math.e, m = max(ma, mb), S = [[ma + math.log(ella), mb + math.log(ellb)]] where ma <= 40 and mb <= 40 -->
+# <!-- (3.6) o = math.exp(exact.log_sum_exp(S)[0] - m) * (exact.softmax(S)[0] @ [oa / ella, ob / ellb]) with e = math.e, m = max(ma, mb), S = [[ma + math.log(ella), mb + math.log(ellb)]] where ma <= 40 and mb <= 40 -->
 #
 # For any division of the row and any order of merges, every score finally has the weight $e^{s-m}$ with the same $m$, the maximum of the row. Merging is therefore *commutative* (merging a with b equals merging b with a) and *associative* (the grouping of three parts does not matter). The empty part $(-\infty, 0, 0)$ is its *identity*: merging with it changes nothing. So any tree of merges gives the result of the row. Formulas (3.2) and (3.4) are the special case in which the second part is a single piece.
 #
@@ -481,7 +483,8 @@ print(f"all in float32, pieces of 32, rescaled and not: both below 1e-7: {max(si
 # First, one word can replace the two row statistics: the *log-sum-exp* of the row,
 #
 # $$ L_i = m_i + \log \ell_i, \qquad p_{ij} = e^{\,s_{ij} - L_i} \tag{3.8} $$
-# <!-- (3.8) not evaluated: entries of arrays -->
+# <!-- (3.8) L_i = exact.log_sum_exp([[a, b]])[0] with mi = max(a, b), elli = 1 + math.exp(-abs(a - b)) where a <= 40 and b <= 40 -->
+# <!-- (3.8) p_ij = exact.softmax([[a, b]])[0, 0] with e = math.e, sij = a, Li = exact.log_sum_exp([[a, b]])[0] where a <= 40 and b <= 40 -->
 #
 # From $L_i$, any weight can be recomputed from its score alone. The backward pass of lesson 06 uses this to store $N$ words instead of $N^2$.
 #

@@ -118,7 +118,8 @@ measured("6.2", squares=squares // N**2)
 # The fused forward pass did not store $P$, but the backward pass needs it. To compute it again, the maximum and the sum of each row are enough. Both fit in one word, the log-sum-exp $L_i = m_i + \log \ell_i$ of lesson 03:
 #
 # $$ p_{ij} = \frac{e^{s_{ij} - m_i}}{\ell_i} = e^{s_{ij} - L_i} . \tag{6.5} $$
-# <!-- (6.5) not evaluated: entries of arrays -->
+# <!-- (6.5) p_ij = exact.softmax([[a, b]])[0, 0] with e = math.e, sij = a, mi = max(a, b), elli = 1 + math.exp(-abs(a - b)) where a <= 40 and b <= 40 -->
+# <!-- (6.5) p_ij = exact.softmax([[a, b]])[0, 0] with e = math.e, sij = a, Li = exact.log_sum_exp([[a, b]])[0] where a <= 40 and b <= 40 -->
 #
 # A tile of $P$ can therefore be computed without the other tiles of its rows, which was not possible in the forward pass.
 
