@@ -337,7 +337,7 @@ def test_the_displays_of_a_lesson_agree_with_the_library(path):
 
 
 def test_fifty_edits_of_bound_displays_are_found():
-    """An edit that only changes a listed formula of a display is drawn again."""
+    """An edit of a listed formula is drawn again, and so is the one that changes no value."""
     rng = random.Random(50)
     kinds = itertools.cycle(("digit", "exponent", "sign", "rounding", "name", "dropped"))
     missed = []
@@ -347,6 +347,7 @@ def test_fifty_edits_of_bound_displays_are_found():
             display, lines = rng.choice(BOUND)
             found = [text for one, text in display_edits.edits(display.latex) if one == kind]
             found = [one for one in found if display_edits.changes_a_bound_formula(display, one, lines)]
+            found = [one for one in found if r"\binom{d+g}{d}" not in one]  # equal to \binom{d+g}{g}
             edited = rng.choice(found) if found else None
         if not display_edits.is_found(display, edited, lines):
             missed.append(edited)
