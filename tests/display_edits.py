@@ -17,7 +17,7 @@ from tools.build.rules.display_bindings import Binding, Display, bindings_of
 from tools.build.rules.displays import faults_of, matched
 
 ROOT = Path(__file__).parents[1]
-_FIXED = r"_\{\\text\{[^{}]*\}\}|\\(?:text|begin|end)\{[^{}]*\}|\}_\{[^{}]*\}"  # words, and labels of braces
+_FIXED = r"\}_\{(?:[^{}]|\{[^{}]*\})*\}|\\(?:text|texttt|begin|end)\{[^{}]*\}"  # labels of braces, words
 _SUBSCRIPT = r"_(?:\{(?:[^{}]|\{[^{}]*\})*\}|[A-Za-z0-9])"
 _GREEK = r"\\(?:alpha|beta|gamma|eta|sigma|tau|rho|lambda|ell)(?![A-Za-z])"
 _NAME = rf"(?:\\mathrm\{{[^{{}}]*\}}|{_GREEK}|[A-Za-z])'*(?:{_SUBSCRIPT})?'*"

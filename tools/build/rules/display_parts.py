@@ -4,7 +4,7 @@ r"""Split a display into the statements that it makes: a left side, a sign and a
 f``. Formulas are separated by ``\qquad``, ``\quad``, a comma, or words in ``\text``. Words before a formula
 without a left side name it, as "footprint" does; other words are for the reader. A formula after "or" is
 one more right side of the statement before it, and so is each line of ``cases``. A relation in brackets, or
-after "where", "if", "when", "for every" or "for all", is a condition of the statement before it.
+after "where", "if", "when", "for", "for every" or "for all", is a condition of the statement before it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SIGNS = {
 }  # fmt: skip
 _SEPARATORS = (r"\qquad", r"\quad", ",", r"\\", "&")
 _OPERATORS = (*SIGNS, "+", "-", "/", r"\cdot", r"\times", "^")
-_CONDITION = re.compile(r"(?:where|if|when|for every|for all)\b")
+_CONDITION = re.compile(r"(?:where|if|when|for every|for all)\b|for$")
 Tokens = Sequence[str]
 
 
