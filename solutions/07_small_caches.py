@@ -74,6 +74,8 @@ measured("7.1", f3_squares=squares("flash_optimal", N, d, 1024))
 # $S = QK^\top/\sqrt d$ is a matrix product of depth $d$, so it can be computed as in lesson 02. The left half of the figure above shows how. A tile of scores with $B_r$ rows and $B_c$ columns is resident, and $Q$ and $K$ are streamed *by columns*. Each step loads one column of $Q$, cut to the rows of the tile, and the same column of $K$, cut to the keys of the tile. These are $B_r + B_c$ words for $B_r B_c$ products. After $d$ steps the tile is complete. If every tile is stored, computing all scores takes
 #
 # $$ W_S = Nd\left\lceil \frac{N}{B_c} \right\rceil + Nd\left\lceil \frac{N}{B_r} \right\rceil + N^2, \qquad \text{footprint } B_rB_c + B_r + B_c , \tag{7.1} $$
+# <!-- (7.1) W_S = costs.matmul(N, N, d, bm=Br, bn=Bc).total -->
+# <!-- (7.1) footprint = costs.matmul(N, N, d, bm=Br, bn=Bc).peak where Br <= N and Bc <= N -->
 #
 # which is (2.4). With square tiles this is about $2N^2d/\sqrt M + N^2$. $d$ does not appear in the footprint, so the tile fits for any length of a row.
 #
@@ -160,6 +162,8 @@ print(mine.ledger)
 # Each of the two products streams two arrays for each resident tile of side $B$:
 #
 # $$ W_4 = \underbrace{2Nd\left\lceil \frac NB \right\rceil}_{Q,\,K} + \underbrace{N^2 + N^2\left\lceil \frac dB \right\rceil}_{A} + \underbrace{2N}_{\ell} + \underbrace{Nd\left\lceil \frac NB \right\rceil}_{V} + \underbrace{Nd}_{O} \;\approx\; \frac{8N^2d}{\sqrt M} + N^2 . \tag{7.2} $$
+# <!-- (7.2) W_4 = costs.square_tiling(N, d, B=B).total -->
+# <!-- (7.2) W_4 ~ costs.square_tiling(N, d, B=B).total within 0.01 with N = i * B, d = c * B, M = 4 * B**2 where i >= 200 -->
 #
 # A full block of each factor and of the result, and a vector, take $3B^2 + B$ words, so $B = \sqrt M/2$ always fits. The paper studies the order of growth and does not need more. (With the largest square that fits, the constant is $4\sqrt3 = 6.93$ instead of 8.) No maximum is subtracted: $A$ is the plain exponential, which overflows in float64 at $s = 709.8$.
 #
@@ -209,6 +213,8 @@ measured("7.3", usable=usable)
 # We call this schedule split-d with materialised scores, or split-d for short (F5, `small_cache` in code). It is safe, and it also saves traffic. As in lesson 02, steps of depth 1 leave nearly all of fast memory to the resident tile, whose side grows from $\sqrt M/2$ to almost $\sqrt M$. And because one query block is finished before the next one begins, the scores need only $B_r \times N$ words of slow memory instead of $N \times N$. The traffic is
 #
 # $$ W_5 = \underbrace{Nd\left\lceil \frac N{B_c} \right\rceil}_{Q} + \underbrace{2Nd\left\lceil \frac N{B_r} \right\rceil}_{K,\,V} + \underbrace{N^2 + N^2\left\lceil \frac d{B_d} \right\rceil}_{S} + \underbrace{Nd}_{O}, \qquad \text{footprint } \max\bigl(B_rB_c + B_c + 3B_r,\; B_rB_d + B_d + 2B_r\bigr) . \tag{7.3} $$
+# <!-- (7.3) W_5 = costs.small_cache(N, d, Br=Br, Bc=Bc, Bd=Bd).total -->
+# <!-- (7.3) footprint = costs.small_cache(N, d, Br=Br, Bc=Bc, Bd=Bd).peak where Br <= N and Bc <= N and Bd <= d -->
 #
 # Here $3B_r$ words are the statistics and a column of $Q$, and $2B_r$ are $L_i$ and a column of $S$. With all sides near $\sqrt M$, each of the four streams $Q$, $K$, $V$ and $S$ takes $N^2d/\sqrt M$ words, so $W_5 \approx 4N^2d/\sqrt M + N^2$.
 #
@@ -322,6 +328,8 @@ print(f"in five words: {least.ledger.total:,} words; equal to exact attention: {
 # We call this schedule stored scores (F7, `scores_stored` in code):
 #
 # $$ W_7 = \underbrace{2Nd}_{Q,\,O} + \underbrace{2Nd\left\lceil \frac N{B_r} \right\rceil}_{K,\,V} + \underbrace{2N^2}_{S}, \qquad \text{footprint } B_r(d + 3) + d . \tag{7.5} $$
+# <!-- (7.5) W_7 = costs.scores_stored(N, d, Br=Br).total -->
+# <!-- (7.5) footprint = costs.scores_stored(N, d, Br=Br).peak where Br <= N -->
 #
 # Nearly twice as many rows fit as with buffer reuse, whose footprint is $B_r(2d + 3) + d$. So $K$ and $V$ are streamed half as often, and in exchange each score takes two words of traffic.
 #
@@ -543,6 +551,7 @@ explore.curve(
 # The best schedule for $M \ll d^2$ moves $4N^2d/\sqrt M$ words. Theorem A of lesson 05 gives half of that: for $M \le d^2$ it states $W \ge 2N^2d/\sqrt M - 2M$. It counts only the products $p_{ij}v_{jc}$, as if scores cost nothing. For large $M$ this is nearly true, because rows of $Q$ and $K$ that are in fast memory give scores without further traffic. For $M \ll d^2$ very few rows fit, so the products $q_{ic}k_{jc}$ must be counted too. The result is Theorem B′, (5.15) of section 5.10:
 #
 # $$ W \ge \frac{4N^2d}{\sqrt M\left(1 + \frac{9\sqrt M}{16d}\right)} - 2M - N^2 . \tag{7.7} $$
+# <!-- (7.7) W >= bounds.theorem_B_prime_line(N, d, M) rounded down within 1e-8 where math.isqrt(M)**2 < M -->
 #
 # Theorem B′ holds for the class of Theorem A: scores from $d$ products, outputs from products $p_{ij}v_{jc}$, any order and any tiles, and scores may be recomputed at will. The products of all pairs $(i,j)$ with a score or a partial sum in fast memory are bounded as for two separate matrix products. For every other pair, $p_{ij}$ must be computed from $Q$ and $K$ alone, which takes complete rows of both. For $M \ll d^2$ very few such pairs are possible (they give the term $9\sqrt M/16d$), so recomputation does not help here. Section 7.10 in lesson 07b has the proof. Like Theorem A, it is a derivation of this course. (7.7) is bound `B'_line`, a closed form of the slightly sharper `B'`.
 #
@@ -576,6 +585,7 @@ measured("7.7", f5_over_bound=ratio)
 # The published result gives the order of growth, with matching algorithms and lower bounds (bound `theta_attention`). If all constants of its argument are kept, it gives $2N^2d/\sqrt M - 2M - N^2$ for $M \le d^2$ (`saha_ye_small`), the bound of one of the two products. With the compulsory traffic, which matters beyond $M = Nd$, it reads
 #
 # $$ W = \Theta\left( Nd + \min\left\{ \frac{N^2d^2}{M},\; \frac{N^2d}{\sqrt M} \right\} \right) . \tag{7.8} $$
+# <!-- (7.8) W = bounds.theta_attention.order(N, d, M) + bounds.compulsory(N, d) // 4 with Theta = lambda order: order where M <= N * d -->
 #
 # | | $M \ll d^2$ | $M \gg d^2$ |
 # | --- | --- | --- |

@@ -34,6 +34,7 @@ explore.resident_and_streamed("rows", rows=("Q", "dO", "dQ"), columns=("K", "V")
 # A paper on the I/O complexity of the backward pass (Li and others, see the references) studies it in this form. $A_1, A_2, A_3, E$ have shape $(n, d)$ and $X, Y$ have shape $(d, d)$. The loss, and the gradient to be computed, are
 #
 # $$ L(X) = \tfrac12 \bigl\| \mathrm{softmax}\bigl(A_1 X A_2^\top\bigr)\, A_3 Y - E \bigr\|^2, \qquad \frac{dL}{dX} . \tag{7.9} $$
+# <!-- (7.9) not evaluated: entries of arrays -->
 #
 # With $f = \mathrm{softmax}(A_1XA_2^\top)$, $h = A_3Y$, $q = (fh - E)h^\top$ and $p = f\circ q - \mathrm{diag}\bigl((f\circ q)\mathbf 1\bigr) f$, the paper computes the gradient as $A_1^\top p\, A_2$.
 #
@@ -116,6 +117,7 @@ print(f"paper's p A2 equals dQ: {np.allclose(p @ A2, backward(A1 @ X, A2, h, f @
 # All printed digits agree. So the problem is ordinary attention with
 #
 # $$ Q = A_1X, \quad K = A_2, \quad V = A_3Y, \quad dO = O - E, \qquad\text{and}\quad \frac{dL}{dX} = A_1^\top dQ . \tag{7.10} $$
+# <!-- (7.10) not evaluated: entries of arrays -->
 #
 # The paper's $p$ is $dS$, and its $pA_2$ is $dQ$. $dK$ and $dV$ are not needed. Everything that we know about the traffic of attention applies.
 #
@@ -146,6 +148,7 @@ predict("7.9", percent_less=0)  #> predict("7.9", percent_less=...)
 # In a small cache the products with a $d \times d$ matrix count as well, $2nd^2/\sqrt M$ for each of $A_1X$, $A_3Y$ and $A_1^\top dQ$:
 #
 # $$ W \approx \frac{8n^2d}{\sqrt M} + \frac{6nd^2}{\sqrt M} + 3n^2 . \tag{7.11} $$
+# <!-- (7.11) W ~ costs.gradient_small_cache(n, d, B=B).total within 0.01 with n = i * B, d = c * B, M = B**2 where i >= 200 -->
 #
 # In a very large cache, a product can be bracketed in another way: $s_{ij} = a_{1i}\,(X a_{2j}^\top)$. If $X$, $Y$ and the partial sums of $dL/dX$, $3d^2$ words, are resident, then $Q$, $V$ and $dQ$ are not needed. In the second pass, rows of $A_1$ and $dO$ are resident and $A_2$ and $A_3$ are streamed, which takes $4x^2$ instead of $6x^2$. The forward pass again takes $4x^2$. This is `gradient_reassociated` with $8\,n^2d^2/M$ words.
 
@@ -174,6 +177,7 @@ measured("7.9", percent_less=100 * (1 - least / plain))
 # The paper's theorem (bound `theta_gradient`, without constants) is
 #
 # $$ W = \Theta\left( \min\left\{ \frac{n^2d^2 + nd^3}{M},\; \frac{n^2d + nd^2}{\sqrt M} \right\} \right), \tag{7.12} $$
+# <!-- (7.12) W = bounds.theta_gradient.order(n, d, M) with Theta = lambda order: order where M <= n * d -->
 #
 # plus the compulsory traffic for $M > nd$, as in (7.8). The term $nd^3/M$ comes from $X$: its $d^2$ words are read once for each block of about $M/d$ rows of $A_1$. For $M \ge d^2$ this is at most about $nd$ words, no more than $A_1$ itself.
 #
@@ -188,6 +192,7 @@ measured("7.9", percent_less=100 * (1 - least / plain))
 # **Step 3: segments.** Let $E$ (here a number, not the matrix of section 7.8) be the number of reads of words that are not accumulators, plus the number of entries of accumulators. The *plus one* in (5.9) now occurs for $Nd$ outputs and $N^2$ scores, so the run reads at least $E - Nd - N^2$ words. Storing the outputs adds $Nd$ words of traffic. A score need not be stored at all, so nothing is added for the $N^2$, and
 #
 # $$ W \ge E - N^2 . \tag{7.13} $$
+# <!-- (7.13) not evaluated: step of a proof -->
 #
 # Cut the run into segments of $T$ events, that is, of $T$ such reads and entries. A segment uses at most $R = M + T$ different words.
 #
@@ -200,6 +205,7 @@ measured("7.9", percent_less=100 * (1 - least / plain))
 # Write $a = \sqrt{n_q n_k}$ and $b = \sqrt{n_v n_o}$. A geometric mean is at most the arithmetic mean, so $a + b \le (R - n_s)/2$, and $ab \le (a + b)^2/4$. The three kinds together are
 #
 # $$ \sqrt{n_s}\,(a + b) + \frac{ab}{d} \;\le\; \frac{\sqrt{n_s}\,(R - n_s)}{2} + \frac{(R - n_s)^2}{16d} . \tag{7.14} $$
+# <!-- (7.14) not evaluated: step of a proof -->
 #
 # $F_b(R)$ is the largest value of the right side for $n_s$ between 0 and $R$. (It is the function of Theorem C: (6.12) has the same left side.)
 #
@@ -239,6 +245,7 @@ measured("7.10", fewest=min(R for R in most if most[R] == 8))
 # **Step 5: how many segments.** The last segment has fewer than $T$ events. Because $F_b(R)$ grows with $R$, it forms fewer than $F_b(M + T)$ products. So there are at least $\lfloor 2N^2d/F_b(M + T) \rfloor$ full segments, and with (7.13)
 #
 # $$ W \ge T\left\lfloor \frac{2N^2d}{F_b(M + T)} \right\rfloor - N^2 \qquad \text{for every integer } T \ge 1 . \tag{7.15} $$
+# <!-- (7.15) W >= bounds.theorem_B_prime(N, d, M, T) with Fb = lambda R: bounds.all_products_per_segment(R, d) where T >= 1 -->
 #
 # This is Theorem B′, bound `B'`. For (7.7) take $T = 2M$, so $R = 3M$. In (7.14) the first term is largest at $n_s = M$, where it is $M^{3/2}$, and the second at $n_s = 0$, where it is $9M^2/16d$. Hence $F_b(3M) \le M^{3/2} + 9M^2/16d$, and rounding down loses at most $T = 2M$ words. $\square$
 
@@ -259,6 +266,8 @@ for times in (1, 2, 3, 4):
 # If the tile has only $B_d = d/k$ columns, it can have more rows, by a factor $k$. Then $V$ is streamed less often, and each score is read $k$ times:
 #
 # $$ W_{7d} = 2Nd + 2N + Nd\left(\left\lceil \frac N{B_r} \right\rceil + \left\lceil \frac N{B_o} \right\rceil\right) + N^2\left(1 + \left\lceil \frac d{B_d} \right\rceil\right), \qquad \text{footprint } \max\bigl(B_r(d + 3) + d,\; B_oB_d + 2B_o + B_d\bigr) . \tag{7.6} $$
+# <!-- (7.6) W_7d = costs.scores_stored_tiled(N, d, Br=Br, Bo=Bo, Bd=Bd).total -->
+# <!-- (7.6) footprint = costs.scores_stored_tiled(N, d, Br=Br, Bo=Bo, Bd=Bd).peak where Br <= N and Bo <= N and Bd <= d -->
 #
 # With one slice this is the schedule of exercise 7C, except that all $N^2$ scores are in slow memory at the same time. With two slices it moves $\frac32x^2 + 3$ in units of $N^2$ words. (Split-d reads each score $k$ times, too, if $B_d = B_c = d/k$. Then $B_r = kM/d$ rows fit. Per score, $Q$ takes $k$ words, $K$ and $V$ take $2x^2/k$, and $S$ takes $1 + k$, together $2x^2/k + 2k + 1$. This is smallest for $k = x$, where it is $4x + 1$.)
 #
@@ -403,6 +412,8 @@ print(f"yours minus (7.6): {mine.ledger - closed_form}")
 # Compute a tile of scores from columns, as in section 7.2, and use it at once. The tile needs $B_r$ rows of $O$, and perhaps not even one row fits. So $O$ is streamed by columns too: for each column $c$, load $O_{ic}$ and $V_{jc}$, rescale, add $P_{ij}V_{jc}$, and store $O_{ic}$ again. The row statistics are resident. This is the FlashAttention-2 order with $d$ split. For one tile of scores, and for each of the $d$ columns, $Q$ and $K$ are loaded, then $O$ is loaded, $V$ is loaded, and $O$ is stored:
 #
 # $$ W_6 = Nd\left(3\left\lceil \frac N{B_c} \right\rceil - 1 + 2\left\lceil \frac N{B_r} \right\rceil\right), \qquad \text{footprint } B_rB_c + 4B_r + B_c . \tag{7.4} $$
+# <!-- (7.4) W_6 = costs.small_cache_fused(N, d, Br=Br, Bc=Bc).total -->
+# <!-- (7.4) footprint = costs.small_cache_fused(N, d, Br=Br, Bc=Bc).peak where Br <= N and Bc <= N -->
 #
 # Here $4B_r$ words are the statistics, the factors of the rescaling and a column of $O$. There is no term $N^2$. (The $-1$ is there because no output is loaded for the first key block.)
 #

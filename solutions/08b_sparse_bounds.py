@@ -32,6 +32,7 @@ explore.block_mask(masks.random(2048, 64, 0.1), 64, 65536, title="Random blocks"
 # A masked pair has weight 0 and contributes nothing to any gradient, so the backward schedules of lesson 06 skip the same blocks. Let every query attend to some key, let the resident blocks have the side $B$ of the mask, and let a visible block $(i, j)$ have $r_i$ rows and $c_j$ columns. Then the fused backward (B3, `fused_backward`) and the two-pass backward (B4, `split_backward`) move
 #
 # $$ W_{\text{B3}} = 5Nd + N + (4d+2)\!\!\sum_{(i,j)\ \text{visible}}\!\! r_i , \qquad W_{\text{B4}} = 8Nd + 2N + \!\!\sum_{(i,j)\ \text{visible}}\!\! \bigl(2d\,c_j + (2d+2)\,r_i\bigr) . \tag{8.6} $$
+# <!-- (8.6) not evaluated: sum over a set -->
 #
 # These are (6.8) and (6.10), with a sum over the visible blocks in place of the factors $\lceil N/B \rceil$. With equal blocks, each sum is proportional to the density $s$, the fraction of visible blocks.
 #
@@ -86,6 +87,7 @@ print("dQ, dK and dV correct:", max(errors) < 1e-12)
 # The proof of Theorem A (optional lesson 05b) cuts a run into segments, and in each a fixed number $T$ of words enters fast memory. From these words and those already there, one segment can form at most $F$ products $p_{ij}v_{jc}$. So a run that needs $n$ products has at least $\lfloor n/F \rfloor$ full segments and moves at least about $Tn/F$ words. Without a mask $n = N^2d$. Under a mask only visible pairs need their products: with $\mathrm{nnz}$ visible pairs, $n = \mathrm{nnz}\,d$. The limit $F$ holds whichever pairs the products belong to, so the rest of the proof does not change. This is Theorem D, bound `D`, a derivation of this course. It holds if $M \ge d^2$, for every schedule of Theorem A's class (section 5.7 lists its three conditions):
 #
 # $$ W \ge \frac{4\,\mathrm{nnz}\,d^2}{M + d^2} - (M + d^2) . \tag{8.7} $$
+# <!-- (8.7) W >= bounds.theorem_A_large(N, d, M) rounded down with nnz = N**2 where M >= d**2 -->
 #
 # The compulsory traffic, bound `compulsory_sparse`, is another one: $2d$ words per query that attends to a key, and $2d$ words per key that some query attends to. `bounds.lower_bound(..., mask=mask)` returns the larger bound.
 #
@@ -188,6 +190,7 @@ for w in (8, 32, 128, 512):
 # The paper *On fine-grained I/O complexity of attention backward passes* has a lower bound for sparse attention, bound `omega_sparse`, of the form
 #
 # $$ W = \Omega\left(\min\left\{ \frac{Z_{\mathrm{in}}^2}{M},\; \frac{Z_{\mathrm{in}}\sqrt{Z_{QK}}}{\sqrt M} \right\}\right) . \tag{8.8} $$
+# <!-- (8.8) W = bounds.omega_sparse.order(Zin, ZQK, M) with Omega = lambda order: order -->
 #
 # $\Omega$ means "at least this, up to a constant factor"; the constant is not known. $Z_{\mathrm{in}}$ is the number of *nonzero words of $Q$ and $K$*, and $Z_{QK}$ is that of $QK^\top$. The bound is due to Pagh and Stöckel, for algorithms that only add and multiply entries of sparse matrices, and the paper applies it to $QK^\top$. It is a worst-case statement: some inputs with these two numbers need this much traffic.
 #
@@ -219,6 +222,10 @@ measured("8.11", growth=quotient[1] / quotient[0])
 # For the correct reading, look for sparse inputs that need as many words as (8.8). Put all nonzero words of $Q$ and $K$ into a dense block of $N'$ tokens and $d'$ features, and set everything else to zero. Then $QK^\top$ has $N'^2$ nonzero scores, and up to a constant
 #
 # $$ N' = \sqrt{Z_{QK}}, \qquad d' = \frac{Z_{\mathrm{in}}}{\sqrt{Z_{QK}}} , \qquad \frac{N'^2d'^2}{M} = \frac{Z_{\mathrm{in}}^2}{M}, \qquad \frac{N'^2d'}{\sqrt M} = \frac{Z_{\mathrm{in}}\sqrt{Z_{QK}}}{\sqrt M} . \tag{8.9} $$
+# <!-- (8.9) N' = not evaluated: definition -->
+# <!-- (8.9) d' = not evaluated: definition -->
+# <!-- (8.9) \frac{N'^2d'^2}{M} = bounds.omega_sparse.order(Zin, ZQK, M) with Zin = tokens * features, ZQK = tokens**2 where M >= features**2 -->
+# <!-- (8.9) \frac{N'^2d'}{\sqrt M} = bounds.omega_sparse.order(Zin, ZQK, M) with Zin = tokens * features, ZQK = tokens**2 where M <= features**2 -->
 #
 # These are the two terms of the dense bound for $N'$ and $d'$, with the same crossover at $M = d'^2$. For example, $Z_{\mathrm{in}} = 2^{20}$ and $Z_{QK} = 2^{24}$ correspond to about $4{,}096$ tokens with 256 features.
 #

@@ -68,6 +68,7 @@ measured("9.1", gap=gaps[widest], at=widest / d**2)
 # A pass over the data (lesson 06) processes all pairs once. Its traffic is resident rows × streamed words per row, (6.9). A pass can also store an $N \times N$ matrix for a later pass, as stored scores does. In units of $N^2$ words, and with $x = d/\sqrt M$ as in lesson 07, one pass (a `sweep` in code) moves
 #
 # $$ r\,t\,x^2 + n , \tag{9.1} $$
+# <!-- (9.1) = lesson09.words_of(("resident " * r, "streamed " * t, n, ""), x) -->
 #
 # if $r$ arrays are resident, $t$ are streamed, and $n$ matrices are written or read. Here is every pass of the forward computation, by the contents of slow memory before it. A streamed $O$ is both read and written, so it is named twice.
 
@@ -185,6 +186,7 @@ measured("9.2", backward=found.cost)
 # We simplify them by a rule in two parts:
 #
 # $$ \text{the resident arrays fill all of } M, \qquad\text{and}\qquad \lceil y \rceil \;\to\; \max(1, y) . \tag{9.2} $$
+# <!-- (9.2) not evaluated: definition -->
 #
 # The first part gives the block size: with buffer reuse, two arrays of $R_2$ rows of $d$ words fill $M$. The second part drops the rounding and keeps at least one pass. The *envelope* is the minimum of these formulas for each $M$. (Slices, which save at most 6 percent, are left out.)
 #
@@ -343,8 +345,10 @@ explore.curve(
 # Does the second block need a complete pass? With 600 queries, buffer reuse has one block of 445 rows and one of 155, and during the second one much of $M$ is unused. With two blocks of 300 rows, half as many words are free, but in both passes. They can hold keys and values from the first pass, which the second pass need not read again. We call this schedule resident keys (F3c, `resident_keys` in code). With $k$ row blocks of equal size $B_r$ and $C$ resident keys, each with its value,
 #
 # $$ W = 2Nd + 2Nd\,k - 2Cd\,(k - 1) , \qquad \text{footprint } 2Cd + B_r(2d + 3) + d . \tag{9.3} $$
+# <!-- (9.3) W = costs.resident_keys(N, d, Br=Br, places=C + 1).total with k = costs.ceil_div(N, Br) where C <= N -->
+# <!-- (9.3) footprint = costs.resident_keys(N, d, Br=Br, places=C + 1).peak where C < N and Br <= N -->
 #
-# The last $d$ words of the memory footprint are one buffer for the streamed keys and values. With $C = 0$ this is buffer reuse with $B_c = 1$.
+# For $C < N$, the last $d$ words of the memory footprint are one buffer for the streamed keys and values. With $C = 0$ this is buffer reuse with $B_c = 1$.
 #
 # **Predict** (compute). $N = 600$ in two blocks of 300 rows, $d = 64$ and $M = 58\,368$. How many words are free with $C = 0$? How many keys can then be resident with their values, and how many words of traffic does that save?
 # <!-- 155, 300 = 600 - 445, schedules.resident_keys.tiles(600, 64, 58368)["Br"] -->
