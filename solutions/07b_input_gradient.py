@@ -305,7 +305,7 @@ print(f"equal to exact attention: {np.allclose(found.O, exact.attention(Q, K, V)
 print(found.ledger)
 
 # %% [markdown]
-# Make a diagnosis before you search the code: compare the ledger with (7.6). There $Q$ and the log-sum-exps are read once, $K$ $\lceil N/B_r \rceil$ times, $V$ $\lceil N/B_o \rceil$ times and $S$ $\lceil d/B_d \rceil$ times; $S$, the log-sum-exps and $O$ are written once. The footprint is the larger of $B_r(d + 3) + d$ and $B_oB_d + 2B_o + B_d$.
+# Make a diagnosis before you search the code: compare the ledger with (7.6). There $Q$ and the log-sum-exps are read once, $K$ $\lceil N/B_r \rceil$ times, $V$ $\lceil N/B_o \rceil$ times and $S$ $\lceil d/B_d \rceil$ times; $S$, the log-sum-exps and $O$ are written once.
 #
 # **Predict** (compute). Find the array that is read too often. By how many words do its reads exceed those of (7.6)? And by how many words does the peak exceed the footprint?
 
