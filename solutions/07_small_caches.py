@@ -63,6 +63,8 @@ measured("7.1", f3_squares=squares("flash_optimal", N, d, 1024))
 #
 # </details>
 # <!-- 326 = 2 * (2 * 64 + 3) + 64 -->
+# <!-- "With $M = 1024$ or less, standard attention moves fewer words" if [M for M in (2048, 1024, 512, 256) if schedules.naive.count(4096, 64, M).total < schedules.flash_optimal.count(4096, 64, M).total] == [1024, 512, 256] -->
+# <!-- "Only seven rows" if schedules.flash_optimal.tiles(4096, 64, 1024)["Br"] == 7 -->
 #
 # A loaded word of $K$ is used once per resident query, so for $B_r$ products. That is about $M/2d$ products, and only about $d/8 = 8$ for $M = d^2/4$. In lesson 02, a square tile of the result with side $b$ gave $b$ products per word, and $b \approx \sqrt M$: 31 at $M = 1024$. That schedule never kept a complete row.
 # <!-- 31 = bounds.square_side(1024) -->
@@ -80,6 +82,7 @@ measured("7.1", f3_squares=squares("flash_optimal", N, d, 1024))
 # which is (2.4). With square tiles this is about $2N^2d/\sqrt M + N^2$. $d$ does not appear in the footprint, so the tile fits for any length of a row.
 #
 # **Predict** (compute). $N$, $d$ and $M = 1024$ are as before, and a tile of $30 \times 32$ fits. What is $W_S$ in units of $N^2$ words?
+# <!-- "a tile of $30 \times 32$ fits" if costs.matmul(4096, 4096, 64, bm=30, bn=32).peak <= 1024 -->
 
 # %% tags=["predict"]
 predict("7.2", squares=5)  #> predict("7.2", squares=...)
@@ -97,6 +100,7 @@ measured("7.2", squares=by_columns.total / N**2)
 # $W_S = 5.141\,N^2$, and storing the scores is $N^2$ of it. This is less than a third of the total traffic of buffer reuse. Buffer reuse computes scores *and* output, so a fair comparison is with twice this number.
 #
 # </details>
+# <!-- "less than a third of the total traffic of buffer reuse" if 3 * costs.matmul(4096, 4096, 64, bm=30, bn=32).total < schedules.flash_optimal.count(4096, 64, 1024).total -->
 #
 # <!-- exercise 7A --> Compute one tile of $S$: the scores of the queries in block `i` and the keys in block `j`, divided by $\sqrt d$. Your function returns the tile, so the tile must still be in fast memory at the end, and nothing else may be. The tools are those of exercise 2B: `m.zeros(i, j)`, `m.load(Q, i, c)` and `add_matmul`. In addition to the tile, one column of $B_r$ words and one of $B_c$ words fit. The check calls your function for every tile of $S$ and stores the result. If you are stuck after five minutes, run `hint("7A")` in a new cell.
 
@@ -239,6 +243,7 @@ measured("7.4", score_reads=reads,
 #
 # </details>
 # <!-- 9.53 = schedules.small_cache.cost(4096, 64, Br=29, Bc=31, Bd=32).total / 4096**2 -->
+# <!-- "which also fits, each score is read twice" if (twice := costs.small_cache(4096, 64, Br=29, Bc=31, Bd=32)).peak <= 1024 and twice.reads["S"] == 2 * 4096**2 -->
 #
 # <!-- exercise 7B --> Write the split-d schedule with your `my_scores_tile`. Store the raw scores in a slow array `S` of $B_r$ rows and $N$ columns that is created once; block `i` uses its rows `(0, i.size)`. The tools are: `m.row_stats(i)` creates row statistics, `stats.update(s)` updates them with a tile of scores and overwrites the tile, `L = stats.lse()` turns them into $L_i$ in place (call it once), and `probabilities(s, L)` turns scores $s$ into $e^{s-L}$ in place, row by row. `m.zeros(i, c)` also accepts a block of columns `c`. Your function may move at most the words of (7.3) and use its footprint plus $4B_r$ words. If you are stuck after twelve minutes, run `hint("7B")` in a new cell.
 
@@ -298,6 +303,7 @@ print(f"in five words: {least.ledger.total:,} words; equal to exact attention: {
 
 # %% [markdown]
 # Every row is correct with scores of $\pm 3000$, and your schedule moves no more words than square tiling. So a safe softmax costs no traffic: (7.3) is about $4N^2d/\sqrt M + N^2$, and (7.2) $8N^2d/\sqrt M + N^2$. With tiles of one word, the footprint of (7.3) is 5 words for any $N$ and $d$ (and the four registers of lesson 02). With so little memory, split-d moves 34,048 words here and is correct.
+# <!-- "the footprint of (7.3) is 5 words for any $N$ and $d$" if schedules.small_cache.smallest_M(10**6, 512) == 5 -->
 #
 # As an algorithm, with $T_r = \lceil N/B_r \rceil$, $T_c = \lceil N/B_c \rceil$ and $T_d = \lceil d/B_d \rceil$ blocks:
 #
@@ -443,6 +449,9 @@ print(f"N = 2²², d = 4096: buffer reuse moves fewer words from M = {ahead:.3f}
 #
 # </details>
 # <!-- 196 = math.ceil(2**13 / 42) -->
+# <!-- moved = lambda name, M: schedules.get(name).count(2**13, 64, M).total -->
+# <!-- left = {M: moved("scores_stored", M) / min(moved("flash_optimal", M), moved("small_cache", M)) for M in range(2048, 4096, 32)} -->
+# <!-- "The saving is largest near this $M$" if 0.65 < min(left, key=left.get) / 64**2 < 0.75 -->
 #
 # Stored scores and buffer reuse are equal at $x = 1$, that is at $M = d^2$. Count the words per score: buffer reuse spends $4x^2$ words on streamed keys and values. Stored scores spend half of that, plus two words to write the score and read it back. At $M = d^2$ both are four. With less memory it is cheaper to store a score, with more it is cheaper to use it where it is computed.
 #
@@ -523,6 +532,10 @@ for line in attempt(lambda: list(plans(my_plan, 2**13, 64, memories))):
 
 # %% [markdown]
 # With growing memory, the best plans are split-d, stored scores tiled, stored scores, and buffer reuse. Between $d^2/2$ and $d^2$, stored scores and the tiled version with $B_d = d$ alternate: the latter also moves $L_i$, but sometimes fits one more row of $O$. For this small $d$, buffer reuse takes over a little later, near $1.05\,d^2$.
+# <!-- plan = lambda M: lesson07.best_plan(2**13, 64, M) -->
+# <!-- "near $1.05\,d^2$" if plan(4239).name != "flash_optimal" and plan(4403).name == "flash_optimal" -->
+# <!-- plans = [plan(M) for M in range(2180, 4096, 197)] -->
+# <!-- "stored scores and the tiled version with $B_d = d$ alternate" if {one.name for one in plans} == {"scores_stored", "scores_stored_tiled"} and all(one.tiles.get("Bd", 64) == 64 for one in plans) -->
 #
 # The same for $d = 256$, with the names in code:
 
@@ -579,6 +592,9 @@ measured("7.7", f5_over_bound=ratio)
 # The ratio is 1.038, so no schedule of this class can save more than 3.7 percent at this $M$. In units of $N^2d/\sqrt M$, traffic and bound both tend to 4 for $M \ll d^2$, so the constant 4 is exact there. (For $M \gg d^2$ it is exact in units of $N^2d^2/M$.) In between, the ratio of the best schedule to the best bound is at most 1.89, reached at $M = d^2$: there buffer reuse and stored scores both move $4N^2$ words, and we know neither a better schedule nor a better bound.
 #
 # </details>
+# <!-- ratio = lambda M: schedules.optimality_gaps("forward", 2**20, 4096, [M])[0].ratio -->
+# <!-- "is at most 1.89, reached at $M = d^2$" if max(range(2**22, 2**26, 2**20), key=ratio) == 2**24 and round(ratio(2**24), 2) == 1.89 -->
+# <!-- "traffic and bound both tend to 4 for $M \ll d^2$" if 3.9 < bounds.lower_bound("forward", 2**24, 2**16, 2**16)[0] / 2**56 < 4 < schedules.small_cache.count(2**24, 2**16, 2**16).total / 2**56 < 4.1 -->
 #
 # Where does the constant 4 come from? $QK^\top$ and $PV$ are two matrix products, and each alone takes $2N^2d/\sqrt M$ words (section 2.6). Far below $d^2$, fusing them saves none of the leading term. Far above $d^2$, it saves nearly all of it.
 #

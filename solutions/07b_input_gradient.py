@@ -144,6 +144,7 @@ predict("7.9", percent_less=0)  #> predict("7.9", percent_less=...)
 # `gradient_dp_materialised` has three passes. It computes $O$ with two resident arrays, $4x^2$. It computes $dP$ with only $dO$ resident and $V$ streamed, $x^2$, and stores it. It computes $dQ$ from $dP$ with $Q$ and $dQ$ resident and $K$ streamed, $2x^2$. The sum is $7x^2$, plus $2$ for writing and reading $dP$. `gradient_scores_materialised` never keeps two arrays at a time: it computes scores, output, $dS$ and $dQ$ in four passes of $x^2$ each. A complete $n \times n$ matrix is written or read five times: $S$ is written, read for $O$ and read for $dS$; $dS$ is written and read for $dQ$. In two slices, the passes for $O$ and $dQ$ take $x^2/2$ each and read their matrix twice, which gives $3x^2 + 7$. In `gradient_small_cache` each of the four passes is a matrix product in tiles and takes $2x$. Here the reads of $S$ for $O$ and of $dS$ for $dQ$ are among the streams. In addition, $S$ is written, read again and overwritten by $dS$, which gives $8x + 3$.
 #
 # As in section 7.6, these are the best schedules made of passes. Storing $S$ instead of $dP$ takes $6x^2 + 3$ (passes of $x^2$, $x^2$ and $4x^2$; $S$ is written once and read twice), which is not less than the table at any $M$.
+# <!-- "not less than the table at any $M$" if all(6 * x**2 + 3 >= sweeps.min_cost("gradient", x).cost - 1e-9 for x in np.linspace(0.2, 4, 50)) -->
 #
 # In a small cache the products with a $d \times d$ matrix count as well, $2nd^2/\sqrt M$ for each of $A_1X$, $A_3Y$ and $A_1^\top dQ$:
 #
@@ -151,6 +152,7 @@ predict("7.9", percent_less=0)  #> predict("7.9", percent_less=...)
 # <!-- (7.11) W ~ costs.gradient_small_cache(n, d, B=B).total within 0.01 with n = i * B, d = c * B, M = B**2 where i >= 200 -->
 #
 # In a very large cache, a product can be bracketed in another way: $s_{ij} = a_{1i}\,(X a_{2j}^\top)$. If $X$, $Y$ and the partial sums of $dL/dX$, $3d^2$ words, are resident, then $Q$, $V$ and $dQ$ are not needed. In the second pass, rows of $A_1$ and $dO$ are resident and $A_2$ and $A_3$ are streamed, which takes $4x^2$ instead of $6x^2$. The forward pass again takes $4x^2$. This is `gradient_reassociated` with $8\,n^2d^2/M$ words.
+# <!-- "with $8\,n^2d^2/M$ words" if math.isclose(schedules.gradient_reassociated.count(2**40, 4096, 2**36).total * 2**36, 8 * 2**104, rel_tol=0.01) -->
 
 # %%
 n, d = 2**22, 256
@@ -180,6 +182,7 @@ measured("7.9", percent_less=100 * (1 - least / plain))
 # <!-- (7.12) W = bounds.theta_gradient.order(n, d, M) with Theta = lambda order: order where M <= n * d -->
 #
 # plus the compulsory traffic for $M > nd$, as in (7.8). The term $nd^3/M$ comes from $X$: its $d^2$ words are read once for each block of about $M/d$ rows of $A_1$. For $M \ge d^2$ this is at most about $nd$ words, no more than $A_1$ itself.
+# <!-- "this is at most about $nd$ words" if all(schedules.best(2**22, 256, M, "gradient").cost.reads["X"] <= 1.02 * 2**30 for M in (2**16, 2**18, 2**22)) -->
 #
 # ## 7.10 The proof of Theorem B′
 #
@@ -248,6 +251,7 @@ measured("7.10", fewest=min(R for R in most if most[R] == 8))
 # <!-- (7.15) W >= bounds.theorem_B_prime(N, d, M, T) with Fb = lambda R: bounds.all_products_per_segment(R, d) where T >= 1 -->
 #
 # This is Theorem B′, bound `B'`. For (7.7) take $T = 2M$, so $R = 3M$. In (7.14) the first term is largest at $n_s = M$, where it is $M^{3/2}$, and the second at $n_s = 0$, where it is $9M^2/16d$. Hence $F_b(3M) \le M^{3/2} + 9M^2/16d$, and rounding down loses at most $T = 2M$ words. $\square$
+# <!-- "Hence $F_b(3M) \le M^{3/2} + 9M^2/16d$" if all(bounds.all_products_per_segment(3 * M, d) <= (M**1.5 + 9 * M**2 / (16 * d)) * (1 + 1e-9) for d, M in ((4096, 16384), (64, 1024), (8, 4096), (1, 1))) -->
 
 # %%
 N, d, M = 2**20, 4096, 16384
@@ -270,6 +274,7 @@ for times in (1, 2, 3, 4):
 # <!-- (7.6) footprint = costs.scores_stored_tiled(N, d, Br=Br, Bo=Bo, Bd=Bd).peak where Br <= N and Bo <= N and Bd <= d -->
 #
 # With one slice this is the schedule of exercise 7C, except that all $N^2$ scores are in slow memory at the same time. With two slices it moves $\frac32x^2 + 3$ in units of $N^2$ words. (Split-d reads each score $k$ times, too, if $B_d = B_c = d/k$. Then $B_r = kM/d$ rows fit. Per score, $Q$ takes $k$ words, $K$ and $V$ take $2x^2/k$, and $S$ takes $1 + k$, together $2x^2/k + 2k + 1$. This is smallest for $k = x$, where it is $4x + 1$.)
+# <!-- "This is smallest for $k = x$, where it is $4x + 1$" if all(min(2 * x**2 / k + 2 * k + 1 for k in range(1, 40)) == sweeps.min_cost("forward", x).cost == 4 * x + 1 for x in (2, 3, 4)) -->
 #
 # Here is an implementation with two faults.
 
@@ -444,6 +449,9 @@ explore.traffic_vs_memory(2**16, 1024, list(words), (2**8, 2**20))
 #
 # In the figure both lines fall as $1/\sqrt M$, and that of fused split-d is above the other, except near $M = d^2$. With $B_rB_c = M$, the sum $3/B_c + 2/B_r$ in (7.4) is smallest for $B_c = \frac32 B_r$, and then $W_6 \approx 2\sqrt6\,N^2d/\sqrt M = 4.90\,N^2d/\sqrt M$. So whether to store $S$ is a question of constants, 4 or 4.90. Fused split-d is not the best of the course's schedules for any $M$. It has an advantage that the traffic does not show: it needs no slow memory except for inputs and output. As an algorithm, with $T_r = \lceil N/B_r \rceil$ and $T_c = \lceil N/B_c \rceil$:
 # <!-- 4.90 = 2 * math.sqrt(6) -->
+# <!-- "is smallest for $B_c = \frac32 B_r$" if min((costs.small_cache_fused(7776, 1, Br=Br, Bc=7776 // Br).total, Br) for Br in range(1, 7777) if 7776 % Br == 0)[1] == 72 -->
+# <!-- "Fused split-d is not the best of the course's schedules for any $M$" if all(2 * math.sqrt(6) * x > sweeps.min_cost("forward", x).cost for x in np.linspace(0.2, 5, 481)) -->
+# <!-- "it needs no slow memory except for inputs and output" if {name for name, words in costs.small_cache_fused(9, 4, Br=2, Bc=3).writes.items() if words} == {"O"} -->
 #
 # <!-- algorithm small_cache_fused -->
 #
