@@ -567,6 +567,7 @@ explore.curve(
 # <!-- (7.7) W >= bounds.theorem_B_prime_line(N, d, M) rounded down within 1e-8 where math.isqrt(M)**2 < M -->
 #
 # Theorem B′ holds for the class of Theorem A: scores from $d$ products, outputs from products $p_{ij}v_{jc}$, any order and any tiles, and scores may be recomputed at will. The products of all pairs $(i,j)$ with a score or a partial sum in fast memory are bounded as for two separate matrix products. For every other pair, $p_{ij}$ must be computed from $Q$ and $K$ alone, which takes complete rows of both. For $M \ll d^2$ very few such pairs are possible (they give the term $9\sqrt M/16d$), so recomputation does not help here. Section 7.10 in lesson 07b has the proof. Like Theorem A, it is a derivation of this course. (7.7) is bound `B'_line`, a closed form of the slightly sharper `B'`.
+# <!-- "Like Theorem A, it is a derivation of this course" if {bounds.BOUNDS[name].status for name in ("A", "B'", "B'_line")} == {"proved here"} -->
 #
 # **Predict** (guess). $N = 2^{20}$, $d = 4096$, $M = 16\,384$. What is the ratio of split-d's traffic to the lower bound?
 
@@ -598,7 +599,13 @@ measured("7.7", f5_over_bound=ratio)
 #
 # Where does the constant 4 come from? $QK^\top$ and $PV$ are two matrix products, and each alone takes $2N^2d/\sqrt M$ words (section 2.6). Far below $d^2$, fusing them saves none of the leading term. Far above $d^2$, it saves nearly all of it.
 #
-# The published result gives the order of growth, with matching algorithms and lower bounds (bound `theta_attention`). If all constants of its argument are kept, it gives $2N^2d/\sqrt M - 2M - N^2$ for $M \le d^2$ (`saha_ye_small`), the bound of one of the two products. With the compulsory traffic, which matters beyond $M = Nd$, it reads
+# The published result gives the order of growth, with matching algorithms and lower bounds (bound `theta_attention`). If all constants of its argument are kept, it gives, for $M \le d^2$ (`saha_ye_small`), the bound of one of the two products:
+# <!-- "The published result gives the order of growth" if bounds.theta_attention.status == "asymptotic only" -->
+#
+# $$ W \ge \frac{2N^2d}{\sqrt M} - 2M - N^2 . $$
+# <!-- (above) W >= bounds.saha_ye_small(N, d, M) rounded down where M <= d**2 -->
+#
+# With the compulsory traffic, which matters beyond $M = Nd$, the published result reads
 #
 # $$ W = \Theta\left( Nd + \min\left\{ \frac{N^2d^2}{M},\; \frac{N^2d}{\sqrt M} \right\} \right) . \tag{7.8} $$
 # <!-- (7.8) W = bounds.theta_attention.order(N, d, M) + bounds.compulsory(N, d) // 4 with Theta = lambda order: order where M <= N * d -->
