@@ -146,6 +146,8 @@ measured("8.2", causal=part["causal"], window=part["window 1"])
 # Both fractions are larger than the density: 0.5154 compared with 0.508, and for the window 0.06106 compared with 0.046, about a third more. The reason is the $2Nd = 524{,}288$ words of queries and outputs, which every mask moves. Under the window they are a quarter of the total. The causal mask has a little more than half of the blocks, because the 64 partial blocks on the diagonal count completely. The random mask drew 484 blocks, and the expected number is 467.
 #
 # </details>
+# <!-- under = lambda mask, Br: costs.block_sparse(4096, 64, mask=mask, Br=Br, Bc=1) -->
+# <!-- "Under the window they are a quarter of the total" if round(2 * 4096 * 64 / under(masks.sliding_window(4096, 64, 1), 64).total, 2) == 0.25 -->
 #
 # Blocks need not be equal. The last one may be a ragged block, and if several sequences are stored one after the other, a block ends where a sequence ends. Then $c_j$ differs from block to block.
 #
@@ -355,6 +357,9 @@ measured("8.4", w63=ratio[63], w15=ratio[15])
 # The ratios are 1.969 and 1.231. The formula is $1 + w(T_r-1)/N$, nearly $1 + w/B_r$. The ring buffer moves 1,048,576 words for both windows, and no schedule moves fewer, because $4Nd$ is the compulsory traffic. It needs more fast memory for $w = 63$: 16,387 words instead of 8,448. For $w = 15$ it needs 4,099, so it has both less traffic and a smaller footprint.
 #
 # </details>
+# <!-- by_blocks, ring = (lambda w, Br: under(masks.Window(4096, w), Br)), (lambda w: costs.window(4096, 64, w=w)) -->
+# <!-- "The formula is $1 + w(T_r-1)/N$" if all(math.isclose(by_blocks(w, 64).total / ring(w).total, 1 + w * (4096 // 64 - 1) / 4096) for w in (63, 15)) -->
+# <!-- "it has both less traffic and a smaller footprint" if ring(15).total < by_blocks(15, 64).total and ring(15).peak < by_blocks(15, 64).peak -->
 #
 # A ring buffer needs tiles that outlive the iteration in which they were loaded. Python lists, dicts and deques may hold tiles; the machine counts the tiles, not the container. In this small example, row $i$ of $Y$ is the sum of the rows $i - 2$, $i - 1$ and $i$ of $A$:
 
@@ -450,6 +455,7 @@ print(f"blocks of {Br}: {rows.total:,} words, {rows.total / (4 * N * d):.2f} tim
 
 # %% [markdown]
 # The traffic is again about $1 + w/B_r$ times $4Nd$, although $w > B_r$. It is slightly smaller, because blocks near either end need fewer keys. With $B_r \approx M/(2d)$ this is $4Nd + 8wNd^2/M$, which is linear in $N$.
+# <!-- "The traffic is again about $1 + w/B_r$ times $4Nd$" if math.isclose(by_blocks(256, 124).total / ring(256).total, 1 + 256 / 124, rel_tol=0.03) -->
 #
 # ## 8.5 Equal density, different traffic
 #
@@ -498,6 +504,9 @@ explore.curve({}, {name: list(zip(heights, row, strict=True)) for name, row in s
 #
 # </details>
 # <!-- 24, 20 = 190 / 8, (1818624 - 2 * 4096 * 64) / (2 * 64 * 64) / 8 -->
+# <!-- columns = masks.BlockMask(4096, np.eye(64, dtype=bool) | (np.arange(64) < 2), 64) -->
+# <!-- window = masks.sliding_window(4096, 64, 1) -->
+# <!-- "The traffic of these two falls equally" if all(under(columns, Br).total == under(window, Br).total for Br in (64, 128, 256, 512)) -->
 #
 # ## 8.6 The cost of random sparsity
 #
@@ -630,9 +639,13 @@ measured("8.7", tiles_hit=found[0])
 # ## 8.8 Two open challenges
 #
 # The following two problems have no budget, because the best schedule is not known. `challenge` tests a schedule on random numbers and ragged shapes, as a check does, counts its words at one fixed size, and records your best result. In both problems $N = 2048$, $d = 32$ and $M = 16\,384$, and the score is in units of $Nd$.
+# <!-- problems = [course.challenges.find_challenge(name) for name in ("window", "sparsity")] -->
+# <!-- "and the score is in units of $Nd$" if all((one.N, one.d, one.M, one.score(2048 * 32)) == (2048, 32, 2**14, 1) for one in problems) -->
 #
 # - `"window"`: $w = 256$ keys to either side. The ring buffer of (8.3) would need twice the available memory.
 # - `"sparsity"`: of 4,096 blocks (64 rows of 64 blocks, each of $32 \times 32$ pairs) 441 are visible, about one in ten, drawn at random.
+# <!-- "would need twice the available memory" if problems[0].mask(2048).w == 256 and 2 <= costs.window(2048, 32, w=256).peak / 2**14 < 2.1 -->
+# <!-- "441 are visible" if problems[1].mask(2048).tiles.sum() == 441 -->
 #
 # Your schedule of exercise 8B is a valid entry:
 
@@ -642,6 +655,7 @@ challenge("sparsity", my_block_sparse, Br=32, Bc=1)
 
 # %% [markdown]
 # The lower bound is the compulsory $4Nd$, each input once and each output once; lesson 08b derives such bounds. Whether a schedule can move fewer words than the best known result is open. Larger blocks are the first step. Three more ideas: free single queries of a block when they are finished; group queries that share keys although they are not adjacent; keep some keys resident in free words. A schedule may take any tile sizes as arguments; `challenge` passes them on. The line *best known* names its idea.
+# <!-- "The lower bound is the compulsory $4Nd$" if all(one.lower_bound()[0] == bounds.compulsory(2048, 32) for one in problems) -->
 #
 # ## Misconceptions
 #

@@ -69,6 +69,9 @@ measured("8.9", part=part["window 1"] / part["dense"])
 # </details>
 #
 # (With equal blocks the fused backward moves fewer words. In lesson 06 the two-pass backward moved fewer, $14N^2d^2/M$ words compared with $16N^2d^2/M$, because its blocks can be larger in the same memory.) The next cell checks the values on a small input:
+# <!-- fused = lambda mask: costs.fused_backward(4096, 64, Br=1, Bc=64, mask=mask).total -->
+# <!-- two_pass = lambda mask: costs.split_backward(4096, 64, Br1=64, Bc1=1, Br2=1, Bc2=64, mask=mask).total -->
+# <!-- "With equal blocks the fused backward moves fewer words" if all(fused(mask) < two_pass(mask) for mask in (masks.sliding_window(4096, 64, 1), masks.causal(4096, 64))) -->
 
 # %%
 mask = masks.bigbird(256, 32, 1, 1, 1)
@@ -95,6 +98,7 @@ print("dQ, dK and dV correct:", max(errors) < 1e-12)
 #
 # Take two block masks with $N = M = 65\,536$, $d = 64$ and blocks of $64 \times 64$ pairs, so 1,024 blocks per side. One is a window of $w = 16$ blocks to either side, which is 33 blocks per row. The other has 33 random blocks in each row. Buffer reuse has query blocks of 448 queries, which are seven rows of blocks of the mask.
 # <!-- 1,024 = 65536 // 64 -->
+# <!-- "Buffer reuse has query blocks of 448 queries" if costs.flash_optimal(2**16, 64, Br=448, Bc=1).peak <= 2**16 -->
 #
 # **Predict** (guess). What is the ratio of the scattered mask's traffic to the window's traffic? And what is the ratio of their lower bounds?
 
@@ -139,6 +143,10 @@ for w in (1024, 4096, 16384, 65536):
 # %% [markdown]
 # Here $N = 2^{19}$, $d = 64$ and $M = 65\,536$. The ratio approaches $(1 + d^2/M)(1 + 3/(2d)) = 1.09$, the factors of (4.6) and of section 4.7. A narrow window, whose ring buffer fits, moves $4Nd$ words and reaches the compulsory bound. In between, where $w$ is about $B_r$, a factor of up to about two is open. The first challenge of section 8.8 is in this range.
 # <!-- 1.09 = (1 + 64**2 / 2**16) * (1 + 3 / (2 * 64)) -->
+# <!-- least = lambda w: bounds.lower_bound("forward", 2**19, 64, 2**16, mask=masks.Window(2**19, w))[0] -->
+# <!-- wide = lambda w: costs.block_sparse(2**19, 64, mask=masks.Window(2**19, w), Br=499, Bc=1).total / least(w) -->
+# <!-- "The ratio approaches $(1 + d^2/M)(1 + 3/(2d)) = 1.09$" if 0 < wide(65536) - (1 + 64**2 / 2**16) * (1 + 3 / (2 * 64)) < 0.02 -->
+# <!-- "where $w$ is about $B_r$, a factor of up to about two is open" if 1.7 < wide(499) < 2.1 -->
 #
 # <!-- exercise 8E --> Compute the lower bound from the pairs: the larger of (8.7) and the compulsory traffic. For the compulsory traffic, count only the queries that attend to a key and the keys that some query attends to. For a large $M$ (8.7) is negative. If you are stuck after four minutes, run `hint("8E")` in a new cell.
 
@@ -193,6 +201,7 @@ for w in (8, 32, 128, 512):
 # <!-- (8.8) W = bounds.omega_sparse.order(Zin, ZQK, M) with Omega = lambda order: order -->
 #
 # $\Omega$ means "at least this, up to a constant factor"; the constant is not known. $Z_{\mathrm{in}}$ is the number of *nonzero words of $Q$ and $K$*, and $Z_{QK}$ is that of $QK^\top$. The bound is due to Pagh and Stöckel, for algorithms that only add and multiply entries of sparse matrices, and the paper applies it to $QK^\top$. It is a worst-case statement: some inputs with these two numbers need this much traffic.
+# <!-- "the constant is not known" if bounds.omega_sparse.status == "asymptotic only" -->
 #
 # It is tempting to read $Z_{QK}$ as the number of visible pairs of a mask. That is wrong. A score of zero has the weight $e^{0 - L_i}$ in the softmax, where $L_i$ is the log-sum-exp of the row. This is not 0, but a masked pair has weight 0. If $Z_{QK}$ were the number of visible pairs, (8.8) with dense $Q$ and $K$ would also contradict your ring buffer. A single number cannot contradict a bound with an unknown constant, but growth can. Fix $d$, the width $w$ of a window, and $M$ as the footprint of its ring buffer, and let $N$ grow:
 #
@@ -218,6 +227,9 @@ measured("8.11", growth=quotient[1] / quotient[0])
 # The quotient doubles each time. For any constant, the misread bound exceeds the traffic of your ring buffer if $N$ is large enough. So it is false as a statement about masks.
 #
 # </details>
+# <!-- M = costs.window(4096, 64, w=64).peak -->
+# <!-- misread = lambda N: bounds.omega_sparse.order(2 * N * 64, masks.Window(N, 64).nnz, M) / costs.window(N, 64, w=64).total -->
+# <!-- "The quotient doubles each time" if all(1.99 < misread(4 * N) / misread(N) < 2.01 for N in (2**12, 2**14, 2**16, 2**18)) -->
 #
 # For the correct reading, look for sparse inputs that need as many words as (8.8). Put all nonzero words of $Q$ and $K$ into a dense block of $N'$ tokens and $d'$ features, and set everything else to zero. Then $QK^\top$ has $N'^2$ nonzero scores, and up to a constant
 #
