@@ -62,6 +62,12 @@ measured("9.1", gap=gaps[widest], at=widest / d**2)
 # The ratio is largest near two borders: 1.95 at $M = d^2$, and 1.84 at $M = Nd$. Deep inside a regime, one bound is close to one schedule. At a border, two bounds are about equal, but only the larger one is proved, not their sum. (The ratio 1.85 at 16 words has another reason: tiles of two or three rows. The border at $Nd$ is where $4N^2d^2/M = 4Nd$; counted with rounding, the traffic is compulsory only from a little over $2Nd$ on.)
 #
 # </details>
+# <!-- sizes = [round(2 ** (k / 2)) for k in range(8, 47)] -->
+# <!-- gaps = {gap.M: gap.ratio for gap in schedules.optimality_gaps("forward", 8192, 64, sizes)} -->
+# <!-- "The ratio is largest near two borders" if max(gaps, key=gaps.get) == 64**2 and max((M for M in gaps if M > 2 * 64**2), key=gaps.get) == 8192 * 64 -->
+# <!-- "tiles of two or three rows" if {size for name, size in schedules.small_cache.tiles(8192, 64, 16).items() if name != "Bd"} == {2, 3} -->
+# <!-- least_of = lambda share: schedules.best(8192, 64, int(share * 2**19)).cost.total -->
+# <!-- "the traffic is compulsory only from a little over $2Nd$ on" if least_of(2) > 5 * 2**19 and least_of(2.05) == bounds.compulsory(8192, 64) -->
 #
 # ## 9.2 All sequences of passes
 #
@@ -257,6 +263,9 @@ print(attempt(plane, "backward", my_envelope))
 
 # %% [markdown]
 # Borders at multiples of $d^2$ are vertical: they do not depend on $N$, if $N$ is well above $d$. The border between the two-pass and the fused backward is slanted: with four times the $N$, it is at four times the $M$. The two-pass backward moves $14N^2d^2/M + 8Nd$ words, and the fused backward $16N^2d^2/M + 5Nd$. They are equal where $2N^2d^2/M = 3Nd$, at $M = \frac23 Nd$.
+# <!-- slanted = lambda share: lesson09.envelope(2**20, 64, int(share * 2**26), "backward") -->
+# <!-- saved_by_fused = lambda share: slanted(share)["B4"] - slanted(share)["B3"] -->
+# <!-- "They are equal where $2N^2d^2/M = 3Nd$, at $M = \frac23 Nd$" if saved_by_fused(0.65) < 0 < saved_by_fused(0.68) -->
 #
 # Next we count, with the tiles that the library selects for $M$. The two planes have 238 places. How often does the envelope have the label of the count, and how accurate are its words?
 # <!-- 238 = 2 * 7 * 17 -->
@@ -298,6 +307,11 @@ print(attempt(compare, my_envelope))
 
 # %% [markdown]
 # The envelope has the correct label in 232 of 238 places, and its words are correct within a factor of 1.5. All six exceptions are in one column, $M = 2^{12}$ of the forward pass. There $M = d^2$, and buffer reuse and stored scores are equal by (9.2). The count favours stored scores by 3 or 4 percent. Both have fewer resident rows than the envelope assumes, 30 instead of 32 and 60 instead of 64, because streamed rows also need words. This raises all of the $4x^2$ of buffer reuse, but only the $2x^2$ of stored scores, not the $2N^2$ words of its matrix. (If your envelope returns stored scores in a tie, only one place differs.) The factor 1.5 comes from rounding: slightly more than one block is two blocks, and buffer reuse then moves $6Nd$ words where the envelope gives $4Nd$.
+# <!-- by_rule = lesson09.envelope(8192, 64, 64**2, "forward") -->
+# <!-- "buffer reuse and stored scores are equal by (9.2)" if by_rule["F3"] == by_rule["F7"] < by_rule["F5"] -->
+# <!-- "30 instead of 32 and 60 instead of 64" if [schedules.get(name).tiles(8192, 64, 64**2)["Br"] for name in ("flash_optimal", "scores_stored", "scores_stored_tiled")] == [30, 60, 60] -->
+# <!-- at_border = lambda name, N: schedules.get(name).count(N, 64, 64**2).total -->
+# <!-- "only one place differs" if [k for k in range(4, 11) if at_border("flash_optimal", 4**k) < at_border("scores_stored_tiled", 4**k)] == [4] -->
 #
 # So the choice is robust, but the number of words is not. If you need the number, count.
 #
@@ -343,6 +357,8 @@ explore.curve(
 # So FlashAttention's traffic is linear in $N$ below $N = M/2d$, and quadratic above.
 #
 # Does the second block need a complete pass? With 600 queries, buffer reuse has one block of 445 rows and one of 155, and during the second one much of $M$ is unused. With two blocks of 300 rows, half as many words are free, but in both passes. They can hold keys and values from the first pass, which the second pass need not read again. We call this schedule resident keys (F3c, `resident_keys` in code). With $k$ row blocks of equal size $B_r$ and $C$ resident keys, each with its value,
+# <!-- unused = lambda Br: 58368 - costs.flash_optimal(600, 64, Br=Br, Bc=1).peak -->
+# <!-- "half as many words are free, but in both passes" if math.isclose(unused(155), 2 * unused(300), rel_tol=0.001) -->
 #
 # $$ W = 2Nd + 2Nd\,k - 2Cd\,(k - 1) , \qquad \text{footprint } 2Cd + B_r(2d + 3) + d . \tag{9.3} $$
 # <!-- (9.3) W = costs.resident_keys(N, d, Br=Br, places=C + 1).total with k = costs.ceil_div(N, Br) where C <= N -->
@@ -391,6 +407,8 @@ explore.traffic_map(8192, 64, M=58368, pass_="backward")
 # From right to left, the best schedules are fused (the strip shows B2, the FlashAttention-2 backward, which moves as few words with its best tiles), two-pass, stored dS, stored P and split-d, with the borders of sections 9.2 and 9.3.
 #
 # In lesson 06, the two-pass backward computes all scores twice and still moves fewer words. This holds above $2.5\,d^2$, where even a precomputed $P$ would not be used. Below $2.5\,d^2$, a precomputed $P$ saves words; from $\frac43 d^2$ down, about a fifth of them: $4x^2 + 4$ compared with $5x^2 + 5$, later $8x$ compared with $10x$. So recomputation saves traffic only above $2.5\,d^2$. Below, it is cheaper to store $P$ or $dS$.
+# <!-- saving = lambda M: 1 - sweeps.min_cost("given", M**-0.5).cost / sweeps.min_cost("backward", M**-0.5).cost -->
+# <!-- "Below $2.5\,d^2$, a precomputed $P$ saves words; from $\frac43 d^2$ down, about a fifth of them" if all(saving(M) > 0 for M in (2.4, 2, 1.4)) and all(0.2 - 1e-9 < saving(M) < 0.24 for M in (4 / 3, 1, 0.5, 0.01)) and saving(2.6) == 0 -->
 #
 # Now look at the right end, where everything fits.
 #
@@ -417,6 +435,7 @@ measured("9.5", nd_words=counted(N, d, M, "backward")[1] / (N * d))
 # </details>
 #
 # Here the compulsory $7Nd$ is the largest bound, and no schedule of the library reaches it. Either a better schedule exists or a better bound. In this case it is a schedule, and you will write it.
+# <!-- "no schedule of the library reaches it" if min(s.count(8192, 128, 10**9).total for s in schedules.of_pass("backward")) == schedules.fused_backward.count(8192, 128, 10**9).total > bounds.compulsory_backward(8192, 128) -->
 #
 # <!-- exercise 9C --> Write a backward pass that moves $7Nd + N$ words, of which $N$ are the log-sum-exp. All of $K$, $V$, $dK$ and $dV$ may be resident, which takes $4Nd$ words (`m.blocks(N, N)` is one block of all rows). Blocks of $B_r$ queries are streamed once. $O$ is not passed, and you do not need it: compute $D_i$ in fast memory, by (6.3) or by (6.6), from tiles that are already there. The available fast memory is $4Nd + B_r(3d + 2N + 6)$ words: the resident arrays and, for each query of a block, three rows of $d$ words, two rows of $N$ scores, and six words. Two methods need no temporary: `D_i.add_row_dots(A, B)` adds the row sums of $A \circ B$ to `D_i`, and `s.multiply_by_matmul(A, B, less=D_i)` turns weights into score gradients. If you are stuck after twelve minutes, run `hint("9C")`.
 

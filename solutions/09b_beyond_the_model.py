@@ -200,6 +200,7 @@ measured("9.12", times=words[64] / words[1])
 # The ratio is 1.35. With 64 keys per block, 320 queries fit instead of 448, so there are 26 passes over $K$ and $V$ instead of 19: $(2 + 2 \cdot 26)/(2 + 2 \cdot 19)$.
 #
 # </details>
+# <!-- "320 queries fit instead of 448" if max(Br for Br in range(16, 1024, 16) if costs.flash_optimal(8192, 128, Br=Br, Bc=64).peak <= 116224) == 320 and schedules.flash_optimal.tiles(8192, 128, 116224)["Br"] == 448 -->
 #
 # So start with the schedule that is best in your memory regime, and count what a more practical tile costs.
 #
