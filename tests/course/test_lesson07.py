@@ -16,6 +16,7 @@ from iocourse.course.exercises.lesson07 import FORMS, MASKED, best_plan
 from iocourse.course.explore.models.memory_states import memory_states, totals
 from iocourse.machine import probabilities
 from tests.mutation.references import build, exercise_source
+from tools.build import latex
 
 LESSON, SECOND = Lesson("07_small_caches"), Lesson("07b_input_gradient")
 says, says_second = LESSON.says, SECOND.says
@@ -34,10 +35,10 @@ def squares(name, N, d, M):
 def test_the_search_finds_the_four_schedules_of_section_7_6_at_their_borders():
     pieces = sweeps.lower_envelope("forward", 0.5, 4)
     assert [piece.x_to for piece in pieces] == pytest.approx([1, sqrt(2), 2, 4])
-    shown = ["| $4x^2$ |", "| $2x^2 + 2$ |", r"| $\frac32x^2 + 3$ |", "| $4x + 1$ |"]
-    terms = [(piece.a, piece.b, piece.c) for piece in pieces]
-    assert terms == [pytest.approx(one) for one in ((4, 0, 0), (2, 0, 2), (1.5, 0, 3), (0, 4, 1))]
-    says("7.6", *shown, "$4$, $6$ and $9,N^2$")
+    for piece, (words,) in zip(pieces, LESSON.table("7.6", 3)[1:], strict=True):
+        x = (piece.x_from + piece.x_to) / 2
+        assert latex.read(words).value({"x": x}) == pytest.approx(sweeps.min_cost("forward", x).cost)
+    says("7.6", "$4$, $6$ and $9,N^2$")
     at_borders = [sweeps.min_cost("forward", piece.x_to).cost for piece in pieces[:3]]
     assert at_borders == pytest.approx([4, 6, 9])
 
@@ -124,12 +125,13 @@ def test_which_gradient_is_least_where_and_its_words(name):
 def test_the_table_of_section_7_9_is_what_the_search_finds():
     pieces = sweeps.lower_envelope("gradient", 0.25, 4)
     assert [1 / piece.x_to**2 for piece in pieces[:-1]] == pytest.approx([1.5, 1, 0.5, 0.25])
-    found = [(piece.a, piece.b, piece.c) for piece in pieces]
-    assert found == [
-        pytest.approx(terms) for terms in ((10, 0, 0), (7, 0, 2), (4, 0, 5), (3, 0, 7), (0, 8, 3))
-    ]
+    rows = SECOND.table("7.9", 2, 3)[1:]
+    for piece, (stored, words) in zip(pieces, rows, strict=True):
+        x = (piece.x_from + piece.x_to) / 2
+        assert latex.read(words).value({"x": x}) == pytest.approx(sweeps.min_cost("gradient", x).cost)
+        written = {matrix for sweep in piece.sweeps for matrix in sweep.written}
+        assert bool(written) == (stored != "nothing")
     says_second("7.9", "second and the third row of the table both give $9,n^2$")
-    says_second("7.9", "$10x^2$", "$7x^2 + 2$", "$4x^2 + 5$", "$3x^2 + 7$", "$8x + 3$", r"\frac32d^2")
 
 
 def test_all_products_of_section_7_10_take_all_12_words():
