@@ -171,6 +171,7 @@ measured("7.9", percent_less=100 * (1 - least / plain))
 # 10.9 percent: `gradient` moves $10.16\,n^2$ words and the best schedule $9.05\,n^2$. Without the smaller terms it would be 10 percent, because at $x = 1$ the second and the third row of the table both give $9\,n^2$. The third row has $3$ more for stored matrices and $3x^2$ less for streamed arrays.
 #
 # </details>
+# <!-- "the second and the third row of the table both give $9\,n^2$" if round(sweeps.min_cost("gradient", 1).cost, 9) == 9 and schedules.best(2**40, 2**13, 2**26 - 2**20, "gradient").schedule.name != schedules.best(2**40, 2**13, 2**26 + 2**20, "gradient").schedule.name -->
 #
 # `gradient_reassociated` moves fewer words than `gradient` where $3d^2$ words are a small part of $M$.
 #

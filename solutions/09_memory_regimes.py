@@ -520,6 +520,10 @@ print(schedules.optimality_gap_table(backward, 64))
 
 # %% [markdown]
 # The ratio is about 2 or more from $d^2/4$ to $4d^2$, in and near the regime with stored matrices. It is largest at $2Nd$ (the line $256\,d^2$), 2.44, where the fused backward still has three blocks. Your schedule of section 9.5 is not in the table; its ratio in the last line would be 1.00.
+# <!-- back = {gap.M: gap for gap in schedules.optimality_gaps("backward", 8192, 64, [round(2 ** (k / 4)) for k in range(16, 85)])} -->
+# <!-- wide = [M for M, gap in back.items() if gap.ratio > 1.98 and gap.schedule != "fused_backward"] -->
+# <!-- "The ratio is about 2 or more from $d^2/4$ to $4d^2$" if (min(wide), max(wide)) == (64**2 // 4, 4 * 64**2) and all(back[M].ratio > 1.98 for M in back if min(wide) <= M <= max(wide)) -->
+# <!-- "where the fused backward still has three blocks" if back[2**20].ratio == max(gap.ratio for gap in back.values()) and back[2**20].schedule == "fused_backward" and math.ceil(8192 / schedules.fused_backward.tiles(8192, 64, 2**20)["Bc"]) == 3 -->
 #
 # ## 9.8 Open questions
 #
@@ -545,6 +549,11 @@ print(schedules.optimality_gap_table(backward, 64))
 # <!-- large = lambda pass_, share: schedules.optimality_gaps(pass_, 2**22, 4096, [int(share * 4096**2)])[0] -->
 # <!-- 2.1 = large("forward", 1).bound / (2**22) ** 2 -->
 # <!-- 2.2 = large("backward", 4 / 3).ratio -->
+# <!-- "about $4N^2$" if math.isclose(large("forward", 1).words, 4 * (2**22) ** 2, rel_tol=0.005) -->
+# <!-- middle = [large("backward", share) for share in (0.5, 0.75, 1, 4 / 3, 2, 2.5)] -->
+# <!-- "stored P, stored dS | C | a factor of 2.2" if {(gap.schedule, gap.bound_id) for gap in middle} == {("weights_stored", "C"), ("score_gradients_stored", "C")} and all(2.05 < gap.ratio < 2.25 for gap in middle) -->
+# <!-- around = schedules.optimality_gaps("forward", 8192, 64, [8192 * 64 * tenth // 10 for tenth in range(6, 20)]) -->
+# <!-- "around $Nd$ | resident keys" if {gap.schedule for gap in around} == {"resident_keys"} and round(max(gap.ratio for gap in around), 1) == 1.9 -->
 # <!-- 2.4 = max(gap.ratio for gap in schedules.optimality_gaps("backward", 8192, 64, [8192 * 64 * tenth // 10 for tenth in range(10, 41)])) -->
 #
 # ## 9.9 Four memories of three chips

@@ -1,7 +1,7 @@
 """Tests of lessons 09 and 09b: their formulas, statements and exercises."""
 
 import json
-from math import ceil, sqrt
+from math import sqrt
 
 import numpy as np
 import pytest
@@ -167,35 +167,6 @@ def test_the_room_of_9_4_holds_two_rows_of_scores():
     for case in find("9D").cases(np.random.default_rng(0)):
         N, d = case.inputs["Q"].shape
         assert min(case.inputs["Bc"], N) * (4 * d + 2) + 2 * d + 4 == case.M
-
-
-def test_the_backward_ratios_of_9_7_are_about_2_between_a_quarter_and_4_d_squared_and_largest_at_2nd():
-    N, d = 8192, 64
-    sizes = [round(2 ** (k / 4)) for k in range(16, 85)]
-    found = {gap.M: gap for gap in schedules.optimality_gaps("backward", N, d, sizes)}
-    wide = [M for M, gap in found.items() if gap.ratio > 1.98 and gap.schedule != "fused_backward"]
-    assert (min(wide), max(wide)) == (d * d // 4, 4 * d * d)
-    assert all(found[M].ratio > 1.98 for M in sizes if min(wide) <= M <= max(wide))
-    assert found[2 * N * d].ratio == max(gap.ratio for gap in found.values()) and 2 * N * d == 256 * d * d
-    fused = schedules.fused_backward
-    assert found[2 * N * d].schedule == fused.name and ceil(N / fused.tiles(N, d, 2 * N * d)["Bc"]) == 3
-
-
-def test_the_leading_constants_in_the_table_of_9_8():
-    N, d = 2**22, 4096
-    (forward,) = schedules.optimality_gaps("forward", N, d, [d * d])
-    assert forward.words / N**2 == pytest.approx(4, abs=0.02) and round(forward.bound / N**2, 1) == 2.1
-    assert round(forward.ratio, 1) == 1.9
-    at = [int(share * d * d) for share in (0.5, 0.75, 1, 4 / 3, 2, 2.5)]
-    backward = schedules.optimality_gaps("backward", N, d, at)
-    assert {gap.bound_id for gap in backward} == {"C"}
-    assert all(2.05 < gap.ratio < 2.25 for gap in backward)
-    assert {gap.schedule for gap in backward} == {"weights_stored", "score_gradients_stored"}
-    N, d = 8192, 64
-    around = schedules.optimality_gaps("forward", N, d, [N * d * tenth // 10 for tenth in range(6, 20)])
-    assert round(max(gap.ratio for gap in around), 1) == 1.9 and {gap.schedule for gap in around} == {
-        "resident_keys"
-    }
 
 
 def test_the_small_memory_constants_of_9_8():
