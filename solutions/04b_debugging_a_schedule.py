@@ -81,6 +81,8 @@ print(f"ratio to the bound {on_sharp.ledger.total / least:.2f}, in section 4.7 {
 # $$ 2B_c d + B_r(2d + 2 + B_c) \le M . \tag{4.10} $$
 #
 # **Predict** (compute). For $d = 8$ and $M = 512$ the published sizes are therefore $B_r = 8$ and $B_c = 16$. How many words does this order need with these sizes?
+# <!-- 1.56 as output -->
+# <!-- 8 = math.ceil(471 / 60) -->
 
 # %% tags=["predict"]
 predict("4.10", footprint=512)  #> predict("4.10", footprint=...)

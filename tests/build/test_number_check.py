@@ -101,6 +101,8 @@ def test_what_is_none(text):
         ("0.64 of the bytes", ["0.64"]),
         ("an array of 64 × d numbers, 2 × N rows, 8,832 words, 12 rows, $64 \\cdot 32$", []),
         ("0.64 in all", []),
+        (r"the factor $1/\sqrt d$, read $d - 1$ times, ⌈N/Bc⌉ + 1 times", []),
+        ("| row | $2.5d^2$ |", []),
     ],
 )
 def test_which_numbers_are_measured(text, numbers):
@@ -324,8 +326,14 @@ def test_another_cell_does_not_bind_a_measured_number():
         ("It took 12 ms.", "12 as guess", "12 is listed as guess; expected definition, input, output"),
         ("It took 13 ms.", "13 as output", "13 is not printed in the same section"),
         ("A tile of 64 × 16.", "64 × 16 as output", "64 × 16 is not printed in the same section"),
+        ("It took 3 ms.", "3 as output", "3 has one digit, which any output may have"),
+        (
+            "A GPU is 2 times as big.",
+            "2 as definition",
+            '2 is not listed as definition, because its sentence has "GPU"',
+        ),
         ("48 KB of it.", "48 as definition", "48 is not a definition: a unit"),
-        ("On an H100 228 KB.", "228 as input", '228 is not an input, because its sentence has "H100"'),
+        ("On an H100 228 KB.", "228 as input", '228 is not listed as input, because its sentence has "H100"'),
         ("The H200 has 48 KB.", "48 = 6 * 8", "6 * 8 reads no record, default or function of the library"),
         ("A tile of 128 × 32.", '128 × 32 = tile("forward", 90, 64, causal=None)', 'tile("forward", 90, 64'),
         ("The H200 is the fastest.", '"fastest" as definition', '"fastest" is not a definition, because'),

@@ -54,12 +54,17 @@ def refuse_reason(reason: str, numeral: Numeral, printed: Collection[tuple[Decim
         raise DeclarationError(
             f"{numeral.text} is listed as {reason}; expected {', '.join(REASONS)}, or from LINK"
         )
+    found = RECORDED.search(numeral.sentence)
+    if found and not (reason == "definition" and _has_bytes(numeral)):
+        raise DeclarationError(
+            f'{numeral.text} is not listed as {reason}, because its sentence has "{found[0]}": write an '
+            f'expression that reads the record or default, or from LINK: "{numeral.sentence}"'
+        )
     if reason == "definition" and not _is_constant(numeral):
         raise DeclarationError(f"{numeral.text} is not a definition: {REASONS['definition']}")
-    if reason == "input" and (found := RECORDED.search(numeral.sentence)):
+    if reason == "output" and len(re.findall(r"\d", numeral.text)) < 2:
         raise DeclarationError(
-            f'{numeral.text} is not an input, because its sentence has "{found[0]}": write an expression '
-            f'that reads the record or default, or from LINK: "{numeral.sentence}"'
+            f"{numeral.text} has one digit, which any output may have: write an expression"
         )
     if reason == "output" and not _is_printed(numeral, printed or ()):
         raise DeclarationError(f"{numeral.text} is not {REASONS['output']}: write an expression")
@@ -91,6 +96,10 @@ def _is_constant(numeral: Numeral) -> bool:
         return False
     power_of_2, power_of_10 = value & (value - 1) == 0, re.fullmatch("10*", str(value)) is not None
     return value <= 12 or power_of_2 or power_of_10 or value in (60, 3600)
+
+
+def _has_bytes(numeral: Numeral) -> bool:
+    return bool(re.search(rf"{re.escape(numeral.text)}[ ~]*(?:bytes?|[KMG]i?B)\b", numeral.sentence))
 
 
 def _is_printed(numeral: Numeral, printed: Collection[tuple[Decimal, Decimal]]) -> bool:

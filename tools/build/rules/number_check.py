@@ -35,7 +35,7 @@ UNBOUND = (
     "library, or list it: <!-- {0} from LINK -->, or <!-- {0} as definition, input or output -->"
 )
 UNCLAIMED = 'has no condition: write below it <!-- "{0}" if expression -->, or <!-- "{0}" from LINK -->'
-_CODE = re.compile(r"`[^`\n]*`")
+_NOT_SAID = re.compile(r"`[^`\n]*`|\*+\"[^\"\n]*\"\*+")  # code, and a misconception that is quoted
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Passage:
     Attributes:
         lines: the text with its declarations.
         line: the number of its first line in the file.
-        printed: numbers that the code cells of its section print without a record; None outside a section.
+        printed: numbers that the code cells of its sections print without a record; None outside.
         evidence: whether all its claims need evidence, as those of a lesson's markdown.
     """
 
@@ -100,8 +100,10 @@ def check_lesson(
     passages = []
     for cell in cells:
         if cell.kind == "markdown":
-            at = next((line for line in reversed(cell.lines) if line.startswith("## ")), at)
-            passages.append(Passage(cell.lines, cell.line + 1, sections.get(at, []), evidence=True))
+            headings = [at, *(line for line in cell.lines if line.startswith("## "))]
+            printed = list(chain.from_iterable(sections.get(one, []) for one in headings))
+            passages.append(Passage(cell.lines, cell.line + 1, printed, evidence=True))
+            at = headings[-1]
     passages = sorted([*passages, *hints], key=lambda passage: passage.line)
     shown = sorted(set(chain.from_iterable(map(values, _shown(solved)))))
     return CheckedText(passages, labels, shown, finished=finished)
@@ -172,7 +174,7 @@ class CheckedText:
         self, visible: Sequence[str], passage: Passage, kinds: Sequence[tuple[Declaration, str]]
     ) -> Iterator[Problem]:
         """Yield a fault for each sentence that claims something without a condition."""
-        text = _CODE.sub(lambda code: " " * len(code[0]), "\n".join(visible))
+        text = _NOT_SAID.sub(lambda found: " " * len(found[0]), "\n".join(visible))
         quoted = [(it.words, kind) for it, kind in kinds if it.words]
         for found in listed_numbers.CLAIM.finditer(text):
             sentence = sentence_at("\n".join(visible), found.start())

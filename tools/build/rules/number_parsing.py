@@ -66,6 +66,8 @@ _MEASURE = re.compile(rf"{_BEFORE_UNIT}(?:{MEASURES})")
 _SIZE = re.compile(rf"(?: × | ?\\times ?)(?P<size>{_THOUSANDS}|\d+)(?![\d.,]?\d|\^| ?[×%])")
 _LETTER = re.compile(r"[A-Za-z_]")
 _LISTED = re.compile(r"[$~]*(?:,? and |, | or | to |(?: \|)? ?[-–/] ?)(?:about |up to )?[$~]*")
+_IN_SUM = re.compile(r"[⌉)}A-Za-z] [-+−] $")  # N + 1 times
+_OVER_NAME = re.compile(r"/(?![\d ])")  # the factor 1/√d
 _SHARE = re.compile(r" of (?:the|its?|all|what|this|that)\b")
 _FACTOR = re.compile(r"factors? (?:of |is )?(?:about |nearly )?\$?$")
 
@@ -183,10 +185,13 @@ def _claims(text: str, found: re.Match[str]) -> bool:
 
 def _measures(text: str, found: re.Match[str]) -> bool:
     before = text[max(found.start() - 40, 0) : found.start()]
+    if _IN_SUM.search(before) or _OVER_NAME.match(text, found.end()):
+        return False
     if _MEASURE.match(text, found.end()) or _FACTOR.search(before):
         return True
     in_a_table = text.startswith("|", text.rfind("\n", 0, found.start()) + 1)  # its unit is in the head
-    return bool(found["rest"]) and (in_a_table or bool(_SHARE.match(text, found.end())))
+    coefficient = re.match(r"[A-Za-z\\]", text[found.end() : found.end() + 1])
+    return bool(found["rest"]) and ((in_a_table and not coefficient) or bool(_SHARE.match(text, found.end())))
 
 
 def _further_sizes(text: str, found: re.Match[str]) -> tuple[int, tuple[Decimal, ...]]:
