@@ -363,7 +363,7 @@ def test_an_unfinished_lesson_needs_evidence_only():
     assert len(problems(cells, PRINTS, PATH, ())) == 2
     done = parse(f"{HEAD}# 12 words.\n", PATH)
     assert problems(done, PRINTS, PATH, (), finished=False) == [
-        f"{PATH}: no number is unbound: delete its line in unfinished_numbers.json"
+        f"{PATH}: everything is bound: delete its line in unfinished_numbers.json"
     ]
 
 

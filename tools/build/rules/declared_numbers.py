@@ -43,6 +43,7 @@ PLACES = {
     "math": "math",
     "statistics": "statistics",
     "inspect": "inspect",
+    "re": "re",
     "load_record": "iocourse.data.records:load_record",
     "real_head": "iocourse.data:real_head",
     "real_heads": "iocourse.data:real_heads",
@@ -53,7 +54,9 @@ PLACES = {
     "tile_table": "iocourse.kernels.host.tile_table",
     **{name: f"{record_lookup.__name__}:{name}" for name in record_lookup.__all__},
 }
-ARITHMETIC = frozenset({"np", "math", "statistics", *dir(builtins)})  # names that read nothing of the project
+ARITHMETIC = frozenset(
+    {"np", "math", "statistics", "inspect", "re", *dir(builtins)}
+)  # names that read nothing of the project
 LINE = re.compile(r'^<!-- (?P<left>"[^"]*"|\S.*?) (?P<sign>=|from|as|if) (?P<right>.*\S) -->$')
 _NAMES = re.compile(r"[A-Za-z_]\w*(?:, [A-Za-z_]\w*)*")
 

@@ -99,7 +99,10 @@ def _is_constant(numeral: Numeral) -> bool:
 
 
 def _has_bytes(numeral: Numeral) -> bool:
-    return bool(re.search(rf"{re.escape(numeral.text)}[ ~]*(?:bytes?|[KMG]i?B)\b", numeral.sentence))
+    """Return True for a number of bytes, as in "2 bytes per number on a GPU", and for 1 of any unit."""
+    return numeral.value == 1 or bool(
+        re.search(rf"{re.escape(numeral.text)}[ ~]*(?:bytes?|[KMG]i?B)\b", numeral.sentence)
+    )
 
 
 def _is_printed(numeral: Numeral, printed: Collection[tuple[Decimal, Decimal]]) -> bool:

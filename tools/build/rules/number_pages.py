@@ -31,6 +31,7 @@ _GENERATED = re.compile(r"<!-- (?P<name>[\w-]+) -->\n.*?<!-- /(?P=name) -->", re
 _FENCED = re.compile(
     r"^(?P<indent> *)(?P<fence>```+|~~~+).*?^(?P=indent)(?P=fence) *$", re.DOTALL | re.MULTILINE
 )
+_INLINE = re.compile(r"`[^`\n]*`")
 _ITEM = re.compile(r"\s*(?:[-*]|\d+\.) ")
 
 
@@ -52,7 +53,7 @@ def problems(root: Path, labels: Collection[str]) -> list[str]:
     for name, text in checked_texts(root, labels, allowed):
         found += [f"{name}:{line}: {message}" for line, message in sorted(text.problems)]
         if name in allowed and not text.tally["unbound"]:
-            found.append(f"{UNFINISHED.as_posix()}: no number in {name} is unbound: delete its line")
+            found.append(f"{UNFINISHED.as_posix()}: everything in {name} is bound: delete its line")
     return found
 
 
@@ -81,9 +82,10 @@ def page_passages(text: str) -> list[Passage]:
     """Return the paragraphs, list items and tables of a page, each with its declarations."""
     for pattern in (_GENERATED, _FENCED):
         text = pattern.sub(lambda found: "\n" * found[0].count("\n"), text)
+    shown = [line if is_declaration(line) else _INLINE.sub("`…`", line) for line in text.splitlines()]
     found: list[Passage] = []
     block: list[str] = []
-    lines = [*text.splitlines(), ""]
+    lines = [*shown, ""]
     for n, line in enumerate(lines, 1):
         if line.strip() and not (block and _ITEM.match(line)):
             block.append(line)
