@@ -36,6 +36,7 @@ def steps(rng: np.random.Generator) -> Iterator[Sample]:
     """Yield one head with 4 bytes per word, several sequences and heads with more than 2^31 bytes, heads that
     share keys, and a cache so short that queries and outputs matter.
     """
+    # <!-- 4 as definition -->
     N, b, few = int(rng.integers(1000, 9000)), int(rng.integers(2, 6)), int(rng.integers(1, 30))
     for B, H, H_kv, n, d, itemsize in [
         (1, 1, 1, N, 64, 4),
@@ -86,9 +87,10 @@ FLOP = {"forward": lambda n: 4 * n**2, "backward": lambda n: 10 * n**2, "decode"
 
 
 def passes(rng: np.random.Generator) -> Iterator[Sample]:
-    """Yield each pass on both sides of the ridge point, for several GPUs, shared keys, and 2 or 4 bytes per
+    """Yield each pass on both sides of the ridge point, for several chips, shared keys, and 2 or 4 bytes per
     word.
     """
+    # <!-- 2, 4 as definition -->
     for pass_, memory_N, products_N in (("forward", 60, 6000), ("backward", 40, 5000), ("decode", 4000, 0)):
         peak = float(rng.integers(200, 1000))
         bandwidth = peak * float(rng.uniform(4, 7))  # ridge point at 140 to 250 FLOPs per byte

@@ -74,6 +74,7 @@ def _product_case(
 
 def _no_wider_than_the_inputs(trial: Trial) -> str | None:
     """Test that the words held are at most 1.5 times those of all inputs."""
+    # <!-- 1.5 as input -->
     inputs = sum(x.size for x in trial.case.inputs.values())
     held = trial.held // 8 if isinstance(trial, WorkTrial) else 0
     if held <= 1.5 * inputs:

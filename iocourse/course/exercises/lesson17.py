@@ -616,6 +616,7 @@ class Row(NamedTuple):
 @library_solution
 def honest_row(claim: misleading_table.Claim, runs: Sequence[misleading_table.Run]) -> Row:
     """Recompute a claim with the fastest exact attention as the baseline and with its worst output."""
+    # <!-- "fastest" as definition -->
     kind = {key: claim[key] for key in misleading_table.PLACE} | {"threads": 1}
     alike = [run for run in runs if kind.items() <= run.items()]
     own = next(run for run in alike if run["method"] == claim["method"])

@@ -33,6 +33,7 @@ RING = distributed_exercise(
 # ------------------------------------------------------------------ 18B the grid
 def _grids(rng: np.random.Generator) -> Iterator[RankSample]:
     """Yield a square grid, 2 × 3 and 3 × 2, one row, one column, ragged shards, and scores far from 0."""
+    # <!-- 2 × 3, 3 × 2 as input -->
     n, d = int(rng.integers(2, 5)), int(rng.integers(2, 6))
     sizes = [(4, 4 * n, d, 2), (6, 6 * n, d, 2), (6, 6 * n + 3, d, 3)]
     for P, N, columns, a in [*sizes, (3, 3 * n, d, 1), (3, 3 * n + 1, d + 1, 3)]:

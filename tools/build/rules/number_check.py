@@ -268,7 +268,7 @@ class CheckedText:
             self.reads |= {name} if reads else set()
         for number, value in zip(declaration.numbers, given, strict=False):
             for one in stands:
-                if one.same(number):
+                if one.same(number) and one.value == number.value:
                     try:
                         declared_numbers.refuse_unless_it_gives(one, value, declaration.right)
                         if one.measured and not reads and self.finished:

@@ -124,7 +124,7 @@ def _uncommented(line: str) -> str:
 
 
 def docstring_passages(source: str) -> list[Passage]:
-    """Return each docstring of a module, with the declarations in comments directly below it."""
+    """Return each docstring of a module, with the declarations in comments below it."""
     lines = source.splitlines()
     found = []
     for node in ast.walk(ast.parse(source)):
@@ -132,6 +132,8 @@ def docstring_passages(source: str) -> list[Passage]:
             continue
         first, last = node.body[0].lineno - 1, node.body[0].end_lineno or 0
         end = last
+        while end < len(lines) and not lines[end].strip():  # ruff leaves a line free below a class
+            end += 1
         while end < len(lines) and is_declaration(lines[end].strip().removeprefix("# ")):
             end += 1
         block = [*lines[first:last], *map(_uncommented, lines[last:end])]
