@@ -90,8 +90,8 @@ class CudaStopwatch:
 
     Before every lap a part of memory is overwritten. The device is still busy when Python has queued the lap,
     so only device time is measured. If Python needs longer, more is overwritten. Then a buffer of twice the
-    size of L2 is read, so that no input of a lap is still cached. The buffer is not overwritten, because a lap
-    would then include the write-back of dirty lines.
+    size of L2 is read, so that no input of a lap is still cached. The buffer is not overwritten, because a
+    lap would then include the write-back of dirty lines.
     """
 
     def __init__(self) -> None:

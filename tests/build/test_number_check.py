@@ -378,8 +378,8 @@ def test_a_number_changed_in_a_lesson_is_found():
     labels = course_labels([parse(one, path) for one in sources])
     text = path.read_text(encoding="utf-8")
     changed = text.replace("8,832 words for", "8,833 words for")
-    assert changed != text and problems(parse(text, path), solved, path, labels, finished=False) == []
-    (said,) = problems(parse(changed, path), solved, path, labels, finished=False)
+    assert changed != text and problems(parse(text, path), solved, path, labels) == []
+    (said,) = problems(parse(changed, path), solved, path, labels)
     assert ": 8,833 is not in an output or a line of code" in said
 
 
