@@ -5,7 +5,7 @@
 >>> print(format_record(None))
 no recorded run yet
 """
-# <!-- "no recorded run yet" if checkout("iocourse.data.records").NONE_YET == "no recorded run yet" -->
+# <!-- "no recorded run yet" if data.records.NONE_YET == "no recorded run yet" -->
 
 from __future__ import annotations
 

@@ -353,6 +353,8 @@ def test_output_of_a_cell_that_reads_a_record_lists_nothing():
     text = "It took 12 ms.\n<!-- 12 as output -->"
     assert not found(text, PRINTS)
     assert found(text, READS)
+    closed = notebook("from iocourse.costs.kernels import delta_plain\nprint(delta_plain)", "12")
+    assert not found(text, closed)
     own = notebook("load_record = str\nprint(load_record('12'))", "It took 12 ms")
     assert not found(text, own)
 

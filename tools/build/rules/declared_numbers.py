@@ -29,9 +29,11 @@ import importlib.util
 import numbers
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import iocourse
@@ -50,6 +52,7 @@ PLACES = {
     "CHIPS": "iocourse.gpu:CHIPS",
     "LINKS": "iocourse.gpu.chips:LINKS",
     "kernel_costs": "iocourse.costs.kernels",
+    "roofline": "iocourse.gpu.roofline",
     "dispatch": "iocourse.kernels.host.dispatch",
     "tile_table": "iocourse.kernels.host.tile_table",
     **{name: f"{record_lookup.__name__}:{name}" for name in record_lookup.__all__},
@@ -122,7 +125,8 @@ def evaluate(declaration: Declaration, known: Mapping[str, Any]) -> list[Any]:
         ImportError: it needs a package that is not installed, such as triton.
     """
     names = used_names(declaration.right)
-    scope = {name: known[name] if name in known else _look_up(name) for name in names}
+    _import_submodules(parse(declaration.right))
+    scope = {name: known[name] if name in known else look_up(name) for name in names}
     try:
         value = eval(compile(parse(declaration.right), "<declared>", "eval"), scope)
         wanted = len(declaration.numbers or declaration.names or (declaration.words,))
@@ -202,7 +206,21 @@ def as_decimal(value: object) -> Decimal | None:
     return exact if exact.is_finite() else None
 
 
-def _look_up(name: str) -> Any:
+def _import_submodules(tree: ast.AST) -> None:
+    """Import the submodules of `iocourse` that an expression names, as in `course.predictions.CLOSE`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and re.fullmatch(r"[\w.]+", name := ast.unparse(node)):
+            _import_submodule(name)
+
+
+@cache
+def _import_submodule(name: str) -> None:
+    with suppress(ModuleNotFoundError):  # the name of an object
+        importlib.import_module(f"iocourse.{name}")
+
+
+def look_up(name: str) -> Any:
+    """Return the value of a name that expressions can use. Raises DeclarationError if it is unknown."""
     if hasattr(builtins, name):
         return getattr(builtins, name)
     if name in iocourse.__all__:

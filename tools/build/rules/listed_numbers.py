@@ -140,7 +140,7 @@ def _used(statement: ast.stmt) -> Iterator[str]:
         elif isinstance(node, ast.Attribute):
             yield node.attr
         elif isinstance(node, ast.ImportFrom):
-            yield from (node.module or "").split(".")
+            yield from _parts(node)
             yield from (alias.name for alias in node.names)
 
 
@@ -150,8 +150,14 @@ def _bound(statement: ast.stmt) -> Iterator[str]:
             yield node.id
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield node.name
-        elif isinstance(node, ast.ImportFrom) and READERS & {*(node.module or "").split(".")}:
+        elif isinstance(node, ast.ImportFrom) and READERS & {*_parts(node)}:
             yield from (alias.asname or alias.name for alias in node.names)
+
+
+def _parts(node: ast.ImportFrom) -> list[str]:
+    """Return the parts of the module's name; none for the closed forms, which read no default."""
+    parts = (node.module or "").split(".")
+    return [] if "costs" in parts else parts
 
 
 @cache
