@@ -96,6 +96,13 @@ def check_lesson(
     finished: bool = True,
 ) -> CheckedText:
     """Return the numbers of a lesson, bound, listed and unbound, with its problems; see `problems`."""
+    passages, shown = lesson_passages(cells, solved)
+    passages = sorted([*passages, *hints], key=lambda passage: passage.line)
+    return CheckedText(passages, labels, shown, finished=finished)
+
+
+def lesson_passages(cells: Sequence[Cell], solved: Json) -> tuple[list[Passage], Evidence]:
+    """Return the markdown cells of a lesson, and the numbers in its code and outputs."""
     sections, at = _printed(solved), ""
     passages = []
     for cell in cells:
@@ -104,9 +111,7 @@ def check_lesson(
             printed = list(chain.from_iterable(sections.get(one, []) for one in headings))
             passages.append(Passage(cell.lines, cell.line + 1, printed, evidence=True))
             at = headings[-1]
-    passages = sorted([*passages, *hints], key=lambda passage: passage.line)
-    shown = sorted(set(chain.from_iterable(map(values, _shown(solved)))))
-    return CheckedText(passages, labels, shown, finished=finished)
+    return passages, sorted(set(chain.from_iterable(map(values, _shown(solved)))))
 
 
 def without_declarations(cell: Cell) -> list[str]:

@@ -61,12 +61,13 @@ def checked_texts(
     root: Path, labels: Collection[str], allowed: Collection[str] = ()
 ) -> Iterator[tuple[str, CheckedText]]:
     """Yield the name of each file with its checked text; `allowed` are the unfinished files."""
-    for path, passages in _texts(root):
+    for path, passages in text_passages(root):
         name = path.relative_to(root).as_posix()
         yield name, CheckedText(passages, labels, finished=name not in allowed)
 
 
-def _texts(root: Path) -> Iterator[tuple[Path, list[Passage]]]:
+def text_passages(root: Path) -> Iterator[tuple[Path, list[Passage]]]:
+    """Yield every page, file of remarks and module of a checkout with its passages."""
     pages = [path for pattern in PAGES for path in sorted(root.glob(pattern))]
     for path in pages:
         if path.relative_to(root).as_posix() not in NOT_SEARCHED:
