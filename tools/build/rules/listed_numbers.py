@@ -12,8 +12,11 @@ import sys
 from collections.abc import Collection, Iterator, Sequence
 from decimal import Decimal
 from functools import cache
+from typing import Any
 
-from iocourse.course import explore
+from iocourse.course import explore  # noqa: F401  # registers all figures and explorers
+from iocourse.course.explore.draw.picture import FIGURES
+from iocourse.course.explore.widgets.explorer import EXPLORERS
 from tools.build.rules.declared_numbers import DeclarationError
 from tools.build.rules.number_parsing import Numeral
 
@@ -122,7 +125,7 @@ def reading_cells(sources: Sequence[str]) -> list[bool]:
     for source in sources:
         reads = False
         python = _MAGIC.sub(r"\1pass", source)
-        for statement in compile(python, "", "exec", _ONLY_TREE).body:  # type: ignore[attr-defined]
+        for statement in compile(python, "", "exec", _ONLY_TREE).body:
             used, bound = set(_used(statement)), set(_bound(statement))
             if used & reading:
                 reads = True
@@ -163,6 +166,6 @@ def _parts(node: ast.ImportFrom) -> list[str]:
 @cache
 def _figures() -> frozenset[str]:
     """Return the figures and explorers whose module reads a record or a default."""
-    made = {**explore.FIGURES, **explore.EXPLORERS}
+    made: dict[str, Any] = {**FIGURES, **EXPLORERS}
     modules = {name: sys.modules[inspect.unwrap(one).__module__] for name, one in made.items()}
     return frozenset(name for name, module in modules.items() if _READS.search(inspect.getsource(module)))

@@ -14,7 +14,7 @@ _SHAPE = ("dtype", "d", "N", "B", "H", "H_kv", "causal", "mask", "lengths", "pas
 __all__ = ["checkout", "device", "goal", "launch", "mean", "row", "rows", "speeds", "tile"]
 
 
-def rows(record: str, part: str = "rows", **fields: object) -> list[Row]:
+def rows(record: str, part: str = "rows", **fields: Any) -> list[Row]:
     """Return the rows of a part of a record whose fields have these values; `pass_` stands for "pass".
 
     Raises LookupError if there is no such record, part or row.
@@ -29,7 +29,7 @@ def rows(record: str, part: str = "rows", **fields: object) -> list[Row]:
     return chosen
 
 
-def row(record: str, part: str = "rows", **fields: object) -> Row:
+def row(record: str, part: str = "rows", **fields: Any) -> Row:
     """Return the only row of a record with these values. Raises LookupError if there are several or none."""
     found = rows(record, part, **fields)
     if len(found) > 1:
@@ -37,7 +37,7 @@ def row(record: str, part: str = "rows", **fields: object) -> Row:
     return found[0]
 
 
-def speeds(record: str, slow: str, fast: str, **fields: object) -> list[float]:
+def speeds(record: str, slow: str, fast: str, **fields: Any) -> list[float]:
     """Return the speed of `fast` relative to `slow`, two implementations, at each shape with both times."""
     times = {tuple(one.get(name) for name in _SHAPE): one.get("ms") for one in rows(record, contender=slow)}
     both = [
