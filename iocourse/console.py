@@ -34,7 +34,7 @@ def number(x: float | None, digits: int) -> str:
 
 
 def times_joined(sizes: Iterable[object]) -> str:
-    """Return the sizes that are not None joined as in 128×64×4."""
+    """Return the sizes that are not None joined by ×."""
     return "×".join(str(size) for size in sizes if size is not None)
 
 
@@ -129,6 +129,7 @@ def display_path(name: str) -> str:
 
     It is NFC-normalised, has ? in place of control characters, and is shortened to 120 bytes.
     """
+    # <!-- 120 = console.LONGEST -->
     stored = name.encode("utf-8", "surrogateescape")
     try:
         decoded = stored.decode("utf-8")

@@ -61,6 +61,8 @@ class Ledger:
         measured: True for a run, False for a closed form.
     """
 
+    # <!-- 8 as input -->
+
     reads: dict[str, int] = field(default_factory=dict)
     writes: dict[str, int] = field(default_factory=dict)
     peak: int = 0

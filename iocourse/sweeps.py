@@ -17,6 +17,7 @@ These are leading terms for 1 << d << N and M << N·d. Row statistics (log-sum-e
 are available in time, because a sweep ends before the next one begins; so stored scores S serve as stored
 weights P. The result is the minimum over these sweeps, not a lower bound: other schedules may move less.
 """
+# <!-- 2 = 10**2 * (math.sqrt(6) * (1 / 2 + 1 / 3) / 2 - 1) -->
 
 from __future__ import annotations
 

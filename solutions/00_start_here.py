@@ -108,6 +108,7 @@ hint("0A", count=False)  # do not record this call as a hint that you used
 # Before each measurement there is a **prediction**. `predict` records your number, and `measured` prints it next to the measured one. A prediction is *right* if the measured value, rounded to the digits you wrote, equals your number, and the error is at most 5 %. A prediction marked "compute" follows from the text; for a "guess", an estimate is enough. Predictions are not graded. They show where your expectation was wrong.
 #
 # **Predict** (guess). A model that generates text computes one new query at a time. Let this query use 4,096 keys, with $d = 64$. What is its compulsory traffic, as a percentage of the compulsory traffic of 4,096 queries with the same keys? Replace the dots with a number.
+# <!-- 5 = 10**2 * course.predictions.CLOSE -->
 
 # %% tags=["predict"]
 predict("0.1", percent=1)  #> predict("0.1", percent=...)
@@ -281,6 +282,7 @@ whole.ledger
 # **Predict** (compute). What is the arithmetic intensity of one query with 4,096 keys and $d = 64$, if only the compulsory traffic is moved?
 # <!-- 156\cdot10^{12}, 777.5\cdot10^9 = 312e12 / 2, 1555e9 / 2 -->
 # <!-- 40 from https://images.nvidia.com/aem-dam/en-zz/Solutions/data-center/nvidia-ampere-architecture-whitepaper.pdf -->
+# <!-- 1555\cdot10^9 from https://images.nvidia.com/aem-dam/en-zz/Solutions/data-center/nvidia-ampere-architecture-whitepaper.pdf -->
 
 # %% tags=["predict"]
 predict("0.4", one_query=64)  #> predict("0.4", one_query=...)

@@ -61,6 +61,7 @@ measured("1.5", ratio=4096 // (4 * d), crossover=min(n for n in lengths if n**2 
 #
 # At $N = 131{,}072$ the ratio is 512, and $S$ has 17,179,869,184 words. With two bytes per word this is $34.4\cdot10^9$ bytes for a single head.
 # <!-- 34.4\cdot10^9 = 2 * 131072**2 -->
+# <!-- 16 = 4096 / (4 * 64) -->
 
 # %%
 curve(
@@ -177,6 +178,7 @@ for factor in (1.0, 1.1, np.sqrt(32)):
 # Every exponential is now between 0 and 1, and one of them is 1, so the sum is between 1 and $N$. It cannot overflow if the format can represent $N$, and it cannot be 0. The exponential of a score far below the maximum still underflows to 0, because 0 is then the nearest number of the format. A score of $-\infty$ also gives the weight 0, which section 1.2 uses for the mask.
 #
 # <!-- exercise 1A --> Write (1.2) for a matrix of scores, separately for each row. Do not modify `S`: create new arrays instead of updating it in place. If you are stuck after five minutes, run `hint("1A")` in a new cell.
+# <!-- 5.66 = math.sqrt(32) -->
 
 # %% [raw] name="about-1A"
 # title = "A numerically stable softmax"

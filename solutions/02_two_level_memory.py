@@ -197,6 +197,7 @@ centred.ledger
 #
 # **Predict** (compute). Three matrices of $16 \times 16$ have 768 words together. How many words does this schedule move? And how often is each word of $A$ read?
 # <!-- 768 = 3 * 16 * 16 -->
+# <!-- 16 \times 16 as input -->
 
 # %% tags=["predict"]
 predict("2.3", words=8448, reads_of_A=16)  #> predict("2.3", words=..., reads_of_A=...)
@@ -233,6 +234,7 @@ measured("2.3", words=by_dots.ledger.total, reads_of_A=by_dots.ledger.reads["A"]
 # <!-- (2.3) W = costs.matmul(m, n, k, bm=1, bn=1).total -->
 #
 # `costs` contains the closed forms: functions that compute the ledger of a schedule without running it. The difference of two ledgers shows where they differ. Here we subtract a ledger in which everything moves once (section 2.4 explains `bm` and `bn`):
+# <!-- 16 = costs.matmul(16, 16, 16, bm=1, bn=1).reads["A"] / 16**2 -->
 
 # %%
 once = costs.matmul(16, 16, 16, bm=16, bn=16)
@@ -246,6 +248,7 @@ by_dots.ledger - once
 # Each pair of loaded words was used for one product and then discarded. To use a word more often, we need several partners for it in fast memory at the same time. So we keep a tile of $C$ with $b_m$ rows and $b_n$ columns in fast memory and step through $k$. In each step we load $b_m$ words of a column of $A$, those in the rows of the tile, and $b_n$ words of a row of $B$, those in its columns. Every word of one piece is multiplied with every word of the other, which gives $b_m b_n$ products for $b_m + b_n$ words. They are added to the tile, and after $k$ steps the tile is complete and is stored once. Dividing loops into blocks in this way is called *tiling* (or blocking). The *loop order* is the second choice: here the loop over $k$ is the innermost one, so the tile of $C$ remains in fast memory.
 #
 # **Predict** (compute). The same $16 \times 16$ matrices, now with tiles of $4 \times 4$. How many words move, and how many must be in fast memory at once?
+# <!-- 16 \times 16, 4 \times 4 as input -->
 
 # %% tags=["predict"]
 predict("2.4", words=2304, footprint=32)  #> predict("2.4", words=..., footprint=...)
@@ -342,6 +345,7 @@ memory_timeline(small.ledger, 24)
 # A popular rule uses the side $\sqrt{M/3}$, so that square tiles of $A$, $B$ and $C$ fit together. But the traffic of (2.4) does not depend on the depth of the loaded pieces. Pieces of depth $b$ use $2b^2$ words. With depth 1, most of these words are free for a larger tile of $C$.
 #
 # **Predict** (guess). All matrices are $120 \times 120$. By what factor does the traffic *decrease* when $M$ grows from 120 to 480? And by what factor is it *larger* with the side $\lfloor\sqrt{M/3}\rfloor$ at $M = 120$?
+# <!-- 120 \times 120 as input -->
 
 # %% tags=["predict"]
 predict("2.5", four_times_M=2.0, three_squares=1.73)  #> predict("2.5", four_times_M=..., three_squares=...)
@@ -369,6 +373,7 @@ measured(
 #
 # <!-- exercise 2C --> A square tile is good if the matrices are large in both directions. If $A$ has only a few rows, part of a square tile is out of bounds and wasted. Write the function that returns the best tile: among all $b_m \times b_n$ with a footprint of at most $M$, one with the least traffic by (2.4). `costs.matmul(m, n, k, bm=bm, bn=bn).total` evaluates the formula. $M$ is at least 3, so a tile of one word always fits. The sizes here are small enough to try every $b_m$. If you are stuck after ten minutes, run `hint("2C")`.
 # <!-- 1.73, 72 = math.sqrt(3), 120 - costs.matmul(120, 120, 120, bm=6, bn=6).peak -->
+# <!-- 1.64 as output -->
 
 
 # %% [raw] name="about-2C"
@@ -459,6 +464,8 @@ measured("2.6", percent_above=100 * (traffic_of_tiled(1024) / bounds.matmul(n, n
 # Towards $M = n^2/4 = 262{,}144$ the ratio grows to 1.71. There $2M$ is an eighth of $2mnk/\sqrt M$ and weakens the bound. The table does not show whether the schedule or the bound could be improved. At $M = 4{,}194{,}304$ everything fits and the ratio is 1.00.
 #
 # The chart has logarithmic axes, so $1/\sqrt M$ is a straight line of slope $-1/2$. To divide the words by 10, $M$ must grow by a factor of 100:
+# <!-- 6.5 as output -->
+# <!-- 100 = 10**2 -->
 
 # %%
 def three_square_tiles(M):
@@ -597,6 +604,8 @@ bars(moved, title="Naive attention, N = 256, d = 32, M = 4096: words by array")
 # ## 2.8 The machine on one page
 #
 # The model itself fits on one page. The next cell is a complete two-level machine in plain NumPy, for schedules that call `new`, `load`, `store`, `zeros`, `row_stats` and `blocks`. You can copy it as one file. Start with `load`, `store` and `new_tile`, which do all the counting. Then read how `Tile` sends each new result to `new_tile`. `RowStats` can wait until lesson 03.
+# <!-- naive = schedules.naive.count(256, 32, 4096) -->
+# <!-- 80 = 10**2 * sum(naive.reads[name] + naive.writes[name] for name in "SP") / naive.total -->
 
 # %% name="machine-on-one-page"
 """A two-level memory machine on one page: it counts the words that a schedule loads and stores.
@@ -798,3 +807,4 @@ attempt(on_both_machines, my_matmul)
 # - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré, *FlashAttention*, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135): the traffic of naive attention and of the schedules of lesson 04.
 #
 # **What comes next.** <!-- next -->
+# <!-- 1.64 = costs.matmul(120, 120, 120, bm=6, bn=6).total / costs.matmul(120, 120, 120, bm=10, bn=10).total -->

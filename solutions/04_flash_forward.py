@@ -63,6 +63,7 @@ measured("4.1", k_reads=first.reads["K"] // (N * d), o_writes=first.writes["O"] 
 # The footprint consists of $Q_i$, $O_i$, two statistics per row and the tile of scores, then $K_j$ and $V_j$. $B_c$ does not appear in $W_2$.
 #
 # You will write this schedule in two steps. The first step handles one query block and still reads its scores from slow memory. It uses the row statistics of section 3.8. `o.add_matmul(s, v)` adds $sv$ to `o` without a temporary.
+# <!-- 4 = costs.flash2(64, 8, Br=16, Bc=16).reads["K"] / (64 * 8) -->
 
 # %%
 def one_block(m, S, V, *, Bc):
@@ -161,6 +162,7 @@ attempt(difference, costs.flash2(*Q.shape, Br=16, Bc=16), my_flash2)
 # ## 4.2 Keys in the outer loop
 #
 # Now exchange the loops. This is the FlashAttention-1 order (FA-1 order, F1; `flash1` in code): $K_j$ and $V_j$ are resident, and the query blocks are streamed.
+# <!-- 64 \times 64 as input -->
 
 # %%
 explore.tile_order("flash1", 64, 8, {"Br": 16, "Bc": 16})
@@ -194,6 +196,9 @@ measured("4.2", q_reads=first.reads["Q"] // Q.size, o_writes=first.writes["O"] /
 # Initialising $O$, $m$ and $\ell$ takes $Nd + 2N$ words, and reading $K$ and $V$ once takes $2Nd$. Each iteration of the outer loop reads $Q$ and reads and writes $O$, hence $3Nd$; it also reads and writes $m$ and $\ell$, hence $4N$. An iteration of the FA-2 order reads only $K$ and $V$, hence $2Nd$. For the same tile, the footprint equals that of (4.1). $B_r$ does not appear in $W_1$.
 #
 # You will also write this schedule in two steps. The new element comes first: two slow arrays that hold the statistics between iterations, one word per row. In the example, the rows of a $4 \times 6$ matrix of scores are processed two columns at a time. `RowStats(m, l)` builds the statistics from two loaded tiles, and its `with` block frees both:
+# <!-- f1 = costs.flash1(64, 8, Br=16, Bc=16) -->
+# <!-- 4, 5 = f1.reads["Q"] / (64 * 8), f1.writes["O"] / (64 * 8) -->
+# <!-- 4 \times 6 as input -->
 
 # %%
 def row_sums(m, S):
@@ -219,6 +224,7 @@ run(row_sums, M=16, S=rng.standard_normal((4, 6))).ledger
 # In the second step the outputs are handled in the same way: `stats.update(s, o)` rescales them as before. The outputs are normalised after the last key block; the attribute `j.last` of a block shows whether it is the last one. (FlashAttention's algorithm normalises in every iteration and undoes this in the next, with the same traffic.) The last statistics are stored too, because the backward pass needs them (lesson 06).
 #
 # <!-- exercise 4B --> Write the forward pass with key blocks in the outer loop. Keep the outputs, maxima and sums in the slow arrays that the first lines create. Your function may move at most the words of (4.2); the available fast memory is as in 4A. If you are stuck after nine minutes, run `hint("4B")`.
+# <!-- 3, 4 = 6 / 2, 6 / 2 + 1 -->
 
 # %% [raw] name="about-4B"
 # title = "FlashAttention-1 order: keys resident"
@@ -593,7 +599,9 @@ measured("4.5", f1_quarter=f1_quarter, f1_best=f1_best, f2_quarter=f2_quarter, f
 # It holds for every $M$, loop order and tile, even if scores are computed twice. Its class of schedules computes attention exactly, each score from $d$ products $q_{ic}k_{jc}$ and each output from products $p_{ij}v_{jc}$, where $Q$, $K$ and $V$ are three different arrays. The theorem is a derivation of this course, with methods of the papers below. `bounds.lower_bound` returns the largest proved bound (at $M + 4$ words, see lesson 05).
 #
 # **Predict** (guess). $N = 8192$, $d = 64$, $M = 58\,368$ (228 KiB of float32, the size of a fast memory on a large GPU). What is the ratio of the traffic of buffer reuse to the lower bound?
-# <!-- 228 = 58368 * 4 / 1024 -->
+# <!-- 228 = CHIPS[90].shared_bytes / 1024 + 1 -->
+# <!-- 12.25, 6.18, 8.00, 4.10 as output -->
+# <!-- 2, 3 = 12 / 6, 2 * 12 / 8 -->
 
 # %% tags=["predict"]
 predict("4.7", f3_over_bound=2)  #> predict("4.7", f3_over_bound=...)
@@ -628,6 +636,7 @@ explore.traffic_vs_memory(8192, 64)
 # In lesson 00 you judged three common statements about FlashAttention: its traffic is $O(1)$, it is $O(N)$, and smaller tiles move fewer words. For the first two, compare $N$ and $2N$ at the same $M$.
 #
 # **Predict** (compute). By what factor does the traffic of buffer reuse grow when $N$ increases from 4096 to 8192, with $d = 64$ and $M = 16\,384$ fixed?
+# <!-- 3 = 2 * 12 / 8 -->
 
 # %% tags=["predict"]
 predict("4.8", growth=4)  #> predict("4.8", growth=...)
@@ -679,3 +688,7 @@ measured("0.2", constant_traffic=long == short, linear_traffic=long <= 2 * short
 # - T. Smith, B. Lowery, J. Langou, R. van de Geijn, 2017, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017). Tight constants for the matrix product; Theorem A borrows from its technique.
 #
 # **What comes next.** <!-- next --> The next question is which part of this traffic no schedule can avoid.
+# <!-- 3.886, 3.82 as output -->
+# <!-- 4 = 2**2 -->
+# <!-- 3.82 = costs.flash2(4096, 64, Br=64, Bc=64).total / costs.flash2(4096, 64, Br=256, Bc=256).total -->
+# <!-- 2 = 12 / 6 -->

@@ -74,6 +74,7 @@ explore.loomis_whitney({"a corner": [corner, corner, corner],
 # <!-- (5.4) W >= T * bounds.segments.segments_A(m * n * k, M + T, d) with F = lambda R: bounds.products_per_segment(R, d) where T >= 1 -->
 #
 # (A word of $C$ may start as a zero. This counts as one of the $T$ loads; as in section 5.6, we count its store for it.) The order of the operations does not appear, so (5.4) holds for every schedule. Every $T$ gives a valid bound, and we take the best one. It remains to find $F$.
+# <!-- 3 × 3 as input -->
 
 # %% [markdown]
 # Loomis and Whitney proved in 1949 that a set of points whose projections on the three walls have $n_A$, $n_B$ and $n_C$ points has at most $\sqrt{n_A n_B n_C}$ points. The corner reaches this maximum, $\sqrt{4 \cdot 4 \cdot 4} = 8$. Here $n_A$, $n_B$ and $n_C$ are the words of the three arrays, so
@@ -244,6 +245,7 @@ measured("5.8b", best_T=lengths[int(np.argmax(rate))])
 # ## 5.9 The proof, step by step
 #
 # **Step 1: useful products.** Take an output word $o_{ic}$ when it is finally stored, and follow the additions that produced it back to products $p_{ij}v_{jc}$. The intermediate results are the *partial sums* of $o_{ic}$. A product that is computed separately and added later is also a partial sum. If a partial sum was used several times, we follow only one use, so the partial sums form a tree. For each key $j$ we choose one product that leads into the tree. These $N^2d$ products are *useful*; the others are not counted. In this example with four keys, two products were computed again and their sum was discarded:
+# <!-- "The library takes" if bounds.theorem_A(N, d, M) == bounds.theorem_A(N, d, M, T=M + d**2) -->
 
 # %%
 added = {"output": ["left", "right"], "left": ["key 1", "key 2"], "right": ["key 3", "key 4"],
@@ -504,6 +506,7 @@ measured("5.10", all_schedules=f3_over_bound(16384)[0],
 # <!-- (5.16) W >= bounds.saha_ye(N, d, M) rounded down where M >= d**2 -->
 #
 # **Predict** (compute). By what factor is Theorem A larger, for $N = 8192$, $d = 64$ and $M = 58\,368$? Use all terms of (5.3) and (5.16), and round to an integer.
+# <!-- 1.19 as output -->
 
 # %% tags=["predict"]
 predict("5.11", factor=17)  #> predict("5.11", factor=...)
@@ -527,6 +530,7 @@ explore.bars(words, title="Forward pass, N = 8192, d = 64, M = 58,368")
 #
 # The library records the origin and the status of every bound of the course. (`A` is (5.8), and `A_large` and `A_small` are its two forms (5.3).)
 # <!-- 16 = 4 / (1 / 4) -->
+# <!-- 16.85 as output -->
 
 # %%
 for name in ("compulsory", "A_rows", "A", "B", "B'", "saha_ye", "matmul", "theta_attention"):

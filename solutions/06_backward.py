@@ -111,6 +111,7 @@ measured("6.2", squares=squares // N**2)
 # </details>
 #
 # This is the standard backward pass (`standard_backward` in code), the baseline of the FlashAttention paper. The steps for $D_i$ and for $dS$ each read $P$ and $dP$, because $D_i$ needs the complete row before the first $ds_{ij}$ can be computed. (If a row of both fits in fast memory, as here, merging these steps would save $2N^2$ words.) More fast memory does not reduce the multiple of $N^2$, so we avoid storing the matrices.
+# <!-- 83 as output -->
 
 # %% [markdown]
 # ## 6.3 Recomputing the weights from one word per row
@@ -254,6 +255,8 @@ measured("6.5", left=512 - 4 * 16 * 8)
 # | 9 | &emsp; store $dK_j$, $dV_j$ | $2Nd$ |
 #
 # Which of the five transfers can be avoided?
+# <!-- best = schedules.flash1_backward.tiles(4096, 64, 16384) -->
+# <!-- "the default of the library" if best["Br"] == 1 and best["Bc"] == (16384 - 4 * 64) // (4 * 64 + 1) -->
 
 # %% [markdown]
 # ## 6.6 D in advance, and dQ in dO's buffer
@@ -643,6 +646,7 @@ measured("6.8", b4_over_b3=ratios[4096])
 # | 6 | &emsp; **for** each query block $i$: load $Q_i$, $dO_i$, $L_i$, $D_i$ | $T_{c2}(2Nd + 2N)$ |
 # | 7 | &emsp;&emsp; $P_{ij}$ by (6.5), $dS_{ij}$ by (6.3); update $dV_j$ and $dK_j$ | |
 # | 8 | &emsp; store $dK_j$, $dV_j$ | $2Nd$ |
+# <!-- 26 = 4 + 8 + 4 + 10 -->
 
 # %% [markdown]
 # ## 6.9 Lower bounds: 14 for complete rows, 12 for all schedules

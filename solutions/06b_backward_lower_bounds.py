@@ -102,6 +102,8 @@ measured("6.10", over_C=over_C[2**15], over_E=over_E[2**15])
 # Sections 6.11, 6.12 and 6.13 do not depend on each other.
 # <!-- b3 = schedules.fused_backward.count(2**22, 64, 64**3) -->
 # <!-- 12.2, 4.0 = (words * 64**3 / (2**22 * 64) ** 2 for words in (b3.read, b3.written)) -->
+# <!-- fused = schedules.fused_backward.cost(2**24, 64, **schedules.fused_backward.tiles(2**24, 64, 64 * 64**2)) -->
+# <!-- 4 = sum(fused.writes.values()) * 64 / 2**48 -->
 
 # %% [markdown]
 # ## 6.11 Why complete rows need the constant 14
@@ -298,6 +300,7 @@ measured("6.13", part=causal_part("split_backward", 256, 64, 16384))
 # It moves 0.661 of its words at $N = 256$, with four query blocks and five key blocks. It is more than half, because a tile on the diagonal is processed completely and $8Nd$ words are moved in any case. The short query block is the first of its pass, where it needs only a few keys; as the last block it would need all of them. The fraction is 0.518 at $N = 4096$ and 0.505 at $N = 16\,384$, about half. The standard backward pass saves nothing, because it stores its matrices with their zeros.
 #
 # </details>
+# <!-- 0.661 as output -->
 
 # %% [markdown]
 # ## 6.14 An open challenge
@@ -344,6 +347,7 @@ challenge("backward", my_fused_backward, Br=1, Bc=507)
 
 # %% [markdown]
 # The fused backward moves 1.1290 times the traffic of the two-pass backward, the best schedule that we know. Your best result is stored with your progress.
+# <!-- 1.1290 as output -->
 
 # %% [markdown]
 # ## Misconceptions

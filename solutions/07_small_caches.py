@@ -83,6 +83,8 @@ measured("7.1", f3_squares=squares("flash_optimal", N, d, 1024))
 # which is (2.4). With square tiles this is about $2N^2d/\sqrt M + N^2$. $d$ does not appear in the footprint, so the tile fits for any length of a row.
 #
 # **Predict** (compute). $N$, $d$ and $M = 1024$ are as before, and a tile of $30 \times 32$ fits. What is $W_S$ in units of $N^2$ words?
+# <!-- 32 as definition -->
+# <!-- 30 \times 32 as input -->
 
 # %% tags=["predict"]
 predict("7.2", squares=5)  #> predict("7.2", squares=...)
@@ -468,6 +470,7 @@ print(f"N = 2²², d = 4096: buffer reuse moves fewer words from M = {ahead:.3f}
 #
 # <!-- "$4$, $6$ and $9\,N^2$" if [round(sweeps.min_cost("forward", piece.x_to).cost, 9) for piece in sweeps.lower_envelope("forward", 0.5, 4)[:3]] == [4, 6, 9] -->
 # At each border the two neighbours move the same number of words: $4$, $6$ and $9\,N^2$. Is there a fifth schedule? All of these are made of passes over the data. Each pass processes all pairs once, with some arrays resident, others streamed, and scores read or stored. (In split-d a tile of the result is resident, and a pass takes $2x$.) The library searches all sequences of passes (module `sweeps`; lesson 09 shows how):
+# <!-- 16.3 as output -->
 
 # %%
 for piece in sweeps.lower_envelope("forward", 0.5, 4):

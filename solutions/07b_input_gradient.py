@@ -217,6 +217,8 @@ measured("7.9", percent_less=100 * (1 - least / plain))
 #
 # **Predict** (guess). Each pair has one product $q_{ic}k_{jc}$ and one product $p_{ij}v_{jc}$, so there are 8 products. What is the smallest number of words and pairs together for which step 4 counts all of them?
 # <!-- 4096 = 2**12 -->
+# <!-- 10.9 as output -->
+# <!-- 10 = 10**2 * (1 - 9 / 10) -->
 
 # %% tags=["predict"]
 predict("7.10", fewest=8)  #> predict("7.10", fewest=...)
@@ -424,6 +426,7 @@ print(f"yours minus (7.6): {mine.ledger - closed_form}")
 # Here $4B_r$ words are the statistics, the factors of the rescaling and a column of $O$. There is no term $N^2$. (The $-1$ is there because no output is loaded for the first key block.)
 #
 # **Predict** (guess). $N = 4096$, $d = 64$, $M = 1024$, each schedule with its best tiles. Does fused split-d move fewer words than split-d?
+# <!-- 96 as output -->
 
 # %% tags=["predict"]
 predict("7.5", fewer_words=True)  #> predict("7.5", fewer_words=...)

@@ -37,6 +37,9 @@ explore.mask_tiles(masks.Window(256, 48), 32,
 #
 # **Predict** (guess). How many of the 900 tiles, heaviest first, hold 99 percent of the weight?
 # <!-- 900, 99 = math.ceil(471 / 16) ** 2, 0.99 * 10**2 -->
+# <!-- 32 \times 32 as input -->
+# <!-- 471 \times 471 = (len(real_head(0, 2).tokens), len(real_head(0, 11).tokens)) -->
+# <!-- 16 \times 16 as input -->
 
 # %% tags=["predict"]
 predict("8.1", sharp=90, flat=800)  #> predict("8.1", sharp=..., flat=...)
@@ -68,6 +71,7 @@ explore.attention_map(in_tiles["sharp"], title="Sharp head: weight in each tile 
 # </details>
 #
 # This idea has two limits. The next cell keeps first the heaviest tiles, then all tiles at most one tile from the diagonal:
+# <!-- 99 as input -->
 
 # %%
 def without_the_light_tiles(head, weights, count):
@@ -101,6 +105,8 @@ print(f"sharp head, {near.tiles.sum()} tiles near the diagonal hold "
 # | `random(N, B, p)` | the diagonal, and any other with probability $p$ | $n_b + p\,n_b(n_b-1)$ on average |
 #
 # The window has $w(w+1)$ blocks fewer because it ends at the first and at the last token. All visible blocks are full, except that `causal` also masks $j > i$ within the diagonal blocks, so these are partial.
+# <!-- 3.5 as output -->
+# <!-- 79 as output -->
 
 # %%
 explore.block_mask(masks.bigbird(1024, 64, 1, 1, 2), 64, title="BigBird, g = 1, w = 1, r = 2")
@@ -542,6 +548,7 @@ for rho in (0.01, 0.001, 0.0001):
 #
 # so if complete blocks are loaded, skipping the empty ones saves traffic only if $\rho$ is about $1/B^2 = 0.00024$ or less. The mask above was rounded up to blocks of $64 \times 64$. If it is given pair by pair (blocks of one query and one key), `mask.columns` returns only the keys that some query of a block needs, the union of (8.4), and only these are loaded. A block of $B_r$ queries needs a given key with probability $1 - (1-\rho)^{B_r}$:
 # <!-- 98, 0.00024 = 10**2 * (1 - (1 - 0.001) ** 64**2), 1 / 64**2 -->
+# <!-- 64 \times 64 as input -->
 
 # %%
 pairs = draw < 0.001
@@ -648,6 +655,7 @@ measured("8.7", tiles_hit=found[0])
 # <!-- "441 are visible" if problems[1].mask(2048).tiles.sum() == 441 -->
 #
 # Your schedule of exercise 8B is a valid entry:
+# <!-- 32 \times 32 as input -->
 
 # %%
 challenge("window", my_block_sparse, Br=64, Bc=1)

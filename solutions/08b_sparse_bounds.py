@@ -38,6 +38,7 @@ explore.block_mask(masks.random(2048, 64, 0.1), 64, 65536, title="Random blocks"
 #
 # **Predict** (compute). The window of section 8.2 has $N = 4096$, $d = 64$, $B = 64$ and 190 of 4096 visible blocks. Which fraction of the dense traffic does the two-pass backward move?
 # <!-- 190 = 64 * (2 * 1 + 1) - 1 * (1 + 1) -->
+# <!-- 0.646, 1.94 as output -->
 
 # %% tags=["predict"]
 predict("8.9", part=0.075)  #> predict("8.9", part=...)
@@ -101,6 +102,7 @@ print("dQ, dK and dV correct:", max(errors) < 1e-12)
 # <!-- "Buffer reuse has query blocks of 448 queries" if costs.flash_optimal(2**16, 64, Br=448, Bc=1).peak <= 2**16 -->
 #
 # **Predict** (guess). What is the ratio of the scattered mask's traffic to the window's traffic? And what is the ratio of their lower bounds?
+# <!-- 64 \times 64 as input -->
 
 # %% tags=["predict"]
 predict("8.10", words=4.7, bound=1)  #> predict("8.10", words=..., bound=...)
@@ -131,6 +133,7 @@ measured("8.10", words=moved["scattered"] / moved["window"],
 # Under the mask of the first figure, the compulsory traffic is the larger of the two bounds. Part of the gap is due to the schedule: the best known schedule of the challenge "sparsity" (section 8.8) moves about a fifth fewer words under this mask than buffer reuse (a count of the course's tests, not of a cell). The rest of the gap is open.
 #
 # For a wide window, buffer reuse reaches the bound to leading order. By section 8.4 the traffic is $4Nd + 8wNd^2/M$. With $\mathrm{nnz} \approx 2wN$ the bound is $8wNd^2/(M+d^2)$. If $w$ is much larger than $B_r$, the second term of the traffic dominates.
+# <!-- 1.699, 8.003, 1.239 as output -->
 
 # %%
 for w in (1024, 4096, 16384, 65536):

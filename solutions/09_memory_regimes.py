@@ -43,6 +43,7 @@ explore.traffic_map(8192, 64, M=58368)
 # Two ratios decide: $M/d^2$ is the number of $d \times d$ squares that fit, and $M/Nd$ the number of complete arrays.
 #
 # **Predict** (guess). At which $M/d^2$ is the ratio of the best schedule's traffic to the lower bound largest, and how large is it? Consider only $M \ge 16$. (Read it from the figure. The marks are a factor of 10 apart vertically, and 8 horizontally.)
+# <!-- 10 as definition -->
 
 # %% tags=["predict"]
 predict("9.1", gap=2, at=1)  #> predict("9.1", gap=..., at=...)
@@ -197,6 +198,7 @@ measured("9.2", backward=found.cost)
 # The first part gives the block size: with buffer reuse, two arrays of $R_2$ rows of $d$ words fill $M$. The second part drops the rounding and keeps at least one pass. The *envelope* is the minimum of these formulas for each $M$. (Slices, which save at most 6 percent, are left out.)
 #
 # <!-- exercise 9B --> For given $N$, $d$, $M$ and the forward or the backward pass, return the label of the schedule with the fewest words by (9.2), such as `"F3"`, and these words. Each schedule takes one line of arithmetic, without search or rounding. If you are stuck after seven minutes, run `hint("9B")`.
+# <!-- 6 = 10**2 * max(1 - (1.5 * x**2 + 3) / min(2 * x**2 + 2, 4 * x + 1) for x in np.linspace(1, 2)) -->
 
 # %% [raw] name="about-9B"
 # title = "An envelope of eight schedules"
@@ -320,6 +322,11 @@ print(attempt(compare, my_envelope))
 # Now fix $M = 58\,368$ (228 KB in float32) and $d = 64$, and let the sequence grow. Up to $N = 445$, one query block holds all of $Q$ and $O$. Buffer reuse then makes a single pass, and its traffic is compulsory.
 #
 # **Predict** (compute). By what factor does the traffic of buffer reuse grow with one more token, from 445 to 446? And from $N = 8192$ to $16\,384$?
+# <!-- 1.5 as output -->
+# <!-- 228 = 58368 * 4 / 2**10 -->
+# <!-- tie = lambda N, name: schedules.get(name).cost(N, 64, **schedules.get(name).tiles(N, 64, 2**12)).total -->
+# <!-- saved = [10**2 * (tie(4**k, "flash_optimal") / tie(4**k, "scores_stored_tiled") - 1) for k in range(5, 11)] -->
+# <!-- 3, 4 = min(saved), max(saved) -->
 
 # %% tags=["predict"]
 predict("9.4", one_more=1.5, doubled=3.8)  #> predict("9.4", one_more=..., doubled=...)
@@ -566,6 +573,12 @@ print(schedules.optimality_gap_table(backward, 64))
 # - **l2**: the level-2 cache of the same H100 has 50 MB, shared by all SMs. Numbers in bf16.
 #
 # Slow memory is the next level: a memory chip on a bus for the two small chips, HBM for the H100.
+# <!-- 1.9 = large("forward", 1).ratio -->
+# <!-- 1, 1024 as definition -->
+# <!-- 2 from https://docs.arduino.cc/resources/datasheets/ATmega328P-datasheet.pdf -->
+# <!-- 228, 50 from https://docs.nvidia.com/cuda/hopper-tuning-guide/index.html -->
+# <!-- 64 as input -->
+# <!-- 1.9 = max(gap.ratio for gap in schedules.optimality_gaps("forward", 8192, 64, [8192 * 64 * tenth // 10 for tenth in range(2, 41)])) -->
 
 # %%
 N, d = 8192, 128
@@ -612,6 +625,8 @@ for pass_, question in (("forward", "9.9a"), ("backward", "9.9b")):
 # <!-- 2 = 10**2 * (moved("flash_optimal", 2**14) / moved("scores_stored_tiled", 2**14) - 1) -->
 #
 # The L2 cache holds 25 arrays of $Nd$ words. The forward traffic is already compulsory. In the backward pass, the fused backward moves 1.29 times the compulsory words. Now your schedule:
+# <!-- 1.29 as output -->
+# <!-- 64 as input -->
 
 # %%
 M, rows = MEMORY["l2"], (N, d)
@@ -627,6 +642,7 @@ print(f"yours {yours.ledger.total:,} words, {yours.ledger.total / least:.3f} × 
 # <!-- 51,200 = l2 / uno -->
 # <!-- small, rows = schedules.small_cache, schedules.flash_optimal -->
 # <!-- 415 = small.cost(8192, 128, **small.tiles(8192, 128, uno)).total / rows.cost(8192, 128, **rows.tiles(8192, 128, l2)).total -->
+# <!-- 1.001 as output -->
 
 # %% [markdown]
 # ## Misconceptions
@@ -653,3 +669,7 @@ print(f"yours {yours.ledger.total:,} words, {yours.ledger.total / least:.3f} × 
 # - NVIDIA: *Tuning CUDA Applications for Hopper GPU Architecture*, [docs.nvidia.com](https://docs.nvidia.com/cuda/hopper-tuning-guide/index.html), sections 1.4.1.1 and 1.4.2.2. H100: per SM 228 KB of shared memory, 227 for one block of threads; 50 MB of L2.
 #
 # **What comes next.** <!-- next -->
+# <!-- 2 from https://docs.arduino.cc/resources/datasheets/ATmega328P-datasheet.pdf -->
+# <!-- 228, 50 from https://docs.nvidia.com/cuda/hopper-tuning-guide/index.html -->
+# <!-- 64 as input -->
+# <!-- 1.5 = 6 / 4 -->

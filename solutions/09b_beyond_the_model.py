@@ -181,6 +181,7 @@ measured("9.11", times=tied / bounds.theorem_A(N, d, M))
 # **Predict** (compute). For buffer reuse with $N = 8192$, $d = 128$ and $M = 116\,224$ words (`sm` in section 9.9), what is the ratio of this tile's traffic to that of the best tile, which has $B_c = 1$? The memory footprint (4.3) is $B_r(2d + 2 + B_c) + B_c d$ words, and the traffic is $2Nd + 2Nd\lceil N/B_r\rceil$.
 # <!-- 4 = 2 * 8192 * 128 * 2 / 2**20 -->
 # <!-- 116,224 = 227 * 1024 // 2 -->
+# <!-- 256 = CHIPS[90].registers * 4 / 1024 -->
 
 # %% tags=["predict"]
 predict("9.12", times=1.35)  #> predict("9.12", times=...)

@@ -64,7 +64,7 @@ def compulsory(N: int, d: int) -> int:
 def theorem_A(N: int, d: int, M: int, T: int | None = None) -> int:
     """Return a lower bound on the words of exact attention in the course's class, with recomputation allowed.
 
-    T, the length of a segment, may be any positive integer; the default maximises T/F(M + T). For M ≥ d² the
+    T, the length of a segment, may be any positive integer; None maximises T/F(M + T). For M ≥ d² the
     bound is 4N²d²/(M + d²) - (M + d²) up to rounding.
     """
     return words_A(positive_int("N", N) ** 2, d, M, T)

@@ -58,7 +58,7 @@ ANY_SCORES = (
 def theorem_A_rows(N: int, d: int, M: int, t: int | None = None) -> int:
     """Return a lower bound for a forward pass with complete rows, rounded down.
 
-    t: words of rows loaded or started per step, by default 2d.
+    t: words of rows loaded or started per step. None: 2d.
     """
     N, d, M = check_sizes(N=N, d=d, M=M)
     return 4 * (N * d) ** 2 // (M + _step(d, t))
@@ -79,7 +79,7 @@ def theorem_A_rows(N: int, d: int, M: int, t: int | None = None) -> int:
 def theorem_E(N: int, d: int, M: int, t: int | None = None) -> int:
     """Return a lower bound for a backward pass with complete rows, rounded down.
 
-    t: words of rows loaded or started per step, by default 2d.
+    t: words of rows loaded or started per step. None: 2d.
     """
     N, d, M = check_sizes(N=N, d=d, M=M)
     # A run has at most (W + 3Nd)/d events, because each of the 3N accumulator rows can enter once unloaded.
@@ -106,7 +106,7 @@ def _step(d: int, t: int | None) -> int:
 def theorem_E_prime(N: int, d: int, M: int, T: int | None = None) -> int:
     """Return a lower bound for a backward pass with complete rows that may keep and move scores.
 
-    T, the length of a segment, may be any positive integer; by default the best of a fine grid. The formula
+    T, the length of a segment, may be any positive integer. None: the best of a fine grid. The formula
     is (M + T)(W + 3Nd) + 14d(W/T + 1)((M + T)/3)^{3/2} ≥ 14N²d², solved for W.
     """
     N, d, M = check_sizes(N=N, d=d, M=M)
@@ -213,7 +213,7 @@ class Cheapest(NamedTuple):
 def min_pair_cost(pair: QueryKeyPair = BACKWARD, charged: Charged = WITH_EDGES) -> Cheapest:
     """Return the cheapest path that starts and ends with empty fast memory and does all tasks.
 
-    Its cost is 14 for the backward pass with the default charges.
+    Its cost is 14 for the backward pass with `charged` as in the signature.
     """
     return _search(pair, charged)
 

@@ -120,7 +120,7 @@ def _one_pass_for_two(own: Run, runs: Sequence[Run]) -> Numbers:
 
 
 def _nobody_ran_it(own: Run, runs: Sequence[Run]) -> Numbers:
-    """Extrapolate the fastest baseline from the longest measured length, by the square of the length."""
+    """Extrapolate a baseline's least time from the longest measured length, by the square of the length."""
     there = {key: own[key] for key in ("d", "passes")}
     shorter = [run for run in runs if run["exact"] and run["threads"] == 1 and there.items() <= run.items()]
     last = max(shorter, key=lambda run: (int(run["n"]), -float(run["median"])))

@@ -100,6 +100,7 @@ def equal_in_the_digits_given(expected: float, value: float) -> bool:
     1.33 is correct for 1.329, and 2.7e8 for 268,435,456. The relative error must also be at most 5 %: 1 is
     correct for 0.9998 but not for 1.4.
     """
+    # <!-- 5 = 10**2 * course.predictions.CLOSE -->
     if expected == value:
         return True
     if isinstance(expected, int) and isinstance(value, int):

@@ -93,7 +93,7 @@ def is_checkout(folder: Path) -> bool:
 
 
 def pyproject_table(root: Path, *names: str) -> dict[str, Any]:
-    """Return a table of pyproject.toml, by default [project]; empty if it is missing."""
+    """Return a table of pyproject.toml, [project] without `names`; empty if it is missing."""
     try:
         table: Any = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError):

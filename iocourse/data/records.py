@@ -5,6 +5,7 @@
 >>> print(format_record(None))
 no recorded run yet
 """
+# <!-- "no recorded run yet" if data.records.NONE_YET == "no recorded run yet" -->
 
 from __future__ import annotations
 
@@ -75,7 +76,7 @@ def load_record(name: str) -> dict[str, Any] | None:
 
 
 def record_source(record: dict[str, Any] | None) -> str:
-    """Describe the source of a record in one line: device, versions, date; "no recorded run yet" for None.
+    """Describe the source of a record in one line: device, versions, date; `NONE_YET` for None.
 
     For a record of our kernels the line also has the commit, and a remark if they are not those of today.
     """
@@ -113,7 +114,7 @@ def missing_metadata(record: dict[str, Any]) -> list[str]:
 def format_record(record: dict[str, Any] | None) -> str:
     """Format a record: its rows as tables, one line per reason why something was not timed, and its source.
 
-    The last columns of a table belong to the first implementation, which is ours. None: there is no record.
+    The last columns of a table belong to the first implementation, which is ours. None gives `NONE_YET`.
     """
     if record is None:
         return record_source(None)
@@ -178,7 +179,7 @@ def kernels_code() -> dict[str, dict[str, str]]:
 
     They are read from the records of compiled kernels, because a plain install has no compiler. A record of
     times stores those of its commit, so that the two files can be compared. A fingerprint covers machine
-    code, constants, shared memory and warps, so it depends on the default tile as well.
+    code, constants, shared memory and warps, so it depends on the tile as well.
     """
     found: dict[str, dict[str, str]] = {}
     for record in filter(None, map(load_record, COMPILED)):

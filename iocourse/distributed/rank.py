@@ -348,7 +348,7 @@ def _unchanged(array: Array, before: Any) -> bool:
 
 
 def joined(arrays: Sequence[Array], axis: int = 0) -> Array:
-    """Concatenate arrays along an axis, by default along the rows.
+    """Concatenate arrays along an axis.
 
     Words that were received from other ranks count as held as long as the result exists.
     """

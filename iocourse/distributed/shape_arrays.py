@@ -43,7 +43,7 @@ class ShapeArray:
 
     @property
     def dtype(self) -> Any:
-        """The data type, float64 by default; "bfloat16", which NumPy lacks, as a string."""
+        """The data type; "bfloat16", which NumPy lacks, as a string."""
         return self.kind if self.kind == "bfloat16" else np.dtype(self.kind)
 
     @property

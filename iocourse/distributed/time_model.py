@@ -155,6 +155,7 @@ class ScheduleEstimate:
 
     def title(self, P: int) -> str:
         """Return the name with the shape of the grid, such as "grid 4 × 4"."""
+        # <!-- 4 × 4 as input -->
         name = self.name.replace("_", " ")
         return name if self.a is None else f"{name} {self.a} × {P // self.a}"
 

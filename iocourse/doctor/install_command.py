@@ -35,7 +35,7 @@ _SAFE_IN_DOUBLE_QUOTES = frozenset(" <>=~,;[]()@*?&'#|")
 
 
 class Environment(NamedTuple):
-    """The facts that decide on the line; the defaults are those of an active environment with pip.
+    """The facts that decide on the line; without arguments, those of an active environment with pip.
 
     Attributes:
         tool: "pip", "uv", "ensurepip" (no pip, but Python can install it), "conda" (which has no pip yet) or

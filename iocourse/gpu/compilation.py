@@ -89,7 +89,7 @@ class Resources:
     @property
     def programs_at_once(self) -> int:
         """Occupancy: the number of programs that one SM can hold, limited by registers, shared memory
-        and 64 warps.
+        and warps.
         """
         chip = chip_of(self.arch)
         a_warp = -(-self.registers * 32 // 256) * 256  # registers are allocated to a warp in units of 256

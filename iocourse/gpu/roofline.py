@@ -20,6 +20,7 @@ def flops(pass_: str, *, B: int, H: int, N: int, d: int, causal: bool = False) -
 
     Raises ValueError for an unknown pass.
     """
+    # <!-- 2.5 = roofline.TIMES_FORWARD["backward"] -->
     _check(pass_)
     return TIMES_FORWARD[pass_] * 4.0 * B * H * N * N * d * (0.5 if causal else 1.0)
 

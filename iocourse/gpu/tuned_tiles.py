@@ -1,4 +1,4 @@
-"""Tiles that `python -m tools.bench gpu` measured to be faster than those of the table.
+"""Tiles that `python -m tools.bench gpu` found to take less time than those of the table.
 
 `tools.bench gpu --install` stores the record of its step `tune` as `iocourse/data/bench/tune.json`. A launch
 looks for its tile here first. Tiles that were not measured are taken from `kernels/host/tile_table.py`, whose

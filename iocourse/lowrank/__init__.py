@@ -76,8 +76,8 @@ def attention(
         key_variance: variance of the entries of a key; None is the covariance of the keys.
         gradient_degree: degree of the function whose gradient is returned. None is `degree`: then it is the
             gradient of the result itself, also through the mean and the covariance of the keys.
-        engine: "numpy", "numba" or "torch". None chooses the fastest, but "numpy" for arrays that are too
-            small to be worth compiling.
+        engine: "numpy", "numba" or "torch". None chooses the one with the least time, but "numpy" for arrays
+            that are too small to be worth compiling.
         threads: number of threads of "numba".
         key_mask: Boolean (n_k,), or (…, n_k) with the leading axes of K, each of its size or 1: True where a
             key takes part. The result is that of slicing K and V. With causal=True a token that does not
@@ -99,6 +99,7 @@ def attention(
 
     Source: 2408.13233; the row-adaptive coefficients were developed in this course.
     """
+    # <!-- 50 = 10**2 * lowrank.error_certificates.WARNED_ERROR -->
     options = checked_options(
         degree=degree, polynomial=polynomial, scale=scale, causal=causal, bound=bound, radius=radius,
         key_variance=key_variance, gradient_degree=gradient_degree, engine=engine, threads=threads,

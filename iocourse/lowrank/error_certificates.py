@@ -57,7 +57,7 @@ class RankTooLarge(ValueError):
 
 @cache
 def machine_memory() -> int:
-    """Return the bytes of memory of this machine, or 8 GB if the system does not report it."""
+    """Return the bytes of memory of this machine, or an estimate if the system does not report it."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -283,6 +283,7 @@ def accurate_degree(limit: float, error: float) -> int | None:
 
 def what_would_do(d: int, g: int, limit: float) -> str:
     """Name a degree that is positive everywhere, and one accurate to 1 % on [-limit, limit], with ranks."""
+    # <!-- 1 as definition -->
     even = g + 1 if g % 2 else g + 2
     text = f"Degree {even} (rank {rank_of(d, even):,}) of 'taylor' or 'hermite' is positive everywhere; "
     interval = f"[-{limit:.3g}, {limit:.3g}]"

@@ -57,7 +57,7 @@ class Options:
         error_certificates.check_statistics(self.causal, self.polynomial, self.key_variance, self.radius)
 
     def factor(self, d: int) -> float:
-        """Return the scale of the scores; the default is 1/√d."""
+        """Return the scale of the scores, 1/√d if it is None."""
         return 1 / sqrt(d) if self.scale is None else float(self.scale)
 
     def make_polynomial(self, g: int) -> Polynomial:

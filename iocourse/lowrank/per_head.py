@@ -167,7 +167,7 @@ def _warn_if_inaccurate(Q: Array, K: Array, s: Approximation, options: Options) 
 
 
 def _attended(Q: Array, K: Array, V: Array, options: Options, g: int) -> Attended:
-    """Run the fastest available forward pass; the passes in registers also check inputs and outputs."""
+    """Run the forward pass of an available engine; the passes in registers also check inputs and outputs."""
     threads = options.threads or 1
     if in_registers(Q, V, options, g):
         calls, s = fast.register_calls(), fixed_approximation(Q.shape[1], options, g)
@@ -223,7 +223,7 @@ def _two_degrees_lower(Q: Array, K: Array, V: Array, was: Attended, options: Opt
 def _pulled_back(
     Q: Array, K: Array, V: Array, was: Attended, dO: Array, options: Options
 ) -> tuple[Gradients, bool]:
-    """Run the fastest available backward pass; return the gradients, and True if the pass checked them."""
+    """Run the backward pass of an available engine; return the gradients, and True if it checked them."""
     f, s, _ = was
     threads = options.threads or 1
     if in_registers(Q, V, options, s.plan.g):

@@ -94,6 +94,7 @@ def _hermite_to(g: int) -> float:
     The polynomial is also a polynomial in the variance v. The minimum of its root distance over 0 ≤ v ≤ 0.8
     is searched on a fine grid, and reduced by 1 % for values between grid points.
     """
+    # <!-- 1 as definition -->
     variances = np.linspace(0, CLIP, 161)
     return 0.99 * min(positive_to(column) for column in hermite(g, variances).T)
 

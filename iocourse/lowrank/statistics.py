@@ -76,7 +76,7 @@ def _parts(X: Any) -> Iterator[Any]:
 
 
 def _row_dots(a: Any, b: Any) -> Any:
-    """Return the scalar products of the rows; einsum is faster than a sum over a short last axis."""
+    """Return the scalar products of the rows, by einsum, because the last axis is short."""
     return np.einsum("ij,ij->i", a, b) if isinstance(a, np.ndarray) else (a * b).sum(-1)
 
 

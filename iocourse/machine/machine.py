@@ -73,9 +73,9 @@ class Machine:
     Args:
         M: words of fast memory.
         dry: run on shapes only. Tiles have no values, and `blocks` yields one block for many equal ones and
-            multiplies the counts, so counting does not get slower with N.
+            multiplies the counts, so the time to count does not grow with N.
         unroll: with `dry`, yield every block, for a full trace without values.
-        trace: True keeps the list of moves, False does not. By default a machine that yields every block
+        trace: True keeps the list of moves, False does not. None: a machine that yields every block
             keeps it until it is longer than `TRACE_KEPT`, and then drops it.
         max_moves: moves after which the run ends early by raising `TraceFull`; None for no limit.
         watch: a function called with the words of each move.

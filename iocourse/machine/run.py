@@ -89,12 +89,11 @@ def run(
 def with_preallocated_frames(work: Callable[[], R]) -> R:
     """Call `work()` with stack space allocated for about 2,000 frames, and return its result.
 
-    CPython (from 3.11 on) keeps frames in chunks of 16 KB and returns a chunk to the system as soon as it is
-    empty. A loop whose calls cross the end of a chunk allocates and frees memory in every iteration. A run
-    then takes up to 7 times longer (at one stack depth in twenty), and a launch in Triton's interpreter up
-    to 2.5 times longer (at one in four; tests/machine/stack_depths.py). This function declares a frame larger
-    than any existing chunk. CPython allocates a chunk of one megabyte for it; the function does not use it,
-    so the frames of `work` are placed in the rest.
+    CPython (from 3.11 on) keeps frames in chunks and returns a chunk to the system as soon as it is
+    empty. A loop whose calls cross the end of a chunk allocates and frees memory in every iteration. At some
+    stack depths a run then takes much longer (tests/machine/stack_depths.py). This function declares a frame
+    larger than any existing chunk. CPython allocates a chunk of one megabyte for it; the function does not
+    use it, so the frames of `work` are placed in the rest.
     """
     return work()
 

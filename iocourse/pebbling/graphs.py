@@ -40,7 +40,7 @@ class Graph:
 
         Args:
             graph: such as `{"a": [], "b": [], "c": ["a", "b"]}`; an input has no parents.
-            outputs: the vertices to be stored; by default those without children.
+            outputs: the vertices to be stored. None: those without children.
 
         Raises:
             ValueError or TypeError: if it is not an acyclic graph; the message contains the vertex.

@@ -71,7 +71,7 @@ ADDITIONS = (
 
 
 def _said(meaning: str, default: Any = MISSING, **how: Any) -> Any:
-    """Return a dataclass field with its options for argparse; {} in the help text is the default."""
+    """Return a dataclass field with its options for argparse; {} in the help text stands for `default`."""
     return field(default=default, metadata={"help": meaning.format(default), **how})
 
 

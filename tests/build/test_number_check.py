@@ -101,6 +101,8 @@ def test_what_is_none(text):
         ("0.64 of the bytes", ["0.64"]),
         ("an array of 64 × d numbers, 2 × N rows, 8,832 words, 12 rows, $64 \\cdot 32$", []),
         ("0.64 in all", []),
+        (r"the factor $1/\sqrt d$, read $d - 1$ times, ⌈N/Bc⌉ + 1 times", []),
+        ("| row | $2.5d^2$ |", []),
     ],
 )
 def test_which_numbers_are_measured(text, numbers):
@@ -324,8 +326,14 @@ def test_another_cell_does_not_bind_a_measured_number():
         ("It took 12 ms.", "12 as guess", "12 is listed as guess; expected definition, input, output"),
         ("It took 13 ms.", "13 as output", "13 is not printed in the same section"),
         ("A tile of 64 × 16.", "64 × 16 as output", "64 × 16 is not printed in the same section"),
+        ("It took 3 ms.", "3 as output", "3 has one digit, which any output may have"),
+        (
+            "A GPU is 2 times as big.",
+            "2 as definition",
+            '2 is not listed as definition, because its sentence has "GPU"',
+        ),
         ("48 KB of it.", "48 as definition", "48 is not a definition: a unit"),
-        ("On an H100 228 KB.", "228 as input", '228 is not an input, because its sentence has "H100"'),
+        ("On an H100 228 KB.", "228 as input", '228 is not listed as input, because its sentence has "H100"'),
         ("The H200 has 48 KB.", "48 = 6 * 8", "6 * 8 reads no record, default or function of the library"),
         ("A tile of 128 × 32.", '128 × 32 = tile("forward", 90, 64, causal=None)', 'tile("forward", 90, 64'),
         ("The H200 is the fastest.", '"fastest" as definition', '"fastest" is not a definition, because'),
@@ -345,6 +353,8 @@ def test_output_of_a_cell_that_reads_a_record_lists_nothing():
     text = "It took 12 ms.\n<!-- 12 as output -->"
     assert not found(text, PRINTS)
     assert found(text, READS)
+    closed = notebook("from iocourse.costs.kernels import delta_plain\nprint(delta_plain)", "12")
+    assert not found(text, closed)
     own = notebook("load_record = str\nprint(load_record('12'))", "It took 12 ms")
     assert not found(text, own)
     closed = notebook("from iocourse.costs.kernels import delta_plain\nprint(delta_plain)", "12")
@@ -357,7 +367,7 @@ def test_an_unfinished_lesson_needs_evidence_only():
     assert len(problems(cells, PRINTS, PATH, ())) == 2
     done = parse(f"{HEAD}# 12 words.\n", PATH)
     assert problems(done, PRINTS, PATH, (), finished=False) == [
-        f"{PATH}: no number is unbound: delete its line in unfinished_numbers.json"
+        f"{PATH}: everything is bound: delete its line in unfinished_numbers.json"
     ]
 
 
@@ -372,8 +382,8 @@ def test_a_number_changed_in_a_lesson_is_found():
     labels = course_labels([parse(one, path) for one in sources])
     text = path.read_text(encoding="utf-8")
     changed = text.replace("8,832 words for", "8,833 words for")
-    assert changed != text and problems(parse(text, path), solved, path, labels, finished=False) == []
-    (said,) = problems(parse(changed, path), solved, path, labels, finished=False)
+    assert changed != text and problems(parse(text, path), solved, path, labels) == []
+    (said,) = problems(parse(changed, path), solved, path, labels)
     assert ": 8,833 is not in an output or a line of code" in said
 
 

@@ -67,6 +67,7 @@ def _problems(rng: np.random.Generator) -> Iterator[Sample]:
     12 × 5 and a 5 × 12 product differ from those of 24 rows or columns, and 12 rows of C leave no words for a
     column.
     """
+    # <!-- 3 × 3, 12 × 5, 5 × 12 as input -->
     side, low, long = int(rng.integers(60, 90)), int(rng.integers(3, 6)), int(rng.integers(200, 260))
     M = int(rng.integers(120, 400))
     asked = [(side, side, side, M), (low, long, side, M), (long, low, side, M), (side, long, 30, 3)]

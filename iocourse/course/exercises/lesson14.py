@@ -87,7 +87,7 @@ FLOP = {"forward": lambda n: 4 * n**2, "backward": lambda n: 10 * n**2, "decode"
 
 
 def passes(rng: np.random.Generator) -> Iterator[Sample]:
-    """Yield each pass on both sides of the ridge point, for several GPUs, shared keys, and 2 or 4 bytes per
+    """Yield each pass on both sides of the ridge point, for several chips, shared keys, and 2 or 4 bytes per
     word.
     """
     # <!-- 2, 4 as definition -->

@@ -24,7 +24,7 @@ class PromptConnection(ZMQChannelsWebsocketConnection):
     """Server side of the connection between a page and a kernel, with TCP_NODELAY.
 
     When an explorer changes, the kernel sends two messages: its status, and the output. TCP delays the second
-    until the first is acknowledged, and the page delays the acknowledgement by 40 ms (Nagle's algorithm and
+    until the first is acknowledged, and the page delays the acknowledgement (Nagle's algorithm and
     delayed acknowledgement). Jupyter's server does not prevent this.
     """
 

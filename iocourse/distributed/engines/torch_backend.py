@@ -1,4 +1,4 @@
-"""Transport between ranks with torch.distributed process groups, by default gloo.
+"""Transport between ranks with torch.distributed process groups.
 
 Shifts and messages are point-to-point operations. Calls of a whole group use one collective per array.
 """

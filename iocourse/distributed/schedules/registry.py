@@ -24,8 +24,8 @@ class RankSchedule:
     """A registered schedule that distributes one pass over ranks.
 
     Each rank calls `schedule(me, Q, K, V, …)`. `layout` is the layout of the rows of the arrays in
-    `operands`, or the default if `any_layout` is True; the arrays in `shared` are complete on every rank.
-    `options` are the keyword arguments after the arrays. `heads` is True if the arrays must have shape
+    `operands`; if `any_layout` is True, others are possible. The arrays in `shared` are complete on every
+    rank. `options` are the keyword arguments after the arrays. `heads` is True if the arrays must have shape
     (N, H, d).
     """
 
@@ -65,7 +65,7 @@ class RankSchedule:
         return get, (self.name,)
 
     def run(self, P: int, *, on: str = "count", layout: Layout | None = None, **given: Any) -> RankRun:
-        """Run the schedule with `distributed.run`, in its own layout by default. Raises the same errors."""
+        """Run the schedule with `distributed.run`. layout None: its own. Raises the same errors."""
         return run(self, P, on=on, layout=layout or self.layout, shared=self.shared, **given)
 
     def dry(self, P: int, N: int, d: int, *, layout: Layout | None = None, **sizes: Any) -> RankRun:

@@ -118,8 +118,8 @@ def attention(
     window: tuple[int | None, int | None] | None = None, align: str | None = None,
     block_mask: TiledMask | None = None, deterministic: bool | None = None, tile_d: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """Return softmax(scale · QKᵀ) V, computed by Triton kernels. Neither pass stores an N × N matrix by
-    default, except where storing it was measured to be faster (see tile_d).
+    """Return softmax(scale · QKᵀ) V, computed by Triton kernels. Neither pass stores an N × N matrix,
+    except where this was measured to take less time (see tile_d).
 
     Args:
         q: (B, H, Nq, d), float16, bfloat16 or float32, d from 1 to 1024. Any strides; on a GPU a tensor is
@@ -139,9 +139,9 @@ def attention(
             includes it in one graph, and compiles less after a first call.
         deterministic: True: compute the backward pass in two kernels with a fixed order of every sum,
             bit-equal from run to run, as torch.use_deterministic_algorithms(True) does. False: in one kernel
-            with atomic additions. None: the algorithm that was measured to be faster (`dispatch.FUSED`): two
-            kernels on sm_90 in 16 bits at d = 64 and 128, full or causal; otherwise one. If dQ needs no
-            gradient, or dK and dV need none, the kernel of the needed side runs alone, where it fits.
+            with atomic additions. None: two kernels on sm_90 in 16 bits at d = 64 and 128, full or
+            causal; otherwise one (`dispatch.FUSED` has the reasons). If dQ needs no gradient, or dK and dV
+            need none, the kernel of the needed side runs alone, where it fits.
         tile_d: use of slices of d. 'never': tiles of complete rows (d at most 512). 'fused': slices, without
             materialised scores. 'materialised': slices, with N × N scores stored. None: slices if complete
             rows do not fit the chip or move more bytes, by the recorded resources and the closed forms;
@@ -157,6 +157,13 @@ def attention(
     Raises:
         TypeError, ValueError: an argument is not as described; the message names it.
     """
+    # <!-- 1 = tile_table.MATRIX_BYTES / 2**30 -->
+    # <!-- two = lambda arch, d, size: dispatch.why_fused(launch(arch, d, size)) == "" -->
+    # <!-- "two kernels on" if two(90, 64, 2) and two(90, 128, 2) and not two(90, 256, 2) -->
+    # <!-- "otherwise one" if not two(80, 64, 2) and not two(90, 64, 4) -->
+    # <!-- stored = lambda arch, d, size: dispatch.why_no_matrix(launch(arch, d, size)) == "" -->
+    # <!-- "from d = 256 on" if stored(90, 256, 2) and not stored(90, 255, 2) -->
+    # <!-- "on sm_90 in 16 bits" if not stored(80, 256, 2) and not stored(90, 256, 4) -->
     return attention_with_lse(
         q, k, v, causal=causal, scale=scale, window=window, align=align, block_mask=block_mask,
         deterministic=deterministic, tile_d=tile_d,
@@ -461,7 +468,7 @@ def check_deterministic(deterministic: Any) -> bool | None:
 
 def fixed_order(deterministic: Any) -> bool | None:
     """Return True if sums must have a fixed order, by the argument or by a setting of PyTorch; False if not;
-    None for the faster algorithm.
+    None if neither decides.
     """
     asked = check_deterministic(deterministic)
     return True if torch.are_deterministic_algorithms_enabled() else asked

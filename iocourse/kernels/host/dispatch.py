@@ -60,7 +60,7 @@ def _attention_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Return dQ, dK, dV; an empty tensor for a letter of "qkv" that is not in `needed`.
 
-    deterministic: None for the algorithm that was measured to be faster.
+    deterministic: None selects by `FUSED`.
     """
     seen = VisiblePairs(Band(low, high), lists, _packed(q, k, cu, longest_q, longest_k, lower_right))
     found = launch_backward(do, dlse, q, k, v, o, lse, seen, scale, deterministic, way, needed)
@@ -179,7 +179,7 @@ def run_attention(*inputs: Any) -> tuple[Tensor, Tensor]:
 
 @torch.library.custom_op("iocourse::decode", mutates_args=())
 def decode_operator(q: Tensor, k: Tensor, v: Tensor, scale: float, parts: int) -> tuple[Tensor, Tensor]:
-    """Return (O, row log-sum-exp) for one query per sequence. parts: of the keys, or 0 for the default."""
+    """Return (O, row log-sum-exp) for one query per sequence. `parts` of the keys, or 0."""
     arch = architecture(q.device)
     with on_device(q.device, arch):
         fit_q, fit_k, fit_v = readable(arch is None, q, k, v)
@@ -269,7 +269,7 @@ def backward_way(
     arch: int | None, q: Tensor, k: Tensor, seen: VisiblePairs, deterministic: bool | None = None
 ) -> tuple[str, bool]:  # fmt: skip
     """Return the variant of the backward pass, and True if complete rows use the two-pass kernels. If
-    deterministic is None, `FUSED` and `SLICES` select the fastest variant that was measured.
+    deterministic is None, `FUSED` and `SLICES` select the variant.
     """
     B, H, n_q, d = q.shape
     pairs = "block_mask" if seen.lists else "band" if seen.packed is None else "packed"
@@ -284,7 +284,7 @@ def backward_way(
 
 
 def way_for(which: str, arch: int | None, q: Tensor, seen: VisiblePairs) -> str:
-    """Return the default variant of a pass, "forward", "fused" or "split" (see `choose_variant`).
+    """Return the variant of a pass, "forward", "fused" or "split" (see `choose_variant`).
 
     Only kernels with complete rows support block masks and packed sequences.
     """
@@ -365,7 +365,7 @@ FUSED: Conditions = (
 
 
 def why_fused(one: Backward) -> str:
-    """Return the reason why the fused backward pass is the default here; "" if the two-pass one is."""
+    """Return the reason to select the fused backward pass; "" selects the two-pass one."""
     return _first_reason(FUSED, one)
 
 
@@ -387,7 +387,7 @@ SLICES: Conditions = (
 
 
 def why_no_matrix(one: Backward) -> str:
-    """Return the reason why the backward pass materialises nothing by default; "" if it does."""
+    """Return the reason to materialise nothing in the backward pass; "" selects P and dS."""
     return _first_reason(SLICES, one)
 
 
@@ -473,8 +473,7 @@ def _on_borders(x: Tensor) -> bool:
     """Return True if a GPU can use its widest loads: row lengths and strides are multiples of 16 numbers, and
     the first row is 16-byte aligned.
 
-    Otherwise each number is loaded separately, and the addresses spill 0.2 to 1.4 KB per thread (d
-    = 100, compiled).
+    Otherwise each number is loaded separately, and the addresses spill registers.
     """
     steps = [step for n, step in zip(x.shape[:3], x.stride()[:3], strict=True) if n > 1]
     whole = all(step % 16 == 0 for step in [x.shape[3], *steps])

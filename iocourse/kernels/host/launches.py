@@ -164,7 +164,7 @@ def descriptors_fit(table: Table, seen: VisiblePairs, *arrays: Tensor | None) ->
     """Return True if descriptors are used for these arrays: sm_90 or later, 16-bit, and 16-byte aligned.
 
     Products of float32 run on the ordinary cores, with operands in registers. The copy engine loads into
-    shared memory, which then costs spills (compiled for sm_90: 0.2 to 5 KB per thread).
+    shared memory, which then costs spills.
     """
     first = arrays[0]
     assert first is not None
@@ -509,7 +509,7 @@ BACKWARD: dict[str, dict[bool, Pass]] = {
 def decode_launches(
     arch: int | None, q: Tensor, k: Tensor, v: Tensor, scale: float, asked: int
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Return O (like q) and LSE (B, H, 1) float32. `asked`: number of parts, or 0 for the default."""
+    """Return O (like q) and LSE (B, H, 1) float32. `asked`: number of parts, or 0 for enough parts."""
     B, H, _, d = q.shape
     kv_heads, n_k = k.shape[1], k.shape[2]
     group = H // max(1, kv_heads)

@@ -22,9 +22,7 @@ from . import backend
 
 
 class TileConfig(NamedTuple):
-    """A tile of BM queries by BN keys, computed by `warps` warps of 32 threads, with a load pipeline
-    of `stages` tiles.
-    """
+    """A tile of BM queries by BN keys, computed by `warps` warps, with a load pipeline of `stages` tiles."""
 
     BM: int
     BN: int
@@ -311,6 +309,7 @@ def decode_tile(arch: int | None, d: int, itemsize: int, group: int) -> TileConf
 
     On T4, 16-bit products are computed in 32 bits, and only one stage fits in shared memory.
     """
+    # <!-- 16 = tile_table.DECODE_BYTES / 1024 -->
     width = 4 if arch == 75 else itemsize
     BN = max(16, min(128, DECODE_BYTES // (padded(d) * width)))
     BM = max(16, min(64, 1 << (group - 1).bit_length()))
@@ -325,7 +324,7 @@ def using(**tiles: TileConfig | SlicedTileConfig | tuple[int, ...] | int) -> Ite
         tiles: (BM, BN), (BM, BN, warps) or (BM, BN, warps, stages) for forward, fused, queries or keys;
             (BM, BN, BD), with warps and stages or without, for sliced_forward, sliced_queries, sliced_keys
             (the fused small-cache schedule), scores, averages, weights, query_gradients or key_gradients
-            (the materialised one). True for an option that is off by default:
+            (the materialised one). True turns an option on:
             packed_descriptors (load packed sequences through descriptors), row_descriptors (load Q and store
             O of the forward pass through descriptors too), last_merges (in a decode step the last program of
             a head merges its partial results). matrix_bytes: maximum size of P and dS that the materialised
@@ -335,6 +334,7 @@ def using(**tiles: TileConfig | SlicedTileConfig | tuple[int, ...] | int) -> Ite
         ValueError: an unknown name, a size that is not a power of two of at least 16, or another invalid
             value.
     """
+    # <!-- 1 = tile_table.MATRIX_BYTES / 2**30 -->
     checked = {name: _checked(name, tile) for name, tile in tiles.items()}
     before = dict(_chosen)
     _chosen.update(checked)

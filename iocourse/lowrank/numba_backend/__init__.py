@@ -1,7 +1,7 @@
 """Passes of `numpy_backend` compiled by Numba, if it is installed, on one or more threads.
 
 There are two implementations. `loops` and `causal_loops` support every type and size. `registers` contains
-the same passes for float32 on processors with AVX-512, or AVX2 and FMA; they run and compile faster.
+the same passes for float32 on processors with AVX-512, or AVX2 and FMA; they run and compile in less time.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ CLIP = 0.8  # as in polynomials
 
 
 class _Announcing(event.Listener):  # type: ignore[misc]
-    """Listener that prints a message when Numba first compiles a loop of this package (10 to 30 s in all)."""
+    """Listener that prints a message when Numba first compiles a loop of this package."""
 
     announced = False
 
@@ -75,7 +75,7 @@ def aligned(rows, columns, like):
     """Allocate (rows, columns) numbers of the type of `like`, starting at a cache line.
 
     Every row starts at a line if columns is a multiple of 16. Vectors across two cache lines made the passes
-    up to a third slower, at random from call to call.
+    take longer, at random from call to call.
     """
     a_line = 64 // like.itemsize
     room = np.empty(rows * columns + a_line, like.dtype)

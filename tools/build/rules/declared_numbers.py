@@ -30,9 +30,11 @@ import importlib.util
 import numbers
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import iocourse
@@ -44,6 +46,7 @@ PLACES = {
     "math": "math",
     "statistics": "statistics",
     "inspect": "inspect",
+    "re": "re",
     "load_record": "iocourse.data.records:load_record",
     "real_head": "iocourse.data:real_head",
     "real_heads": "iocourse.data:real_heads",
@@ -55,7 +58,9 @@ PLACES = {
     "tile_table": "iocourse.kernels.host.tile_table",
     **{name: f"{record_lookup.__name__}:{name}" for name in record_lookup.__all__},
 }
-ARITHMETIC = frozenset({"np", "math", "statistics", *dir(builtins)})  # names that read nothing of the project
+ARITHMETIC = frozenset(
+    {"np", "math", "statistics", "inspect", "re", *dir(builtins)}
+)  # names that read nothing of the project
 LINE = re.compile(r'^<!-- (?P<left>"[^"]*"|\S.*?) (?P<sign>=|from|as|if) (?P<right>.*\S) -->$')
 _NAMES = re.compile(r"[A-Za-z_]\w*(?:, [A-Za-z_]\w*)*")
 
@@ -121,6 +126,7 @@ def evaluate(declaration: Declaration, known: Mapping[str, Any]) -> list[Any]:
         ImportError: it needs a package that is not installed, such as triton.
     """
     names = used_names(declaration.right)
+    _import_submodules(parse(declaration.right))
     scope = {name: known[name] if name in known else look_up(name) for name in names}
     try:
         value = eval(compile(parse(declaration.right), "<declared>", "eval"), scope)
@@ -199,6 +205,19 @@ def as_decimal(value: object) -> Decimal | None:
         return Decimal(plain.numerator) / plain.denominator
     exact = Decimal(repr(plain))
     return exact if exact.is_finite() else None
+
+
+def _import_submodules(tree: ast.AST) -> None:
+    """Import the submodules of `iocourse` that an expression names, as in `course.predictions.CLOSE`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and re.fullmatch(r"[\w.]+", name := ast.unparse(node)):
+            _import_submodule(name)
+
+
+@cache
+def _import_submodule(name: str) -> None:
+    with suppress(ModuleNotFoundError):  # the name of an object
+        importlib.import_module(f"iocourse.{name}")
 
 
 def look_up(name: str) -> Any:

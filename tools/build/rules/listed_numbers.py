@@ -12,8 +12,11 @@ import sys
 from collections.abc import Collection, Iterator, Sequence
 from decimal import Decimal
 from functools import cache
+from typing import Any
 
-from iocourse.course import explore
+from iocourse.course import explore  # noqa: F401  # registers all figures and explorers
+from iocourse.course.explore.draw.picture import FIGURES
+from iocourse.course.explore.widgets.explorer import EXPLORERS
 from tools.build.rules.declared_numbers import DeclarationError
 from tools.build.rules.number_parsing import Numeral
 
@@ -54,12 +57,17 @@ def refuse_reason(reason: str, numeral: Numeral, printed: Collection[tuple[Decim
         raise DeclarationError(
             f"{numeral.text} is listed as {reason}; expected {', '.join(REASONS)}, or from LINK"
         )
+    found = RECORDED.search(numeral.sentence)
+    if found and not (reason == "definition" and _has_bytes(numeral)):
+        raise DeclarationError(
+            f'{numeral.text} is not listed as {reason}, because its sentence has "{found[0]}": write an '
+            f'expression that reads the record or default, or from LINK: "{numeral.sentence}"'
+        )
     if reason == "definition" and not _is_constant(numeral):
         raise DeclarationError(f"{numeral.text} is not a definition: {REASONS['definition']}")
-    if reason == "input" and (found := RECORDED.search(numeral.sentence)):
+    if reason == "output" and len(re.findall(r"\d", numeral.text)) < 2:
         raise DeclarationError(
-            f'{numeral.text} is not an input, because its sentence has "{found[0]}": write an expression '
-            f'that reads the record or default, or from LINK: "{numeral.sentence}"'
+            f"{numeral.text} has one digit, which any output may have: write an expression"
         )
     if reason == "output" and not _is_printed(numeral, printed or ()):
         raise DeclarationError(f"{numeral.text} is not {REASONS['output']}: write an expression")
@@ -93,6 +101,13 @@ def _is_constant(numeral: Numeral) -> bool:
     return value <= 12 or power_of_2 or power_of_10 or value in (60, 3600)
 
 
+def _has_bytes(numeral: Numeral) -> bool:
+    """Return True for a number of bytes, as in "2 bytes per number on a GPU", and for 1 of any unit."""
+    return numeral.value == 1 or bool(
+        re.search(rf"{re.escape(numeral.text)}[ ~]*(?:bytes?|[KMG]i?B)\b", numeral.sentence)
+    )
+
+
 def _is_printed(numeral: Numeral, printed: Collection[tuple[Decimal, Decimal]]) -> bool:
     if numeral.others:
         sizes = {value for value, _ in printed}
@@ -110,7 +125,7 @@ def reading_cells(sources: Sequence[str]) -> list[bool]:
     for source in sources:
         reads = False
         python = _MAGIC.sub(r"\1pass", source)
-        for statement in compile(python, "", "exec", _ONLY_TREE).body:  # type: ignore[attr-defined]
+        for statement in compile(python, "", "exec", _ONLY_TREE).body:
             used, bound = set(_used(statement)), set(_bound(statement))
             if used & reading:
                 reads = True
@@ -151,6 +166,6 @@ def _parts(node: ast.ImportFrom) -> list[str]:
 @cache
 def _figures() -> frozenset[str]:
     """Return the figures and explorers whose module reads a record or a default."""
-    made = {**explore.FIGURES, **explore.EXPLORERS}
+    made: dict[str, Any] = {**FIGURES, **EXPLORERS}
     modules = {name: sys.modules[inspect.unwrap(one).__module__] for name, one in made.items()}
     return frozenset(name for name, module in modules.items() if _READS.search(inspect.getsource(module)))

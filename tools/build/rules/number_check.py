@@ -36,7 +36,7 @@ UNBOUND = (
     "library, or list it: <!-- {0} from LINK -->, or <!-- {0} as definition, input or output -->"
 )
 UNCLAIMED = 'has no condition: write below it <!-- "{0}" if expression -->, or <!-- "{0}" from LINK -->'
-_CODE = re.compile(r"`[^`\n]*`")
+_NOT_SAID = re.compile(r"`[^`\n]*`|\*+\"[^\"\n]*\"\*+")  # code, and a misconception that is quoted
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Passage:
     Attributes:
         lines: the text with its declarations.
         line: the number of its first line in the file.
-        printed: numbers that the code cells of its section print without a record; None outside a section.
+        printed: numbers that the code cells of its sections print without a record; None outside.
         evidence: whether all its claims need evidence, as those of a lesson's markdown.
     """
 
@@ -84,7 +84,7 @@ def problems(
     text = check_lesson(cells, solved, labels, hints=hints, finished=finished)
     found = [f"{path}:{line}: {message}" for line, message in sorted(text.problems)]
     if not finished and not text.tally["unbound"]:
-        found.append(f"{path}: no number is unbound: delete its line in unfinished_numbers.json")
+        found.append(f"{path}: everything is bound: delete its line in unfinished_numbers.json")
     return found
 
 
@@ -97,15 +97,22 @@ def check_lesson(
     finished: bool = True,
 ) -> CheckedText:
     """Return the numbers of a lesson, bound, listed and unbound, with its problems; see `problems`."""
+    passages, shown = lesson_passages(cells, solved)
+    passages = sorted([*passages, *hints], key=lambda passage: passage.line)
+    return CheckedText(passages, labels, shown, finished=finished)
+
+
+def lesson_passages(cells: Sequence[Cell], solved: Json) -> tuple[list[Passage], Evidence]:
+    """Return the markdown cells of a lesson, and the numbers in its code and outputs."""
     sections, at = _printed(solved), ""
     passages = []
     for cell in cells:
         if cell.kind == "markdown":
-            at = next((line for line in reversed(cell.lines) if line.startswith("## ")), at)
-            passages.append(Passage(cell.lines, cell.line + 1, sections.get(at, []), evidence=True))
-    passages = sorted([*passages, *hints], key=lambda passage: passage.line)
-    shown = sorted(set(chain.from_iterable(map(values, _shown(solved)))))
-    return CheckedText(passages, labels, shown, finished=finished)
+            headings = [at, *(line for line in cell.lines if line.startswith("## "))]
+            printed = list(chain.from_iterable(sections.get(one, []) for one in headings))
+            passages.append(Passage(cell.lines, cell.line + 1, printed, evidence=True))
+            at = headings[-1]
+    return passages, sorted(set(chain.from_iterable(map(values, _shown(solved)))))
 
 
 def without_declarations(cell: Cell) -> list[str]:
@@ -173,11 +180,13 @@ class CheckedText:
         self, visible: Sequence[str], passage: Passage, kinds: Sequence[tuple[Declaration, str]]
     ) -> Iterator[Problem]:
         """Yield a fault for each sentence that claims something without a condition."""
-        text = _CODE.sub(lambda code: " " * len(code[0]), "\n".join(visible))
+        text = _NOT_SAID.sub(lambda found: " " * len(found[0]), "\n".join(visible))
         quoted = [(it.words, kind) for it, kind in kinds if it.words]
         for found in listed_numbers.CLAIM.finditer(text):
             sentence = sentence_at("\n".join(visible), found.start())
             own = [kind for words, kind in quoted if found[0] in words and words in sentence]
+            if sentence.endswith("?"):
+                continue
             self.tally[own[0] if own else "unbound"] += 1
             if not own and self.finished:
                 line = passage.line + text.count("\n", 0, found.start())
@@ -211,9 +220,7 @@ class CheckedText:
         for one in declaration.numbers:
             if not any(one.same(other) for other in stands):
                 raise DeclarationError(f"{one.text} is declared but does not appear in this cell")
-        if declaration.words and declaration.words not in "\n".join(passage.lines).replace(
-            f'<!-- "{declaration.words}"', ""
-        ):
+        if declaration.words and not list(_sentences_of(declaration, passage, stands)):
             raise DeclarationError(f'"{declaration.words}" is declared but does not appear in this cell')
         if declaration.sign == "from":
             if declaration.right not in self.links:
@@ -267,7 +274,7 @@ class CheckedText:
             self.reads |= {name} if reads else set()
         for number, value in zip(declaration.numbers, given, strict=False):
             for one in stands:
-                if one.same(number):
+                if one.same(number) and one.value == number.value:
                     try:
                         declared_numbers.refuse_unless_it_gives(one, value, declaration.right)
                         if one.measured and not reads and self.finished:
@@ -308,7 +315,8 @@ def _sentences_of(
             yield passage.line + one.line, one.sentence
     if declaration.words:
         text = "\n".join(_visible(passage.lines))
-        for found in re.finditer(re.escape(declaration.words), text):
+        words = r"\s+".join(map(re.escape, declaration.words.split()))
+        for found in re.finditer(words, text):
             yield passage.line + text.count("\n", 0, found.start()), sentence_at(text, found.start())
 
 

@@ -31,6 +31,7 @@ _GENERATED = re.compile(r"<!-- (?P<name>[\w-]+) -->\n.*?<!-- /(?P=name) -->", re
 _FENCED = re.compile(
     r"^(?P<indent> *)(?P<fence>```+|~~~+).*?^(?P=indent)(?P=fence) *$", re.DOTALL | re.MULTILINE
 )
+_INLINE = re.compile(r"`[^`\n]*`")
 _ITEM = re.compile(r"\s*(?:[-*]|\d+\.) ")
 
 
@@ -52,7 +53,7 @@ def problems(root: Path, labels: Collection[str]) -> list[str]:
     for name, text in checked_texts(root, labels, allowed):
         found += [f"{name}:{line}: {message}" for line, message in sorted(text.problems)]
         if name in allowed and not text.tally["unbound"]:
-            found.append(f"{UNFINISHED.as_posix()}: no number in {name} is unbound: delete its line")
+            found.append(f"{UNFINISHED.as_posix()}: everything in {name} is bound: delete its line")
     return found
 
 
@@ -60,12 +61,13 @@ def checked_texts(
     root: Path, labels: Collection[str], allowed: Collection[str] = ()
 ) -> Iterator[tuple[str, CheckedText]]:
     """Yield the name of each file with its checked text; `allowed` are the unfinished files."""
-    for path, passages in _texts(root):
+    for path, passages in text_passages(root):
         name = path.relative_to(root).as_posix()
         yield name, CheckedText(passages, labels, finished=name not in allowed)
 
 
-def _texts(root: Path) -> Iterator[tuple[Path, list[Passage]]]:
+def text_passages(root: Path) -> Iterator[tuple[Path, list[Passage]]]:
+    """Yield every page, file of remarks and module of a checkout with its passages."""
     pages = [path for pattern in PAGES for path in sorted(root.glob(pattern))]
     for path in pages:
         if path.relative_to(root).as_posix() not in NOT_SEARCHED:
@@ -81,9 +83,10 @@ def page_passages(text: str) -> list[Passage]:
     """Return the paragraphs, list items and tables of a page, each with its declarations."""
     for pattern in (_GENERATED, _FENCED):
         text = pattern.sub(lambda found: "\n" * found[0].count("\n"), text)
+    shown = [line if is_declaration(line) else _INLINE.sub("`…`", line) for line in text.splitlines()]
     found: list[Passage] = []
     block: list[str] = []
-    lines = [*text.splitlines(), ""]
+    lines = [*shown, ""]
     for n, line in enumerate(lines, 1):
         if line.strip() and not (block and _ITEM.match(line)):
             block.append(line)
@@ -122,7 +125,7 @@ def _uncommented(line: str) -> str:
 
 
 def docstring_passages(source: str) -> list[Passage]:
-    """Return each docstring of a module, with the declarations in comments directly below it."""
+    """Return each docstring of a module, with the declarations in comments below it."""
     lines = source.splitlines()
     found = []
     for node in ast.walk(ast.parse(source)):
@@ -130,6 +133,8 @@ def docstring_passages(source: str) -> list[Passage]:
             continue
         first, last = node.body[0].lineno - 1, node.body[0].end_lineno or 0
         end = last
+        while end < len(lines) and not lines[end].strip():  # ruff leaves a line free below a class
+            end += 1
         while end < len(lines) and is_declaration(lines[end].strip().removeprefix("# ")):
             end += 1
         block = [*lines[first:last], *map(_uncommented, lines[last:end])]

@@ -34,7 +34,7 @@ WORDS = (
     "lesson|section|exercise|prediction|equation|formula|theorem|lemma|proposition|corollary|definition"
     "|algorithm|table|figure|chapter|appendix|step"
 )
-PRODUCTS = "Triton|CUDA|PTX|Python|NumPy|PyTorch|torch|ptxas|driver|versions?|capability|RTX"
+PRODUCTS = "[Tt]riton|CUDA|PTX|I?Python|NumPy|PyTorch|torch|ptxas|driver|versions?|capability|RTX"
 
 _THOUSANDS = r"\d{1,3}(?:(?:,|\{,\}|\\,)\d{3})+(?!\d)"
 _TIMES = r"\s*(?:\\cdot|\\times|×|·)\s*"
@@ -47,9 +47,10 @@ _NUMBER = re.compile(
 _LABEL = r"\d+\.\d+[a-z]?"
 _AND = r"(?:,? and |, | or | to |[-–])"
 _COUNT = r"\(?\d+(?:\.\d+)*[a-z]?\)?"
-_POWER = r"\d{1,2}\^(?:\{-?\d{1,2}\}|\d)(?!\d)"
+_POWER = r"\d{1,2}\^(?:\{-?\d{1,2}\}|\d{1,2})(?!\d)"
 _EXEMPT = (
     re.compile(r"\]\([^)\s]*\)|https?://\S+|\b\d{4}\.\d{4,5}\b|\bdoi 10\.\S+"),
+    re.compile(r"(?<![\d.])\d+\.\d+\.\d+"),
     re.compile(r"\\tag\{[^}]*\}|\\begin\{array\}\{[^}]*\}|\\\\\[[^\]]*\]"),
     re.compile(rf"(?<![\d.,])(?<!\d\\cdot)(?<!\d \\cdot )(?<!\d \\times )(?<!\d × ){_POWER}"),
     re.compile(rf"\b(?:{WORDS})s?[ ~]+{_COUNT}(?:{_AND}{_COUNT}(?![\w%×]))*", re.IGNORECASE),
@@ -66,6 +67,10 @@ _MEASURE = re.compile(rf"{_BEFORE_UNIT}(?:{MEASURES})")
 _SIZE = re.compile(rf"(?: × | ?\\times ?)(?P<size>{_THOUSANDS}|\d+)(?![\d.,]?\d|\^| ?[×%])")
 _LETTER = re.compile(r"[A-Za-z_]")
 _LISTED = re.compile(r"[$~]*(?:,? and |, | or | to |(?: \|)? ?[-–/] ?)(?:about |up to )?[$~]*")
+_IN_SUM = re.compile(r"[⌉)}A-Za-z] [-+−] $")  # N + 1 times
+_OVER_NAME = re.compile(r"/(?![\d ])")  # the factor 1/√d
+# A line that does not end its sentence, before one that is not a list item, heading, table or display.
+_SOFT_BREAK = re.compile(r"(?<![.:!?|\n])\n(?=[ \t]*(?!\d+\. )[^\s|#$<>*\"\[\-])")
 _SHARE = re.compile(r" of (?:the|its?|all|what|this|that)\b")
 _FACTOR = re.compile(r"factors? (?:of |is )?(?:about |nearly )?\$?$")
 
@@ -183,10 +188,13 @@ def _claims(text: str, found: re.Match[str]) -> bool:
 
 def _measures(text: str, found: re.Match[str]) -> bool:
     before = text[max(found.start() - 40, 0) : found.start()]
+    if _IN_SUM.search(before) or _OVER_NAME.match(text, found.end()):
+        return False
     if _MEASURE.match(text, found.end()) or _FACTOR.search(before):
         return True
     in_a_table = text.startswith("|", text.rfind("\n", 0, found.start()) + 1)  # its unit is in the head
-    return bool(found["rest"]) and (in_a_table or bool(_SHARE.match(text, found.end())))
+    coefficient = re.match(r"[A-Za-z\\]", text[found.end() : found.end() + 1])
+    return bool(found["rest"]) and ((in_a_table and not coefficient) or bool(_SHARE.match(text, found.end())))
 
 
 def _further_sizes(text: str, found: re.Match[str]) -> tuple[int, tuple[Decimal, ...]]:
@@ -208,8 +216,10 @@ def _read(found: re.Match[str]) -> tuple[Decimal, Decimal]:
 
 
 def sentence_at(text: str, at: int) -> str:
-    """Return the sentence of a text that contains the character at a position; a line ends it, too."""
+    """Return the sentence of a text that contains the character at a position; it may have several lines."""
+    text = _SOFT_BREAK.sub(" ", text)
     start = text.rfind("\n", 0, at) + 1
     line = text[start:].split("\n", 1)[0]
     ends = [start, *(start + found.end() for found in re.finditer(r"(?<=[.!?:])\s+|$", line))]
-    return text[max(end for end in ends if end <= at) : min(end for end in ends if end > at)].rstrip()
+    sentence = text[max(end for end in ends if end <= at) : min(end for end in ends if end > at)]
+    return " ".join(sentence.split())

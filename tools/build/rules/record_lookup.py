@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from iocourse.data import records
 
 Row = dict[str, Any]
-__all__ = ["device", "launch", "mean", "ratio", "row", "rows", "tile"]
+# Fields that distinguish the shapes of a record.
+_SHAPE = ("dtype", "d", "N", "B", "H", "H_kv", "causal", "mask", "lengths", "pass")
+__all__ = ["checkout", "device", "goal", "launch", "mean", "row", "rows", "speeds", "tile"]
 
 
-def rows(record: str, part: str = "rows", **fields: object) -> list[Row]:
+def rows(record: str, part: str = "rows", **fields: Any) -> list[Row]:
     """Return the rows of a part of a record whose fields have these values; `pass_` stands for "pass".
 
     Raises LookupError if there is no such record, part or row.
@@ -25,7 +29,7 @@ def rows(record: str, part: str = "rows", **fields: object) -> list[Row]:
     return chosen
 
 
-def row(record: str, part: str = "rows", **fields: object) -> Row:
+def row(record: str, part: str = "rows", **fields: Any) -> Row:
     """Return the only row of a record with these values. Raises LookupError if there are several or none."""
     found = rows(record, part, **fields)
     if len(found) > 1:
@@ -33,9 +37,17 @@ def row(record: str, part: str = "rows", **fields: object) -> Row:
     return found[0]
 
 
-def ratio(record: str, slow: str, fast: str, **fields: object) -> float:
-    """Return the speed of `fast` relative to `slow`, two implementations with one row each."""
-    return float(row(record, contender=slow, **fields)["ms"] / row(record, contender=fast, **fields)["ms"])
+def speeds(record: str, slow: str, fast: str, **fields: Any) -> list[float]:
+    """Return the speed of `fast` relative to `slow`, two implementations, at each shape with both times."""
+    times = {tuple(one.get(name) for name in _SHAPE): one.get("ms") for one in rows(record, contender=slow)}
+    both = [
+        (times.get(tuple(one.get(name) for name in _SHAPE)), one.get("ms"))
+        for one in rows(record, contender=fast, **fields)
+    ]
+    found = [before / after for before, after in both if before and after]
+    if not found:
+        raise LookupError(f"no shape of {record} has times of {slow} and of {fast}")
+    return found
 
 
 def mean(record: str, name: str, pass_: str, d: int) -> float:
@@ -65,3 +77,25 @@ def launch(arch: int | None, d: int, itemsize: int = 2, mask: str = "full", pair
     from iocourse.kernels.host.dispatch import Backward
 
     return Backward(arch, d, itemsize, mask, pairs, group, rows, matrix_bytes)
+
+
+def goal(step: str, rival: str = "", **fields: object) -> Any:
+    """Return the only goal of a step of `tools.bench gpu` with this rival and these values."""
+    from tools.bench.contests import GOALS
+
+    wanted = {name.rstrip("_"): value for name, value in fields.items()}
+    found = [
+        one
+        for one in GOALS[step]
+        if one.rival == rival and all(one.where.get(name) == value for name, value in wanted.items())
+    ]
+    if len(found) != 1:
+        raise LookupError(f"{len(found)} goals of {step} have {wanted} and the rival {rival!r}")
+    return found[0]
+
+
+def checkout(name: str) -> Any:
+    """Return a module by its full name, or the text of another file of the checkout by its path."""
+    if "/" in name:
+        return (Path(__file__).parents[3] / name).read_text(encoding="utf-8")
+    return import_module(name)

@@ -78,6 +78,8 @@ class Text:
 class Raster:
     """`columns` x `rows` pixels of colour, 3 bytes each, stretched over a rectangle without smoothing."""
 
+    # <!-- 3 as definition -->
+
     x: float
     y: float
     width: float
@@ -148,6 +150,7 @@ class Picture:
 
     def to_pixels(self, scale: float = PIXELS_PER_UNIT) -> Any:
         """Return the rendered pixels, (rows, columns, 3) bytes, with `scale` pixels per display-list unit."""
+        # <!-- 3 as definition -->
         return _pixels(self, scale)
 
     def _repr_mimebundle_(
@@ -230,7 +233,7 @@ _NARROW, _WIDE = set("iljI.,:;|'[]()!ft "), set("mwMWQO@×→≥≤½")
 
 
 def text_width(text: str, size: float) -> float:
-    """Return the estimated width of a text line in pixels, at most about 10 % too large."""
+    """Return the estimated width of a text line in pixels, rather too large than too small."""
     return size * sum(0.40 if c in _NARROW else 0.90 if c in _WIDE else 0.65 for c in text)
 
 

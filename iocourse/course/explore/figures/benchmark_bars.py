@@ -51,6 +51,7 @@ class _Entry(NamedTuple):
     @property
     def long(self) -> str:
         """Rate and ratio as text, such as "512 (1.31×)", or "refused"."""
+        # <!-- 1.31 as input -->
         return self.short if self.ratio is None else f"{self.short} ({self.ratio:.2f}×)"
 
 
@@ -113,7 +114,7 @@ def benchmark_bars(
         title: of the figure.
 
     Raises:
-        ValueError: no record, or a record without such rows.
+        ValueError: the record is None or has no such rows.
     """
     if record is None:
         raise ValueError(f"record must not be None: {NONE_YET}; run `python -m tools.bench gpu`")

@@ -220,7 +220,7 @@ def _milliseconds(seconds: float) -> str:
 
 # ---------------------------------------------------------------------- in words
 def distributed_traffic_headline(v: DistributedTrafficView) -> tuple[str, str]:
-    """Return two sentences for P: the least traffic of those counted, and the fastest by the time model."""
+    """Return two sentences for P: the least traffic of those counted, and the least time by the model."""
     entries, (least, id) = v.entries(), v.bound
     fewest = min(entries, key=lambda one: one.words)
     fastest = min(entries, key=lambda one: one.hidden)

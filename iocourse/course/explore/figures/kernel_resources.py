@@ -208,6 +208,7 @@ def _chip(sizes: _Sizes, top: float, arch: int, tiles: Mapping[tuple[int, int], 
 
 def _name_parts(arch: int) -> tuple[str, ...]:
     """Return the name of a chip in two or three lines, such as "A100", "SXM 80 GB", "sm_80"."""
+    # <!-- 80 = float(CHIPS[80].name.split()[-2]) -->
     return (*chip_of(arch).name.split(" ", 1), f"sm_{arch}")
 
 

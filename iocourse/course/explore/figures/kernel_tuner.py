@@ -83,10 +83,10 @@ def kernel_tuner_picture(
         BM: queries per tile.
         BN: keys per tile.
         BD: columns per slice, for kernels that split d; None for the others.
-        warps: warps of 32 threads per program.
+        warps: warps per program.
         N: queries and keys of the one head whose traffic is counted.
         causal: True for a causal mask.
-        record: a record as of `load_record("resources")`. None selects the shipped one, {} means no record.
+        record: a record as of `load_record("resources")`. None selects the shipped one; {} is an empty one.
 
     Raises:
         ValueError, TypeError: an argument is not as described; the message names it.

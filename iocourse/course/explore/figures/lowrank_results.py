@@ -45,9 +45,10 @@ def lowrank_vs_published(
 ) -> Picture:
     """Error and speed-up of each published row: published values and ours for every degree.
 
-    All speed-ups except the published ones are over one baseline, the faster exact softmax attention of the
-    record. Errors use the published metric ‖x - y‖ / ‖x + y‖. They are errors of O for "forward", the largest
-    of dQ, dK and dV for "gradient" (time of both passes), and of O for "causal" (time of the forward pass).
+    All speed-ups except the published ones are over one baseline, the exact softmax attention of the record
+    that takes less time. Errors use the published metric ‖x - y‖ / ‖x + y‖. They are errors of O for
+    "forward", the largest of dQ, dK and dV for "gradient" (time of both passes), and of O for "causal" (time
+    of the forward pass).
 
     Args:
         record: the record `load_record("lowrank")`; None draws a placeholder.

@@ -119,7 +119,7 @@ def rank_growth(
         ds: head dimensions, one to seven.
         degrees: degrees g.
         of: "state" or "rank".
-        lines: label → value of horizontal lines; by default three memory sizes for the state.
+        lines: label → value of horizontal lines. None: three memory sizes for the state.
         title: of the figure.
 
     Raises:

@@ -350,7 +350,7 @@ def traffic_vs_length(
         d: head dimension.
         degree: degree of the polynomial.
         Ms: one to three values of M in words.
-        Ns: first and last n, by default about a sixteenth of the smallest n* and sixteen times the largest.
+        Ns: first and last n. None: about a sixteenth of the smallest n* and sixteen times the largest.
         title: of the figure.
 
     Raises:

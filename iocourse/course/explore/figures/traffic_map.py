@@ -90,7 +90,7 @@ def traffic_map(
         pass_: "forward", "backward" or "gradient".
         schedules: names of dense schedules of the pass; None draws all.
         bounds: ids of bounds of the pass; None draws those of `bounds.lower_bound`.
-        M_range: first and last M in words, by default 4 and 8Nd.
+        M_range: first and last M in words. None: 4 and 8Nd.
 
     Raises:
         ValueError: a size below 1, an empty range, an unknown pass, schedule or bound, or nothing to draw.
@@ -285,6 +285,7 @@ def _at_M(frame: Frame, v: TrafficMapView) -> Iterator[Element]:
 
 def times(ratio: float) -> str:
     """Format a ratio to the lower bound: "1.06 times" or "425 times"."""
+    # <!-- 1.06, 425 as input -->
     return f"{ratio:.2f} times" if ratio < 100 else f"{ratio:,.0f} times"
 
 

@@ -147,7 +147,7 @@ def best_tile(rows: Sequence[Row], s: KernelTunerState) -> KernelTunerState | No
 
 
 def start_tile(s: KernelTunerState, rows: Sequence[Row]) -> KernelTunerState:
-    """Return the initial state of a kernel: its shipped tile, or the default tile if none is recorded."""
+    """Return the initial state of a kernel: its shipped tile, or `START` if none is recorded."""
     plain = s.with_tile(START, START, START_SLICE if s.kernel in SLICED else None, START_WARPS)
     return shipped_tile(rows, plain) or plain
 
@@ -256,6 +256,7 @@ def kernel_tuner_title(s: KernelTunerState) -> str:
 
 def tile_label(s: KernelTunerState) -> str:
     """Format a tile and its warps: "64 × 128, slices of 32, 8 warps"."""
+    # <!-- 64 × 128, 32, 8 as input -->
     cut = f", slices of {s.BD}" if s.BD else ""
     return f"{s.BM} × {s.BN}{cut}, {with_unit(s.warps, 'warp')}"
 
@@ -301,6 +302,7 @@ def share_of_capacity(shown: TileReport) -> str:
 
 def kilobytes(count: int) -> str:
     """Format bytes in KB of 1,024 bytes."""
+    # <!-- 1,024 as definition -->
     return words(round(count / 1024, 1))
 
 

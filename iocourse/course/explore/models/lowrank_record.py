@@ -1,4 +1,4 @@
-"""Read a record of `python -m tools.bench lowrank`: one row at one degree, and the fastest method."""
+"""Read a record of `python -m tools.bench lowrank`: a row at one degree, the method with the least time."""
 
 from __future__ import annotations
 
@@ -86,6 +86,6 @@ def panels_of(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def fastest(panel: Sequence[Row], limit: float) -> Row | None:
-    """Return the fastest row with an error of at most `limit` per cent, or None."""
+    """Return the row with the least time and an error of at most `limit` per cent, or None."""
     fine = [row for row in panel if "refused" not in row and row["error"] <= limit]
     return min(fine, key=lambda row: float(row["ms"]), default=None)

@@ -29,7 +29,7 @@ class TrafficExplorer(Explorer):
 
     Drag the line at M or use the controls N, d, M and pass. Each schedule and bound of a pass has a check box
     named by pass and schedule, such as "backward split_backward". Initially those of `schedules` and `bounds`
-    are checked, by default the ones of `traffic_map`. Raises the errors of `traffic_map`.
+    are checked; None: the ones of `traffic_map`. Raises the errors of `traffic_map`.
     """
 
     words_below = True

@@ -4,3 +4,4 @@
 what differs where there are 16 registers and not 32; `dense` and `causal` are the passes, and `calls` calls
 them with arrays.
 """
+# <!-- 16 as definition -->

@@ -37,14 +37,14 @@ class Extents:
 
 
 class Watch:
-    """A sum, lane by lane, in room for a vector: of numbers, or of 0 times them, 0 if all are finite."""
+    """A sum, lane by lane, in room for a vector: of numbers, or of products with 0 (0 if all are finite)."""
 
     def __init__(self, p: Program, room: Numbers) -> None:
         self.p, self.room = p, room
         room.put(0, p.vector(0.0))
 
     def see(self, columns: Sequence[Vector]) -> None:
-        """Add 0 times these."""
+        """Add the products of these with 0."""
         zero, total = self.p.vector(0.0), self.room.vector()
         for x in columns:
             total = total.plus(x, zero)

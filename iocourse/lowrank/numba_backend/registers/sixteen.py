@@ -4,6 +4,7 @@ A product keeps the sums of a group of columns in registers, two vectors of each
 goes on to the next group. Features of the highest degree are stored where a step makes few of them: products
 run through all of these in one loop.
 """
+# <!-- 16 as definition -->
 
 from __future__ import annotations
 
@@ -20,6 +21,8 @@ BACK = 8  # sums at once on the way back, where a coordinate and its gradient ar
 
 class Sixteen(RegisterBlocking):
     """As `Shape`, in 16 registers."""
+
+    # <!-- 16 as definition -->
 
     holds_short = True
 

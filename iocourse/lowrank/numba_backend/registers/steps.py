@@ -108,6 +108,8 @@ class Features:
 class RegisterBlocking:
     """d coordinates, m = d_v + 1 columns, u vectors or features worked on at once, in 32 registers."""
 
+    # <!-- 32 as definition -->
+
     p: Program
     d: int
     m: int
