@@ -49,6 +49,7 @@ PLACES = {
     "CHIPS": "iocourse.gpu:CHIPS",
     "LINKS": "iocourse.gpu.chips:LINKS",
     "kernel_costs": "iocourse.costs.kernels",
+    "roofline": "iocourse.gpu.roofline",
     "dispatch": "iocourse.kernels.host.dispatch",
     "tile_table": "iocourse.kernels.host.tile_table",
     **{name: f"{record_lookup.__name__}:{name}" for name in record_lookup.__all__},
