@@ -290,6 +290,7 @@ explore.block_mask(cut, d, title="A causal mask in tiles")
 #
 # <!-- exercise 11B --> Put your inner loop into `absorb`, with masks only where `MASKED`, and let the kernel call it in two loops. `causal` may be True or False, $N$ anything. Loads count: no tile above the diagonal, and nothing behind the last key. The check also counts on how many tiles `tl.where` chooses between scores, and allows those that hold a hidden pair. (It would not see a mask made by arithmetic. A GPU would.) If you are stuck after nine minutes, run `hint("11B")` in a cell of your own.
 # <!-- 128 = 8 * 16 -->
+# <!-- "the visited part tends to one half" if 0.5 < kernel_costs.attention_forward(kernel_costs.KernelProblem(2**14, 2**14, 64, high=0), BM=64, BN=32).reads["K"] / kernel_costs.attention_forward(kernel_costs.KernelProblem(2**14, 2**14, 64), BM=64, BN=32).reads["K"] < 0.503 -->
 
 # %% [raw] name="about-11B"
 # title = "Two loops"

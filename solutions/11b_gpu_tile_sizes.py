@@ -125,6 +125,9 @@ explore.roofline([75, 80, 90], {"naive, d = 64": naive[64], "BM = 64": tiles[64]
 # <!-- 128 \times 128 = next(tuple(one[:2]) for one in tried if one[:2] == (128, 128)) -->
 # <!-- "the library takes tiles" if tile("forward", 90, 128) == tile("forward", 90, 128, causal=True) -->
 # <!-- "move fewer words and took longer" if all(large > small for large, small in zip(tried[128, 128, 8, 3], tried[64, 64, 4, 3])) and costs.flash2(4096, 128, Br=128, Bc=128).total < costs.flash2(4096, 128, Br=64, Bc=64).total -->
+# <!-- "All three." if all(2 * 4096**2 * 64 / costs.flash2(4096, 64, Br=128, Bc=64).total < roofline.ridge_point(CHIPS[arch]) for arch in (75, 80, 90)) -->
+# <!-- "more than 200 on a T4 or an H200" if [arch for arch in (75, 80, 90) if roofline.ridge_point(CHIPS[arch]) > 200] == [75, 90] -->
+# <!-- "Triton makes no use of them" if not CHIPS[75].tensor_cores_in_triton -->
 
 # %%
 N, d = 4096, 128
@@ -145,6 +148,7 @@ print(f"BM = {rows_of_queries}, BN = 1: {thin.total:,} words, footprint {thin.pe
 # <!-- by_tile = rows("resources", "forward_by_tile", d=128, bytes=2, causal=True) -->
 # <!-- 8, 32 = max(one["warps"] for one in by_tile), np.iinfo(np.uint32).bits -->
 # <!-- "two sizes of $B_M$ and four of $B_N$" if len({one["BM"] for one in by_tile}) == 2 and len({one["BN"] for one in by_tile}) == 4 -->
+# <!-- "A factor of 2.36" if thin.peak <= wide.peak < costs.flash2(4096, 128, Br=(wide.peak - 2 * 128) // (2 * 128 + 3) + 1, Bc=1).peak -->
 
 # %% tags=["predict"]
 predict("11.11", a100=1, h200=0, t4=7)  #> predict("11.11", a100=..., h200=..., t4=...)
@@ -190,6 +194,7 @@ explore.kernel_resources(rows, d=128, chips=[75, 80, 90])
 # <!-- 225, 256, 57,600, 65,536 = compiled(90, 128)["registers"], 32 * compiled(90, 128)["warps"], compiled(90, 128)["registers"] * 256, CHIPS[90].registers -->
 # <!-- "two tiles each of $K$ and $V$" if compiled(90, 64)["stages"] == 2 and 0 <= compiled(90, 64)["shared_bytes"] - 96 * 2**10 < 2**10 -->
 # <!-- 128 \times 64 = tile("forward", 80, 128) -->
+# <!-- "The table of the library has $128 \times 64$ there" if tile("forward", 80, 128) == (128, 64) -->
 # <!-- 232, 153, 168 = compiled(80, 64)["registers"], compiled(90, 64)["registers"], compiled(80, 128)["spill_bytes"] -->
 # <!-- spilt = lambda arch: {(BM, BN): min(one["spill_bytes"] for one in by_tile if (one["arch"], one["BM"], one["BN"]) == (arch, BM, BN)) for BM in (64, 128) for BN in (16, 32, 64, 128)} -->
 # <!-- "One, none and seven." if [sum(map(bool, spilt(arch).values())) for arch in (80, 90, 75)] == [1, 0, 7] -->
@@ -236,6 +241,7 @@ measured("11.12", percent=100 * loop["wgmma"] / loop["instructions"])
 # <!-- 128, 32, 8 = 32 * half["warps"], half["BM"] * half["BN"] // (32 * half["warps"]), half["hot_loop"]["wgmma"] -->
 # <!-- 64 \times 16, 16 \times 64 as input -->
 # <!-- "*more than half* of the round" if 5 * half["BM"] * half["BN"] // (32 * half["warps"]) > half["hot_loop"]["instructions"] / 2 -->
+# <!-- "a power of two and a sum" if half["hot_loop"]["special"] >= half["BM"] * half["BN"] // (32 * half["warps"]) -->
 #
 
 # %% tags=["given"]
