@@ -51,7 +51,7 @@ class Formula:
 
     Attributes:
         python: the same expression in Python.
-        names: its free names, as Python names.
+        names: its names, also those of functions, as Python names.
     """
 
     python: str
@@ -107,7 +107,7 @@ def read(latex: str | Sequence[str], functions: Collection[str] = ()) -> Formula
 
     Args:
         latex: the text of one expression.
-        functions: names that are called if a bracket follows them; it is a product after other names.
+        functions: names of functions; a bracket after another name is a factor.
 
     Raises:
         Unreadable: a token cannot be read at its place.
@@ -117,7 +117,7 @@ def read(latex: str | Sequence[str], functions: Collection[str] = ()) -> Formula
     python = reader.sum()
     if reader.left:
         raise Unreadable(f"{reader.left[0]!r} cannot be read{reader.place()}")
-    return Formula(python, frozenset(reader.names - set(functions)), compile(python, "<display>", "eval"))
+    return Formula(python, frozenset(reader.names), compile(python, "<display>", "eval"))
 
 
 class _Reader:
@@ -204,8 +204,8 @@ class _Reader:
             raise Unreadable(f"{token!r} cannot be read{self.place()}")
         name = python_name(token)
         self.names.add(name)
-        if name in self.functions and self.peek() == "(":
-            self.take()
+        if name in self.functions:
+            self.take("(")
             return f"{name}({', '.join(self.list_to(')'))})"
         return name
 

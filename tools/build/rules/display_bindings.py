@@ -11,9 +11,8 @@ A line has, in this order:
 
 * the tag in brackets, or (above) for the display above it if that has no tag;
 * the left side as displayed, with or without its LaTeX (``W_{\mathrm{B1}}`` or WB1), or the word that names
-  the formula, such as footprint. It can be missing if one formula has the sign. An expression of the
-  library in its place is compared with the left side: ``(4.4) costs.flash_optimal(N, d, Br=Br, Bc=Bc).peak
-  <= M``;
+  the formula, such as footprint. It is missing if the formula has none. An expression of the library in
+  its place is compared with the left side: ``(4.4) costs.flash_optimal(N, d, Br=Br, Bc=Bc).peak <= M``;
 * the sign of the display: =, >=, <=, <, >, or ~ for ``\approx`` and ``\to``;
 * the expression, in the names of `declared_numbers`. The other names are sizes: those of the formula as
   `latex` writes them, and more if the expression needs more. Sizes are positive integers (`display_sizes`).

@@ -44,12 +44,15 @@ def compare(statement: Statement, binding: Binding) -> None:
     formulas = [formula for formula, _ in pairs] + [side for _, *sides in conditions for side in sides]
     sizes = Sizes(binding, expressions, formulas)
     for condition, left, right in conditions:
-        sizes.refuse_other_condition(_text(condition), _test(condition.sign, left, right))
-    informative = 0
-    for scope in sizes.fitting():
-        values = [_compared(formula, text, statement.sign, binding, sizes, scope) for formula, text in pairs]
-        informative += any(values)
-    if informative < FEWEST:
+        holds = _test(condition.sign, left, right)
+        sizes.refuse_other_condition(_text(condition), left.names | right.names, holds)
+    values = [
+        _compared(formula, text, statement.sign, binding, sizes, scope)
+        for scope in sizes.fitting()
+        for formula, text in pairs
+    ]
+    informative = sum(value != 0 for value in values)
+    if informative < min(FEWEST, len(values)):
         raise DisplayError(f"is 0 for all but {informative} sizes drawn: write a condition with larger sizes")
 
 

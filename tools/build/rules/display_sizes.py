@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ast
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from functools import cache
+from itertools import islice
 from types import CodeType
 from typing import Any
 
@@ -41,6 +42,9 @@ class Sizes:
         shown: set[str] = set().union(*(formula.names for formula in formulas))
         used: set[str] = set().union(*map(declared_numbers.used_names, texts))
         free = (used | shown) - set(binding.names)
+        if unused := set(binding.names) - used - shown:
+            have = ", ".join(sorted(shown))
+            raise DisplayError(f"with {', '.join(unused)}: not used; the names of the formula are {have}")
         known = {name for name in free - shown if _is_known(name, texts)}
         self._library = {name: declared_numbers.look_up(name) for name in known}
         self.names = sorted(free - known)
@@ -56,11 +60,15 @@ class Sizes:
             yield scope
 
     def fitting(self) -> Iterator[Scope]:
-        """Yield the sizes for which the condition holds. Raises DisplayError if there are few."""
+        """Yield the sizes for which the condition holds, each once. Raises DisplayError if few are drawn."""
+        seen: set[tuple[int, ...]] = set()
         count = 0
         for scope in self.any():
             if all(self.value(part, scope) for part in self._conditions):
-                yield scope
+                sizes = tuple(scope[name] for name in self.names)
+                if sizes not in seen:
+                    yield scope
+                seen.add(sizes)
                 count += 1
                 if count == DRAWS:
                     return
@@ -86,12 +94,12 @@ class Sizes:
         numbers = [f"{name} = {value}" for name, value in values.items() if not callable(value)]
         return ", ".join(numbers) or "every size"
 
-    def refuse_other_condition(self, text: str, holds: Callable[[Scope], bool]) -> None:
-        """Raise DisplayError unless a condition of the display always holds or is a part of `where`."""
-        scopes = [scope for scope, _ in zip(self.any(), range(DRAWS), strict=False)]
+    def refuse_other_condition(self, text: str, names: Set[str], holds: Callable[[Scope], bool]) -> None:
+        """Raise DisplayError unless a part of `where` has these names and holds for the same sizes."""
+        scopes = list(islice(self.any(), DRAWS))
         shown = [holds(scope) for scope in scopes]
-        stated = ([bool(self.value(part, scope)) for scope in scopes] for part in self._conditions)
-        if not all(shown) and shown not in stated:
+        same_names = [part for part in self._conditions if declared_numbers.used_names(part) == names]
+        if shown not in ([bool(self.value(part, scope)) for scope in scopes] for part in same_names):
             raise DisplayError(f"the display has the condition {text}: write it after where, joined by and")
 
 

@@ -16,15 +16,17 @@ from tools.build.rules.display_sizes import calls_the_library
 
 # The lessons in which a display may be neither bound nor listed.
 UNFINISHED = (
-    "00", "01", "02", "03", "04", "04b", "05", "05b", "06", "06b", "07", "07b", "08", "08b", "09", "09b",
+    "07", "07b", "08", "08b", "09", "09b",
     "13", "13b", "14", "14b", "15", "15b", "16", "17", "17b", "18", "19",
 )  # fmt: skip
+
+Fault = tuple[int, str]  # line of the source, message
 
 
 def problems(cells: Sequence[Cell], path: Path) -> list[str]:
     """Return ``file:line: message`` for each fault of a display or a binding line of a lesson."""
     finished = path.stem.partition("_")[0] not in UNFINISHED
-    found: list[tuple[int, str]] = []
+    found: list[Fault] = []
     for cell in (cell for cell in cells if cell.kind == "markdown"):
         bound, faults = bindings_of(cell)
         found += faults
@@ -33,21 +35,36 @@ def problems(cells: Sequence[Cell], path: Path) -> list[str]:
     return [f"{path}:{line}: {message}" for line, message in sorted(found)]
 
 
-def faults_of(display: Display, lines: Sequence[Binding], *, complete: bool = True) -> list[tuple[int, str]]:
-    """Return (line, message) for each fault of a display and its lines.
+def faults_of(display: Display, lines: Sequence[Binding], *, complete: bool = True) -> list[Fault]:
+    """Return the faults of a display and its lines.
 
     Args:
         display: the display.
         lines: its binding lines, in their order.
         complete: True if each statement of the display must be bound or listed.
     """
-    if any(one.reason and not one.sign for one in lines):
-        if len(lines) == 1:
-            return []
-        return [
-            (lines[0].line, "the whole display is listed, so it can have no other line: delete one of them")
-        ]
+    pairs, faults = matched(display, lines)
+    unbound = []
+    for statement, binding in pairs:
+        shown = f"({display.tag or 'above'}) {_text((statement.name, statement.sign))}"
+        if binding is None:
+            unbound.append((display.line, _unbound(shown)))
+        elif not binding.reason:
+            faults += _differences(f"{shown} {latex.text_of(statement.right)}", statement, binding)
+    return faults if faults or not complete else list(dict.fromkeys(unbound))
+
+
+def matched(
+    display: Display, lines: Sequence[Binding]
+) -> tuple[list[tuple[Statement, Binding | None]], list[Fault]]:
+    """Return each statement of a display with its line, if it has one, and the faults of other lines."""
     parts = _parts(display)
+    if any(one.reason and not one.sign for one in lines):
+        message = (
+            "the whole display is listed with a reason, so it can have no other line: delete one of them"
+        )
+        faults = [(lines[-1].line, message)] if len(lines) > 1 else []
+        return [(one, lines[0]) for statements in parts.values() for one in statements], faults
     chosen: dict[tuple[str, str], list[Binding]] = {part: [] for part in parts}
     faults = []
     for one in lines:
@@ -55,13 +72,16 @@ def faults_of(display: Display, lines: Sequence[Binding], *, complete: bool = Tr
             chosen[_part(one, parts)].append(one)
         except DisplayError as error:
             faults.append((one.line, str(error)))
-    label = f"({display.tag or 'above'})"
-    for part, bindings in chosen.items():
-        if bindings:
-            faults += _faults_of_part(f"{label} {_text(part)}", parts[part], bindings)
-        elif complete and not faults:
-            faults.append((display.line, _unbound(f"{label} {_text(part)}")))
-    return faults
+    pairs: list[tuple[Statement, Binding | None]] = []
+    for part, statements in parts.items():
+        own: list[Binding | None] = [*chosen[part]] or [None]
+        if len(own) not in (1, len(statements)):
+            message = (
+                f"{_text(part)} has {len(statements)} right sides and {len(own)} lines: write one line for "
+            )
+            faults.append((chosen[part][0].line, message + "each, or one for all if they are equal"))
+        pairs += [(one, own[min(n, len(own) - 1)]) for n, one in enumerate(statements)]
+    return pairs, faults
 
 
 def _parts(display: Display) -> dict[tuple[str, str], list[Statement]]:
@@ -81,7 +101,7 @@ def _part(binding: Binding, parts: Mapping[tuple[str, str], Sequence[Statement]]
     part = name_of(latex.tokens_of(binding.left)), binding.sign
     if part in parts:
         return part
-    if not binding.left or _is_expression(binding.left):
+    if _is_expression(binding.left):
         same_sign = [one for one in parts if one[1] == binding.sign]
         if len(same_sign) == 1:
             return same_sign[0]
@@ -92,36 +112,21 @@ def _part(binding: Binding, parts: Mapping[tuple[str, str], Sequence[Statement]]
 def _is_expression(left: str) -> bool:
     """Return True if the left side of a line is an expression of the library, not the name of a formula."""
     try:
-        return calls_the_library(left)
+        return bool(left) and calls_the_library(left)
     except DisplayError:
         return False
 
 
-def _faults_of_part(
-    shown: str, statements: Sequence[Statement], bindings: Sequence[Binding]
-) -> list[tuple[int, str]]:
-    """Return the faults of the lines of one left side: one line for all its right sides, or one for each."""
-    if len(bindings) not in (1, len(statements)):
-        message = (
-            f"{shown} has {len(statements)} right sides and {len(bindings)} lines: write one line for each, "
-        )
-        return [(bindings[0].line, message + "or one for all if they are equal")]
-    faults = []
-    for n, statement in enumerate(statements):
-        binding = bindings[min(n, len(bindings) - 1)]
-        try:
-            if not binding.reason:
-                compare(statement, binding)
-        except (DisplayError, DeclarationError) as error:
-            faults.append((binding.line, f"{shown} {latex.text_of(statement.right)}: {error}"))
-        except Unreadable as error:
-            message = (
-                f"{shown} {latex.text_of(statement.right)}: {error}. Write the formula in the LaTeX that "
-            )
-            faults.append(
-                (binding.line, message + "tools/build/latex.py reads, or list it: not evaluated: reason")
-            )
-    return faults
+def _differences(shown: str, statement: Statement, binding: Binding) -> list[Fault]:
+    """Return the fault of a statement that cannot be read or differs from the library, if it does."""
+    try:
+        compare(statement, binding)
+    except (DisplayError, DeclarationError) as error:
+        return [(binding.line, f"{shown}: {error}")]
+    except Unreadable as error:
+        advice = "Write LaTeX that tools/build/latex.py reads, or list the formula: not evaluated: reason"
+        return [(binding.line, f"{shown}: {error}. {advice}")]
+    return []
 
 
 def _unbound(shown: str) -> str:
