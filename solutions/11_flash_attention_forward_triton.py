@@ -97,7 +97,7 @@ measured("11.1", times=words[0] / words[-1])
 # A GPU has an instruction for $2^x$ and none for $e^x$: the compiler makes $e^x$ by multiplying with $\log_2 e$ first. That multiplication comes on top of the one by $1/\sqrt d$, for each of the $N^2$ scores. Two constants that multiply the same thing are one constant:
 #
 # $$ e^{s/\sqrt d \,-\, m} = 2^{\,\lambda s \,-\, m'}, \qquad \lambda = \frac{\log_2 e}{\sqrt d}, \qquad m' = m \log_2 e . \tag{11.2} $$
-# <!-- (11.2) e^{s/\sqrt d - m} = math.exp(exact.scores(np.full((1, d), s / d), np.ones((1, d)))[0, 0] - m) with e = math.e, lambda_ = math.log2(math.e) / math.sqrt(d), mprime = m * math.log2(math.e) where s <= 40 and m <= 40 -->
+# <!-- (11.2) e^{s/\sqrt d - m} = math.exp(exact.scores(np.full((1, d), s / d), np.ones((1, d)))[0, 0] - m) with lambda_ = math.log2(math.e) / math.sqrt(d), mprime = m * math.log2(math.e) where s <= 40 and m <= 40 -->
 # <!-- (11.2) \lambda = math.log2(math.e) * exact.scores(np.ones((1, d)), np.ones((1, d)))[0, 0] / d with e = math.e -->
 # <!-- (11.2) m' = exact.log_sum_exp([[m]])[0] / math.log(2) with e = math.e -->
 #
