@@ -186,6 +186,7 @@ def product_program(p, q, A, B, C, m, n, k, BM, BN, BK):
 #
 # **Predict** (compute). $m = 100$, $n = 90$, $k = 70$, tiles of $32 \times 32$. How many words move with pieces of depth 16? With pieces of depth 32?
 # <!-- 32 \times 32 as input -->
+# <!-- ($W = 2mn$) W = softmax.reads["S"] + softmax.writes["P"] with m = n, softmax = costs.naive(n, 1, Br=1, Bc=n, Bm=1, Bn=1) -->
 
 # %% tags=["predict"]
 predict("10.3", depth_16=55200, depth_32=55200)  #> predict("10.3", depth_16=..., depth_32=...)
@@ -537,6 +538,7 @@ print(ledger)
 # <!-- 0.4 = 100 * (bounds.matmul(1024, 1024, 1024, 512) / bounds.matmul(1024, 1024, 1024, 512 + 4) - 1) -->
 # <!-- 12 = len(range(0, 100, 32)) * len(range(0, 90, 32)) -->
 # <!-- 55,200 = costs.matmul(100, 90, 70, bm=32, bn=32).total -->
+# <!-- ($2mnk/\sqrt M - 2M$) = bounds.matmul(m, n, k, M) rounded down where bounds.matmul(m, n, k, M) > m * n + m * k + n * k -->
 
 # %%
 for arch in (75, 80, 90):

@@ -655,3 +655,5 @@ for is_causal in (False, True):
 # - J. Ainslie et al.: *GQA*, 2023, [arXiv 2305.13245](https://arxiv.org/abs/2305.13245). Heads that share keys.
 #
 # **What comes next.** <!-- next -->
+# <!-- ($Nd + 2Nd\lceil N/B_M\rceil$) = costs.flash2(N, d, Br=BM, Bc=1, lse=True).read -->
+# <!-- ($Nd + N$) = costs.flash2(N, d, Br=BM, Bc=1, lse=True).written -->

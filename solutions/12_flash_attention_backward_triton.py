@@ -290,6 +290,7 @@ O, LSE = forward_by_torch(Q, K, V, causal=False)
 # With a causal mask query $i$ sees keys up to $i$, and the loop ends with the last tile that one of the rows sees.
 #
 # <!-- exercise 12B --> Write the loop over the keys. What comes before and after it is there, $D$ included. The check counts every load and store: $4Nd + 2N + 2Nd\lceil N/B_M \rceil$ words a head without a mask, the first bracket of (6.10). If you are stuck after eight minutes, run `hint("12B")` in a cell of your own.
+# <!-- ($4Nd + 2N + 2Nd\lceil N/B_M \rceil$) = kernel_costs.dq_plain(kernel_costs.KernelProblem(N, N, d), BM, 16).total where N <= 1000 -->
 
 # %% [raw] name="about-12B"
 # title = "dQ: query blocks resident"
@@ -357,6 +358,7 @@ check("12B", my_dq)
 #
 # <!-- exercise 12C --> Write the loop over the queries. Words: $4Nd + \lceil N/B_N \rceil(2Nd + 2N)$ a head without a mask, the second bracket of (6.10). If you are stuck after eight minutes, run `hint("12C")` in a cell of your own.
 # <!-- 0 as input -->
+# <!-- ($4Nd + \lceil N/B_N \rceil(2Nd + 2N)$) = kernel_costs.dkdv_plain(kernel_costs.KernelProblem(N, N, d), 16, BN).total where N <= 1000 -->
 
 # %% [raw] name="about-12C"
 # title = "dK and dV: key blocks resident"
@@ -544,6 +546,7 @@ for name, one, other in zip(("dQ", "dK", "dV"), fused, mine, strict=False):
 #
 # **Predict** (guess). $N = 4096$, $d = 64$, $B = 128$, float16. How many times as many bytes as the split pass does the fused one move?
 # <!-- 2 = np.dtype(np.float16).itemsize -->
+# <!-- ($2Nd + N$) = kernel_costs.dq_plain(problem, B, B).total + kernel_costs.dkdv_plain(problem, B, B).total - kernel_costs.fused_backward_plain(problem, B, B).total with problem = kernel_costs.KernelProblem(N, N, d) where N <= 1000 -->
 
 # %% tags=["predict"]
 predict("12.7", bytes_ratio=1.5)  #> predict("12.7", bytes_ratio=...)
@@ -607,6 +610,7 @@ measured("12.7", bytes_ratio=f.bytes / s.bytes)
 # <!-- 16,896 = dispatch.FEW_ROWS -->
 # <!-- "the split pass is the default in such cases" if all(dispatch.why_fused(launch(90, d, mask=mask, rows=dispatch.FEW_ROWS)) == "" != dispatch.why_fused(launch(90, d, mask=mask, rows=dispatch.FEW_ROWS - 1)) for d in (64, 128) for mask in ("full", "causal")) -->
 # <!-- "otherwise, up to $d = 128$, the fused pass" if all(dispatch.why_fused(launch(arch, 64)) for arch in (75, 80, 89, 100)) and all(dispatch.why_fused(launch(90, d)) for d in (16, 32, 96)) and all(dispatch.why_fused(launch(90, 64, **other)) for other in (dict(itemsize=4), dict(mask="window"), dict(pairs="block_mask"), dict(pairs="packed"), dict(group=2))) -->
+# <!-- ($2T(N' - N)$) = attention.reads["LSE2"] + attention.reads["D"] - plain.reads["LSE"] - plain.reads["D"] with attention = kernel_costs.kernel_words("keys", kernel_costs.KernelProblem(N, N, d), BM=B, BN=B), plain = kernel_costs.dkdv_plain(kernel_costs.KernelProblem(N, N, d), B, B), T = math.ceil(N / B), Nprime = B * math.ceil(N / B) where N <= 1000 -->
 
 # %%
 def library(deterministic, dtype=torch.float32):
@@ -658,6 +662,7 @@ for deterministic in (True, False):
 # <!-- split_pass, fused_pass = kernel_costs.attention_split_backward(two_heads, queries=(32, 32), keys=(32, 32)), kernel_costs.attention_fused_backward(two_heads, BM=32, BN=32) -->
 # <!-- 79,560, 76,360 = split_pass.total, fused_pass.total -->
 # <!-- 164,640, 215,840 = kernel_costs.ledger_bytes(split_pass, 2), kernel_costs.ledger_bytes(fused_pass, 2) -->
+# <!-- ($4Nd + N$) = costs.flash2(N, d, Br=N, Bc=1, lse=True).total -->
 
 # %% tags=["given"]
 @triton.jit
@@ -888,3 +893,5 @@ print(f"the means of the last five losses differ by less than 0.3: {apart < 0.3}
 # **What comes next.** <!-- next -->
 # <!-- 0.3 as input -->
 # <!-- 1.5 = fused_bytes(2**20) / split_bytes(2**20) -->
+# <!-- ($2Nd + N$) = kernel_costs.dq_plain(problem, B, B).total + kernel_costs.dkdv_plain(problem, B, B).total - kernel_costs.fused_backward_plain(problem, B, B).total with problem = kernel_costs.KernelProblem(N, N, d) where N <= 1000 -->
+# <!-- ($4Nd + N$) = costs.flash2(N, d, Br=N, Bc=1, lse=True).total -->
