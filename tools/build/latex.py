@@ -26,7 +26,7 @@ Number = Fraction | float
 
 _GREEK = (
     "alpha|beta|gamma|delta|epsilon|varepsilon|zeta|eta|theta|kappa|lambda|mu|nu|xi|pi|rho|sigma|tau|phi|psi|omega"
-    "|Phi|Psi|Sigma|Delta|ell"
+    "|Phi|Psi|Sigma|Delta|Theta|Omega|ell"
 )
 _WORD = r"\\(?:text|mathrm|mathit|texttt|operatorname)\{[^{}]*\}"
 _BRACED = r"\{(?:[^{}]|\{[^{}]*\})*\}"

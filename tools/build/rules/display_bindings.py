@@ -198,7 +198,7 @@ def _number(text: str) -> float:
 
 
 def _names(text: str) -> dict[str, str]:
-    """Return the expressions after `with`: "k = N + 1, r = 2" gives {"k": "N + 1", "r": "2"}."""
+    """Return the expressions after `with`, by name."""
     call = parsed(f"dict({text})").body
     if not isinstance(call, ast.Call) or call.args or not all(one.arg for one in call.keywords):
         raise DisplayError(f"with {text} cannot be read: write name = expression, separated by commas")

@@ -16,6 +16,7 @@ from tools.build.rules.display_sizes import FEWEST, Scope, Sizes, calls_the_libr
 
 _HOLDS: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq, "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt,
+    "~": math.isclose,
 }  # fmt: skip
 
 
@@ -33,18 +34,18 @@ def compare(statement: Statement, binding: Binding) -> None:
     if binding.left and name_of(latex.tokens_of(binding.left)) != statement.name:
         pairs.append((latex.read(statement.left, functions), binding.left))
     expressions = [expression for _, expression in pairs]
-    if not any(map(calls_the_library, (*expressions, *binding.names.values()))):
-        raise DisplayError(
-            f"{binding.right} calls nothing of the library: write the function that computes it"
-        )
     conditions = [
         (one, latex.read(one.left, functions), latex.read(one.right, functions))
         for one in statement.conditions
     ]
     formulas = [formula for formula, _ in pairs] + [side for _, *sides in conditions for side in sides]
     sizes = Sizes(binding, expressions, formulas)
+    if not any(map(calls_the_library, (*expressions, *binding.names.values()))):
+        raise DisplayError(
+            f"{binding.right} calls nothing of the library: write the function that computes it"
+        )
     for condition, left, right in conditions:
-        holds = _test(condition.sign, left, right)
+        holds = _test(condition.sign, left, right, sizes)
         sizes.refuse_other_condition(_text(condition), left.names | right.names, holds)
     values = [
         _compared(formula, text, statement.sign, binding, sizes, scope)
@@ -60,10 +61,7 @@ def _compared(
     formula: Formula, expression: str, sign: str, binding: Binding, sizes: Sizes, scope: Scope
 ) -> Number:
     """Return the value of a formula. Raises DisplayError if the expression has another one."""
-    try:
-        shown = formula.value(_exact(scope))
-    except (ArithmeticError, ValueError, TypeError) as error:
-        raise DisplayError(f"raises {type(error).__name__} for {sizes.text(scope)}: {error}") from None
+    shown = _value(formula, sizes, scope)
     if binding.rounded:
         shown = latex.floor(shown) if binding.rounded == "rounded down" else -latex.floor(-shown)
     if sign == ">=":  # no schedule moves fewer than 0 words, so the library has no negative bounds
@@ -76,10 +74,17 @@ def _compared(
     return shown
 
 
+def _value(formula: Formula, sizes: Sizes, scope: Scope) -> Number:
+    try:
+        return formula.value(_exact(scope))
+    except (ArithmeticError, ValueError, TypeError) as error:
+        raise DisplayError(f"raises {type(error).__name__} for {sizes.text(scope)}: {error}") from None
+
+
 def _agree(shown: Number, computed: object, within: float) -> bool:
     plain = computed.item() if hasattr(computed, "item") else computed
     if isinstance(plain, bool) or not isinstance(plain, int | float | Fraction):
-        raise DisplayError(f"the expression must give a number, got {computed!r}")
+        raise DisplayError(f"the expression must give a number, got {type(plain).__name__}")
     return math.isclose(shown, plain, rel_tol=within) if within else latex.equal(shown, plain)
 
 
@@ -96,9 +101,9 @@ def _called(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *given: _fraction(function(*(int(x) if x == int(x) else x for x in given)))
 
 
-def _test(sign: str, left: Formula, right: Formula) -> Callable[[Scope], bool]:
+def _test(sign: str, left: Formula, right: Formula, sizes: Sizes) -> Callable[[Scope], bool]:
     """Return the function that tells for which sizes a condition of the display holds."""
-    return lambda scope: _HOLDS[sign](left.value(_exact(scope)), right.value(_exact(scope)))
+    return lambda scope: _HOLDS[sign](_value(left, sizes, scope), _value(right, sizes, scope))
 
 
 def _text(condition: Condition) -> str:

@@ -4,7 +4,7 @@ r"""Split a display into the statements that it makes: a left side, a sign and a
 f``. Formulas are separated by ``\qquad``, ``\quad``, a comma, or words in ``\text``. Words before a formula
 without a left side name it, as "footprint" does; other words are for the reader. A formula after "or" is
 one more right side of the statement before it, and so is each line of ``cases``. A relation in brackets, or
-after "where", "if", "when", "for every" or "for all", is a condition of the statement before it.
+after "where", "if", "when", "for", "for every" or "for all", is a condition of the statement before it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from tools.build.latex import depths, tokens_of
 
@@ -21,7 +22,7 @@ SIGNS = {
 }  # fmt: skip
 _SEPARATORS = (r"\qquad", r"\quad", ",", r"\\", "&")
 _OPERATORS = (*SIGNS, "+", "-", "/", r"\cdot", r"\times", "^")
-_CONDITION = re.compile(r"(?:where|if|when|for every|for all)\b")
+_CONDITION = re.compile(r"(?:where|if|when|for every|for all)\b|for$")
 Tokens = Sequence[str]
 
 
@@ -67,8 +68,8 @@ def statements_of(latex: str) -> list[Statement]:
     for words, tokens in _segments(tokens_of(latex)):
         if found and words == "or" and tokens:
             found.append(Statement(found[-1].name, found[-1].sign, found[-1].left, tokens))
-        elif found and (condition := _condition(words, tokens)):
-            found[-1].conditions.append(condition)
+        elif found and (conditions := _conditions(words, tokens)):
+            found[-1].conditions += conditions
         elif tokens and not _CONDITION.match(words):
             found += _relations(words, tokens)
     return found
@@ -99,13 +100,13 @@ def _is_prose(token: str, before: Tokens, following: str) -> bool:
     return bool(before) or following not in _OPERATORS
 
 
-def _condition(words: str, tokens: Tokens) -> Condition | None:
+def _conditions(words: str, tokens: Tokens) -> list[Condition]:
+    """Return the relations of a condition, two for a chain such as ``d < M < N``; empty for another text."""
     in_brackets = tokens[:1] == ["("] and tokens[-1:] == [")"] and any(one in SIGNS for one in tokens)
     inner = tokens[1:-1] if in_brackets and not words else tokens
     if not (_CONDITION.match(words) or (in_brackets and not words)):
-        return None
-    sides = _sides(inner)
-    return Condition(sides[0][1], sides[1][0], sides[1][1]) if len(sides) == 2 else None
+        return []
+    return [Condition(left, sign, right) for (_, left), (sign, right) in pairwise(_sides(inner))]
 
 
 def _sides(tokens: Tokens) -> list[tuple[str, list[str]]]:
@@ -139,5 +140,4 @@ def _cases(right: list[str]) -> Iterator[tuple[Tokens, list[Condition]]]:
         return
     segments = list(_segments(right[1:-1]))
     for (_, side), (words, tokens) in zip(segments[::2], segments[1::2], strict=False):
-        condition = _condition(words or "if", tokens)
-        yield side, [condition] if condition else []
+        yield side, _conditions(words or "if", tokens)

@@ -22,6 +22,7 @@ from tools.build.rules.display_bindings import Binding, DisplayError, parsed
 DRAWS = 150  # sizes on which a formula is compared
 TRIES = 6000  # sizes drawn at most to satisfy a condition
 FEWEST = 20  # sizes that must satisfy it
+DIFFERENT = 4  # different sizes among them
 LARGEST = (4, 12, 40, 40, 200, 100_000)  # one of these bounds the sizes of a draw
 
 Scope = dict[str, Any]  # a value for each name
@@ -49,7 +50,7 @@ class Sizes:
         self._library = {name: declared_numbers.look_up(name) for name in known}
         self.names = sorted(free - known)
 
-    def any(self) -> Iterator[Scope]:
+    def drawn(self) -> Iterator[Scope]:
         """Yield sizes and the values after `with`, whether or not the condition holds."""
         rng = random.Random(1)
         for _ in range(TRIES):
@@ -63,7 +64,7 @@ class Sizes:
         """Yield the sizes for which the condition holds, each once. Raises DisplayError if few are drawn."""
         seen: set[tuple[int, ...]] = set()
         count = 0
-        for scope in self.any():
+        for scope in self.drawn():
             if all(self.value(part, scope) for part in self._conditions):
                 sizes = tuple(scope[name] for name in self.names)
                 if sizes not in seen:
@@ -72,10 +73,10 @@ class Sizes:
                 count += 1
                 if count == DRAWS:
                     return
-        if count < FEWEST:
+        if count < FEWEST or (self.names and len(seen) < DIFFERENT):
             raise DisplayError(
-                f"where {self._binding.where} holds for {count} of {TRIES} sizes drawn: write a wider "
-                "condition, or define a size after with"
+                f"where {self._binding.where} holds for {count} of {TRIES} sizes drawn, {len(seen)} of them "
+                "different: write a wider condition, or define a size after with"
             )
 
     def value(self, expression: str, scope: Scope) -> Any:
@@ -96,7 +97,7 @@ class Sizes:
 
     def refuse_other_condition(self, text: str, names: Set[str], holds: Callable[[Scope], bool]) -> None:
         """Raise DisplayError unless a part of `where` has these names and holds for the same sizes."""
-        scopes = list(islice(self.any(), DRAWS))
+        scopes = list(islice(self.drawn(), DRAWS))
         shown = [holds(scope) for scope in scopes]
         same_names = [part for part in self._conditions if declared_numbers.used_names(part) == names]
         if shown not in ([bool(self.value(part, scope)) for scope in scopes] for part in same_names):
