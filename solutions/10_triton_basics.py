@@ -186,7 +186,7 @@ def product_program(p, q, A, B, C, m, n, k, BM, BN, BK):
 #
 # **Predict** (compute). $m = 100$, $n = 90$, $k = 70$, tiles of $32 \times 32$. How many words move with pieces of depth 16? With pieces of depth 32?
 # <!-- 32 \times 32 as input -->
-# <!-- ($W = 2mn$) W = softmax.reads["S"] + softmax.writes["P"] with m = n, softmax = costs.naive(n, 1, Br=1, Bc=n, Bm=1, Bn=1) -->
+# <!-- ($W = 2mn$) W = m * (softmax.reads["S"] + softmax.writes["P"]) // n with softmax = costs.naive(n, 1, Br=1, Bc=n, Bm=1, Bn=1) -->
 
 # %% tags=["predict"]
 predict("10.3", depth_16=55200, depth_32=55200)  #> predict("10.3", depth_16=..., depth_32=...)
@@ -403,7 +403,7 @@ print(f"{triton.next_power_of_2(300)} lanes a row, {ledger.total:,} words")
 # A row of $2^{18}$ numbers does not fit: all the fast memory that a program can have on an H200 holds 123,648 words (10.7 says where). Then the row must come in pieces, more than once, because no weight can be given before the last score was seen (section 3.1). How often? Lesson 03 has the answer: maximum and sum can be had in *one* pass, if the old sum is rescaled when the maximum rises. The second pass gives the weights:
 #
 # $$ W = \underbrace{2mn}_{\text{reads}} + mn = 3mn . \tag{10.4} $$
-# <!-- (10.4) W = softmax.reads["S"] + softmax.writes["P"] with m = n, softmax = costs.naive(n, 1, Br=1, Bc=1, Bm=1, Bn=1) where n > 1 -->
+# <!-- (10.4) W = m * (softmax.reads["S"] + softmax.writes["P"]) // n with softmax = costs.naive(n, 1, Br=1, Bc=1, Bm=1, Bn=1) where n > 1 -->
 #
 # <!-- exercise 10C --> Write the kernel of (10.4) for rows of any length: pieces of `BLOCK` numbers, two passes. (One row of the check is longer than the $2^{20}$ numbers that Triton allows in a block; one that fits may be read once.) Loop over pieces by `for` and `range(0, n, BLOCK)`, as in Python. Start with `m = -float("inf")` and `l = 0.0`; `tl.maximum(a, b)` compares two numbers, `tl.max(s, axis=0)` and `tl.sum(e, axis=0)` reduce a piece to one number. Rows of `X` may lie apart; `Y` lies row by row. Numbers of `X` may lie astronomically far below zero: what stands for minus infinity should lie below them. If you are stuck after seven minutes, run `hint("10C")` in a cell of your own.
 # <!-- 212, 76{,}800 = 512 - 300, 4 * 64 * 300 -->

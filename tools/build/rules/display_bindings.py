@@ -112,7 +112,7 @@ def displays_of(cell: Cell) -> Iterator[Display]:
 
 
 def bindings_of(cell: Cell) -> tuple[list[tuple[Display, list[Binding]]], list[tuple[int, str]]]:
-    """Return the displays of a markdown cell and the formulas in its sentences that a line binds, each with its
+    """Return the displays of a markdown cell, with the formulas in sentences that a line binds, each with its
     lines, and (line, message) of faulty lines.
     """
     bound: list[tuple[Display, list[Binding]]] = [(display, []) for display in displays_of(cell)]
