@@ -457,6 +457,7 @@ print(f"causal: {causal.total:,} words, {causal.total / budget.total:.3f} of the
 # $dQ$ is the one array here that must be float32, even where inputs and outputs are float16: there would be $\lceil N/B_N \rceil$ additions, each rounded to 11 significant bits, and the errors add up. So a real launch also has a pass that turns the sum into float16 in the end.
 #
 # <!-- exercise 12D --> Write the loop: that of 12.5, and one share of $dQ$ added atomically, with its mask and its scale. Now the keys that do not exist are back: they must give $dQ$ nothing, not even $\infty \cdot 0$. The check counts (12.2) and looks at the atomic additions. If you are stuck after five minutes, run `hint("12D")` in a cell of your own.
+# <!-- ($Nd$) = kernel_costs.fused_backward_plain(kernel_costs.KernelProblem(N, N, d), BM, BN).total - costs.fused_backward(N, d, Br=BM, Bc=BN).total where N <= 1000 -->
 
 # %% [raw] name="about-12D"
 # title = "One fused kernel"
@@ -770,6 +771,7 @@ for name, got, want in zip(("dQ", "dK", "dV"), found, exact_ones, strict=False):
 # We want to see a loss go down. The text lies on your machine: the source of two modules of Python's standard library, `textwrap` and `statistics`. The model reads 64 characters and guesses, at each of them, which one comes next. It has one layer: two heads of causal attention, $d = 16$ each.
 #
 # In `train` everything but the attention is the same from run to run: first weights, pieces of text, optimiser.
+# <!-- 6 \cdot 10^{-8} = np.finfo(np.float32).eps / 2 -->
 
 # %%
 import inspect

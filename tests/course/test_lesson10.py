@@ -120,7 +120,6 @@ def test_every_kernel_of_the_lesson_compiles_for_a_gpu(in_triton):
 # ---------------------------------------------------------------------- 10.7, 10.8
 def test_twice_the_side_halves_the_words_of_A_and_B_in_10_7():
     n = 1024
-    says("10.7", r"2mnk/\sqrt M - 2M")
     totals = [costs.matmul(n, n, n, bm=side, bn=side).total - n * n for side in (16, 32, 64, 128, 256)]
     assert all(one == 2 * other for one, other in pairwise(totals))
 
