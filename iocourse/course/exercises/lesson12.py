@@ -77,8 +77,8 @@ def _right(Q: Array, K: Array, V: Array, dO: Array, causal: bool) -> Arrays:
 
 # ------------------------------------------------------------------ 12A: D
 def row_blocks(rng: np.random.Generator) -> Iterator[Sample]:
-    """Yield complete and ragged blocks, two heads, O and dO in other memory layouts, one row, and no BM
-    (twice, with other values).
+    """Yield complete and ragged blocks, two heads, O and dO in other memory layouts, one row, and a call
+    without BM (twice, with other values).
     """
     N = int(rng.integers(33, 63))
     for H, n, d, BM, difficulty in [
@@ -198,7 +198,7 @@ FUSED = _backward("12D", "Q K V O dO LSE", "dQ dK dV", fused_backward_plain, add
 def layers(rng: np.random.Generator) -> Iterator[Sample]:
     """Yield a contiguous dO, dO in the layout of a layer, in column-major order, and with strides of 0.
 
-    The first sample leaves out `causal`. Some have a second layer of equal sizes before the backward
+    The first sample is without `causal`. Some have a second layer of equal sizes before the backward
     pass, with the same mask or another one.
     """
     N = int(rng.integers(33, 48))
