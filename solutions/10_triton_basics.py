@@ -678,8 +678,8 @@ measured("10.8", plain=int(plain[0]), atomic=int(atomic[0]))
 #
 # *What the compiler says.* `gpu.resources` compiles a kernel for a chip that need not be here, and reads the machine code; sm_90 is the name of an H200's *architecture*, as sm_75 is of a T4's and sm_80 of an A100's. We ask about one tile product of side $S$. *Tensor cores* are the units of a GPU that multiply small tiles, many times faster than its ordinary arithmetic.
 #
-# **Predict** (guess). True or False, for float16 and for float32: a product of two $64 \times 64$ tiles runs on the tensor cores of an H200.
-# <!-- 64 \times 64 as output -->
+# **Predict** (guess). True or False, for float16 and for float32 on an H200: a product of two $64 \times 64$ tiles runs on the tensor cores.
+# <!-- 64 \times 64 as input -->
 # <!-- "many times faster" if CHIPS[90].tensor_tflops > 10 * device("roofs")["multiprocessors"] * 128 * 2 * 1.98e-3 -->
 
 # %%

@@ -365,7 +365,7 @@ print(f"rows whose largest score lies in the first tile of keys: {first.sum()}")
 # <!-- exercise 11E --> Repair it. The cell has the kernel as found. Write your diagnosis in its first line, as a comment, delete the line below that raises an error, and change as little as you can. The check wants the values and the words of (11.5), for other sizes too. If you are stuck after six minutes, run `hint("11E")` in a cell of your own.
 #
 # <!-- 32 = 4 * 8 -->
-# <!-- 8 as output -->
+# <!-- 8 = len(range(0, 128, 16)) -->
 
 # %% [raw] name="about-11E"
 # title = "A kernel to repair"
