@@ -593,9 +593,9 @@ measured("12.7", bytes_ratio=f.bytes / s.bytes)
 #
 # `iocourse.kernels.attention` holds both passes. Its kernels are yours with what a library needs: any strides, any $d$ up to 1,024, heads that share keys, windows, float16 and bfloat16. They stand in `iocourse/kernels`, and the sweep with columns that stay is one kernel for both passes: `backward_dkdv.py`, with a `dQ_sum` or without. `kernels.using` chooses tiles by hand.
 #
-# One thing is done elsewhere. In your loop each tile of queries loads $L$ and $D$ under a mask, again for each tile of keys. In the library the kernel that comes first prepares both once: it leaves $L \log_2 e$ and $D$ for $N' = B_M \lceil N/B_M \rceil$ rows, those after the last with $+\infty$ and $0$. What the loop loads needs no mask and no product then. The first kernel of the fused pass also writes the zeros of $dQ$. It costs few words; for $B \ge 32$
+# One thing is done elsewhere. In your loop each tile of queries loads $L$ and $D$ under a mask, again for each tile of keys. In the library the kernel that comes first prepares both once: it leaves $L \log_2 e$ and $D$ for $N' = B_M \lceil N/B_M \rceil$ rows, those after the last with $+\infty$ and $0$. What the loop loads needs no mask and no product then. The first kernel of the fused pass also writes the zeros of $dQ$. It costs words, few of them:
 #
-# $$ W'_{\text{split}} = 8Nd + N + 2N' + T(4Nd + 2N'), \qquad W'_{\text{fused}} = 7Nd + N + 2N' + T(4Nd + 2N') . \tag{12.5} $$
+# $$ W'_{\text{split}} = 8Nd + N + 2N' + T(4Nd + 2N'), \qquad W'_{\text{fused}} = 7Nd + N + 2N' + T(4Nd + 2N') \quad (B \ge 32) . \tag{12.5} $$
 # <!-- (12.5) W'_split = kernel_costs.attention_split_backward(problem, queries=(B, B), keys=(B, B)).total with problem = kernel_costs.KernelProblem(N, N, d), T = math.ceil(N / B), Nprime = B * math.ceil(N / B) where N <= 1000 -->
 # <!-- (12.5) W'_fused = kernel_costs.attention_fused_backward(problem, BM=B, BN=B).total with problem = kernel_costs.KernelProblem(N, N, d), T = math.ceil(N / B), Nprime = B * math.ceil(N / B) where N <= 1000 and B >= 32 -->
 #
