@@ -31,6 +31,7 @@ from iocourse.course import attempt, check, explore, hint, measured, predict
 # We want to copy 1000 words, and we have many workers. So we cut the words into blocks of `BLOCK` words, and *program* number $p$ copies block $p$:
 #
 # $$ \text{program } p \text{ owns the words } pB, \; pB + 1, \; \dots, \; pB + B - 1, \qquad p = 0, \dots, \lceil n/B \rceil - 1 . \tag{10.1} $$
+# <!-- (10.1) not evaluated: definition -->
 #
 # All programs run the same function. What tells them apart is their number. They run in any order, many at once: a program must not need what another one writes. A matrix is cut into tiles, and a program has two numbers, its row and its column of tiles:
 
@@ -45,6 +46,7 @@ explore.program_grid(100, 70, 32, 32, title="A matrix in tiles of 32 x 32, a pro
 # **Predict** (guess). $n = 1000$ and $B = 128$: how many programs are there, and how many lanes are off, in all of them together?
 #
 # <!-- 7,000 = 100 * 70 -->
+# <!-- 4 \times 3, 12 as output -->
 
 # %%
 words = {"read": 0, "written": 0}
@@ -91,10 +93,13 @@ measured("10.1", programs=programs, lanes_off=programs * BLOCK - words["read"])
 # A kernel is not given a matrix. It is given a *pointer*: the place in memory where the matrix starts. Memory itself is one long row of words, so a program must work out where element $(i, j)$ lies. The rule needs two numbers, the *strides*: how many words lie between one row and the next, and between one column and the next,
 #
 # $$ \text{place of } (i, j) = \text{start} + i\, s_0 + j\, s_1 . \tag{10.2} $$
+# <!-- (10.2) not evaluated: definition -->
 #
 # A $5 \times 12$ matrix stored row by row has the strides $(12, 1)$. Views of the same memory differ in start and strides only: the columns 2 to 8 of that matrix start at word 2 and keep the strides $(12, 1)$; its transpose has the strides $(1, 12)$. Nothing is copied to make a view.
 #
 # **Predict** (compute). The matrix lies at the words 0 to 59, row by row. At which word lies element $(3, 4)$ of the matrix, of its columns 2 to 8, and of its transpose?
+# <!-- 8, 1,024, 24 = len(range(0, 1000, 128)), 8 * 128, 8 * 128 - 1000 -->
+# <!-- 5 \times 12 as input -->
 
 # %% tags=["predict"]
 predict("10.2", matrix=40, columns=42, transpose=51)  #> predict("10.2", matrix=..., columns=..., transpose=...)
@@ -120,6 +125,7 @@ measured("10.2", **{name: int(view[3, 4]) for name, view in views.items()})
 # <!-- exercise 10A --> Give the places of all elements of a tile, counted from the start of the matrix, and the mask. At the edges a tile hangs over, in rows, in columns or in both. Places of lanes that are off do not matter. (Of the $5 \times 12$ matrix in tiles of $4 \times 8$, program $(1, 1)$ has the words 56 to 59.) If you are stuck after five minutes, run `hint("10A")` in a cell of your own.
 #
 # <!-- 56, 59 = 4 * 12 + 8, 4 * 12 + 11 -->
+# <!-- 5 \times 12, 4 \times 8 as input -->
 
 # %% [raw] name="about-10A"
 # title = "Addresses of a tile"
@@ -179,6 +185,8 @@ def product_program(p, q, A, B, C, m, n, k, BM, BN, BK):
 # What do they move? Softmax reads each word once and writes each once, $W = 2mn$ for $m$ rows of $n$ words. For the product, (2.4) took one column of $A$ and one row of $B$ at a time; now they come $b_k$ at a time.
 #
 # **Predict** (compute). $m = 100$, $n = 90$, $k = 70$, tiles of $32 \times 32$. How many words move with pieces of depth 16? With pieces of depth 32?
+# <!-- 32 \times 32 as input -->
+# <!-- ($W = 2mn$) W = m * (softmax.reads["S"] + softmax.writes["P"]) // n with softmax = costs.naive(n, 1, Br=1, Bc=n, Bm=1, Bn=1) -->
 
 # %% tags=["predict"]
 predict("10.3", depth_16=55200, depth_32=55200)  #> predict("10.3", depth_16=..., depth_32=...)
@@ -207,6 +215,7 @@ measured("10.3", depth_16=counted_product(32, 32, 16), depth_32=counted_product(
 # 55,200 both times. There are 4 rows of tiles and 3 columns of tiles, so $A$ is read three times and $B$ four times, in pieces of any depth: nothing has changed since (2.4), and $b_k$ does not occur in
 #
 # $$ W = mk\lceil n/b_n\rceil + kn\lceil m/b_m\rceil + mn . \tag{10.3} $$
+# <!-- (10.3) W = costs.matmul(m, n, k, bm=bm, bn=bn).total -->
 #
 # </details>
 #
@@ -247,6 +256,7 @@ else:
 # One thing differs. Without `other`, Triton promises nothing about what a lane that is off holds. The copy needs no `other`, because these lanes are never stored.
 #
 # The second function below, the *launcher*, runs on the host. It makes room for the result, chooses the *grid*, how many programs there are along each axis, and launches them: `kernel[grid](X, Y, ...)`. A tensor given to a kernel arrives as its pointer; sizes and strides are given beside it. (`stride(0)` of a torch tensor is in words, and `triton.cdiv` is $\lceil a/b \rceil$.)
+# <!-- 0.0 as input -->
 
 # %%
 @triton.jit
@@ -286,6 +296,7 @@ print(f"in float16: {half.total:,} words, {half.bytes:,} bytes")
 # What happens without a mask? On a GPU the answer is: something. The program reads what happens to lie behind the array, or stops with an illegal address, or writes into an array of somebody else. While bytes are counted you are told:
 #
 # <!-- 12,288 = 12 * 32 * 32 -->
+# <!-- 14,000, 56,000 = 2 * np.zeros((100, 70)).size, 2 * np.zeros((100, 70), np.float32).nbytes -->
 
 # %%
 @triton.jit
@@ -359,6 +370,7 @@ check("10B", my_transpose)
 # ## 10.5 Softmax: a program, a row
 #
 # The second kernel. A power of two at least as long as the row is the block; the mask takes care of the rest.
+# <!-- 32 from https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/ -->
 
 # %%
 @triton.jit
@@ -391,6 +403,7 @@ print(f"{triton.next_power_of_2(300)} lanes a row, {ledger.total:,} words")
 # A row of $2^{18}$ numbers does not fit: all the fast memory that a program can have on an H200 holds 123,648 words (10.7 says where). Then the row must come in pieces, more than once, because no weight can be given before the last score was seen (section 3.1). How often? Lesson 03 has the answer: maximum and sum can be had in *one* pass, if the old sum is rescaled when the maximum rises. The second pass gives the weights:
 #
 # $$ W = \underbrace{2mn}_{\text{reads}} + mn = 3mn . \tag{10.4} $$
+# <!-- (10.4) W = m * (softmax.reads["S"] + softmax.writes["P"]) // n with softmax = costs.naive(n, 1, Br=1, Bc=1, Bm=1, Bn=1) where n > 1 -->
 #
 # <!-- exercise 10C --> Write the kernel of (10.4) for rows of any length: pieces of `BLOCK` numbers, two passes. (One row of the check is longer than the $2^{20}$ numbers that Triton allows in a block; one that fits may be read once.) Loop over pieces by `for` and `range(0, n, BLOCK)`, as in Python. Start with `m = -float("inf")` and `l = 0.0`; `tl.maximum(a, b)` compares two numbers, `tl.max(s, axis=0)` and `tl.sum(e, axis=0)` reduce a piece to one number. Rows of `X` may lie apart; `Y` lies row by row. Numbers of `X` may lie astronomically far below zero: what stands for minus infinity should lie below them. If you are stuck after seven minutes, run `hint("10C")` in a cell of your own.
 # <!-- 212, 76{,}800 = 512 - 300, 4 * 64 * 300 -->
@@ -519,9 +532,13 @@ print(ledger)
 # No schedule moves fewer than $2mnk/\sqrt M - 2M$ words (2.6). What is $M$ for a kernel? It is what one program holds: a tile of sums and two pieces,
 #
 # $$ M = b_m b_n + b_k(b_m + b_n) . \tag{10.5} $$
+# <!-- (10.5) M = costs.matmul(bm, bn, bk, bm=bm, bn=bn).total -->
 #
 # Run one after the other, the programs are a schedule for a machine with so many words, and the bound holds for them. (The four single words that lesson 02 gives away are left out here: they change no bound below by more than 0.4 percent.) On a GPU the sums live in *registers*, the private words of the workers, and the pieces in *shared memory*, which the workers of one program have in common. Both belong to a *multiprocessor*, the part of the chip that a program runs on:
 # <!-- 0.4 = 100 * (bounds.matmul(1024, 1024, 1024, 512) / bounds.matmul(1024, 1024, 1024, 512 + 4) - 1) -->
+# <!-- 12 = len(range(0, 100, 32)) * len(range(0, 90, 32)) -->
+# <!-- 55,200 = costs.matmul(100, 90, 70, bm=32, bn=32).total -->
+# <!-- ($2mnk/\sqrt M - 2M$) = bounds.matmul(m, n, k, M) rounded down where bounds.matmul(m, n, k, M) > m * n + m * k + n * k -->
 
 # %%
 for arch in (75, 80, 90):
@@ -533,6 +550,8 @@ for arch in (75, 80, 90):
 # A register holds one word of float32. On the H200 registers and shared memory make $65{,}536 + 227 \cdot 1024 / 4 = 123{,}648$ words. A tile of $128 \times 128$ sums takes 16,384 registers, a quarter of them.
 #
 # **Predict** (compute). All matrices are $1024 \times 1024$. With square tiles of side 128 and pieces of depth 32: how many times the bound does the kernel move? And with pieces of depth 1, as in lesson 02?
+# <!-- 128 \times 128, 1024 \times 1024 as input -->
+# <!-- 16,384 = CHIPS[90].registers / 4 -->
 
 # %% tags=["predict"]
 predict("10.7", depth_32=1.3, depth_1=1.1)  #> predict("10.7", depth_32=..., depth_1=...)
@@ -577,6 +596,7 @@ explore.curve(
 # One thing the ledger does not see is the order of the programs. Between memory and all multiprocessors lies one more fast memory, the *L2 cache*, which they share. Programs that run at the same time and need the same rows of $A$ can get them from there. Suppose 32 programs run together, on a grid of $16 \times 16$ tiles, and let a *strip* be all rows of $A$, or all columns of $B$, that one tile needs. Which 32 tiles should run together?
 #
 # **Predict** (guess). A wave that runs row by row covers two rows of tiles: $2 + 16 = 18$ strips, 144 in all eight waves. How many are needed when waves cover 4 rows and 8 columns?
+# <!-- 32, 16 \times 16 as input -->
 
 # %%
 def by_rows(pid):
@@ -628,6 +648,8 @@ explore.program_grid(8, 16, 1, 1, order=order, title="The first 128 programs, in
 # *Programs that disturb each other.* Here 64 programs add 1 to the same word. One kernel loads, adds and stores; the other uses `tl.atomic_add`, which does all three as one step that nothing can come between.
 #
 # **Predict** (guess). What do the two words hold afterwards, in the interpreter?
+# <!-- "faster" as definition -->
+# <!-- 64 as input -->
 
 # %%
 @triton.jit
@@ -656,7 +678,9 @@ measured("10.8", plain=int(plain[0]), atomic=int(atomic[0]))
 #
 # *What the compiler says.* `gpu.resources` compiles a kernel for a chip that need not be here, and reads the machine code; sm_90 is the name of an H200's *architecture*, as sm_75 is of a T4's and sm_80 of an A100's. We ask about one tile product of side $S$. *Tensor cores* are the units of a GPU that multiply small tiles, many times faster than its ordinary arithmetic.
 #
-# **Predict** (guess). True or False, for float16 and for float32: a product of two $64 \times 64$ tiles runs on the tensor cores of an H200.
+# **Predict** (guess). True or False, for float16 and for float32 on an H200: a product of two $64 \times 64$ tiles runs on the tensor cores.
+# <!-- 64 \times 64 as input -->
+# <!-- "many times faster" if CHIPS[90].tensor_tflops > 10 * device("roofs")["multiprocessors"] * 128 * 2 * 1.98e-3 -->
 
 # %%
 @triton.jit
@@ -720,3 +744,4 @@ print("8 x 8 in the interpreter, right:", bool(abs(C.double() - want).max() < 0.
 # - T. Smith, B. Lowery, J. Langou, R. van de Geijn: *A tight I/O lower bound for matrix multiplication*, 2017, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017). The bound of 10.7.
 #
 # **What comes next.** <!-- next -->
+# <!-- 32 from https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/ -->

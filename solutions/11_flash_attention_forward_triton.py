@@ -61,6 +61,8 @@ def program(number, Q, K, V, O, LSE, BM, BN):
 # The last line also stores $L_i = m_i + \log \ell_i$, the log-sum-exp of the row, which the backward pass will want. This is `flash2(…, lse=True)`. Reads and writes, for any sizes:
 #
 # $$ W_{\text{read}} = Nd + 2Nd\left\lceil \frac{N}{B_M} \right\rceil, \qquad W_{\text{written}} = Nd + N . \tag{11.1} $$
+# <!-- (11.1) W_read = costs.flash2(N, d, Br=BM, Bc=1, lse=True).read -->
+# <!-- (11.1) W_written = costs.flash2(N, d, Br=BM, Bc=1, lse=True).written -->
 #
 # **Predict** (guess). $N = 100$, $d = 16$, $B_M = 32$. The first program makes 32 rows of $O$, the last one 4. How many times as many words does the first one read?
 
@@ -95,10 +97,14 @@ measured("11.1", times=words[0] / words[-1])
 # A GPU has an instruction for $2^x$ and none for $e^x$: the compiler makes $e^x$ by multiplying with $\log_2 e$ first. That multiplication comes on top of the one by $1/\sqrt d$, for each of the $N^2$ scores. Two constants that multiply the same thing are one constant:
 #
 # $$ e^{s/\sqrt d \,-\, m} = 2^{\,\lambda s \,-\, m'}, \qquad \lambda = \frac{\log_2 e}{\sqrt d}, \qquad m' = m \log_2 e . \tag{11.2} $$
+# <!-- (11.2) e^{s/\sqrt d - m} = math.exp(exact.scores(np.full((1, d), s / d), np.ones((1, d)))[0, 0] - m) with lambda_ = math.log2(math.e) / math.sqrt(d), mprime = m * math.log2(math.e) where s <= 40 and m <= 40 -->
+# <!-- (11.2) \lambda = math.log2(math.e) * exact.scores(np.ones((1, d)), np.ones((1, d)))[0, 0] / d with e = math.e -->
+# <!-- (11.2) m' = exact.log_sum_exp([[m]])[0] / math.log(2) with e = math.e -->
 #
 # So the kernel keeps scores, and their running maximum, in units of $\log 2$. Sums of weights do not change, since the weights are the same numbers. Only the log-sum-exp has to come back to natural units when it is stored:
 #
 # $$ L = \left(m' + \log_2 \ell\right) \ln 2 . \tag{11.3} $$
+# <!-- (11.3) L = exact.log_sum_exp([[a, b]])[0] with mprime = max(a, b) * math.log2(math.e), ell = 1 + math.exp(-abs(a - b)) where a <= 40 and b <= 40 -->
 
 # %%
 LOG2_E, LN_2 = 1.4426950408889634, 0.6931471805599453
@@ -241,12 +247,17 @@ print(f"the closed form of F2: {formula.read:,} read, {formula.written:,} writte
 # A branch inside the loop would have to be asked in every round. There is no need to ask: for the program with number $t$, whose first row is $tB_M$, it is known beforehand which tiles are whole and where the keys end. So we write two loops, one after the other: first the whole tiles, without any mask, then the tiles that are cut. Their borders are
 #
 # $$ \text{whole} = B_N\left\lfloor \frac{tB_M + 1}{B_N} \right\rfloor, \qquad \text{end} = \min\bigl((t+1)B_M,\ N\bigr) . \tag{11.4} $$
+# <!-- (11.4) whole = BN * sum(seen[:, j:j + BN].all() for j in range(0, N - BN + 1, BN)) with seen = masks.Causal(min(N, 200)).pairs()[t * BM:(t + 1) * BM] where N <= 200 and t * BM < N -->
+# <!-- (11.4) end = seen.any(axis=0).sum() with seen = masks.Causal(min(N, 200)).pairs()[t * BM:(t + 1) * BM] where N <= 200 and t * BM < N -->
 #
 # The first row sees the keys $0$ to $tB_M$, which are $tB_M + 1$; whole tiles among them are seen by every row of the program. (Where both are powers of two above 1, the 1 never completes a tile, and a kernel may leave it out.) The last row decides where the keys stop. Without a causal mask the borders are $B_N\lfloor N/B_N\rfloor$ and $N$. The tiles behind `end` are never loaded. Summed over the programs, the words of $K$ and $V$ under a causal mask are
 #
-# $$ 2d \sum_{t} \min\left(N,\ B_N\left\lceil \frac{\text{end}_t}{B_N} \right\rceil\right) . \tag{11.5} $$
+# $$ 2d \sum_{t=0}^{\lceil N/B_M \rceil - 1} \min\left(N,\ B_N\left\lceil \frac{\min\bigl((t+1)B_M,\ N\bigr)}{B_N} \right\rceil\right) . \tag{11.5} $$
+# <!-- (11.5) = words.reads["K"] + words.reads["V"] with words = kernel_costs.attention_forward(kernel_costs.KernelProblem(N, N, d, high=0), BM=BM, BN=BN) where N <= 200 -->
 #
 # **Predict** (compute). $N = 512$, $B_M = 64$, $B_N = 32$: the full matrix has $8 \times 16 = 128$ tiles. Under a causal mask, how many are visited, and how many of these need a mask?
+# <!-- 32 as definition -->
+# <!-- 8 \times 16 as input -->
 
 # %% tags=["predict"]
 predict("11.5", visited=72, masked=16)  #> predict("11.5", visited=..., masked=...)
@@ -279,6 +290,7 @@ explore.block_mask(cut, d, title="A causal mask in tiles")
 #
 # <!-- exercise 11B --> Put your inner loop into `absorb`, with masks only where `MASKED`, and let the kernel call it in two loops. `causal` may be True or False, $N$ anything. Loads count: no tile above the diagonal, and nothing behind the last key. The check also counts on how many tiles `tl.where` chooses between scores, and allows those that hold a hidden pair. (It would not see a mask made by arithmetic. A GPU would.) If you are stuck after nine minutes, run `hint("11B")` in a cell of your own.
 # <!-- 128 = 8 * 16 -->
+# <!-- "the visited part tends to one half" if 0.5 < kernel_costs.attention_forward(kernel_costs.KernelProblem(2**14, 2**14, 64, high=0), BM=64, BN=32).reads["K"] / kernel_costs.attention_forward(kernel_costs.KernelProblem(2**14, 2**14, 64), BM=64, BN=32).reads["K"] < 0.503 -->
 
 # %% [raw] name="about-11B"
 # title = "Two loops"
@@ -373,6 +385,7 @@ for is_causal, formula in ((False, full), (True, causal)):
 # A window lets a query see only keys near its own. Together with a causal mask, and with keys aligned to either end, all of these are one kind of mask, a *band*: query $i$ sees key $j$ where
 #
 # $$ \text{low} \le j - i \le \text{high} . \tag{11.6} $$
+# <!-- (11.6) not evaluated: definition -->
 #
 # Causal is $\text{high} = 0$; a window over the query's own key and the 3 before it is $\text{low} = -3$, $\text{high} = 0$. If there are more queries than keys, and a causal mask is aligned so that the *last* query sees all keys, then $\text{high} = N_k - N_q < 0$ and the first $N_q - N_k$ queries see nothing at all. Their output is defined as 0 and their log-sum-exp as $-\infty$, the sum over no keys.
 #
@@ -504,6 +517,7 @@ for N in (256, 512):
 # In many models $H$ heads of queries share fewer heads of keys, $H_{kv}$: grouped-query attention. Head $h$ of the queries uses head $\lfloor h / (H/H_{kv}) \rfloor$ of the keys. In slow memory $K$ and $V$ are smaller by the factor $H/H_{kv}$.
 #
 # **Predict** (guess). $H = 4$ heads of queries, $N = 64$, tiles of 32, one program for each tile of queries of each head. With $H_{kv} = 1$ instead of $H_{kv} = 4$, by what factor do the words that the programs read of $K$ fall?
+# <!-- 45,312, 94,720 = (kernel_costs.attention_forward(kernel_costs.KernelProblem(N, N, 32, low=-63, high=0), BM=64, BN=32).total for N in (256, 512)) -->
 
 # %% tags=["predict"]
 predict("11.7", factor=1)  #> predict("11.7", factor=...)
@@ -534,6 +548,7 @@ measured("11.7", factor=reads[1] / reads[0])
 #   "Number the programs so that neighbours share K and V: the tile runs fastest, then the head, then the batch. Quotient and remainder give the three numbers. The key head is the query head divided by the group size, rounded down.",
 #   "Move each pointer to its head once: batch times the first stride plus head times the second. The rest is the kernel of one head, with the third stride instead of d.",
 # ]
+# # <!-- "the tile runs fastest" as definition -->
 
 # %% tags=["exercise"] name="ex-11D"
 @triton.jit
@@ -600,6 +615,7 @@ check("11D", my_heads)
 # Its words are those of your kernels:
 #
 # <!-- 1,024 = kernels.host.api.LARGEST_HEAD -->
+# <!-- "the tile runs fastest" as definition -->
 
 # %%
 N, d, BM, BN = 200, 32, 64, 32
@@ -639,3 +655,5 @@ for is_causal in (False, True):
 # - J. Ainslie et al.: *GQA*, 2023, [arXiv 2305.13245](https://arxiv.org/abs/2305.13245). Heads that share keys.
 #
 # **What comes next.** <!-- next -->
+# <!-- ($Nd + 2Nd\lceil N/B_M\rceil$) = costs.flash2(N, d, Br=BM, Bc=1, lse=True).read -->
+# <!-- ($Nd + N$) = costs.flash2(N, d, Br=BM, Bc=1, lse=True).written -->

@@ -57,10 +57,13 @@ explore.bars({name: size / 2**20 for name, size in sizes.items()}, unit="MiB", l
 # Is a kernel limited by memory or by arithmetic? A chip does at most so many operations a second, its *peak*, and moves at most so many bytes a second, its *bandwidth*. A kernel that does $I$ operations for each byte it moves, its *intensity*, can reach at most
 #
 # $$ \min\bigl(\text{peak},\ I \cdot \text{bandwidth}\bigr) . \tag{11.7} $$
+# <!-- (11.7) = roofline.attainable_tflops(I, type(CHIPS[90])(0, "", 1, 1, peak, 1000 * bandwidth, "")) -->
 #
 # Drawn over $I$ with both axes logarithmic this is a roof, a slope and then a flat part; they meet at $I = \text{peak} / \text{bandwidth}$. Attention forward does $4N^2d$ operations (two products, a multiplication and an addition each). With $\beta$ bytes a word and the words of F2, $W = 2Nd(1 + N/B_M)$,
 #
 # $$ I = \frac{4N^2d}{\beta W} = \frac{2}{\beta} \cdot \frac{N}{1 + N/B_M} \approx \frac{2}{\beta} B_M , \tag{11.8} $$
+# <!-- (11.8) I = roofline.arithmetic_intensity(roofline.flops("forward", B=1, H=1, N=N, d=d), beta * W) with W = costs.flash2(N, d, Br=BM, Bc=1).total where N % BM == 0 -->
+# <!-- (11.8) I ~ roofline.arithmetic_intensity(roofline.flops("forward", B=1, H=1, N=N, d=d), beta * costs.flash2(N, d, Br=BM, Bc=1).total) within 0.02 where N % BM == 0 and N >= 50 * BM -->
 #
 # and $d$ has dropped out. Naive attention writes and reads $S$ and $P$ once each, $4N^2 + 4Nd$ words if nothing else moves twice.
 #
@@ -69,6 +72,8 @@ explore.bars({name: size / 2**20 for name, size in sizes.items()}, unit="MiB", l
 # **Predict** (compute). $N = 4096$, $d = 64$ in 16 bits. By its own count, the kernel with 128 rows is limited by memory on how many of these three chips?
 #
 # <!-- 2, 227, 256 = 2 * 8192 * 64 * 2 / 2**20, CHIPS[90].shared_bytes / 2**10, CHIPS[90].registers * 4 / 2**10 -->
+# <!-- 130, 4 = 2 * costs.flash2(8192, 64, Br=128, Bc=64).total / 2**20, 2 * costs.flash2(8192, 64, Br=8192, Bc=64).total / 2**20 -->
+# <!-- "fewer words are read from L2" if all(one["bytes"]["l2"]["read"] < one["bytes"]["closed_form"]["read"] for one in load_record("profile")["runs"]) -->
 
 # %% tags=["predict"]
 predict("11.10", chips=1)  #> predict("11.10", chips=...)
@@ -114,6 +119,15 @@ explore.roofline([75, 80, 90], {"naive, d = 64": naive[64], "BM = 64": tiles[64]
 # The words depend on $B_M$ alone, so the model says: give every word of fast memory to queries and take the keys one at a time, $B_N = 1$. For $d = 128$ on an H200, the library takes tiles of $64 \times 64$; tiles of $128 \times 128$ move fewer words and took longer. How much would the model gain in the footprint of the larger tile (4.1)?
 #
 # <!-- 200 = round(1000 * CHIPS[75].tensor_tflops / CHIPS[75].gbytes_per_s, -2) -->
+# <!-- 1, 32 = 2 * 2 * 4096 * 64 / 2**20, 2 * 4096**2 / 2**20 -->
+# <!-- 64 \times 64 = tile("forward", 90, 128) -->
+# <!-- tried = {tuple(one["tile"]): one["ms"] for one in row("tune", "kernels", d=128, kernel="forward")["tried"]} -->
+# <!-- 128 \times 128 = next(tuple(one[:2]) for one in tried if one[:2] == (128, 128)) -->
+# <!-- "the library takes tiles" if tile("forward", 90, 128) == tile("forward", 90, 128, causal=True) -->
+# <!-- "move fewer words and took longer" if all(large > small for large, small in zip(tried[128, 128, 8, 3], tried[64, 64, 4, 3])) and costs.flash2(4096, 128, Br=128, Bc=128).total < costs.flash2(4096, 128, Br=64, Bc=64).total -->
+# <!-- "All three." if all(2 * 4096**2 * 64 / costs.flash2(4096, 64, Br=128, Bc=64).total < roofline.ridge_point(CHIPS[arch]) for arch in (75, 80, 90)) -->
+# <!-- "more than 200 on a T4 or an H200" if [arch for arch in (75, 80, 90) if roofline.ridge_point(CHIPS[arch]) > 200] == [75, 90] -->
+# <!-- "Triton makes no use of them" if not CHIPS[75].tensor_cores_in_triton -->
 
 # %%
 N, d = 4096, 128
@@ -128,6 +142,13 @@ print(f"BM = {rows_of_queries}, BN = 1: {thin.total:,} words, footprint {thin.pe
 # A factor of 2.36, and the library does not take it. To see why, ask the compiler. It needs no GPU: it compiles the kernel for a chip, and the machine code says how many registers a thread has (255 is the most), how many bytes a thread had to *spill* to slow memory because registers did not suffice, how much shared memory a program takes, and whether the products became tensor-core instructions. `python -m tools.bench resources` has done so for the library's kernel, for two sizes of $B_M$ and four of $B_N$, in 16 bits and under a causal mask, with 4 and with 8 warps (a *warp* is 32 threads); of the two the picture shows the one that spills less.
 #
 # **Predict** (guess). $d = 128$. Of the 8 tiles ($B_M$ 64 or 128; $B_N$ 16, 32, 64 or 128), how many spill registers on an A100, how many on an H200, and how many on a T4?
+# <!-- wide = costs.flash2(4096, 128, Br=128, Bc=128) -->
+# <!-- thin = costs.flash2(4096, 128, Br=(wide.peak - 2 * 128) // (2 * 128 + 3), Bc=1) -->
+# <!-- 2.36 = wide.total / thin.total -->
+# <!-- by_tile = rows("resources", "forward_by_tile", d=128, bytes=2, causal=True) -->
+# <!-- 8, 32 = max(one["warps"] for one in by_tile), np.iinfo(np.uint32).bits -->
+# <!-- "two sizes of $B_M$ and four of $B_N$" if len({one["BM"] for one in by_tile}) == 2 and len({one["BN"] for one in by_tile}) == 4 -->
+# <!-- "A factor of 2.36" if thin.peak <= wide.peak < costs.flash2(4096, 128, Br=(wide.peak - 2 * 128) // (2 * 128 + 3) + 1, Bc=1).peak -->
 
 # %% tags=["predict"]
 predict("11.11", a100=1, h200=0, t4=7)  #> predict("11.11", a100=..., h200=..., t4=...)
@@ -166,13 +187,27 @@ explore.kernel_resources(rows, d=128, chips=[75, 80, 90])
 #
 # **Predict** (guess). In 16 bits, of 100 instructions of a round, how many multiply tiles?
 #
-# <!-- rows = load_record("resources")["forward_by_tile"] -->
-# <!-- tile = lambda arch, BN: next(row for row in rows if [row[key] for key in ("arch", "d", "BM", "BN", "warps")] == [arch, 128, 128, BN, 8]) -->
 # <!-- 32, 16, 96, 64 = (2 * 128 * 128 / 2**10, 2 * 64 * 128 / 2**10, 2 * 128 * (128 + 4 * 64) / 2**10, 4 * 128 * 128 / 2**10) -->
-# <!-- 225, 57,600, 65,536 = tile(90, 128)["registers"], tile(90, 128)["registers"] * 256, CHIPS[90].registers -->
-# <!-- 232, 153, 168 = tile(80, 64)["registers"], tile(90, 64)["registers"], tile(80, 128)["spill_bytes"] -->
 # <!-- 989 = CHIPS[90].tensor_tflops -->
-# <!-- 5,000 = round(min(row["spill_bytes"] for row in rows if (row["arch"], row["d"], row["registers"]) == (75, 128, 64)), -3) -->
+# <!-- compiled = lambda arch, BN: row("resources", "forward_by_tile", arch=arch, d=128, BM=128, BN=BN, warps=8) -->
+# <!-- 128 \times 128 = (compiled(90, 128)["BM"], compiled(90, 128)["BN"]) -->
+# <!-- 225, 256, 57,600, 65,536 = compiled(90, 128)["registers"], 32 * compiled(90, 128)["warps"], compiled(90, 128)["registers"] * 256, CHIPS[90].registers -->
+# <!-- "two tiles each of $K$ and $V$" if compiled(90, 64)["stages"] == 2 and 0 <= compiled(90, 64)["shared_bytes"] - 96 * 2**10 < 2**10 -->
+# <!-- 128 \times 64 = tile("forward", 80, 128) -->
+# <!-- "The table of the library has $128 \times 64$ there" if tile("forward", 80, 128) == (128, 64) -->
+# <!-- 232, 153, 168 = compiled(80, 64)["registers"], compiled(90, 64)["registers"], compiled(80, 128)["spill_bytes"] -->
+# <!-- spilt = lambda arch: {(BM, BN): min(one["spill_bytes"] for one in by_tile if (one["arch"], one["BM"], one["BN"]) == (arch, BM, BN)) for BM in (64, 128) for BN in (16, 32, 64, 128)} -->
+# <!-- "One, none and seven." if [sum(map(bool, spilt(arch).values())) for arch in (80, 90, 75)] == [1, 0, 7] -->
+# <!-- t4 = [one for one in by_tile if one["arch"] == 75] -->
+# <!-- "No tensor-core instruction at any tile" if not any(one["tensor_core"] for one in t4) and all(one["tensor_core"] for one in by_tile if one["arch"] in (80, 90)) -->
+# <!-- "only the smallest tile does not spill" if not spilt(75)[64, 16] and all(spilt(75)[tile] for tile in spilt(75) if tile != (64, 16)) -->
+# <!-- "Five of the eight want more shared memory" if sum(min((one["spill_bytes"], one["shared_bytes"]) for one in t4 if (one["BM"], one["BN"]) == tile)[1] > CHIPS[75].shared_bytes for tile in spilt(75)) == 5 -->
+# <!-- 5,000 = round(min(one["spill_bytes"] for one in t4 if one["registers"] == 64), -3) -->
+# <!-- "64 registers are all that the compiler used" if {one["registers"] for one in t4 if one["spill_bytes"] > 5000} == {64} -->
+# <!-- half = row("hot-loops", "shipped", kernel="forward", arch=90, d=64, causal=True, pairs="band") -->
+# <!-- 128, 64 \times 64 = 32 * half["warps"], (half["BM"], half["BN"]) -->
+# <!-- 256, 64 \times 32 as input -->
+# <!-- 100 as definition -->
 
 # %% tags=["predict"]
 predict("11.12", percent=50)  #> predict("11.12", percent=...)
@@ -203,8 +238,11 @@ measured("11.12", percent=100 * loop["wgmma"] / loop["instructions"])
 # No closed form of ours counts the softmax, for it moves no word. It is why the kernels keep a loop without a mask (11.5), why $\log_2 \mathrm e$ is multiplied into $\lambda$ beforehand (11.2), and why FlashAttention-3 lets one half of a program multiply while the other half takes its powers.
 #
 # The float32 kernel is compiled here and now. Where Triton is missing, the next cell and each later one that needs it say in a line what to install.
+# <!-- 128, 32, 8 = 32 * half["warps"], half["BM"] * half["BN"] // (32 * half["warps"]), half["hot_loop"]["wgmma"] -->
+# <!-- 64 \times 16, 16 \times 64 as input -->
+# <!-- "*more than half* of the round" if 5 * half["BM"] * half["BN"] // (32 * half["warps"]) > half["hot_loop"]["instructions"] / 2 -->
+# <!-- "a power of two and a sum" if half["hot_loop"]["special"] >= half["BM"] * half["BN"] // (32 * half["warps"]) -->
 #
-# <!-- 32, 8 = 64 * 64 // 128, 2 * (64 // 64) * (64 // 16) * (64 // 64) -->
 
 # %% tags=["given"]
 import os
@@ -238,6 +276,7 @@ a_round("float32", vars(theirs.hot_loop), theirs.warps, 64, 32)
 # Somebody hands in a causal forward pass in one loop. It runs, and it is wrong in three places. Here it is, and what it does with 128 queries in tiles of $32 \times 16$. The next cell only has to be run. Pass over it: the code comes again in exercise 11E. Read the report below it first.
 #
 # <!-- 8, 1,024 = (64 * 32 // 256, 2 * 64 * 8) -->
+# <!-- 32 \times 16 as input -->
 
 # %% tags=["given"]
 @triton.jit
@@ -326,6 +365,7 @@ print(f"rows whose largest score lies in the first tile of keys: {first.sum()}")
 # <!-- exercise 11E --> Repair it. The cell has the kernel as found. Write your diagnosis in its first line, as a comment, delete the line below that raises an error, and change as little as you can. The check wants the values and the words of (11.5), for other sizes too. If you are stuck after six minutes, run `hint("11E")` in a cell of your own.
 #
 # <!-- 32 = 4 * 8 -->
+# <!-- 8 = len(range(0, 128, 16)) -->
 
 # %% [raw] name="about-11E"
 # title = "A kernel to repair"

@@ -193,6 +193,7 @@ else:
 # We want $D_i = \sum_c dO_{ic}\,O_{ic}$, one word a row. It streams two arrays once,
 #
 # $$ W_D = 2Nd + N \quad\text{for each head,} \tag{12.1} $$
+# <!-- (12.1) W_D = kernel_costs.delta_plain(kernel_costs.KernelProblem(N, N, d)).total -->
 #
 # and there is one difficulty in it. $O$ is ours, we know how it lies in memory. $dO$ comes from autograd, and lies as autograd pleases. Take the simplest loss there is, the sum of all outputs: its gradient is 1 everywhere.
 #
@@ -289,6 +290,7 @@ O, LSE = forward_by_torch(Q, K, V, causal=False)
 # With a causal mask query $i$ sees keys up to $i$, and the loop ends with the last tile that one of the rows sees.
 #
 # <!-- exercise 12B --> Write the loop over the keys. What comes before and after it is there, $D$ included. The check counts every load and store: $4Nd + 2N + 2Nd\lceil N/B_M \rceil$ words a head without a mask, the first bracket of (6.10). If you are stuck after eight minutes, run `hint("12B")` in a cell of your own.
+# <!-- ($4Nd + 2N + 2Nd\lceil N/B_M \rceil$) = kernel_costs.dq_plain(kernel_costs.KernelProblem(N, N, d), BM, 16).total where N <= 1000 -->
 
 # %% [raw] name="about-12B"
 # title = "dQ: query blocks resident"
@@ -355,6 +357,8 @@ check("12B", my_dq)
 # With a causal mask the first query that sees key $j$ is query $j$. So the loop begins with the tile of queries that holds the block's first key: the largest multiple of $B_M$ that is not above it.
 #
 # <!-- exercise 12C --> Write the loop over the queries. Words: $4Nd + \lceil N/B_N \rceil(2Nd + 2N)$ a head without a mask, the second bracket of (6.10). If you are stuck after eight minutes, run `hint("12C")` in a cell of your own.
+# <!-- 0 as input -->
+# <!-- ($4Nd + \lceil N/B_N \rceil(2Nd + 2N)$) = kernel_costs.dkdv_plain(kernel_costs.KernelProblem(N, N, d), 16, BN).total where N <= 1000 -->
 
 # %% [raw] name="about-12C"
 # title = "dK and dV: key blocks resident"
@@ -446,12 +450,14 @@ print(f"causal: {causal.total:,} words, {causal.total / budget.total:.3f} of the
 # We want the other answer: the second sweep with $dQ$ in it, so that each tile of scores is made once. That is `fused_backward`, B3 of lesson 06, with one change. There $dQ_i$ was loaded, added to and stored. Here $dQ$ is filled with zeros before the launch, and each program adds its share by `tl.atomic_add(pointers, share, mask=...)`, which has a mask as `tl.store` has, and costs one read and one write a word:
 #
 # $$ W_{\text{fused}} = \underbrace{2Nd + N}_{D} + \underbrace{4Nd + \left\lceil \frac{N}{B_N} \right\rceil (4Nd + 2N)}_{\text{columns stay}} . \tag{12.2} $$
+# <!-- (12.2) W_fused = kernel_costs.fused_backward_plain(kernel_costs.KernelProblem(N, N, d), BM, BN).total where N <= 1000 -->
 #
 # Against (6.8) this is $Nd$ more: the first program to come reads zeros too, since nobody knows which one is first. $D$ has to be there before any program can start, so it is a launch of its own, your kernel of 12.3. The zeros are written by PyTorch, and are not counted.
 #
 # $dQ$ is the one array here that must be float32, even where inputs and outputs are float16: there would be $\lceil N/B_N \rceil$ additions, each rounded to 11 significant bits, and the errors add up. So a real launch also has a pass that turns the sum into float16 in the end.
 #
 # <!-- exercise 12D --> Write the loop: that of 12.5, and one share of $dQ$ added atomically, with its mask and its scale. Now the keys that do not exist are back: they must give $dQ$ nothing, not even $\infty \cdot 0$. The check counts (12.2) and looks at the atomic additions. If you are stuck after five minutes, run `hint("12D")` in a cell of your own.
+# <!-- ($Nd$) = kernel_costs.fused_backward_plain(kernel_costs.KernelProblem(N, N, d), BM, BN).total - costs.fused_backward(N, d, Br=BM, Bc=BN).total where N <= 1000 -->
 
 # %% [raw] name="about-12D"
 # title = "One fused kernel"
@@ -532,12 +538,16 @@ for name, one, other in zip(("dQ", "dK", "dV"), fused, mine, strict=False):
 # We want to compare (12.2) with (6.10). With the same square tiles of $B$ rows for all kernels, and $T = \lceil N/B \rceil$:
 #
 # $$ W_{\text{split}} = 8Nd + 2N + T(4Nd + 2N), \qquad W_{\text{fused}} = 6Nd + N + T(4Nd + 2N) . \tag{12.3} $$
+# <!-- (12.3) W_split = kernel_costs.dq_plain(problem, B, B).total + kernel_costs.dkdv_plain(problem, B, B).total with problem = kernel_costs.KernelProblem(N, N, d), T = math.ceil(N / B) where N <= 1000 -->
+# <!-- (12.3) W_fused = kernel_costs.fused_backward_plain(problem, B, B).total with problem = kernel_costs.KernelProblem(N, N, d), T = math.ceil(N / B) where N <= 1000 -->
 #
 # The part that grows with $T$ is the same. One pass reads $K$, $V$ once more for every block of queries; the other reads and writes $dQ$ once more for every block of keys. In *words* the fused pass is $2Nd + N$ ahead, for any $N$. (Lesson 06 found $14$ against $16$ the other way round: there each sweep had the tile that is best for it.)
 #
 # On a GPU words have widths. With float16 inputs $K$ and $V$ are 2 bytes a word and the float32 $dQ$ is 4; $L$ and $D$ are 4 as well.
 #
 # **Predict** (guess). $N = 4096$, $d = 64$, $B = 128$, float16. How many times as many bytes as the split pass does the fused one move?
+# <!-- 2 = np.dtype(np.float16).itemsize -->
+# <!-- ($2Nd + N$) = kernel_costs.dq_plain(problem, B, B).total + kernel_costs.dkdv_plain(problem, B, B).total - kernel_costs.fused_backward_plain(problem, B, B).total with problem = kernel_costs.KernelProblem(N, N, d) where N <= 1000 -->
 
 # %% tags=["predict"]
 predict("12.7", bytes_ratio=1.5)  #> predict("12.7", bytes_ratio=...)
@@ -567,12 +577,14 @@ measured("12.7", bytes_ratio=f.bytes / s.bytes)
 # In bytes:
 #
 # $$ 16Nd + 8N + T(8Nd + 8N) \text{ for the split pass}, \qquad 12Nd + 4N + T(12Nd + 8N) \text{ for the fused one.} \tag{12.4} $$
+# <!-- (12.4) = kernel_costs.ledger_bytes(kernel_costs.dq_plain(problem, B, B), 2) + kernel_costs.ledger_bytes(kernel_costs.dkdv_plain(problem, B, B), 2) with problem = kernel_costs.KernelProblem(N, N, d), T = math.ceil(N / B) where N <= 1000 -->
+# <!-- (12.4) = kernel_costs.ledger_bytes(kernel_costs.fused_backward_plain(problem, B, B), 2) with problem = kernel_costs.KernelProblem(N, N, d), T = math.ceil(N / B) where N <= 1000 -->
 #
-# 1.449 times the bytes, and the ratio goes to 1.5 as $N$ grows, 12 against 8. Only where one tile holds the whole sequence ($T = 1$) does the fused pass move fewer bytes in float16; from two tiles on the split pass does.
+# 1.449 times the bytes, and the ratio goes to 1.49 as $N$ grows. Only where one tile holds the whole sequence ($T = 1$) does the fused pass move fewer bytes in float16; from two tiles on the split pass does.
 #
 # </details>
 #
-# Which pass should be the library's default? FlashAttention-2 takes the fused one. Bytes are one cost; arithmetic is the other, and the split pass has seven products against five. Our counts do not show how many words a cache answers: one head's $Q$, $dO$ and $dQ$ at $N = 4096$, $d = 64$ are 2 MiB. So only a measurement decides. On one NVIDIA H200 (bfloat16, $d$ = 64 and 128, full and causal) the fused pass took 1.08 to 1.46 times the time of the split pass at $N = 4096$. On that chip the split pass is the default in such cases, elsewhere the fused pass.
+# Which pass should be the library's default? FlashAttention-2 takes the fused one. Bytes are one cost; arithmetic is the other, and the split pass has seven products against five. Our counts do not show how many words a cache answers: one head's $Q$, $dO$ and $dQ$ at $N = 4096$, $d = 64$ are 2 MiB. So only a measurement decides. On one NVIDIA H200 (bfloat16, $d$ = 64 and 128, full and causal) the fused pass took 1.08 to 1.46 times the time of the split pass at $N = 4096$. On that chip the split pass is the default in such cases from 16,896 rows of $Q$ on; otherwise, up to $d = 128$, the fused pass.
 # <!-- rows = {(row["d"], row["N"], row["causal"], row["contender"]): row["ms"] for row in load_record("attention")["rows"] if row["pass"] == "backward" and "ms" in row} -->
 # <!-- ratios = [ms / rows[(*shape, "two-pass")] for (*shape, name), ms in rows.items() if name == "fused" and shape[1] == 4096] -->
 # <!-- 1.08, 1.46 = min(ratios), max(ratios) -->
@@ -583,12 +595,23 @@ measured("12.7", bytes_ratio=f.bytes / s.bytes)
 #
 # One thing is done elsewhere. In your loop each tile of queries loads $L$ and $D$ under a mask, again for each tile of keys. In the library the kernel that comes first prepares both once: it leaves $L \log_2 e$ and $D$ for $N' = B_M \lceil N/B_M \rceil$ rows, those after the last with $+\infty$ and $0$. What the loop loads needs no mask and no product then. The first kernel of the fused pass also writes the zeros of $dQ$. It costs words, few of them:
 #
-# $$ W'_{\text{split}} = 8Nd + N + 2N' + T(4Nd + 2N'), \qquad W'_{\text{fused}} = 7Nd + N + 2N' + T(4Nd + 2N') . \tag{12.5} $$
+# $$ W'_{\text{split}} = 8Nd + N + 2N' + T(4Nd + 2N'), \qquad W'_{\text{fused}} = 7Nd + N + 2N' + T(4Nd + 2N') \quad (B \ge 32) . \tag{12.5} $$
+# <!-- (12.5) W'_split = kernel_costs.attention_split_backward(problem, queries=(B, B), keys=(B, B)).total with problem = kernel_costs.KernelProblem(N, N, d), T = math.ceil(N / B), Nprime = B * math.ceil(N / B) where N <= 1000 -->
+# <!-- (12.5) W'_fused = kernel_costs.attention_fused_backward(problem, BM=B, BN=B).total with problem = kernel_costs.KernelProblem(N, N, d), T = math.ceil(N / B), Nprime = B * math.ceil(N / B) where N <= 1000 and B >= 32 -->
 #
 # Against (12.3) that is $2T(N' - N)$ for rows that do not exist, and $2N'$ for what is left behind, $N$ of which the split pass wrote before. The fused pass has $Nd$ zeros more; yours are written by PyTorch, and not counted.
 #
 # <!-- 2 = 4096 * 64 * (2 + 2 + 4) / 2**20 -->
-# <!-- 1,024 = 2**10 -->
+# <!-- 1,024 = kernels.host.api.LARGEST_HEAD -->
+# <!-- plain = lambda N: kernel_costs.KernelProblem(N, N, 64) -->
+# <!-- split_bytes = lambda N: kernel_costs.ledger_bytes(kernel_costs.sum_ledgers(kernel_costs.dq_plain(plain(N), 128, 128), kernel_costs.dkdv_plain(plain(N), 128, 128)), 2) -->
+# <!-- fused_bytes = lambda N: kernel_costs.ledger_bytes(kernel_costs.fused_backward_plain(plain(N), 128, 128), 2) -->
+# <!-- 1.449, 1.49 = fused_bytes(4096) / split_bytes(4096), fused_bytes(2**20) / split_bytes(2**20) -->
+# <!-- "Only where one tile holds the whole sequence ($T = 1$)" if all((fused_bytes(128 * T) < split_bytes(128 * T)) == (T == 1) for T in range(1, 40)) -->
+# <!-- 16,896 = dispatch.FEW_ROWS -->
+# <!-- "the split pass is the default in such cases" if all(dispatch.why_fused(launch(90, d, mask=mask, rows=dispatch.FEW_ROWS)) == "" != dispatch.why_fused(launch(90, d, mask=mask, rows=dispatch.FEW_ROWS - 1)) for d in (64, 128) for mask in ("full", "causal")) -->
+# <!-- "otherwise, up to $d = 128$, the fused pass" if all(dispatch.why_fused(launch(arch, 64)) for arch in (75, 80, 89, 100)) and all(dispatch.why_fused(launch(90, d)) for d in (16, 32, 96)) and all(dispatch.why_fused(launch(90, 64, **other)) for other in (dict(itemsize=4), dict(mask="window"), dict(pairs="block_mask"), dict(pairs="packed"), dict(group=2))) -->
+# <!-- ($2T(N' - N)$) = attention.reads["LSE2"] + attention.reads["D"] - plain.reads["LSE"] - plain.reads["D"] with attention = kernel_costs.kernel_words("keys", kernel_costs.KernelProblem(N, N, d), BM=B, BN=B), plain = kernel_costs.dkdv_plain(kernel_costs.KernelProblem(N, N, d), B, B), T = math.ceil(N / B), Nprime = B * math.ceil(N / B) where N <= 1000 -->
 
 # %%
 def library(deterministic, dtype=torch.float32):
@@ -636,6 +659,11 @@ for deterministic in (True, False):
 # - `backward(ctx, dO)` returns one gradient for each argument of `forward`, `None` for those that are no tensors.
 #
 # What is kept stays in memory until the backward pass comes, for each layer of a model. Attention written in PyTorch keeps $P$, $N^2$ words a head. By section 6.3 we need $Q$, $K$, $V$, $O$ and $L$: $4Nd + N$ words. Here is the forward kernel, that of lesson 11 in its plainest form, so that $O$ and $L$ come from a kernel too:
+# <!-- two_heads = kernel_costs.KernelProblem(100, 100, 16, H=2, H_kv=2) -->
+# <!-- split_pass, fused_pass = kernel_costs.attention_split_backward(two_heads, queries=(32, 32), keys=(32, 32)), kernel_costs.attention_fused_backward(two_heads, BM=32, BN=32) -->
+# <!-- 79,560, 76,360 = split_pass.total, fused_pass.total -->
+# <!-- 164,640, 215,840 = kernel_costs.ledger_bytes(split_pass, 2), kernel_costs.ledger_bytes(fused_pass, 2) -->
+# <!-- ($4Nd + N$) = costs.flash2(N, d, Br=N, Bc=1, lse=True).total -->
 
 # %% tags=["given"]
 @triton.jit
@@ -743,6 +771,7 @@ for name, got, want in zip(("dQ", "dK", "dV"), found, exact_ones, strict=False):
 # We want to see a loss go down. The text lies on your machine: the source of two modules of Python's standard library, `textwrap` and `statistics`. The model reads 64 characters and guesses, at each of them, which one comes next. It has one layer: two heads of causal attention, $d = 16$ each.
 #
 # In `train` everything but the attention is the same from run to run: first weights, pieces of text, optimiser.
+# <!-- 6 \cdot 10^{-8} = np.finfo(np.float32).eps / 2 -->
 
 # %%
 import inspect
@@ -864,3 +893,7 @@ print(f"the means of the last five losses differ by less than 0.3: {apart < 0.3}
 # - PyTorch: [Extending PyTorch](https://docs.pytorch.org/docs/stable/notes/extending.html). `torch.autograd.Function`.
 #
 # **What comes next.** <!-- next -->
+# <!-- 0.3 as input -->
+# <!-- 1.5 = fused_bytes(2**20) / split_bytes(2**20) -->
+# <!-- ($2Nd + N$) = kernel_costs.dq_plain(problem, B, B).total + kernel_costs.dkdv_plain(problem, B, B).total - kernel_costs.fused_backward_plain(problem, B, B).total with problem = kernel_costs.KernelProblem(N, N, d) where N <= 1000 -->
+# <!-- ($4Nd + N$) = costs.flash2(N, d, Br=N, Bc=1, lse=True).total -->

@@ -143,7 +143,7 @@ measured("14.2", **{name: readings(order, 4, room=2048) for name, order in order
 # <details><summary>Once, or all the times</summary>
 #
 # Once and 8 times. Together, four programs of one head ask for the same rows in the same round; the first one brings them, and when the other four programs of the head come, $K$ and $V$ are still there. Scattered, a head comes back only after all the others have passed, and by then its rows have left: LRU answers nothing at all. The compulsory traffic and the whole ledger, from the same kernel, by the order of its programs.
-# <!-- 8 as output -->
+# <!-- 8 as input -->
 #
 # </details>
 #

@@ -444,7 +444,7 @@ def exercises_asking_for(function: str) -> str:
 def _chapter(exercise: Exercise) -> str:
     """Return the number of the exercise's lesson without the letter of its part: "04" for 4B and for 4E.
 
-    An exercise outside the course, such as one in a teacher's file, is a chapter of its own.
+    An exercise outside the course, such as one in a teacher's file, is a separate chapter.
     """
     try:
         return exercise.lesson[:2]

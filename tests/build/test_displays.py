@@ -288,6 +288,25 @@ def test_an_expression_as_left_side_belongs_to_the_only_formula_with_its_sign():
     assert "the display has 4Nd <=, Nd <=, but this line has 'bounds.compulsory(N,d) <='" in message
 
 
+def test_a_formula_within_a_sentence_is_bound_as_it_stands_there():
+    line = "<!-- ($4Nd + N$) = costs.flash2(N, d, Br=N, Bc=1, lse=True).total -->"
+
+    def in_sentence(formula, *more):
+        cells = parse(
+            HEAD + "\n".join(f"# {one}" for one in (f"It keeps {formula} words.", *more)) + "\n", PATH
+        )
+        assert side(cells[0], solved=True) == (f"It keeps {formula} words.",)
+        return problems(cells, PATH)
+
+    assert in_sentence("$4Nd + N$", line) == [] == in_sentence("$4Nd + N$")
+    (message,) = in_sentence("$3Nd + N$", line)
+    assert message.endswith(
+        "3: the formula $4Nd + N$ does not stand above this line in its cell: write it as there"
+    )
+    (message,) = in_sentence("$3Nd + N$", line.replace("4Nd", "3Nd"))
+    assert "3: ($3Nd + N$) = 3Nd + N: is " in message
+
+
 def test_right_sides_that_differ_take_a_line_each():
     display, first, second = (
         r"W \ge 4Nd \ge 3Nd",

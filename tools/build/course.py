@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from iocourse.console import with_progress_bar
@@ -20,6 +21,7 @@ from tools.build.instructor_guide import PAGE, guide_page, guide_problems
 from tools.build.lesson import Json, Lesson, read_lessons
 from tools.build.lesson_tables import Row
 from tools.build.notebook_execution import cannot_run
+from tools.build.percent_format import Cell
 from tools.build.project import read_project
 from tools.build.recorded_mutants import recorded_problems
 from tools.build.rules import (
@@ -143,11 +145,22 @@ def _source(lesson: Lesson) -> Path:
     return Path("solutions") / f"{lesson.stem}.py"
 
 
+def _without_next(lesson: Lesson, root: Path) -> list[Cell]:
+    """Return the cells without the sentences on the next lessons, whose numbers are bound in the map."""
+    lessons, number = lesson_tables.lessons_of_map(root), lesson.stem.partition("_")[0]
+    onward = lesson_tables.what_comes_next(number, lessons) if number in lessons else "<!-- next -->"
+    return [
+        replace(cell, lines=tuple(line.replace(onward, "") for line in cell.lines))
+        if cell.kind == "markdown"
+        else cell
+        for cell in lesson.cells
+    ]
+
+
 def _number_problems(lesson: Lesson, solved: Json, root: Path, labels: Collection[str]) -> Iterator[str]:
-    source, unfinished = _source(lesson), number_pages.unfinished(root)
+    source = _source(lesson)
     hints = number_pages.hint_passages((root / source).read_text(encoding="utf-8"), source)
-    finished = source.as_posix() not in unfinished
-    yield from number_check.problems(lesson.cells, solved, source, labels, hints=hints, finished=finished)
+    yield from number_check.problems(_without_next(lesson, root), solved, source, labels, hints=hints)
 
 
 def _faults(notebook: Json) -> Iterator[tuple[str, str]]:

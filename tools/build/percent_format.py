@@ -42,7 +42,7 @@ _MARKER = re.compile(rf"# %%(?:\s+\[(?P<kind>markdown|raw)\])?(?P<options>(?:{_O
 _SOLUTION = re.compile(r"(?P<indent>\s*)### (?P<edge>BEGIN|END) SOLUTION\b(?P<hint>.*)")
 # ruff format turns "#>" into "# >". Both are the marker; otherwise formatting would publish the solutions.
 _REPLACED = re.compile(r"(?P<indent>\s*)(?P<code>\S.*?)\s{2,}# ?>(?: (?P<student>.*))?")
-_DECLARATION = re.compile(r"\s*<!--\s*(?:[-−.\d\"]|\((?:\d|above\b)|\w+(?:,\s*\w+)*\s*(?:=|from\b))")
+_DECLARATION = re.compile(r"\s*<!--\s*(?:[-−.\d\"]|\((?:\d|above\b|\$)|\w+(?:,\s*\w+)*\s*(?:=|from\b))")
 
 
 class SourceError(BuildFailed):

@@ -9,7 +9,8 @@ The lines are in neither notebook:
 
 A line has, in this order:
 
-* the tag in brackets, or (above) for the display above it if that has no tag;
+* the tag in brackets, or (above) for the display above it if that has no tag, or a formula within a
+  sentence above it, as it stands there: ``($4Nd + N$) = …``;
 * the left side as displayed, with or without its LaTeX (``W_{\mathrm{B1}}`` or WB1), or the word that names
   the formula, such as footprint. It is missing if the formula has none. An expression of the library in
   its place is compared with the left side: ``(4.4) costs.flash_optimal(N, d, Br=Br, Bc=Bc).peak <= M``;
@@ -51,8 +52,8 @@ REASONS = {
     "step of a proof": "an inequality or equation between other formulas of the lesson",
     "order of growth": "constants or lower terms are left out",
 }
-_MARK = re.compile(r"\s*<!--\s*\((?:\d|above\b)")
-_LINE = re.compile(r"<!-- \((?P<tag>\d+\.\d+|above)\) (?P<text>\S.*?) -->")
+_MARK = re.compile(r"\s*<!--\s*\((?:\d|above\b|\$)")
+_LINE = re.compile(r"<!-- \((?P<tag>\d+\.\d+|above|\$[^$]+\$)\) (?P<text>\S.*?) -->")
 _BINDING = re.compile(
     r"(?:(?:(?P<left>\S.*?) )??(?P<sign>=|>=|<=|<|>|~) )?"
     r"(?:not evaluated: (?P<reason>.+)|(?P<right>.+?)(?P<rounded> rounded (?:down|up))?"
@@ -68,10 +69,10 @@ class DisplayError(ValueError):
 
 @dataclass(frozen=True)
 class Display:
-    """A formula between two ``$$``.
+    """A formula between two ``$$``, or one within a sentence that a line binds.
 
     Attributes:
-        tag: its number, such as 4.3; empty if it has none.
+        tag: its number, such as 4.3; empty if it has none; the formula between ``$`` if it is in a sentence.
         latex: its text without the tag.
         line: the line of the source on which it starts.
     """
@@ -111,13 +112,17 @@ def displays_of(cell: Cell) -> Iterator[Display]:
 
 
 def bindings_of(cell: Cell) -> tuple[list[tuple[Display, list[Binding]]], list[tuple[int, str]]]:
-    """Return the displays of a markdown cell, each with its lines, and (line, message) of faulty lines."""
+    """Return the displays of a markdown cell, with the formulas in sentences that a line binds, each with its
+    lines, and (line, message) of faulty lines.
+    """
     bound: list[tuple[Display, list[Binding]]] = [(display, []) for display in displays_of(cell)]
     faults = []
     for n, line in enumerate(cell.lines, cell.line + 1):
         if is_binding(line):
             try:
                 tag, binding = read_line(line, n)
+                if tag.startswith("$") and tag not in [one.tag for one, _ in bound]:
+                    bound.append((_in_a_sentence(tag, cell, n), []))
                 display = _display_of(tag, [one for one, _ in bound if one.line < n])
             except DisplayError as error:
                 faults.append((n, str(error)))
@@ -129,14 +134,23 @@ def bindings_of(cell: Cell) -> tuple[list[tuple[Display, list[Binding]]], list[t
 def _display_of(tag: str, above: Sequence[Display]) -> Display:
     """Return the display that a line names. Raises DisplayError if it is not above the line."""
     if tag == "above":
-        if above and not above[-1].tag:
-            return above[-1]
+        displays = [one for one in above if not one.tag.startswith("$")]
+        if displays and not displays[-1].tag:
+            return displays[-1]
         raise DisplayError("(above) needs a display without a tag above this line in its cell: write a tag")
     for one in above:
         if one.tag == tag:
             return one
     have = ", ".join(one.tag for one in above if one.tag) or "none"
     raise DisplayError(f"no display above this line in its cell has the tag {tag}; the tags there are {have}")
+
+
+def _in_a_sentence(formula: str, cell: Cell, n: int) -> Display:
+    """Return a formula between ``$``. Raises DisplayError if it does not stand above line `n` in its cell."""
+    for at, line in enumerate(cell.lines, cell.line + 1):
+        if at < n and formula in line and not is_declaration(line):
+            return Display(formula, formula.strip("$"), at)
+    raise DisplayError(f"the formula {formula} does not stand above this line in its cell: write it as there")
 
 
 def read_line(line: str, n: int) -> tuple[str, Binding]:

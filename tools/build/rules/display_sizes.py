@@ -10,7 +10,6 @@ import ast
 import random
 from collections.abc import Callable, Iterator, Sequence, Set
 from functools import cache
-from itertools import islice
 from types import CodeType
 from typing import Any
 
@@ -97,7 +96,7 @@ class Sizes:
 
     def refuse_other_condition(self, text: str, names: Set[str], holds: Callable[[Scope], bool]) -> None:
         """Raise DisplayError unless a part of `where` has these names and holds for the same sizes."""
-        scopes = list(islice(self.drawn(), DRAWS))
+        scopes = list(self.drawn())  # all of them, so that some have the size at the limit of the condition
         shown = [holds(scope) for scope in scopes]
         same_names = [part for part in self._conditions if declared_numbers.used_names(part) == names]
         if shown not in ([bool(self.value(part, scope)) for scope in scopes] for part in same_names):

@@ -14,23 +14,17 @@ from tools.build.rules.display_comparison import compare
 from tools.build.rules.display_parts import Statement, name_of, statements_of
 from tools.build.rules.display_sizes import calls_the_library
 
-# The lessons in which a display may be neither bound nor listed.
-UNFINISHED = (
-    "10", "11", "11b", "12",
-)  # fmt: skip
-
 Fault = tuple[int, str]  # line of the source, message
 
 
 def problems(cells: Sequence[Cell], path: Path) -> list[str]:
     """Return ``file:line: message`` for each fault of a display or a binding line of a lesson."""
-    finished = path.stem.partition("_")[0] not in UNFINISHED
     found: list[Fault] = []
     for cell in (cell for cell in cells if cell.kind == "markdown"):
         bound, faults = bindings_of(cell)
         found += faults
         for display, lines in bound:
-            found += faults_of(display, lines, complete=finished and bool(display.tag or lines))
+            found += faults_of(display, lines, complete=bool(display.tag or lines))
     return [f"{path}:{line}: {message}" for line, message in sorted(found)]
 
 
