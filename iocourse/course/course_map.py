@@ -6,8 +6,8 @@
 * ``title``: its title, with the number;
 * ``former``: file names that the lesson had before, oldest first. Copies of students and
   links of the site are found by them;
-* ``ids_of``: the name from which the ids of its cells are made; if it is missing, the oldest one. It does not change
-  with `file`, because a student's copy is compared with the lesson cell by cell;
+* ``ids_of``: the name from which the ids of its cells are made; if it is missing, the oldest one. It does not
+  change with `file`, because a student's copy is compared with the lesson cell by cell;
 * ``main_path``: true for the lessons of the main path. It builds only on such lessons;
 * ``builds_on``: numbers of the lessons that it needs, which come earlier in the map;
 * ``exercises``: ids of its exercises. An id never gets another meaning; its number is that of the lesson for
