@@ -96,7 +96,9 @@ def read_map(text: str) -> dict[str, Lesson]:
             if lesson.number in found:
                 other = found[lesson.number].file
                 raise _fault(
-                    lesson.line, f"two lessons have the number {lesson.number}: {other} and {lesson.file}"
+                    lesson.line,
+                    f"two lessons have the number {lesson.number}, {other} and {lesson.file}: "
+                    "give one of them another number or letter",
                 )
             found[lesson.number] = lesson
     if not found:
@@ -111,7 +113,8 @@ def _lesson(row: Mapping[str, object], part: str, text: str) -> Lesson:
     file = row.get("file")
     line = _line_of(text, f'file = "{file}"')
     if not isinstance(file, str) or not _FILE.fullmatch(file):
-        raise _fault(line, f'file must be like "04b_debugging_a_schedule", got {file!r}')
+        of = f" (in the entry with the title {row.get('title')!r})" if file is None else ""
+        raise _fault(line, f'file must be like "04b_debugging_a_schedule", got {file!r}{of}')
     if not part:
         raise _fault(line, f'{file} is in a part without a title: add title = "…" below [[part]]')
     for key, value in row.items():
@@ -132,27 +135,45 @@ def _lesson(row: Mapping[str, object], part: str, text: str) -> Lesson:
 def _refuse_faults(lesson: Lesson, known: Mapping[str, Lesson]) -> None:
     """Raise UsageError if the lesson contradicts another one of the map."""
     order = list(known)
+    if (told := re.match(r"\d\d[a-z]?\b", lesson.title)) and told[0] != lesson.number:
+        raise _fault(
+            lesson.line,
+            f"the title of {lesson.file} must begin with its number {lesson.number}, got {lesson.title!r}",
+        )
     for number in lesson.builds_on:
         if number not in known:
-            raise _fault(lesson.line, f"{lesson.file} builds on {number!r}, which is not a lesson of the map")
-        if order.index(number) >= order.index(lesson.number):
-            circle = " and the other way round" if _reaches(number, lesson.number, known) else ""
             raise _fault(
                 lesson.line,
-                f"{lesson.file} builds on {number}, which does not come before it{circle}: "
-                "move one of them, or correct builds_on",
+                f"{lesson.file} builds on {number!r}, which is not a lesson of the map: "
+                "write the number of one",
+            )
+        if order.index(number) >= order.index(lesson.number):
+            circle = _reaches(number, lesson.number, known)
+            raise _fault(
+                lesson.line,
+                f"{lesson.file} builds on {number}, "
+                + ("a circle, because that lesson needs it too" if circle else "which comes later in the map")
+                + ": correct builds_on, or move a lesson",
             )
         if lesson.main_path and not known[number].main_path:
             raise _fault(
-                lesson.line, f"{lesson.file} is on the main path, but builds on the elective {number}"
+                lesson.line,
+                f"{lesson.file} is on the main path, but builds on the elective {number}: "
+                "correct main_path of one of them, or builds_on",
             )
     for other in known.values():
         if other is lesson:
             continue
         for name in {lesson.file, *lesson.former} & {other.file, *other.former}:
-            raise _fault(lesson.line, f"{name} is a name of two lessons, {other.file} and {lesson.file}")
+            raise _fault(
+                lesson.line,
+                f"{name} is a name of two lessons, {other.file} and {lesson.file}: remove it from one",
+            )
         for id in set(lesson.exercises) & set(other.exercises):
-            raise _fault(lesson.line, f"exercise {id} is in two lessons, {other.file} and {lesson.file}")
+            raise _fault(
+                lesson.line,
+                f"exercise {id} is in two lessons, {other.file} and {lesson.file}: remove it from one",
+            )
     for id in lesson.exercises:
         if not _EXERCISE.fullmatch(id) or lesson.exercises.count(id) > 1:
             raise _fault(

@@ -66,13 +66,13 @@ def write(root: Path, *, force: bool = False, only: Sequence[str] = ()) -> list[
         raise BuildFailed("\n".join(faults))
     if faults := [fault for one in lessons for fault in displays.problems(one.cells, _source(one))]:
         raise BuildFailed("\n".join(faults))
+    every = read_lessons(root, project) if only else lessons  # README's tables have a row for each lesson
+    if faults := _map_faults(root, every):  # before notebooks are run, which takes minutes
+        raise BuildFailed("\n".join(faults))
     for lesson in with_progress_bar(lessons, "lessons built"):
         path = Path("solutions") / f"{lesson.stem}.ipynb"
         kept = None if force else with_saved_outputs(lesson.solved, root / path)
         texts |= both_texts(lesson, kept or run_solved(lesson, root))
-    every = read_lessons(root, project) if only else lessons  # README's tables have a row for each lesson
-    if faults := _map_faults(root, every):
-        raise BuildFailed("\n".join(faults))
     texts |= generated_sections.pages(root, rows(root, every), project)
     texts |= {PAGE: page} if (page := guide_page(root)) else {}
     if not only and (counts := style_check.lower_counts(root)):
@@ -138,7 +138,14 @@ def _lesson_problems(lesson: Lesson, root: Path, labels: Collection[str]) -> Ite
         text = "\n".join("".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "markdown")
         for target in dict.fromkeys(found[1] for found in LINK.finditer(text)):
             if not (root / folder / target).exists():
-                yield f"{folder}/{lesson.stem}.ipynb links to {target}, which does not exist: correct it"
+                advice = f"write {new}" if (new := _new_name(target, root)) else "correct it"
+                yield f"{folder}/{lesson.stem}.ipynb links to {target}, which does not exist: {advice}"
+
+
+def _new_name(target: str, root: Path) -> str:
+    """Return the present name of a notebook that is linked to by a former name; "" for another target."""
+    lessons = lesson_tables.lessons_of_map(root).values()
+    return next((f"{one.file}.ipynb" for one in lessons if target.removesuffix(".ipynb") in one.former), "")
 
 
 def _source(lesson: Lesson) -> Path:

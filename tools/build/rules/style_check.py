@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tools.build.lesson_tables import lessons_of_map
 from tools.build.percent_format import SourceError, all_cells
 
 COUNTS = Path("tools") / "build" / "rules" / "style_counts.json"
@@ -242,9 +243,20 @@ def as_text(counts: Mapping[str, Mapping[str, int]]) -> str:
 
 
 def read_counts(root: Path) -> Counts | None:
-    """The recorded counts of a checkout, or None where it has no record."""
+    """The recorded counts of a checkout, or None where it has no record.
+
+    The counts of a renamed lesson are those that its former name has in the record.
+    """
     path = root / COUNTS
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+    if not path.exists():
+        return None
+    present = {
+        f"solutions/{former}.py": f"solutions/{lesson.file}.py"
+        for lesson in lessons_of_map(root).values()
+        for former in lesson.former
+    }
+    recorded = json.loads(path.read_text(encoding="utf-8"))
+    return {present.get(name, name): counts for name, counts in recorded.items()}
 
 
 def counted(found: Mapping[str, Mapping[str, list[Hit]]]) -> Counts:
