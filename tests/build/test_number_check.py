@@ -101,12 +101,14 @@ def test_what_is_none(text):
         ("0.64 of the bytes", ["0.64"]),
         ("an array of 64 × d numbers, 2 × N rows, 8,832 words, 12 rows, $64 \\cdot 32$", []),
         ("0.64 in all", []),
+        ("The H200 took 28.0 and 0.54, at 64 rows, in 4.5", ["28.0", "0.54"]),
+        ("The H200 holds 123,648 words", ["123,648"]),
         (r"the factor $1/\sqrt d$, read $d - 1$ times, ⌈N/Bc⌉ + 1 times", []),
         ("| row | $2.5d^2$ |", []),
     ],
 )
 def test_which_numbers_are_measured(text, numbers):
-    assert [one.text for one in numerals([text]) if one.measured] == numbers
+    assert [one.text for one in numerals([text], {"4.5"}) if one.measured] == numbers
 
 
 def test_a_product_of_sizes_is_one_number():
