@@ -236,6 +236,6 @@ def sentence_at(text: str, at: int) -> str:
     text = _SOFT_BREAK.sub(" ", text)
     start = text.rfind("\n", 0, at) + 1
     line = text[start:].split("\n", 1)[0]
-    ends = [start, *(start + found.end() for found in re.finditer(r"(?<=[.!?:])\s+|$", line))]
+    ends = [start, *(start + found.end() for found in re.finditer(r"[.!?:][)\"*]*\s+|$", line))]
     sentence = text[max(end for end in ends if end <= at) : min(end for end in ends if end > at)]
     return " ".join(sentence.split())
