@@ -49,7 +49,11 @@ def problems(root: Path, labels: Collection[str]) -> list[str]:
     if not (root / UNFINISHED).exists():
         return []
     allowed = unfinished(root)
-    found = []
+    found = [
+        f"{UNFINISHED.as_posix()}: there is no file {name}: delete its line"
+        for name in allowed
+        if not (root / name).exists()
+    ]
     for name, text in checked_texts(root, labels, allowed):
         found += [f"{name}:{line}: {message}" for line, message in sorted(text.problems)]
         if name in allowed and not text.tally["unbound"]:
