@@ -28,6 +28,7 @@ def messages(passages):
         ("It takes 3 ms.\n\n<!-- 3 as input -->", []),
         ("It takes 3 ms.\n\nMore.\n<!-- 3 as input -->", [(1, "3"), (4, "3")]),
         ("- 3 ms\n  more\n  <!-- 3 as input -->\n- 4 ms", [(4, "4")]),
+        ("- 3 ms\n  <!-- 3 as input -->\n- also 3 ms", [(3, "3")]),
         ("1. first\n2. in 5 ms\n   <!-- 5 as input -->", []),
         ("| a | b |\n| --- | --- |\n| 1.25 | 64 |\n\n<!-- 1.25 as input -->", []),
         ("| a | b |\n| --- | --- |\n| 1.25 | 64 |", [(3, "1.25")]),
