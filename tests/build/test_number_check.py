@@ -351,6 +351,26 @@ def test_a_number_that_a_record_could_give_is_not_listed(text, declaration, mess
     assert len(said) == 1 and message in said[0], said
 
 
+def test_a_condition_is_for_the_sentences_with_its_words():
+    text = 'It is the fastest kernel.\nThis is the fastest, too.\n<!-- "the fastest kernel" if bounds is not None -->'
+    (said,) = found(text)
+    assert said.startswith('3: "fastest" has no condition') and said.endswith('"This is the fastest, too."')
+
+
+def test_a_declared_number_is_not_one_with_another_sign():
+    assert not found("None or -1: in 1 GiB.\n<!-- 1 = bounds.compulsory(4, 4) / 64 -->")
+
+
+def test_what_needs_a_package_that_is_missing_is_not_evaluated(monkeypatch):
+    def missing(name):
+        raise ImportError(name)
+
+    text = 'A tile of 16 × 16.\n<!-- 16 × 16 = tile("forward", 90, 64) -->'
+    assert found(text)
+    monkeypatch.setattr(declared_numbers, "look_up", missing)
+    assert not found(text)
+
+
 def test_output_of_a_cell_that_reads_a_record_lists_nothing():
     text = "It took 12 ms.\n<!-- 12 as output -->"
     assert not found(text, PRINTS)
