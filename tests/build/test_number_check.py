@@ -352,8 +352,8 @@ def test_a_number_that_a_record_could_give_is_not_listed(text, declaration, mess
 
 
 def test_a_condition_is_for_the_sentences_with_its_words():
-    text = 'It is the fastest kernel.\nThis is the fastest, too.\n<!-- "the fastest kernel" if bounds is not None -->'
-    (said,) = found(text)
+    text = "It is the fastest kernel.\nThis is the fastest, too."
+    (said,) = found(f'{text}\n<!-- "the fastest kernel" if bounds is not None -->')
     assert said.startswith('3: "fastest" has no condition') and said.endswith('"This is the fastest, too."')
 
 
@@ -362,12 +362,13 @@ def test_a_declared_number_is_not_one_with_another_sign():
 
 
 def test_what_needs_a_package_that_is_missing_is_not_evaluated(monkeypatch):
-    def missing(name):
-        raise ImportError(name)
+    def gone(name):
+        raise ImportError(f"no module {name}")
 
-    text = 'A tile of 16 × 16.\n<!-- 16 × 16 = tile("forward", 90, 64) -->'
-    assert found(text)
-    monkeypatch.setattr(declared_numbers, "look_up", missing)
+    text = 'A tile of 16 × 16.\n<!-- size = tile("forward", 90, 64) -->\n<!-- 16 × 16 = size[:2] -->'
+    monkeypatch.setattr(declared_numbers, "look_up", gone)
+    assert any("no module tile" in message for message in found(text))
+    monkeypatch.setattr(declared_numbers, "missing", lambda: ("triton",))
     assert not found(text)
 
 

@@ -41,7 +41,14 @@ def test_a_paragraph_a_list_item_or_a_table_has_the_lines_in_it_and_below_it(pag
 
 
 def test_a_declaration_in_toml_is_a_comment_of_its_table():
-    lines = ['["1A"]', 'say = "It takes 3 ms."', "# <!-- 3 as input -->", "", '["1B"]', 'say = "In 4 ms."']
+    lines = [
+        '["1A"]',
+        'text = "It takes 3 ms."',
+        "# <!-- 3 as input -->",
+        "",
+        '["1B"]',
+        'text = "In 4 ms."',
+    ]
     assert messages(toml_passages(lines)) == [(6, "4")]
 
 
