@@ -2,7 +2,8 @@
 
 When a build starts, the solved notebooks are copied to docs/lessons, which git ignores. Each source is
 changed when Sphinx reads it: links point to pages of the site, lessons get labels and alternative text, and
-`<!-- made: NAME -->` is replaced by the text that the function `MADE[NAME]` returns.
+`<!-- made: NAME -->` is replaced by the text that the function `MADE[NAME]` returns. At the end of a build
+each former file name of a lesson gets a page that leads to the present one.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from iocourse.bounds import BOUNDS
 from iocourse.console import DASH, table
 from iocourse.course import explore
 from iocourse.course.alt_text import alt_of, pictures
+from iocourse.course.course_map import course_map
 from iocourse.course.explore.draw.picture import Picture
 from iocourse.course.schedule_lessons import SECTION_OF
 from iocourse.data.records import NAMES, load_record, record_source
@@ -46,6 +48,20 @@ SUMMARY = re.compile(r"<summary>.*?</summary>")
 MARK = re.compile(r"^<!-- made: (\w+) -->$", re.MULTILINE)
 # Docstrings are Markdown: names in backquotes, examples, and characters that are markup in reStructuredText.
 PLAIN = re.compile(r"``.+?``|`[^`]+`|^ *>>> .*$|[*|]", re.MULTILINE)
+# Page for a former file name of a lesson; browsers follow it at once.
+MOVED = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="refresh" content="0; url={page}">
+<title>{title} has a new address</title>
+</head>
+<body>
+<h1>{title} has a new address</h1>
+<p>It is now at <a href="{page}">{page}</a>.</p>
+</body>
+</html>
+"""
 FRIENDS = {"Tiles": "iocourse.kernels", "bytes": "", "words": ""}  # name of a type -> the module that uses it
 warn = logging.getLogger(__name__).warning
 
@@ -175,6 +191,12 @@ def lessons_in_readme(app: Sphinx) -> str:
     parts = [readme.split(f"<!-- {name} -->")[1].split("<!-- /")[0] for name in ("spine", "electives")]
     both = "The main path:\n{}\nElectives:\n{}".format(*parts)
     return linked(re.sub(r" · \[solution\]\([^)]+\)", "", both), "README.md", "index.md")
+
+
+def contents(app: Sphinx) -> str:
+    """Return the table of contents of the lessons, in the order of the map; file names have another one."""
+    pages = "\n".join(f"lessons/{lesson.file}" for lesson in course_map().values())
+    return f"```{{toctree}}\n:hidden:\n:caption: Lessons\n\n{pages}\n```"
 
 
 def in_the_browser(app: Sphinx) -> str:
@@ -307,6 +329,7 @@ def folded(summary: str, text: str) -> str:
 MADE = {
     "bounds": bounds,
     "browser": in_the_browser,
+    "contents": contents,
     "lessons": lessons_in_readme,
     "map": map_of_schedules,
     "records": records,
@@ -358,6 +381,15 @@ def add_lite(app: Sphinx, problem: Exception | None) -> None:
         shutil.copytree(app.config.iocourse_lite, Path(app.outdir) / "lite", dirs_exist_ok=True)
 
 
+def add_former_pages(app: Sphinx, problem: Exception | None) -> None:
+    """Write a page for each former file name of a lesson, so that old links lead to the present page."""
+    if problem is None:
+        for one in course_map().values():
+            text = MOVED.format(title=escape(one.title), page=f"{one.file}.html")
+            for name in one.former:
+                atomic_write(Path(app.outdir) / "lessons" / f"{name}.html", text)
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the configuration values and event handlers of this extension with Sphinx."""
     app.add_config_value("iocourse_lite", "", "env", str, "folder made by docs/lite/build.py")
@@ -371,4 +403,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("doctree-read", numbered_as_written)
     app.connect("doctree-read", without_false_friends)
     app.connect("build-finished", add_lite)
+    app.connect("build-finished", add_former_pages)
     return {"parallel_read_safe": True, "parallel_write_safe": True, "env_version": 1}

@@ -41,6 +41,7 @@ two_memories()
 # Arithmetic uses **words** (numbers) in fast memory. The *memory traffic* (I/O), $W$, is the number of words moved between slow and fast memory, in either direction. Inputs start in slow memory and results must end there, so every input word that the result depends on is read, and every result word is written:
 #
 # $$ W \;\ge\; \text{words of all inputs} \;+\; \text{words of all results} \tag{0.1} $$
+# <!-- (0.1) not evaluated: definition -->
 #
 # The right-hand side is the *compulsory traffic*. For $y = Ax$ with $A$ of 100 rows and 50 columns it is 5,150 words: 5,000 for $A$, 50 for $x$, 100 for $y$.
 #
@@ -204,6 +205,7 @@ done.ledger
 # The machine counts 5,600 words, 450 more than the compulsory traffic. The line of $x$ shows why: $x$ has 50 words, but 500 words of it were read, 50 per block. With $\lceil \mathrm{rows}/b \rceil$ blocks the schedule moves
 #
 # $$ W = \mathrm{rows}\cdot\mathrm{cols} \;+\; \left\lceil \frac{\mathrm{rows}}{b} \right\rceil \mathrm{cols} \;+\; \mathrm{rows} \tag{0.2} $$
+# <!-- (0.2) W = costs.matmul(rows, 1, cols, bm=b, bn=1).total -->
 #
 # words. Only the middle term exceeds (0.1).
 #
@@ -271,6 +273,7 @@ whole.ledger
 # The data sheet of the NVIDIA A100 (40 GB) gives two speeds. The first is $312\cdot10^{12}$ operations per second with 16-bit numbers; a multiply-add is two operations. The second is the *bandwidth* of its slow memory, $1555\cdot10^9$ bytes per second; such a number has two bytes. So the chip can do $156\cdot10^{12}$ multiply-adds and move $777.5\cdot10^9$ words per second. Their ratio is the number of multiply-adds that it can do while it moves one word. The number of multiply-adds that an algorithm does per word moved is its *arithmetic intensity*:
 #
 # $$ I = \frac{\text{multiply-adds}}{W} \tag{0.3} $$
+# <!-- (0.3) not evaluated: definition -->
 #
 # If $I$ is below the ratio of the chip, memory limits the speed, and the algorithm is *memory-bound*. If $I$ is above it, arithmetic limits the speed, and the algorithm is *compute-bound*. (Papers count FLOPs, floating-point operations, per byte. With two bytes per word, that gives the same $I$.)
 #
@@ -334,4 +337,4 @@ attempt(intensities, my_compulsory)
 # - NVIDIA, *A100 Tensor Core GPU*, data sheet, and its [white paper](https://images.nvidia.com/aem-dam/en-zz/Solutions/data-center/nvidia-ampere-architecture-whitepaper.pdf).
 # - Samuel Williams, Andrew Waterman, David Patterson, *Roofline: an insightful visual performance model for multicore architectures*, Communications of the ACM 52 (4), 2009.
 #
-# **Next**: [01 Naive attention](01_naive_attention.ipynb) writes out everything that FlashAttention avoids. Lesson [04](04_flash_forward.ipynb) answers the three claims. The solutions are in the folder `solutions/`.
+# **What comes next.** <!-- next --> Lesson [04](04_flash_forward.ipynb) answers the three claims. The solutions are in the folder `solutions/`.

@@ -31,6 +31,7 @@ from iocourse.data import real_head, real_heads
 # A language model splits a text into $N$ *tokens*, which are words or pieces of words. In each layer, several *heads* let every token collect information from the others. A head receives a query, a key and a value per token, as arrays $Q$, $K$, $V$ of shape $(N, d)$. It compares each query with each key:
 #
 # $$ S = \frac{QK^\top}{\sqrt d} \tag{1.1} $$
+# <!-- (1.1) not evaluated: entries of arrays -->
 #
 # An entry $s_{ij}$ of $S$ is called a *score* (or logit). Softmax turns each row of scores into weights $P$, and the output is $O = PV$. So $Q$, $K$, $V$ and $O$ have $Nd$ words each, but $S$ and $P$ have $N^2$ words each. The bars below show $N = 128$, $d = 64$.
 #
@@ -172,6 +173,7 @@ for factor in (1.0, 1.1, np.sqrt(32)):
 # One subtraction removes it. If we multiply numerator and denominator by the same $e^{-m_i}$, the weights do not change. We choose $m_i$ as the largest score of the row, so that the largest exponent is 0:
 #
 # $$ P_{ij} = \frac{e^{s_{ij} - m_i}}{\sum_k e^{s_{ik} - m_i}}, \qquad m_i = \max_k s_{ik} \tag{1.2} $$
+# <!-- (1.2) not evaluated: entries of arrays -->
 #
 # Every exponential is now between 0 and 1, and one of them is 1, so the sum is between 1 and $N$. It cannot overflow if the format can represent $N$, and it cannot be 0. The exponential of a score far below the maximum still underflows to 0, because 0 is then the nearest number of the format. A score of $-\infty$ also gives the weight 0, which section 1.2 uses for the mask.
 #
@@ -226,12 +228,14 @@ attempt(broken_in_half_precision, my_softmax)
 # Row $i$ of $P$ contains the weight of each value for query $i$, so the output is a weighted average of the rows of $V$:
 #
 # $$ O = PV \tag{1.3} $$
+# <!-- (1.3) not evaluated: entries of arrays -->
 #
 # This completes the forward pass. A query *attends to* the keys that it may use. If query $i$ attends to key $j$, then $(i, j)$ is a *visible pair*. Up to now all pairs are visible.
 #
 # A model that generates text has no later tokens. In training, too, it must predict the tokens after $i$ from the tokens up to $i$ only. A **causal mask** therefore hides key $j$ from query $i$ where $j > i$; such a pair is a *masked pair*:
 #
 # $$ s_{ij} = -\infty \quad \text{where } j > i \tag{1.4} $$
+# <!-- (1.4) not evaluated: entries of arrays -->
 #
 # A token attends to itself, so the pairs on the diagonal are visible, and every row has at least one visible pair. The mask must be applied *before* softmax. It is tempting to set the weights to 0 afterwards instead.
 #
@@ -315,6 +319,7 @@ attempt(causal_map, my_attention)
 # Two of the three steps of the forward pass are matrix products. We start with the other one, softmax. If $dP$ is known, what is $dS$? One row is enough, because the rows do not depend on each other. A larger score $s_k$ increases $p_k$ and decreases all other weights of the row, because they share one sum:
 #
 # $$ \frac{\partial p_j}{\partial s_k} = p_j(\delta_{jk} - p_k), \qquad \delta_{jk} = 1 \text{ if } j = k, \text{ otherwise } 0 \tag{1.5} $$
+# <!-- (1.5) not evaluated: derivative -->
 #
 # (Differentiate $e^{s_j} / \sum_l e^{s_l}$ by the quotient rule. Subtracting the maximum does not change the result.) The chain rule sums the effects of $s_k$ on every $p_j$:
 #
@@ -323,6 +328,7 @@ attempt(causal_map, my_attention)
 # The sum on the right does not depend on $k$, so it is one number per row, called $D$. For all rows at once, with $\circ$ for the product entry by entry,
 #
 # $$ dS = P \circ (dP - D), \qquad D_i = \sum_j P_{ij} \, dP_{ij} \tag{1.6} $$
+# <!-- (1.6) not evaluated: derivative -->
 #
 # where $D_i$ is subtracted from all entries of row $i$. $D_i$ is the average of $dP$ over the row, weighted by $P$. An entry of $dS$ is therefore positive where $dP$ is above the average of its row, and negative where it is below.
 #
@@ -393,16 +399,19 @@ attempt(agrees_with_the_matrix, my_softmax_backward)
 # The two matrix products are simpler. In $O = PV$, the entry $V_{jc}$ contributes to $O_{ic}$ with the factor $P_{ij}$, for every query $i$. Its gradient is therefore the sum of $P_{ij} \, dO_{ic}$ over all $i$. In the same way, $P_{ij}$ contributes to $O_{ic}$ with the factor $V_{jc}$, for every column $c$:
 #
 # $$ dV = P^\top dO, \qquad dP = dO \, V^\top \tag{1.7} $$
+# <!-- (1.7) not evaluated: derivative -->
 #
 # $S = QK^\top / \sqrt d$ is also a product, with a constant factor that appears in both gradients:
 #
 # $$ dQ = \frac{dS \, K}{\sqrt d}, \qquad dK = \frac{dS^\top Q}{\sqrt d} \tag{1.8} $$
+# <!-- (1.8) not evaluated: derivative -->
 #
 # To remember which one is transposed, look at the index of the sum: $dQ$ is a sum over the keys, $dK$ and $dV$ are sums over the queries. A sum over the queries means that the left matrix is transposed.
 #
 # One more step looks like a detail, but FlashAttention's backward pass depends on it. $D_i$ is a sum over a row of $P$ and a row of $dP$. Insert (1.7), and exchange the two sums:
 #
 # $$ D_i = \sum_j P_{ij} \sum_c dO_{ic} V_{jc} = \sum_c dO_{ic} \sum_j P_{ij} V_{jc} = \sum_c dO_{ic} \, O_{ic} \tag{1.9} $$
+# <!-- (1.9) not evaluated: entries of arrays -->
 #
 # **Predict** (compute). To compute $D$ by (1.6), all words of $P$ and $dP$ are read. To compute it by (1.9), all words of $dO$ and $O$ are read. What is the ratio of the first number of words to the second for our head, with $N = 471$ and $d = 32$?
 
@@ -471,6 +480,7 @@ check("1D", my_attention_backward)
 # The check compares your gradients with those of the library. You can also test a gradient with the forward pass alone, by finite differences. Change one entry $x$ of an input by a small $h$ in both directions and look at the loss:
 #
 # $$ \frac{\partial \mathcal L}{\partial x} \approx \frac{\mathcal L(x + h) - \mathcal L(x - h)}{2h} \tag{1.10} $$
+# <!-- (1.10) not evaluated: derivative -->
 #
 # Take the loss $\mathcal L = \sum_{ic} dO_{ic} O_{ic}$, whose gradient with respect to $O$ is $dO$. Formula (1.10) takes two forward passes per entry, so we use it for a small head.
 #
@@ -523,6 +533,7 @@ measured("1.4b", passes=2 * (sharp.Q.size + sharp.K.size + sharp.V.size))
 # All results of this lesson are correct, but $S$ and $P$ are materialised. The first section compared the words of $S$ with those of the inputs and the output:
 #
 # $$ \frac{\text{words of } S}{\text{words of } Q, K, V, O} = \frac{N^2}{4Nd} = \frac{N}{4d} \tag{1.11} $$
+# <!-- (1.11) \frac{\text{words of } S}{\text{words of } Q, K, V, O} = costs.naive(N, d, Br=1, Bc=1, Bm=1, Bn=1).sizes["S"] / bounds.compulsory(N, d) -->
 #
 # The backward pass needs three matrices of $N^2$ words, $P$, $dP$ and $dS$, compared with $8Nd$ words for $Q, K, V, O$ and their four gradients. At $N = 4096$ and $d = 64$ the ratio is $3N/(8d) = 24$.
 #
@@ -550,6 +561,7 @@ attempt(all_heads, my_attention)
 # What is the memory traffic? Suppose that $S$ and $P$ are too large for fast memory and are materialised in slow memory. Then $S$ is written and read back for softmax, and $P$ is written and read back for $PV$. $Q, K, V$ are read, and $O$ is written. The traffic is
 #
 # $$ W = 4N^2 + 4Nd \tag{1.12} $$
+# <!-- (1.12) W = costs.naive(N, d, Br=N, Bc=N, Bm=N, Bn=d).total -->
 #
 # The library's closed form for this schedule (`naive` in code) gives the same number if every word is read only once. For $N = 4096$ and $d = 64$ this takes 266,304 words of fast memory. The product $QK^\top$ keeps all of $Q$, one row of $K$ and one column of $S$ there; the product $PV$ keeps all of $O$, one row of $V$ and one column of $P$. (Lesson 02 explains the four tile sizes in the call.)
 # <!-- 3.68 = 471 / (4 * 32) -->
@@ -586,5 +598,5 @@ print(f"as (1.12): {4 * N_long**2 + 4 * N_long * d:,}; without S and P: {4 * N_l
 # - Dao and others, *FlashAttention*, arXiv 2205.14135: its appendix B derives the backward pass with $D_i$ as in (1.9).
 # - The sentence encoder is [all-MiniLM-L6-v2](https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2), Apache-2.0. `iocourse.data.provenance()` returns how its heads were extracted.
 #
-# **Next**: the code of this lesson reads an array without counting its words. In a machine, the $N^2$ words of $S$ are stored in one memory and must be moved to the arithmetic, a limited number at a time. How many words must be moved? [02 A machine with two memories](02_two_level_memory.ipynb) builds this machine.
+# **What comes next.** <!-- next --> The code of this lesson reads an array without counting its words. In a machine, the $N^2$ words of $S$ are stored in one memory and must be moved to the arithmetic, a limited number at a time. How many words must be moved?
 # <!-- 64, 31.5 = 4 * 4096**2 / (4 * 4096 * 64), 2 * 4096**2 * 64 / costs.naive(4096, 64, Br=4096, Bc=4096, Bm=4096, Bn=64).total -->

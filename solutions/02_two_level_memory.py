@@ -31,6 +31,7 @@ from iocourse.course.explore import bars, curve, memory_timeline
 # **Slow memory** has no limit. It holds inputs at the start and results at the end. **Fast memory** has a *capacity* of $M$ words (a *word* is one number). Arithmetic is possible only there. A **load** copies words into fast memory, where they form a *tile*. A **store** copies a tile to slow memory. The machine counts
 #
 # $$ W = \text{words loaded} + \text{words stored}. \tag{2.1} $$
+# <!-- (2.1) not evaluated: definition -->
 #
 # **Predict** (compute). $A$ has 3 rows of 4 words. For each row, a program loads it, doubles it in place, stores it in $Y$ and frees its words. How many words move, and how many are in fast memory at most?
 
@@ -140,6 +141,7 @@ print(m)
 # <!-- exercise 2A --> Subtract from each row of $A$, shape $(N, d)$, its mean:
 #
 # $$ Y_{ij} = A_{ij} - \frac1d \sum_{l} A_{il}. \tag{2.2} $$
+# <!-- (2.2) not evaluated: entries of arrays -->
 #
 # Work on $b$ rows at a time. Read each word of $A$ once and write each word of $Y$ once. The capacity is $M = bd + 2b$. Two words per row are left (you need one), so a second copy of the block does not fit. If you are stuck after eight minutes, run `hint("2A")` in a new cell.
 
@@ -229,6 +231,7 @@ measured("2.3", words=by_dots.ledger.total, reads_of_A=by_dots.ledger.reads["A"]
 # Each of the $mn$ entries costs $2k$ words loaded and one stored:
 #
 # $$ W = 2mnk + mn. \tag{2.3} $$
+# <!-- (2.3) W = costs.matmul(m, n, k, bm=1, bn=1).total -->
 #
 # `costs` contains the closed forms: functions that compute the ledger of a schedule without running it. The difference of two ledgers shows where they differ. Here we subtract a ledger in which everything moves once (section 2.4 explains `bm` and `bn`):
 # <!-- 16 = costs.matmul(16, 16, 16, bm=1, bn=1).reads["A"] / 16**2 -->
@@ -268,6 +271,8 @@ measured("2.4", words=tiled.ledger.total, footprint=tiled.ledger.peak)
 # Count the traffic by array. For the tiles in one column of tiles, all rows of $A$ are loaded, so $A$ is read once per column of tiles, $\lceil n/b_n \rceil$ times. In the same way $B$ is read once per row of tiles, $\lceil m/b_m \rceil$ times. $C$ is written once:
 #
 # $$ W = mk \left\lceil \frac n{b_n} \right\rceil + kn \left\lceil \frac m{b_m} \right\rceil + mn, \qquad \text{footprint } b_m b_n + b_m + b_n. \tag{2.4} $$
+# <!-- (2.4) W = costs.matmul(m, n, k, bm=bm, bn=bn).total -->
+# <!-- (2.4) footprint = costs.matmul(m, n, k, bm=bm, bn=bn).peak where bm <= m and bn <= n -->
 #
 # The *memory footprint* of a schedule is the number of words that it needs in fast memory at once, here the tile and the two pieces. (It is often called the working set.) With $b_m = b_n = b$ it is $b^2 + 2b$.
 #
@@ -331,6 +336,9 @@ memory_timeline(small.ledger, 24)
 # For a given $M$, the tile should be as large as possible. From $b_m b_n + b_m + b_n \le M$, adding 1 on both sides:
 #
 # $$ (b_m + 1)(b_n + 1) \le M + 1, \qquad \text{for a square } b = \lfloor \sqrt{M + 1} \rfloor - 1, \qquad W \approx \frac{2mnk}{\sqrt M} + mn. \tag{2.5} $$
+# <!-- (2.5) costs.matmul(m, n, k, bm=bm, bn=bn).peak + 1 <= M + 1 where bm <= m and bn <= n -->
+# <!-- (2.5) b = bounds.square_side(M) where M >= 3 -->
+# <!-- (2.5) W ~ costs.matmul(m, n, k, bm=b, bn=b).total within 0.05 with b = bounds.square_side(M) where 5000 <= M and 50 * b <= m and 50 * b <= n -->
 #
 # To halve the traffic you need four times the memory.
 #
@@ -423,6 +431,7 @@ attempt(compare_with_a_square, my_tile)
 # Here is its idea. While a tile of $b_m \times b_n$ sums is in fast memory, $b_m + b_n$ loaded words give $b_m b_n$ products. With at most $M$ sums this is at most $\sqrt M/2$ products per word, which a square tile nearly reaches. There are $mnk$ products, hence $2mnk/\sqrt M$ words. This argument holds only for schedules that keep a tile of $C$. By the theorem it does not help to keep parts of other arrays. Every schedule that forms each of the $mnk$ products (Strassen's method does not) moves
 #
 # $$ W \ge \max\left( \frac{2mnk}{\sqrt M} - 2M,\; mk + kn + mn \right). \tag{2.6} $$
+# <!-- (2.6) W >= bounds.matmul(m, n, k, M) rounded down -->
 #
 # Smith, Lowery, Langou and van de Geijn proved the first term; the second is the compulsory traffic. The proof in lesson 05b splits a run into parts of $2M$ moved words and counts only complete parts, hence $-2M$. `bounds.matmul(m, n, k, M)`, bound `matmul`, evaluates both terms. Our machine has four registers in addition to its $M$ words, so its bound is the one at $M + 4$.
 #
@@ -482,6 +491,8 @@ curve(machine, formulas, title=title, notes=on_the_bound, **axes)
 # <!-- exercise 2D --> The bound (2.6) is for a product of two *different* matrices. For $G = AA^\top$ with $A$ of shape $(m, k)$, your `my_matmul` would read $A$ $2\lceil m/b \rceil$ times. But $G_{ij} = G_{ji}$, so half of the tiles need not be computed, and on the diagonal both pieces are the same. Write the schedule that moves
 #
 # $$ W = mk \left\lceil \frac mb \right\rceil + m^2 \quad \text{words, with the footprint } b^2 + 2b. \tag{2.7} $$
+# <!-- (2.7) W = lesson02.half_of_the_tiles(m, k, b).total -->
+# <!-- (2.7) footprint = lesson02.half_of_the_tiles(m, k, b).peak where b <= m -->
 #
 # Store both halves of $G$. This exercise is optional. Blocks are compared by their position: `i == j`, `j > i`. If you are stuck after twelve minutes, run `hint("2D")`.
 
@@ -545,6 +556,7 @@ attempt(with_and_without_symmetry, my_gram)
 # The scores phase keeps $B_r$ rows of $Q$, because the depth $d$ is small. It loads one row of $K$ at a time and stores the column of $B_r$ scores at once, so $B_r d + d + B_r \le M$. The output phase keeps $B_m$ full rows of $O$, as in section 2.4, so $B_m d + d + B_m \le M$. If a row of $N$ scores fits for the softmax, the closed form is
 #
 # $$ W = \underbrace{Nd + Nd\left\lceil \tfrac N{B_r} \right\rceil + N^2}_{\text{scores}} + \underbrace{2N^2}_{\text{softmax}} + \underbrace{N^2 + Nd\left\lceil \tfrac N{B_m} \right\rceil + Nd}_{\text{output}}. \tag{2.8} $$
+# <!-- (2.8) W = costs.naive(N, d, Br=Br, Bc=Bc, Bm=Bm, Bn=d).total where N <= Bc -->
 #
 # $S$ is written and read, and $P$ is written and read, which gives $4N^2$ words.
 #
@@ -794,6 +806,6 @@ attempt(on_both_machines, my_matmul)
 # - O. Beaumont, L. Eyraud-Dubois, M. Vérité, J. Langou, *I/O-Optimal Algorithms for Symmetric Linear Algebra Kernels*, [arXiv 2202.10217](https://arxiv.org/abs/2202.10217): for $AA^\top$ even $m^2k/\sqrt{2M}$ is possible, with triangular tiles.
 # - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré, *FlashAttention*, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135): the traffic of naive attention and of the schedules of lesson 04.
 #
-# **Next**: lesson 03, a softmax that does not need the complete row at once.
+# **What comes next.** <!-- next -->
 # <!-- 1.64 = costs.matmul(120, 120, 120, bm=6, bn=6).total / costs.matmul(120, 120, 120, bm=10, bn=10).total -->
 # <!-- 1.06 = costs.matmul(1024, 1024, 1024, **schedules.matmul_tiles(1024, 1024, 1024, 1024)).total / bounds.matmul(1024, 1024, 1024, 1028) -->

@@ -42,6 +42,7 @@ running_max_rescaling([[1, 1], [4, 2], [1]])
 # The weight of score $s_j$ in its row is
 #
 # $$ p_j = \frac{e^{\,s_j-m}}{\sum_k e^{\,s_k-m}}, \qquad m = \max_k s_k \tag{3.1} $$
+# <!-- (3.1) not evaluated: entries of arrays -->
 #
 # Computed as written, (3.1) needs three loops over the row: for $m$, the sum and the weights. If the row does not fit in fast memory, each loop loads it again. After your prediction, the code does this for $N = 128$ rows of 128 scores, one row at a time, in pieces of 16 scores, with $M = 80$.
 #
@@ -95,6 +96,7 @@ measured("3.1", words=three.ledger.total)
 # After some pieces, $m$ is the largest score so far, the *running maximum*, and $\ell$ is the count: the sum of all $e^s$ so far, in units of $e^m$. If the next piece contains a larger score, the running maximum becomes $m'$ and the unit grows to $e^{m'}$. The old sum must then be multiplied by $e^{m-m'}$. This multiplication is called *rescaling*.
 #
 # $$ m' = \max\bigl(m, \max_j s_j\bigr), \qquad \ell' = e^{\,m-m'}\,\ell + \sum_j e^{\,s_j-m'} \tag{3.2} $$
+# <!-- (3.2) not evaluated: entries of arrays -->
 #
 # Before the first piece, $m = -\infty$ and $\ell = 0$, so the first factor is $e^{-\infty} = 0$. In the figure at the top, when 4 arrives, two old units are worth half a new one.
 #
@@ -171,6 +173,7 @@ check("3A", my_running)
 # The factor $e^{m-m'}$ differs from 1 only if a piece contains a new maximum. Suppose that the scores of a row are all different and in random order. Then piece $k$, with $b_k$ scores, contains the largest score so far with probability $b_k/(b_1 + \dots + b_k)$, because each of these $b_1 + \dots + b_k$ scores is equally likely to be the largest. The expected number of pieces with a new maximum, including the first piece, is
 #
 # $$ \sum_k \frac{b_k}{b_1 + \dots + b_k}, \qquad\text{for single scores}\quad H_n = 1 + \frac12 + \frac13 + \dots + \frac1n \approx \log n + 0.577 \tag{3.3} $$
+# <!-- (3.3) not evaluated: sum over a set -->
 #
 # which is the *harmonic number* for single scores. A row of $n = 471$ single scores has 6.73 new maxima on average.
 #
@@ -192,6 +195,7 @@ check("3A", my_running)
 # The numerator and the denominator of (3.1) have the same unit. We therefore keep a third running quantity $o$, the sum of the values multiplied by $e^{s_j-m}$, and rescale it together with $\ell$:
 #
 # $$ o' = e^{\,m-m'}\,o + \sum_j e^{\,s_j-m'}\, v_j, \qquad\text{and after the last piece the output is}\quad o/\ell \tag{3.4} $$
+# <!-- (3.4) not evaluated: entries of arrays -->
 #
 # We divide only once, after the last piece. Here $o$ is always the weighted sum before this division; dividing it by $\ell$, which has the same unit, gives the weighted mean.
 #
@@ -254,6 +258,7 @@ measured("3.5", **good)
 # Fully masked rows are rare, but fully masked *pieces* are not. Under a causal mask, every piece to the right of the diagonal is fully masked. After a visible score such a piece is harmless, because $m$ is finite and the piece adds 0. But the first piece can also be fully masked. For example, a sliding window masks the oldest keys, which are in the first pieces, or the pieces are loaded in another order. Then $m' = -\infty$, and the `nan` remains in $\ell$ and $o$ for the rest of the row. The remedy is to subtract a finite number as long as all scores so far are masked:
 #
 # $$ \hat m = \begin{cases} m' & \text{if } m' > -\infty \\ 0 & \text{otherwise} \end{cases} \qquad \text{factor } e^{\,m-\hat m}, \quad \text{weights } e^{\,s_j-\hat m} \tag{3.5} $$
+# <!-- (3.5) not evaluated: entries of arrays -->
 #
 # With $\hat m = 0$, a masked score has the weight $e^{-\infty} = 0$, which is correct. We keep $m'$ for the next piece, not $\hat m$: with a maximum of 0, later scores around -10,000 would underflow to 0. If the complete row is masked, $\ell$ is still 0 at the end, and dividing by it would give `nan`. This course returns zeros in this case, the value of an empty sum.
 #
@@ -343,6 +348,9 @@ attempt(agrees, my_online_attention)
 # The result of a part is the triple $(m, \ell, o)$, with $o$ not yet divided by $\ell$. Two parts give two sums in two units. We convert both to the larger unit:
 #
 # $$ m = \max(m_a, m_b), \qquad \ell = e^{\,m_a-m}\,\ell_a + e^{\,m_b-m}\,\ell_b, \qquad o = e^{\,m_a-m}\,o_a + e^{\,m_b-m}\,o_b \tag{3.6} $$
+# <!-- (3.6) m = not evaluated: definition -->
+# <!-- (3.6) \ell = math.exp(exact.log_sum_exp(S)[0] - m) with e = math.e, m = max(ma, mb), S = [[ma + math.log(ella), mb + math.log(ellb)]] where ma <= 40 and mb <= 40 -->
+# <!-- (3.6) o = math.exp(exact.log_sum_exp(S)[0] - m) * (exact.softmax(S)[0] @ [oa / ella, ob / ellb]) with e = math.e, m = max(ma, mb), S = [[ma + math.log(ella), mb + math.log(ellb)]] where ma <= 40 and mb <= 40 -->
 #
 # For any division of the row and any order of merges, every score finally has the weight $e^{s-m}$ with the same $m$, the maximum of the row. Merging is therefore *commutative* (merging a with b equals merging b with a) and *associative* (the grouping of three parts does not matter). The empty part $(-\infty, 0, 0)$ is its *identity*: merging with it changes nothing. So any tree of merges gives the result of the row. Formulas (3.2) and (3.4) are the special case in which the second part is a single piece.
 #
@@ -478,6 +486,8 @@ print(f"all in float32, pieces of 32, rescaled and not: both below 1e-7: {max(si
 # First, one word can replace the two row statistics: the *log-sum-exp* of the row,
 #
 # $$ L_i = m_i + \log \ell_i, \qquad p_{ij} = e^{\,s_{ij} - L_i} \tag{3.8} $$
+# <!-- (3.8) L_i = exact.log_sum_exp([[a, b]])[0] with mi = max(a, b), elli = 1 + math.exp(-abs(a - b)) where a <= 40 and b <= 40 -->
+# <!-- (3.8) p_ij = exact.softmax([[a, b]])[0, 0] with e = math.e, sij = a, Li = exact.log_sum_exp([[a, b]])[0] where a <= 40 and b <= 40 -->
 #
 # From $L_i$, any weight can be recomputed from its score alone. The backward pass of lesson 06 uses this to store $N$ words instead of $N^2$.
 #
@@ -534,7 +544,13 @@ measured("3.8", two_loops=two.ledger.total)
 #
 # If the result is only one word per row, the second read is not necessary either.
 #
-# <!-- exercise 3D --> Write a schedule that returns the log-sum-exp of every row of `S`. `S` has the shape $(N, n)$ and is in slow memory. Load it in tiles of `Br` rows and `Bc` columns, each score once. A row may be larger than fast memory. The closed form is $W = Nn + N$ and the footprint $B_r B_c + 2 B_r$. Your function may use another $B_r B_c + 4 B_r$ words for temporaries. `m.new("L", (N,))` creates the result; `m.store(tile, L, i)` stores one word for each row of block `i`. Use `row_stats`, or your own tiles for maxima and sums; in the second case save space with updates in place, such as `np.exp(s, out=s)`. If you are stuck after six minutes, run `hint("3D")` in a new cell.
+# <!-- exercise 3D --> Write a schedule that returns the log-sum-exp of every row of `S`. `S` has the shape $(N, n)$ and is in slow memory. Load it in tiles of `Br` rows and `Bc` columns, each score once. A row may be larger than fast memory. The closed form is
+#
+# $$ W = Nn + N, \qquad \text{footprint } B_r B_c + 2 B_r . $$
+# <!-- (above) W = lesson03.row_lse_cost(N, n, Br=Br, Bc=Bc).total -->
+# <!-- (above) footprint = lesson03.row_lse_cost(N, n, Br=Br, Bc=Bc).peak where Br <= N and Bc <= n -->
+#
+# Your function may use another $B_r B_c + 4 B_r$ words for temporaries. `m.new("L", (N,))` creates the result; `m.store(tile, L, i)` stores one word for each row of block `i`. Use `row_stats`, or your own tiles for maxima and sums; in the second case save space with updates in place, such as `np.exp(s, out=s)`. If you are stuck after six minutes, run `hint("3D")` in a new cell.
 
 # %% [raw] name="about-3D"
 # title = "Log-sum-exp of every row on the machine"
@@ -615,5 +631,5 @@ attempt(with_one_loop, my_lse)
 # - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré: *FlashAttention*, 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135). Online softmax tile by tile, to reduce the traffic.
 # - P. Blanchard, D. Higham, N. Higham: *Accurate computation of the log-sum-exp and softmax functions*, 2019, [arXiv 1909.03469](https://arxiv.org/abs/1909.03469). Rounding errors, with and without the maximum subtracted.
 #
-# **Next**: lesson 04 combines a loop over key blocks with a loop over query blocks, in both orders, and counts the traffic of each.
+# **What comes next.** <!-- next --> A loop over key blocks inside a loop over query blocks, or the other way round: the two orders have different traffic.
 # <!-- 1.00, 9.21 = counts[2].mean(), counts[0].mean() -->

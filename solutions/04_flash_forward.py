@@ -57,6 +57,8 @@ measured("4.1", k_reads=first.reads["K"] // (N * d), o_writes=first.writes["O"] 
 # For any sizes, the traffic and the memory footprint are
 #
 # $$ W_2 = 2Nd + 2Nd\left\lceil \frac{N}{B_r} \right\rceil, \qquad \text{footprint } B_r(2d + 2 + B_c) + 2B_c d . \tag{4.1} $$
+# <!-- (4.1) W_2 = costs.flash2(N, d, Br=Br, Bc=Bc).total -->
+# <!-- (4.1) footprint = costs.flash2(N, d, Br=Br, Bc=Bc).peak where Br <= N and Bc <= N -->
 #
 # The footprint consists of $Q_i$, $O_i$, two statistics per row and the tile of scores, then $K_j$ and $V_j$. $B_c$ does not appear in $W_2$.
 #
@@ -188,6 +190,8 @@ measured("4.2", q_reads=first.reads["Q"] // Q.size, o_writes=first.writes["O"] /
 # For any sizes,
 #
 # $$ W_1 = 3Nd + 2N + \left\lceil \frac{N}{B_c} \right\rceil (3Nd + 4N), \qquad \text{footprint } 2B_c d + B_r(2d + 2 + B_c) . \tag{4.2} $$
+# <!-- (4.2) W_1 = costs.flash1(N, d, Br=Br, Bc=Bc).total -->
+# <!-- (4.2) footprint = costs.flash1(N, d, Br=Br, Bc=Bc).peak where Br <= N and Bc <= N -->
 #
 # Initialising $O$, $m$ and $\ell$ takes $Nd + 2N$ words, and reading $K$ and $V$ once takes $2Nd$. Each iteration of the outer loop reads $Q$ and reads and writes $O$, hence $3Nd$; it also reads and writes $m$ and $\ell$, hence $4N$. An iteration of the FA-2 order reads only $K$ and $V$, hence $2Nd$. For the same tile, the footprint equals that of (4.1). $B_r$ does not appear in $W_1$.
 #
@@ -314,6 +318,8 @@ measured("4.3", words_saved=f2.total - f3.total, room_saved=f2.peak - f3.peak)
 # The closed form is that of (4.1), with one term $B_c d$ less in the footprint:
 #
 # $$ W_3 = 2Nd + 2Nd\left\lceil \frac{N}{B_r} \right\rceil, \qquad \text{footprint } B_r(2d + 2 + B_c) + B_c d . \tag{4.3} $$
+# <!-- (4.3) W_3 = costs.flash_optimal(N, d, Br=Br, Bc=Bc).total -->
+# <!-- (4.3) footprint = costs.flash_optimal(N, d, Br=Br, Bc=Bc).peak where Br <= N and Bc <= N -->
 #
 # The two figures show the words in fast memory over time, first for the FA-2 order, then for buffer reuse. Creating or freeing a tile also counts as a move. The accumulator is $O_i$.
 
@@ -429,7 +435,9 @@ measured("4.4", f2_Br=best2[1], f2_Bc=best2[2], f1_Br=best1[1])
 #
 # With queries in the outer loop, (4.1) and (4.3) give the reason. $B_r$ queries share each load of $K$ and $V$, so the traffic depends only on $B_r$. A larger $B_c$ only leaves fewer words for $B_r$. So buffer reuse takes the largest $B_r$ with
 #
-# $$ B_r(2d + 2 + B_c) + B_c d \le M \quad \text{where } B_c = 1 . \tag{4.4} $$
+# $$ B_r(2d + 2 + B_c) + B_c d \le M \quad \text{with } B_c = 1 . \tag{4.4} $$
+# <!-- (4.4) costs.flash_optimal(N, d, Br=Br, Bc=Bc).peak <= M where Br <= N and Bc <= N -->
+# <!-- (4.4) B_c = schedules.flash_optimal.tiles(N, d, M)["Bc"] where M >= 3 * d + 3 -->
 #
 # How much does buffer reuse gain if $B_c$ may be chosen? For each $B_c$, the table gives both schedules the largest $B_r$ that fits.
 
@@ -529,6 +537,7 @@ attempt(with_both_tiles, "flash2", my_flash2)
 # If there is no difference, your counts equal (4.1) and (4.2), and we can use these formulas for larger sizes. For large $N$, each traffic is about a constant times $N^2d^2/M$, as shown below. This constant compares schedules of any size:
 #
 # $$ c = \frac{W M}{N^2 d^2} . \tag{4.5} $$
+# <!-- (4.5) c = 4 within 0.001 with M = 10**6 * d, N = 10**6 * M, W = schedules.flash2.count(N, d, M).total where d >= 3000 -->
 #
 # For large $N$ one term is enough. If $B$ rows are resident, the outer loop has $N/B$ iterations, and each moves about $3Nd$ words (FA-1 order) or $2Nd$ words (FA-2 order). A quarter of $M$ gives $B = M/(4d)$. The best tile has $B \approx M/(2d)$, because a resident row needs $2d$ words and a few more.
 #
@@ -570,6 +579,10 @@ measured("4.5", f1_quarter=f1_quarter, f1_best=f1_best, f2_quarter=f2_quarter, f
 # Keep the term of each closed form that grows with $N^2$, for a quarter of $M$ and then for the best tile:
 #
 # $$ \frac{W_1 M}{N^2d^2} \to 12\left(1 + \frac{4}{3d}\right) \text{ or } 6\left(1 + \frac{11}{6d}\right), \qquad \frac{W_2 M}{N^2d^2} \to 8 \text{ or } 4\left(1 + \frac{3}{2d}\right) . \tag{4.6} $$
+# <!-- (4.6) \frac{W_1 M}{N^2d^2} ~ costs.flash1(N, d, Br=1, Bc=M // (4 * d)).total * M / (N * d) ** 2 within 1e-4 with M = 10**6 * d, N = 10**6 * M -->
+# <!-- (4.6) \frac{W_1 M}{N^2d^2} ~ schedules.flash1.count(N, d, M).total * M / (N * d) ** 2 within 1e-3 with M = 10**6 * d, N = 10**6 * M where d >= 32 -->
+# <!-- (4.6) \frac{W_2 M}{N^2d^2} ~ costs.flash2(N, d, Br=M // (4 * d), Bc=1).total * M / (N * d) ** 2 within 1e-4 with M = 10**6 * d, N = 10**6 * M -->
+# <!-- (4.6) \frac{W_2 M}{N^2d^2} ~ schedules.flash2.count(N, d, M).total * M / (N * d) ** 2 within 1e-4 with M = 10**6 * d, N = 10**6 * M -->
 #
 # The constant 12 is $4Nd/M$ key blocks times $3Nd$ words, and the statistics add $4N$ words to $3Nd$. The best tile keeps $M/(2d + 1)$ keys resident, because a key needs $2d$ words and one score; this gives $(2d + 1)(3d + 4)/d^2$. The constant 8 is $4Nd/M$ query blocks times $2Nd$ words. The best tile keeps $M/(2d + 3)$ queries resident, because a query needs $2d$ words, two statistics and one score. For $d = 64$ these are 12.25, 6.17, 8 and 4.09. The measured constants differ by a hundredth, because blocks have an integer number of rows.
 # <!-- 6.17, 4.09 = 6 * (1 + 11 / (6 * 64)), 4 * (1 + 3 / (2 * 64)) -->
@@ -581,6 +594,7 @@ measured("4.5", f1_quarter=f1_quarter, f1_best=f1_best, f2_quarter=f2_quarter, f
 # We reduced the constant from 12 to 4. Could another idea reach 2? A lower bound answers this for all schedules at once. The compulsory traffic (bound `compulsory`) gives one, $W \ge 4Nd$, because every input word is read and every output written. The second, Theorem A, counts how many products $p_{ij}v_{jc}$ can be formed with the words in fast memory during one part of the run. Take it as given here; lesson 05 explains it and 05b proves it:
 #
 # $$ W \ge \frac{4N^2d^2}{M + d^2} - (M + d^2) . \tag{4.7} $$
+# <!-- (4.7) W >= bounds.theorem_A_large(N, d, M) rounded down where M >= d**2 -->
 #
 # It holds for every $M$, loop order and tile, even if scores are computed twice. Its class of schedules computes attention exactly, each score from $d$ products $q_{ic}k_{jc}$ and each output from products $p_{ij}v_{jc}$, where $Q$, $K$ and $V$ are three different arrays. The theorem is a derivation of this course, with methods of the papers below. `bounds.lower_bound` returns the largest proved bound (at $M + 4$ words, see lesson 05).
 #
@@ -673,7 +687,7 @@ measured("0.2", constant_traffic=long == short, linear_traffic=long <= 2 * short
 # - B. Saha, C. Ye: *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). $N^2d^2/M$ is optimal up to a constant for $M \ge d^2$.
 # - T. Smith, B. Lowery, J. Langou, R. van de Geijn, 2017, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017). Tight constants for the matrix product; Theorem A borrows from its technique.
 #
-# **What comes next.** Lesson 05 discusses Theorem A and the case $M < d^2$. The optional [part b](04b_debugging_a_schedule.ipynb) runs the schedules on a head of a real model; in its exercise you repair a schedule.
+# **What comes next.** <!-- next --> The next question is which part of this traffic no schedule can avoid.
 # <!-- 3.886, 3.82 as output -->
 # <!-- 4 = 2**2 -->
 # <!-- 3.82 = costs.flash2(4096, 64, Br=64, Bc=64).total / costs.flash2(4096, 64, Br=256, Bc=256).total -->

@@ -79,6 +79,7 @@ print(f"ratio to the bound {on_sharp.ledger.total / least:.2f}, in section 4.7 {
 # The FlashAttention paper assigns at most a quarter of $M$ to each of $Q_i$, $K_j$, $V_j$ and $O_i$: its Algorithm 1 has $B_c = \lceil M/4d \rceil$ and $B_r = \min(\lceil M/4d \rceil, d)$. For $M \le 4d^2$ these four tiles alone fill fast memory, but the tile of scores and the row statistics need space as well. The paper states only orders of growth, and for these its sizes are correct. Counted to the word, they fit in the FlashAttention-1 order (F1) exactly if
 #
 # $$ 2B_c d + B_r(2d + 2 + B_c) \le M . \tag{4.10} $$
+# <!-- (4.10) costs.flash1(N, d, Br=Br, Bc=Bc).peak <= M where Br <= N and Bc <= N -->
 #
 # **Predict** (compute). For $d = 8$ and $M = 512$ the published sizes are therefore $B_r = 8$ and $B_c = 16$. How many words does this order need with these sizes?
 # <!-- 1.56 as output -->
@@ -118,6 +119,8 @@ explore.footprint_bar(parts, 512, title="Published block sizes, d = 8, M = 512")
 # A colleague wrote this version of buffer reuse. The values are correct, and every test of values passes, but it moves too many words and holds too many. The cell also prints the words and the footprint of the closed form of buffer reuse, (4.3):
 #
 # $$ W = 2Nd + 2Nd\left\lceil \frac{N}{B_r} \right\rceil, \qquad \text{footprint } B_r(2d + 2 + B_c) + B_c d . $$
+# <!-- (above) W = costs.flash_optimal(N, d, Br=Br, Bc=Bc).total -->
+# <!-- (above) footprint = costs.flash_optimal(N, d, Br=Br, Bc=Bc).peak where Br <= N and Bc <= N -->
 
 # %%
 def wasteful(m, Q, K, V, *, Br, Bc):
@@ -238,4 +241,4 @@ mended.ledger - allowed
 # - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré: *FlashAttention*, 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135). Algorithm 1 has the block sizes of section 4.10.
 # - The sentence encoder is [all-MiniLM-L6-v2](https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2), Apache-2.0.
 #
-# **Next**: lesson [05](05_lower_bounds.ipynb) derives lower bounds that hold for every schedule.
+# **What comes next.** <!-- next -->

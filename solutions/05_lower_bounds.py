@@ -131,6 +131,7 @@ for d in (2, 3, 10, 100):
 # Your games move 7, 11, 39 and 399 words; the compulsory traffic is 5, 7, 21 and 201 words. The partial sum is stored and loaded again $d - 1$ times, so the traffic is
 #
 # $$ W = \underbrace{2d + 1}_{\text{compulsory}} + \underbrace{2(d - 1)}_{\text{partial sums}} = 4d - 1 . \tag{5.1} $$
+# <!-- (5.1) W = pebbling.optimum(pebbling.dot(d), 3).cost where 2 <= d <= 6 -->
 #
 # Can another order do better with three pebbles?
 #
@@ -251,6 +252,8 @@ for n in (3, 4, 5, 6):
 # The minima are 8, 11, 14 and 17 words with recomputation and 10, 14, 18 and 22 without. For $n$ from 2 to 7, where we ran the search,
 #
 # $$ W_\text{again} = 3n - 1, \qquad W_\text{once} = 4n - 2 . \tag{5.2} $$
+# <!-- (5.2) W_again = pebbling.optimum(pebbling.softmax_row(n), 3).cost where 2 <= n <= 7 -->
+# <!-- (5.2) W_once = pebbling.optimum(pebbling.softmax_row(n), 3, recompute=False).cost where 2 <= n <= 7 -->
 #
 # With recomputation, every score except one is read twice, and no exponential is ever stored.
 #
@@ -312,6 +315,8 @@ explore.pair_residency(["load q", "load k", "o enters", "load v"], pair=PAIR, ar
 # A row now counts as *present* in a step if it is in fast memory at the start of the step or enters during it. The products $p_{ij}v_{jc}$ of different columns $c$ may be computed in different steps, but one column is enough. Take a product $p_{ij}v_{j1}$ that leads to the stored output, and the step in which it is computed. It is added to a partial sum of $o_i$ or begins one, so $v_j$ and $o_i$ are present. No score, weight or part of one is left from earlier steps, so the weight was computed from $q_i$ and $k_j$ in the same step. All four rows are present in it, and line 1 remains true. For each row pair, take the first step in which both rows are present. At least one of them enters in this step, because otherwise both would have been present in the step before. The row pair is charged once, to that entry. Line 3 does not change. In line 2, the rows present in a step are those of at most $M$ words at its start and of at most $t$ words that enter, so there are at most $(M + t)/d$ of them. Hence
 #
 # $$ 4N^2 \le \frac Wd \cdot \frac{M + t}{d} , \qquad \text{so} \qquad W \ge \frac{4N^2d^2}{M + t} . $$
+# <!-- (above) 4N^2 <= not evaluated: step of a proof -->
+# <!-- (above) W >= bounds.theorem_A_rows(N, d, M, t) rounded down -->
 #
 # This is the bound `A_rows`. Now count the charges in a run with buffer reuse, $N = 4$ and blocks of $B_r$ queries. There are $4N^2 = 64$.
 #
@@ -378,6 +383,8 @@ for M, schedule in ((58368, schedules.flash_optimal), (1024, schedules.small_cac
 # The second tool is a different question. How many products $p_{ij}v_{jc}$ can be computed from a given number of words? If we divide $N^2d$ by this number, we know how often fast memory must be refilled. The result is **Theorem A**, formula (5.8) in 05b. Two simpler forms, slightly smaller, are
 #
 # $$ W \ge \frac{4N^2d^2}{M + d^2} - (M + d^2) \quad (M \ge d^2), \qquad W \ge \frac{2N^2d}{\sqrt M} - 2M \quad (M \le d^2), \tag{5.3} $$
+# <!-- (5.3) W >= bounds.theorem_A_large(N, d, M) rounded down where M >= d**2 -->
+# <!-- (5.3) W >= bounds.theorem_A_small(N, d, M) rounded down where M <= d**2 -->
 #
 # the bounds `A_large` and `A_small`. (The first also holds for $M < d^2$, but it is smaller than the second there.) The first was announced in lesson 04. Compared with `A_rows`, it has $d^2$ in place of $t$, and $M + d^2$ is subtracted; this is the price of the larger class. It holds for every schedule that
 #
@@ -440,4 +447,4 @@ measured("5.7", f3=constant[1024, 1024][0], theorem_a=constant[1024, 1024][1])
 # - J.-W. Hong, H. T. Kung, *I/O complexity: the red-blue pebble game*, STOC 1981. The game.
 # - B. Saha, C. Ye, *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). How the traffic grows for large and for small fast memory. Section 5.11 (05b) compares constants.
 #
-# **What comes next.** [Part b](05b_lower_bound_proof.ipynb) proves Theorem A. Lesson 06, which does not need part b, treats the backward pass. There, computing all scores twice moves fewer words than computing them once.
+# **What comes next.** <!-- next --> In the backward pass, computing all scores twice moves fewer words than computing them once.

@@ -71,6 +71,7 @@ explore.loomis_whitney({"a corner": [corner, corner, corner],
 # A segment has at most $R = M + T$ different words to work with. Suppose that $R$ words allow at most $F(R)$ multiply-adds. The incomplete last segment computes fewer than $F(R)$ (step 5 of section 5.9 shows why), so all $mnk$ multiply-adds need at least $\lfloor mnk/F(R) \rfloor$ full segments. Each full segment loads $T$ words:
 #
 # $$ W \ge T \left\lfloor \frac{mnk}{F(M + T)} \right\rfloor . \tag{5.4} $$
+# <!-- (5.4) W >= T * bounds.segments.segments_A(m * n * k, M + T, d) with F = lambda R: bounds.products_per_segment(R, d) where T >= 1 -->
 #
 # (A word of $C$ may start as a zero. This counts as one of the $T$ loads; as in section 5.6, we count its store for it.) The order of the operations does not appear, so (5.4) holds for every schedule. Every $T$ gives a valid bound, and we take the best one. It remains to find $F$.
 # <!-- 3 × 3 as input -->
@@ -79,6 +80,9 @@ explore.loomis_whitney({"a corner": [corner, corner, corner],
 # Loomis and Whitney proved in 1949 that a set of points whose projections on the three walls have $n_A$, $n_B$ and $n_C$ points has at most $\sqrt{n_A n_B n_C}$ points. The corner reaches this maximum, $\sqrt{4 \cdot 4 \cdot 4} = 8$. Here $n_A$, $n_B$ and $n_C$ are the words of the three arrays, so
 #
 # $$ \text{multiply-adds} \le \sqrt{n_A\, n_B\, n_C} \le \left(\frac{R}{3}\right)^{3/2} = F_\times(R) , \tag{5.5} $$
+# <!-- (5.5) \text{multiply-adds} <= not evaluated: step of a proof -->
+# <!-- (5.5) \text{multiply-adds} <= bounds.products_per_segment(R, d) where R < 3 * d**2 -->
+# <!-- (5.5) \text{multiply-adds} <= not evaluated: definition -->
 #
 # because a product of three numbers with the sum $R$ is largest when they are equal.
 #
@@ -87,6 +91,8 @@ explore.loomis_whitney({"a corner": [corner, corner, corner],
 # The ratio $T/F_\times(M + T)$ is largest for $T = 2M$ (set its derivative to 0). Then $R = 3M$ and $F_\times(R) = M^{3/2}$. Rounding down costs at most one segment, so (5.4) with $F_\times$ for $F$ becomes the bound of lesson 02:
 #
 # $$ W \ge 2M\left\lfloor \frac{mnk}{M^{3/2}} \right\rfloor \ge \frac{2mnk}{\sqrt M} - 2M . \tag{5.6} $$
+# <!-- (5.6) W >= 2 * M * bounds.segments.segments_B(m * n * k, 3 * M) -->
+# <!-- (5.6) W >= bounds.matmul(m, n, k, M) rounded down where bounds.matmul(m, n, k, M) > m * k + k * n + m * n -->
 #
 # ### How many products do R words allow?
 #
@@ -132,6 +138,8 @@ check("5C", my_products)
 # Step 4 of section 5.9 derives the maximum for $R$ words; until then we take it as given:
 #
 # $$ F(R) = \begin{cases} \dfrac{(R + d^2)^2}{16d} & R \ge 3d^2, \\[1ex] \left(\dfrac R3\right)^{3/2} & R < 3d^2. \end{cases} \tag{5.7} $$
+# <!-- (5.7) F(R) = bounds.products_per_segment(R, d) where R >= 3 * d**2 -->
+# <!-- (5.7) F(R) = bounds.products_per_segment(R, d) where R < 3 * d**2 -->
 #
 # The second case is (5.5): complete rows are too expensive, and attention is like a matrix product with scores in place of $A$. We test (5.7) for two queries, two keys and $d = 1$, which have 8 words of $Q$, $K$, $V$ and $O$ and 4 scores, by trying every choice of words.
 #
@@ -170,6 +178,7 @@ measured("5.8", enough=attempt(fewest_words, my_products))
 # With many words, complete rows alone almost reach $F$. With $x$ rows of each array, $R = 4dx$ words allow $x^2d = R^2/16d$ products; $F$ has $R + d^2$ in place of $R$. Now insert (5.7) into (5.4), with $N^2d$ products:
 #
 # $$ W \ge T \left\lfloor \frac{N^2d}{F(M + T)} \right\rfloor \qquad \text{for every integer } T \ge 1 . \tag{5.8} $$
+# <!-- (5.8) W >= bounds.theorem_A(N, d, M, T) with F = lambda R: bounds.products_per_segment(R, d) where T >= 1 -->
 #
 # This is Theorem A, bound `A` of the library, for the class of section 5.7.
 #
@@ -303,12 +312,14 @@ measured("5.9", reads=fewest[4])
 # For each output and the reads of its partial sums, every history satisfies
 #
 # $$ \text{entries} \le \text{reads} + 1 . \tag{5.9} $$
+# <!-- (5.9) not evaluated: step of a proof -->
 #
 # The appendix (section 5.14) has the proof.
 #
 # **Step 3: segments.** Let $E$ be the number of entries of accumulators and of reads of all other words (those that are not living partial sums of an output). By (5.9), added up over the $Nd$ outputs, the run reads at least $E - Nd$ words. It also stores at least $Nd$ words, the outputs. So
 #
 # $$ W \ge (E - Nd) + Nd = E . \tag{5.10} $$
+# <!-- (5.10) not evaluated: step of a proof -->
 #
 # From now on, a segment ends after $T$ of these events, no longer after $T$ loads; the last one may have fewer. A segment works with at most $R = M + T$ different words: those in fast memory at its start, where a present accumulator takes at least one word, and those that enter or are read. Scores and weights that are computed within the segment are not among them.
 #
@@ -390,6 +401,7 @@ for T in (4, 11, 22):
 # **Step 4: at most $F(R)$ useful products per segment.** Let $n_v$ of the $R$ words be words of $V$ and $n_o$ be accumulators. Let $n_s$ be the number of pairs $(i, j)$ of which a word (the score, a part of it or the weight) was present at the start or was read. Let $x$ rows $q_i$ and $y$ rows $k_j$ be present with all $d$ words. The arrays are distinct, so no word is counted twice:
 #
 # $$ d(x + y) + n_v + n_o + n_s \le R . \tag{5.11} $$
+# <!-- (5.11) not evaluated: step of a proof -->
 #
 # A useful product $p_{ij}v_{jc}$ of the segment needs $v_{jc}$. It is added to a partial sum or begins one, so the accumulator of $o_{ic}$ is present. There are two cases.
 #
@@ -398,10 +410,13 @@ for T in (4, 11, 22):
 # *The weight $p_{ij}$ was computed from nothing within the segment.* Then $q_i$ is one of the $x$ rows and $k_j$ one of the $y$ rows. If column $c$ has $a_c \le x$ accumulators and $b_c \le y$ words of $V$ in such rows, the number of these products is at most
 #
 # $$ \sum_c a_c b_c \le \min(x\, n_v,\; y\, n_o) \le \sqrt{xy\, n_v n_o} . \tag{5.12} $$
+# <!-- (5.12) not evaluated: step of a proof -->
 #
 # (The smaller of two numbers is at most the square root of their product.) Both cases together give at most $\sqrt{n_v n_o}\,\bigl(\sqrt{xy} + \sqrt{n_s}\bigr)$ products. Write $n_v + n_o = 2z$. By AM–GM, $\sqrt{n_v n_o} \le z$ and $\sqrt{xy} \le (x + y)/2$. With (5.11) for $x + y$, the number is at most
 #
 # $$ z \left( \frac{R - 2z}{2d} + \sqrt{n_s} - \frac{n_s}{2d} \right) \le z \cdot \frac{R - 2z + d^2}{2d} \le \frac{(R + d^2)^2}{16d} . \tag{5.13} $$
+# <!-- (5.13) z \left( \frac{R - 2z}{2d} + \sqrt{n_s} - \frac{n_s}{2d} \right) <= not evaluated: step of a proof -->
+# <!-- (5.13) z \left( \frac{R - 2z}{2d} + \sqrt{n_s} - \frac{n_s}{2d} \right) <= bounds.products_per_segment(R, d) where R >= 3 * d**2 -->
 #
 # The first inequality takes the $n_s$ for which $\sqrt{n_s} - n_s/2d$ is largest, which is $d^2$. The second takes the best $z$, which is $(R + d^2)/4$. So (5.13) holds for every $R$, and for $R \ge 3d^2$ the right side is $F(R)$.
 #
@@ -443,10 +458,12 @@ for T in (4, 11, 22):
 # **Theorem B: no product $q_{ic}k_{jc}$ is computed twice** (bound `B_line`). Then a score or weight returns to fast memory only by a read, so every product has its pair among the $n_s$. With $n_q$ and $n_k$ words of $Q$ and $K$ there are at most $\sqrt{n_s n_q n_k} + \sqrt{n_s n_v n_o} \le \sqrt{n_s}\,(R - n_s)/2 \le (R/3)^{3/2}$ products (AM–GM for both roots, then the best $n_s$, which is $R/3$):
 #
 # $$ W \ge \frac{4N^2d}{\sqrt M} - 2M - N^2 . \tag{5.14} $$
+# <!-- (5.14) W >= bounds.theorem_B_line(N, d, M) rounded down -->
 #
 # **Theorem B′: recomputation is allowed** (bound `B'_line`). A weight may then also come from a second sum, computed from two complete rows as in (5.12). This raises the number of products from $M^{3/2}$ to at most $M^{3/2} + 9M^2/16d$; section 7.10 ([07b](07b_input_gradient.ipynb)) has the proof.
 #
 # $$ W \ge \frac{4N^2d}{\sqrt M\left(1 + \frac{9\sqrt M}{16d}\right)} - 2M - N^2 . \tag{5.15} $$
+# <!-- (5.15) W >= bounds.theorem_B_prime_line(N, d, M) rounded down within 1e-9 where math.isqrt(M) ** 2 != M -->
 #
 # These are closed forms. The library also has `B` and `B'` with the best $T$, and `B'` uses the exact maximum of the number of products. At $M = d^2$ and for large $N$, `B'` gives 2.12 $N^2$ words and (5.15) only 1.56 $N^2$. `B'` is larger than Theorem A up to about $M = d^2$. For schedules that compute no score twice, such as buffer reuse, `recompute=False` admits Theorem B.
 #
@@ -486,6 +503,7 @@ measured("5.10", all_schedules=f3_over_bound(16384)[0],
 # Saha and Ye proved in 2024 that the traffic is at least proportional to $N^2d^2/M$ for $M \ge d^2$ and to $N^2d/\sqrt M$ for $M \le d^2$. They state no constants. If we keep the constants of their argument for $M \ge d^2$, we obtain the bound `saha_ye`:
 #
 # $$ W \ge \frac{N^2d^2}{4(M + d^2)} - M . \tag{5.16} $$
+# <!-- (5.16) W >= bounds.saha_ye(N, d, M) rounded down where M >= d**2 -->
 #
 # **Predict** (compute). By what factor is Theorem A larger, for $N = 8192$, $d = 64$ and $M = 58\,368$? Use all terms of (5.3) and (5.16), and round to an integer.
 # <!-- 1.19 as output -->
@@ -615,7 +633,7 @@ challenge("forward", my_flash_optimal, Br=30, Bc=1)
 # - T. Smith, B. Lowery, J. Langou, R. van de Geijn, 2017, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017). $2mnk/\sqrt M - 2M$ for the matrix product.
 # - B. Saha, C. Ye: *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). The growth of the traffic in both regimes, and fast matrix multiplication.
 #
-# **What comes next.** Lesson 06. Its part b (06b) applies these five steps to the backward pass (sections 6.10 to 6.12).
+# **What comes next.** <!-- next --> Part b of lesson 06 (06b) applies these five steps to the backward pass (sections 6.10 to 6.12).
 #
 # ## 5.14 Appendix: proof of (5.9)
 #

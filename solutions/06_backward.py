@@ -35,14 +35,18 @@ explore.backward_tile("columns", d=8, Br=4, Bc=16, title="One tile of a backward
 # Here are the formulas of lesson 01 for single words. The forward pass is
 #
 # $$ s_{ij} = \frac{1}{\sqrt d}\sum_c q_{ic} k_{jc}, \qquad p_{ij} = \frac{e^{s_{ij}}}{\sum_{j'} e^{s_{ij'}}}, \qquad o_{ic} = \sum_j p_{ij} v_{jc} . \tag{6.1} $$
+# <!-- (6.1) not evaluated: entries of arrays -->
 #
 # For the backward pass: if $x$ is used to compute $y_1, y_2, \dots$, then $dx = \sum_k dy_k\,\partial y_k/\partial x$. (Section 1.3 derives (6.3) from this rule.)
 #
 # $$ dv_{jc} = \sum_i p_{ij}\, do_{ic}, \qquad dp_{ij} = \sum_c do_{ic}\, v_{jc} , \tag{6.2} $$
+# <!-- (6.2) not evaluated: derivative -->
 #
 # $$ ds_{ij} = p_{ij}\,(dp_{ij} - D_i), \qquad D_i = \sum_{j'} p_{ij'}\,dp_{ij'} , \tag{6.3} $$
+# <!-- (6.3) not evaluated: derivative -->
 #
 # $$ dq_{ic} = \frac{1}{\sqrt d}\sum_j ds_{ij}\, k_{jc}, \qquad dk_{jc} = \frac{1}{\sqrt d}\sum_i ds_{ij}\, q_{ic} . \tag{6.4} $$
+# <!-- (6.4) not evaluated: derivative -->
 #
 # In code, these are five matrix products:
 
@@ -115,6 +119,8 @@ measured("6.2", squares=squares // N**2)
 # The fused forward pass did not store $P$, but the backward pass needs it. To compute it again, the maximum and the sum of each row are enough. Both fit in one word, the log-sum-exp $L_i = m_i + \log \ell_i$ of lesson 03:
 #
 # $$ p_{ij} = \frac{e^{s_{ij} - m_i}}{\ell_i} = e^{s_{ij} - L_i} . \tag{6.5} $$
+# <!-- (6.5) p_ij = exact.softmax([[a, b]])[0, 0] with e = math.e, sij = a, mi = max(a, b), elli = 1 + math.exp(-abs(a - b)) where a <= 40 and b <= 40 -->
+# <!-- (6.5) p_ij = exact.softmax([[a, b]])[0, 0] with e = math.e, sij = a, Li = exact.log_sum_exp([[a, b]])[0] where a <= 40 and b <= 40 -->
 #
 # A tile of $P$ can therefore be computed without the other tiles of its rows, which was not possible in the forward pass.
 
@@ -136,6 +142,7 @@ print(f"P has {P.size:,} words, L has {L.size}")
 # In (6.3), $D_i$ is a sum over all keys, but a tile of $dS$ contains only some of them. As in (1.9), we substitute $dp_{ij'}$ and exchange the two sums:
 #
 # $$ D_i = \sum_{j'} p_{ij'} \sum_c do_{ic}\, v_{j'c} = \sum_c do_{ic} \sum_{j'} p_{ij'}\, v_{j'c} = \sum_c do_{ic}\, o_{ic} . \tag{6.6} $$
+# <!-- (6.6) not evaluated: entries of arrays -->
 #
 # The forward pass has already computed the sum over the keys; its result is the output. (This step is in the FlashAttention paper.) The code compares (6.6) with (6.3), and with a sum over the keys of one tile only.
 
@@ -194,6 +201,8 @@ check("6A", my_scores_gradient)
 # Two of the gradients belong to keys and one to queries. FlashAttention-1 therefore puts the key blocks in the outer loop, as in its forward pass: $K_j$, $V_j$, $dK_j$ and $dV_j$ are resident. For each query block, $Q_i$, $O_i$ (for $D_i$), $dO_i$, $dQ_i$ and $m_i$, $\ell_i$ (instead of $L_i$ and $D_i$ in the figure) are loaded, and $dQ_i$ is stored again. This is the FlashAttention-1 backward (B1, `flash1_backward` in code):
 #
 # $$ W_{\mathrm{B1}} = 7Nd + \left\lceil \frac{N}{B_c} \right\rceil (5Nd + 2N), \qquad \text{footprint } 4B_c d + B_r(4d + 2 + B_c) . \tag{6.7} $$
+# <!-- (6.7) W_B1 = costs.flash1_backward(N, d, Br=Br, Bc=Bc).total -->
+# <!-- (6.7) footprint = costs.flash1_backward(N, d, Br=Br, Bc=Bc).peak where Br <= N and Bc <= N -->
 #
 # The term $7Nd$ consists of reading $K$ and $V$, writing zeros to the three gradients (as in the paper; only $dQ$ needs them), and writing $dK$ and $dV$. In fast memory, $L_i$ and $D_i$ replace $m_i$ and $\ell_i$. As in the forward pass, $B_r$ does not appear in $W$.
 #
@@ -228,6 +237,7 @@ measured("6.5", left=512 - 4 * 16 * 8)
 # The best tile, the default of the library, has $B_r = 1$ and $B_c \approx M/(4d+1)$. For large $N$ and $M$,
 #
 # $$ \frac{W_{\mathrm{B1}}M}{N^2d^2} \to 20\left(1 + \frac{2}{5d}\right)\left(1 + \frac{1}{4d}\right) . $$
+# <!-- (above) \frac{W_{\mathrm{B1}}M}{N^2d^2} ~ schedules.flash1_backward.count(N, d, M).total * M / (N * d) ** 2 within 1e-4 with M = 10**6 * d, N = 10**6 * M -->
 #
 # There are about $4Nd/M$ key blocks, each with five transfers of $Nd$ words: $Q$, $O$, $dO$ and $dQ$ are read, and $dQ$ is written. The brackets are corrections for the statistics and for the tile of scores. Here is the algorithm, with the words of the whole run and $T_c = \lceil N/B_c \rceil$:
 #
@@ -272,6 +282,8 @@ run(row_products, M=200, O=small["O"], dO=small["dO"], Br=10).ledger
 # Two more savings are possible. First, on the first visit $dQ_i$ need not be read, because it starts as zeros in fast memory. (A block `j` of `m.blocks` knows whether it is the first one: `j.first`.) Second, $dO_i$ is needed for $dV_j$ and $dS_{ij}$, and $dQ_i$ only after that, so both can use the same buffer, which saves fast memory. This is the fused backward (B3, `fused_backward` in code):
 #
 # $$ W_{\mathrm{B3}} = 5Nd + N + \left\lceil \frac{N}{B_c} \right\rceil (4Nd + 2N), \qquad \text{footprint } 4B_c d + B_r(2d + 2 + B_c) . \tag{6.8} $$
+# <!-- (6.8) W_B3 = costs.fused_backward(N, d, Br=Br, Bc=Bc).total -->
+# <!-- (6.8) footprint = costs.fused_backward(N, d, Br=Br, Bc=Bc).peak where Br <= N and Bc <= N -->
 #
 # The term $5Nd + N$ is $O$ and $dO$ read and $D$ written in advance, $K$ and $V$ read, $dK$ and $dV$ written, minus the first read of $dQ$. (The FlashAttention-2 backward, `flash2_backward`, has separate buffers for $dO_i$ and $dQ_i$, so $3d$ replaces $2d$. With $B_r = 1$ the shared buffer saves $d$ words, but one more key needs $4d$, so for most $M$ the traffic is equal.) With $B_c \approx M/(4d+1)$, about $4Nd/M$ key blocks move $4Nd$ words each ($Q$, $dO$ and $dQ$ read, $dQ$ written), which gives the constant $4 \cdot 4 = 16$ for both.
 #
@@ -399,6 +411,7 @@ for name in ("standard_backward", "flash1_backward"):
 # A *pass* over the data processes all $N \times N$ pairs once; blocks of one side are resident and the other side is streamed. Suppose that the resident side has $r$ arrays, so each of its queries (or keys) needs $rd$ words in fast memory. Then $M/(rd)$ of them fit, and there are $rNd/M$ blocks. Suppose also that the streamed side has $t$ arrays. Then one block moves $tNd$ words. Together
 #
 # $$ W \approx \frac{rNd}{M} \cdot tNd = r\,t\,\frac{N^2d^2}{M} . \tag{6.9} $$
+# <!-- (6.9) W ~ schedules.flash1.count(N, d, M).total within 1e-3 with r = 2, t = 3, d = 10**4 * x, M = 10**6 * d, N = 10**6 * M -->
 #
 # **The constant of a pass is resident arrays × streamed arrays**, $r\,t$. (The streamed side is loaded one row at a time and takes almost no capacity. We also neglect single words per row, such as $L_i$.) A streamed partial result counts twice, because it is read and written. Here is the rule applied to four schedules:
 #
@@ -490,8 +503,14 @@ measured("6.7", least=attempt(least_of_all_ways))
 # We call the cheapest way, one pass for $dQ$ and then one for $dK$ and $dV$, the two-pass backward (B4, `split_backward` in code). Triton's attention tutorial also uses two passes; the formulas (6.9) and (6.10) are derivations of this course. In the first pass, $Q_i$, $dO_i$ and $dQ_i$ are resident, and $K_j$ and $V_j$ are streamed. $D_i$ is computed from $O_i$ before the first key is loaded, and stored for the second pass. (The library loads $O_i$ column by column.) In the second pass, $K_j$, $V_j$, $dK_j$ and $dV_j$ are resident, and $Q_i$ and $dO_i$ are streamed. It equals the fused backward without $dQ$.
 #
 # $$ W_{\mathrm{B4}} = \underbrace{4Nd + 2N + 2Nd\left\lceil \frac{N}{B_{r1}} \right\rceil}_{\text{resident rows}} + \underbrace{4Nd + \left\lceil \frac{N}{B_{c2}} \right\rceil (2Nd + 2N)}_{\text{resident columns}} . \tag{6.10} $$
+# <!-- (6.10) W_B4 = costs.split_backward(N, d, Br1=Br1, Bc1=Bc1, Br2=Br2, Bc2=Bc2).total -->
 #
-# The footprint of the first pass is $B_{r1}(3d + 2 + B_{c1}) + 2B_{c1} d$, and that of the second is $4B_{c2}d + B_{r2}(2d + 2 + B_{c2})$. The figure shows the contents of fast memory during both passes.
+# Its footprint is the larger one of the footprints of the two passes:
+#
+# $$ \text{footprint } \max\bigl(B_{r1}(3d + 2 + B_{c1}) + 2B_{c1} d,\; 4B_{c2}d + B_{r2}(2d + 2 + B_{c2})\bigr) . $$
+# <!-- (above) footprint = costs.split_backward(N, d, Br1=Br1, Bc1=Bc1, Br2=Br2, Bc2=Bc2).peak where max(Br1, Bc1, Br2, Bc2) <= N -->
+#
+# The figure shows the contents of fast memory during both passes.
 
 # %%
 given = {name: small[name] for name in schedules.split_backward.operands}
@@ -679,4 +698,4 @@ explore.curve(found, line, title="Backward constants, N = 4,194,304, d = 64",
 # - T. Dao: *FlashAttention-2*, 2023, [arXiv 2307.08691](https://arxiv.org/abs/2307.08691). Algorithm 2: $D$ in advance, the loop order of the FlashAttention-2 backward.
 # - Triton: [*Fused attention*](https://triton-lang.org/main/getting-started/tutorials/06-fused-attention.html), tutorial 06.
 #
-# **What comes next.** Part b, [06b](06b_backward_lower_bounds.ipynb), is optional; later lessons do not depend on it. Lesson 07 treats small memories, $M < d^2$.
+# **What comes next.** <!-- next -->

@@ -73,18 +73,21 @@ measured("6.10", over_C=over_C[2**15], over_E=over_E[2**15])
 # **12 for all schedules.** Theorem C states, here in the form of bound `C_line`,
 #
 # $$ W \ge \frac{12N^2d^2}{M + 4d^2} - (M + 4d^2) . \tag{6.11} $$
+# <!-- (6.11) W >= bounds.theorem_C_line(N, d, M) rounded down -->
 #
 # It holds for every $M$, loop order and tile size, and for any recomputation. The class is as follows. $Q$, $K$, $V$ and $dO$ are distinct arrays, so that no word of one serves as a word of another. $s_{ij}$ and $dp_{ij}$ are computed from $d$ products each. $p_{ij}$ is any function of $s_{ij}$ and words of row $i$, or is given. $dv_{jc}$ sums the products $p_{ij}do_{ic}$. $dq_{ic}$ and $dk_{jc}$ sum products of $k_{jc}$ or $q_{ic}$ with a number that depends on the finished $s_{ij}$ and $dp_{ij}$. The theorem does not cover schedules that avoid the pairs, such as $(dO\,V^\top)K = dO\,(V^\top K)$ without softmax, or fast matrix multiplication.
 #
 # The idea is that of Theorem A. Divide the run into segments in which $T$ words are read; at most $R = M + T$ words are available in one segment. A complete column, with $K$ and $V$ and space for $dK$ and $dV$, has $4d$ words. A complete row has $3d$ words, and one row and one column form $3d$ products. So $R_r$ words of rows and $R_c$ words of columns form at most $R_rR_c/4d$ of the $3N^2d$ products. In addition, $n_s$ stored words of single pairs form at most $\sqrt{n_s}\,(R - n_s)/2$, by the Loomis–Whitney inequality of section 5.8 (05b). Since $R_r + R_c \le R - n_s$, the total is at most
 #
 # $$ \frac{(R-n_s)^2}{16d} + \frac{\sqrt{n_s}\,(R-n_s)}{2} \le \frac{(R + 4d^2)^2}{16d} . \tag{6.12} $$
+# <!-- (6.12) not evaluated: step of a proof -->
 #
 # With $T = M + 4d^2$ this gives $12N^2d^2/(M+4d^2)^2$ segments, minus one that may be incomplete. Section 6.12 contains the full proof.
 #
 # **14 for complete rows.** The schedules of sections 6.5 to 6.8 move only complete rows of the seven arrays and keep no score after the step that computed it. For such schedules Theorem E states (bound `E`)
 #
 # $$ W \ge \frac{14N^2d^2}{M + t} - 3Nd . \tag{6.13} $$
+# <!-- (6.13) W >= bounds.theorem_E(N, d, M, t) rounded down -->
 #
 # The class is as follows. Only complete rows of $Q$, $dO$, $dQ$, $K$, $V$, $dK$, $dV$, distinct arrays, are read, begun, merged, stored and dropped. The run can be divided into steps in which rows of at most $t$ words are loaded or begun (this $t$ is not that of (6.9)). Between steps, no score, weight or part of one is in fast memory, and none is ever moved. The loop order, several partial sums per row and recomputation are free. The two-pass backward streams one row of each of two arrays at a time, so $t = 2d$, and the constant 14 cannot be improved. Section 6.11 explains the idea and lets you run its main step. (Theorem E′, `bounds.theorem_E_prime`, also allows scores to be kept and moved. Its constant tends to 14 slowly: it is 10.2 at $M = 10^4d^2$.)
 # <!-- 10.2 = bounds.theorem_E_prime(2**40, 64, 10**4 * 64**2) * 10**4 / 2**80 -->
@@ -110,6 +113,7 @@ measured("6.10", over_C=over_C[2**15], over_E=over_E[2**15])
 # In one step at most $(M + t)/d$ rows are resident. Over all pairs, one event of a row is therefore charged at most $(M + t)/d$. By (5.9), each of the $3N$ accumulators has at most one entry more than loads, so a run that moves $W$ words has at most $(W + 3Nd)/d$ charged events. If every pair is charged at least $c$, then
 #
 # $$ c\,N^2 \le \frac{W + 3Nd}{d} \cdot \frac{M + t}{d} . \tag{6.14} $$
+# <!-- (6.14) not evaluated: step of a proof -->
 #
 # <!-- exercise 6E --> Write a function that returns the charge of a walk. The events are strings such as "load q", "drop q", "dq enters" and "dq leaves". Inputs are loaded and dropped, accumulators enter and leave. The first line of the loop finds the row of the event. This is the charge of lesson 05, with three more rows and with exits. If you are stuck after four minutes, run `hint("6E")` in a new cell.
 
@@ -202,6 +206,7 @@ print(f"forward, loads and entries: {cost:g}")
 # **Products of these pairs.** The products for $dV$ have their projections among the $n_s$ pairs, $n_{dO}$ words of $dO$ and $n_{dV}$ accumulators of $dV$. The same holds for $dQ$ and $dK$. The Loomis–Whitney inequality bounds the three kinds together by
 #
 # $$ \sqrt{n_s}\,\bigl(\sqrt{n_{dO}\,n_{dV}} + \sqrt{n_K\,n_{dQ}} + \sqrt{n_Q\,n_{dK}}\bigr) \le \frac{\sqrt{n_s}\,(R - n_s)}{2} . \tag{6.15} $$
+# <!-- (6.15) not evaluated: step of a proof -->
 
 # %% [markdown]
 # **Products of all other pairs.** For these pairs, $p_{ij}$, and with it $g_{ij}$, is computed from nothing within the segment. For $p_{ij}$, $q_i$ and $k_j$ must be complete; for $g_{ij}$, $do_i$ and $v_j$ as well. Consider the rows whose $q_i$ is complete: let $\alpha$ be the number of their words of $Q$, and $\gamma$ that of their words of $dO$. For those of them whose $do_i$ is complete too, let $\beta$ be the number of words of $dO$, and $\eta$ that of accumulators of $dQ$. Then $\eta \le \beta \le \gamma \le \alpha$, and $R_r = \alpha + \gamma + \eta$. Now take one column with $k_j$ complete, and with $\sigma d$ accumulators of $dV$ and $\tau d$ of $dK$, where $\sigma$ and $\tau$ are between 0 and 1.
@@ -209,10 +214,12 @@ print(f"forward, loads and entries: {cost:g}")
 # - *$v_j$ is not complete.* Only products for $dV$ are possible. Each of the $\sigma d$ accumulators is combined with at most $\alpha/d$ rows, and each word of $dO$ with one accumulator. So there are at most $\min(\sigma\alpha, \gamma)$ products, for $(1 + \sigma)d$ words. And
 #
 # $$ \min(\sigma\alpha, \gamma) \le \sqrt{\sigma\alpha\gamma} \le \frac{\sqrt\sigma\,(\alpha + \gamma)}{2} \le \frac{(1 + \sigma)\,R_r}{4} . \tag{6.16} $$
+# <!-- (6.16) not evaluated: step of a proof -->
 #
 # - *$v_j$ is complete.* In addition, each accumulator of $dQ$ receives one product, and each of the $\tau d$ accumulators of $dK$ receives one for each of $\beta/d$ rows. The column has at least $(2 + \sigma + \tau)d$ words. We show
 #
 # $$ \min(\sigma\alpha, \gamma) + \eta + \tau\beta \le \frac{(2 + \sigma + \tau)\,R_r}{4} . \tag{6.17} $$
+# <!-- (6.17) not evaluated: step of a proof -->
 #
 # Four times the right side minus four times the left side decreases as $\eta$ or $\beta$ grows. At the largest values, $\eta = \beta = \gamma$, it is $(2 + \sigma + \tau)\alpha + 2(\sigma - \tau)\gamma - 4\min(\sigma\alpha, \gamma)$. If $\tau \ge \sigma$, the minimum is at most $\sigma\alpha$, and $\gamma \le \alpha$ leaves at least $(2 - \sigma - \tau)\alpha \ge 0$. If $\tau < \sigma$, the minimum is at most $(\sigma\alpha + \gamma)/2$, which leaves $(2 - \sigma + \tau)\alpha - 2(1 - \sigma + \tau)\gamma \ge (\sigma - \tau)\alpha \ge 0$. A hundred thousand random draws agree:
 
@@ -232,6 +239,7 @@ print(f"(6.17) holds in every draw: {(left <= right).all()}")
 # **The number of segments.** Let $F_b(R)$ be the left side of (6.12) for the $n_s$ at which it is largest. As in step 5 of section 5.9,
 #
 # $$ W \ge T\left\lfloor \frac{3N^2d}{F_b(M + T)} \right\rfloor . \tag{6.18} $$
+# <!-- (6.18) W >= bounds.theorem_C(N, d, M, T) with Fb = lambda R: bounds.all_products_per_segment(R, d) -->
 #
 # This is Theorem C, bound `C`. With $T = M + 4d^2$, $F_b(M + T) \le (M + 4d^2)^2/4d$, and (6.11) follows. $\square$
 
@@ -239,6 +247,7 @@ print(f"(6.17) holds in every draw: {(left <= right).all()}")
 # **For a small fast memory**, also count, as in Theorem B′, the $N^2d$ products $do_{ic}v_{jc}$ of the first finished sum for each $dp_{ij}$. Until it is finished, such a sum is an accumulator. When it enters, its pair is among the $n_s$, and $N^2$ first entries have no store that they could be charged to. Give these products and those for $dV$ the weight $1/\sqrt2$ each, and those for $dQ$ and $dK$ the weight 1. In (6.15) only the term with $dO$ changes, to $\sqrt{n_{dO}}\,(\sqrt{n_{dV}} + \sqrt{n_V})/\sqrt2$. This is at most $\sqrt{n_{dO}(n_{dV} + n_V)}$, so the right side still holds, and the weight of the other pairs is no larger than before. Hence, as bound `C_small`,
 #
 # $$ W \ge T\left\lfloor \frac{(2 + \sqrt2)N^2d}{F_b(M + T)} \right\rfloor - N^2 . \tag{6.19} $$
+# <!-- (6.19) W >= bounds.theorem_C_small(N, d, M, T) with Fb = lambda R: bounds.all_products_per_segment(R, d) -->
 #
 # With $T = 2M$ and $M$ far below $d^2$ this is about $(4 + 2\sqrt2)N^2d/\sqrt M$, a constant of 6.83. Counting the products of $S$ as well gives 9.2 (`bounds.theorem_C_prime`). The schedule `small_cache_backward` has 10, and the values in between are open.
 # <!-- 6.83 = 4 + 2 * math.sqrt(2) -->
@@ -360,4 +369,4 @@ challenge("backward", my_fused_backward, Br=1, Bc=507)
 # - X. Li, Y. Liang, Z. Shi, Z. Song, Y. Zhou: *On fine-grained I/O complexity of attention backward passes*, 2024, [arXiv 2410.09397](https://arxiv.org/abs/2410.09397), first called *Fine-grained Attention I/O Complexity: Comprehensive Analysis for Backward Passes*. Upper and lower bounds up to constant factors, for the gradient with respect to one weight matrix.
 # - D. Irony, S. Toledo, A. Tiskin: *Communication lower bounds for distributed-memory matrix multiplication*, 2004. Segments and the Loomis–Whitney inequality, as in the proof of Theorem C.
 #
-# **What comes next.** Lesson 07 treats small memories, $M < d^2$, and uses the backward pass again as a part of a larger gradient.
+# **What comes next.** <!-- next -->

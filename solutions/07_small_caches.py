@@ -63,6 +63,8 @@ measured("7.1", f3_squares=squares("flash_optimal", N, d, 1024))
 #
 # </details>
 # <!-- 326 = 2 * (2 * 64 + 3) + 64 -->
+# <!-- "With $M = 1024$ or less, standard attention moves fewer words" if [M for M in (2048, 1024, 512, 256) if schedules.naive.count(4096, 64, M).total < schedules.flash_optimal.count(4096, 64, M).total] == [1024, 512, 256] -->
+# <!-- "Only seven rows" if schedules.flash_optimal.tiles(4096, 64, 1024)["Br"] == 7 -->
 #
 # A loaded word of $K$ is used once per resident query, so for $B_r$ products. That is about $M/2d$ products, and only about $d/8 = 8$ for $M = d^2/4$. In lesson 02, a square tile of the result with side $b$ gave $b$ products per word, and $b \approx \sqrt M$: 31 at $M = 1024$. That schedule never kept a complete row.
 # <!-- 31 = bounds.square_side(1024) -->
@@ -74,6 +76,9 @@ measured("7.1", f3_squares=squares("flash_optimal", N, d, 1024))
 # $S = QK^\top/\sqrt d$ is a matrix product of depth $d$, so it can be computed as in lesson 02. The left half of the figure above shows how. A tile of scores with $B_r$ rows and $B_c$ columns is resident, and $Q$ and $K$ are streamed *by columns*. Each step loads one column of $Q$, cut to the rows of the tile, and the same column of $K$, cut to the keys of the tile. These are $B_r + B_c$ words for $B_r B_c$ products. After $d$ steps the tile is complete. If every tile is stored, computing all scores takes
 #
 # $$ W_S = Nd\left\lceil \frac{N}{B_c} \right\rceil + Nd\left\lceil \frac{N}{B_r} \right\rceil + N^2, \qquad \text{footprint } B_rB_c + B_r + B_c , \tag{7.1} $$
+# <!-- (7.1) W_S = costs.matmul(N, N, d, bm=Br, bn=Bc).total -->
+# <!-- (7.1) footprint = costs.matmul(N, N, d, bm=Br, bn=Bc).peak where Br <= N and Bc <= N -->
+# <!-- "a tile of $30 \times 32$ fits" if costs.matmul(4096, 4096, 64, bm=30, bn=32).peak <= 1024 -->
 #
 # which is (2.4). With square tiles this is about $2N^2d/\sqrt M + N^2$. $d$ does not appear in the footprint, so the tile fits for any length of a row.
 #
@@ -97,6 +102,7 @@ measured("7.2", squares=by_columns.total / N**2)
 # $W_S = 5.141\,N^2$, and storing the scores is $N^2$ of it. This is less than a third of the total traffic of buffer reuse. Buffer reuse computes scores *and* output, so a fair comparison is with twice this number.
 #
 # </details>
+# <!-- "less than a third of the total traffic of buffer reuse" if 3 * costs.matmul(4096, 4096, 64, bm=30, bn=32).total < schedules.flash_optimal.count(4096, 64, 1024).total -->
 #
 # <!-- exercise 7A --> Compute one tile of $S$: the scores of the queries in block `i` and the keys in block `j`, divided by $\sqrt d$. Your function returns the tile, so the tile must still be in fast memory at the end, and nothing else may be. The tools are those of exercise 2B: `m.zeros(i, j)`, `m.load(Q, i, c)` and `add_matmul`. In addition to the tile, one column of $B_r$ words and one of $B_c$ words fit. The check calls your function for every tile of $S$ and stores the result. If you are stuck after five minutes, run `hint("7A")` in a new cell.
 
@@ -162,6 +168,8 @@ print(mine.ledger)
 # Each of the two products streams two arrays for each resident tile of side $B$:
 #
 # $$ W_4 = \underbrace{2Nd\left\lceil \frac NB \right\rceil}_{Q,\,K} + \underbrace{N^2 + N^2\left\lceil \frac dB \right\rceil}_{A} + \underbrace{2N}_{\ell} + \underbrace{Nd\left\lceil \frac NB \right\rceil}_{V} + \underbrace{Nd}_{O} \;\approx\; \frac{8N^2d}{\sqrt M} + N^2 . \tag{7.2} $$
+# <!-- (7.2) W_4 = costs.square_tiling(N, d, B=B).total -->
+# <!-- (7.2) W_4 ~ costs.square_tiling(N, d, B=B).total within 0.01 with N = i * B, d = c * B, M = 4 * B**2 where i >= 200 -->
 #
 # A full block of each factor and of the result, and a vector, take $3B^2 + B$ words, so $B = \sqrt M/2$ always fits. The paper studies the order of growth and does not need more. (With the largest square that fits, the constant is $4\sqrt3 = 6.93$ instead of 8.) No maximum is subtracted: $A$ is the plain exponential, which overflows in float64 at $s = 709.8$.
 #
@@ -211,6 +219,8 @@ measured("7.3", usable=usable)
 # We call this schedule split-d with materialised scores, or split-d for short (F5, `small_cache` in code). It is safe, and it also saves traffic. As in lesson 02, steps of depth 1 leave nearly all of fast memory to the resident tile, whose side grows from $\sqrt M/2$ to almost $\sqrt M$. And because one query block is finished before the next one begins, the scores need only $B_r \times N$ words of slow memory instead of $N \times N$. The traffic is
 #
 # $$ W_5 = \underbrace{Nd\left\lceil \frac N{B_c} \right\rceil}_{Q} + \underbrace{2Nd\left\lceil \frac N{B_r} \right\rceil}_{K,\,V} + \underbrace{N^2 + N^2\left\lceil \frac d{B_d} \right\rceil}_{S} + \underbrace{Nd}_{O}, \qquad \text{footprint } \max\bigl(B_rB_c + B_c + 3B_r,\; B_rB_d + B_d + 2B_r\bigr) . \tag{7.3} $$
+# <!-- (7.3) W_5 = costs.small_cache(N, d, Br=Br, Bc=Bc, Bd=Bd).total -->
+# <!-- (7.3) footprint = costs.small_cache(N, d, Br=Br, Bc=Bc, Bd=Bd).peak where Br <= N and Bc <= N and Bd <= d -->
 #
 # Here $3B_r$ words are the statistics and a column of $Q$, and $2B_r$ are $L_i$ and a column of $S$. With all sides near $\sqrt M$, each of the four streams $Q$, $K$, $V$ and $S$ takes $N^2d/\sqrt M$ words, so $W_5 \approx 4N^2d/\sqrt M + N^2$.
 #
@@ -235,6 +245,7 @@ measured("7.4", score_reads=reads,
 #
 # </details>
 # <!-- 9.53 = schedules.small_cache.cost(4096, 64, Br=29, Bc=31, Bd=32).total / 4096**2 -->
+# <!-- "which also fits, each score is read twice" if (twice := costs.small_cache(4096, 64, Br=29, Bc=31, Bd=32)).peak <= 1024 and twice.reads["S"] == 2 * 4096**2 -->
 #
 # <!-- exercise 7B --> Write the split-d schedule with your `my_scores_tile`. Store the raw scores in a slow array `S` of $B_r$ rows and $N$ columns that is created once; block `i` uses its rows `(0, i.size)`. The tools are: `m.row_stats(i)` creates row statistics, `stats.update(s)` updates them with a tile of scores and overwrites the tile, `L = stats.lse()` turns them into $L_i$ in place (call it once), and `probabilities(s, L)` turns scores $s$ into $e^{s-L}$ in place, row by row. `m.zeros(i, c)` also accepts a block of columns `c`. Your function may move at most the words of (7.3) and use its footprint plus $4B_r$ words. If you are stuck after twelve minutes, run `hint("7B")` in a new cell.
 
@@ -294,6 +305,7 @@ print(f"in five words: {least.ledger.total:,} words; equal to exact attention: {
 
 # %% [markdown]
 # Every row is correct with scores of $\pm 3000$, and your schedule moves no more words than square tiling. So a safe softmax costs no traffic: (7.3) is about $4N^2d/\sqrt M + N^2$, and (7.2) $8N^2d/\sqrt M + N^2$. With tiles of one word, the footprint of (7.3) is 5 words for any $N$ and $d$ (and the four registers of lesson 02). With so little memory, split-d moves 34,048 words here and is correct.
+# <!-- "the footprint of (7.3) is 5 words for any $N$ and $d$" if schedules.small_cache.smallest_M(10**6, 512) == 5 -->
 #
 # As an algorithm, with $T_r = \lceil N/B_r \rceil$, $T_c = \lceil N/B_c \rceil$ and $T_d = \lceil d/B_d \rceil$ blocks:
 #
@@ -324,6 +336,8 @@ print(f"in five words: {least.ledger.total:,} words; equal to exact attention: {
 # We call this schedule stored scores (F7, `scores_stored` in code):
 #
 # $$ W_7 = \underbrace{2Nd}_{Q,\,O} + \underbrace{2Nd\left\lceil \frac N{B_r} \right\rceil}_{K,\,V} + \underbrace{2N^2}_{S}, \qquad \text{footprint } B_r(d + 3) + d . \tag{7.5} $$
+# <!-- (7.5) W_7 = costs.scores_stored(N, d, Br=Br).total -->
+# <!-- (7.5) footprint = costs.scores_stored(N, d, Br=Br).peak where Br <= N -->
 #
 # Nearly twice as many rows fit as with buffer reuse, whose footprint is $B_r(2d + 3) + d$. So $K$ and $V$ are streamed half as often, and in exchange each score takes two words of traffic.
 #
@@ -437,6 +451,9 @@ print(f"N = 2²², d = 4096: buffer reuse moves fewer words from M = {ahead:.3f}
 #
 # </details>
 # <!-- 196 = math.ceil(2**13 / 42) -->
+# <!-- moved = lambda name, M: schedules.get(name).count(2**13, 64, M).total -->
+# <!-- left = {M: moved("scores_stored", M) / min(moved("flash_optimal", M), moved("small_cache", M)) for M in range(2048, 4096, 32)} -->
+# <!-- "The saving is largest near this $M$" if 0.65 < min(left, key=left.get) / 64**2 < 0.75 -->
 #
 # Stored scores and buffer reuse are equal at $x = 1$, that is at $M = d^2$. Count the words per score: buffer reuse spends $4x^2$ words on streamed keys and values. Stored scores spend half of that, plus two words to write the score and read it back. At $M = d^2$ both are four. With less memory it is cheaper to store a score, with more it is cheaper to use it where it is computed.
 #
@@ -451,6 +468,7 @@ print(f"N = 2²², d = 4096: buffer reuse moves fewer words from M = {ahead:.3f}
 # | $d^2/4$ to $d^2/2$ | $\sqrt2$ to $2$ | stored scores, tiled, two slices | $\frac32x^2 + 3$ |
 # | below $d^2/4$ | above $2$ | split-d | $4x + 1$ |
 #
+# <!-- "$4$, $6$ and $9\,N^2$" if [round(sweeps.min_cost("forward", piece.x_to).cost, 9) for piece in sweeps.lower_envelope("forward", 0.5, 4)[:3]] == [4, 6, 9] -->
 # At each border the two neighbours move the same number of words: $4$, $6$ and $9\,N^2$. Is there a fifth schedule? All of these are made of passes over the data. Each pass processes all pairs once, with some arrays resident, others streamed, and scores read or stored. (In split-d a tile of the result is resident, and a pass takes $2x$.) The library searches all sequences of passes (module `sweeps`; lesson 09 shows how):
 # <!-- 16.3 as output -->
 
@@ -518,6 +536,10 @@ for line in attempt(lambda: list(plans(my_plan, 2**13, 64, memories))):
 
 # %% [markdown]
 # With growing memory, the best plans are split-d, stored scores tiled, stored scores, and buffer reuse. Between $d^2/2$ and $d^2$, stored scores and the tiled version with $B_d = d$ alternate: the latter also moves $L_i$, but sometimes fits one more row of $O$. For this small $d$, buffer reuse takes over a little later, near $1.05\,d^2$.
+# <!-- plan = lambda M: lesson07.best_plan(2**13, 64, M) -->
+# <!-- "near $1.05\,d^2$" if plan(4239).name != "flash_optimal" and plan(4403).name == "flash_optimal" -->
+# <!-- plans = [plan(M) for M in range(2180, 4096, 197)] -->
+# <!-- "stored scores and the tiled version with $B_d = d$ alternate" if {one.name for one in plans} == {"scores_stored", "scores_stored_tiled"} and all(one.tiles.get("Bd", 64) == 64 for one in plans) -->
 #
 # The same for $d = 256$, with the names in code:
 
@@ -546,8 +568,10 @@ explore.curve(
 # The best schedule for $M \ll d^2$ moves $4N^2d/\sqrt M$ words. Theorem A of lesson 05 gives half of that: for $M \le d^2$ it states $W \ge 2N^2d/\sqrt M - 2M$. It counts only the products $p_{ij}v_{jc}$, as if scores cost nothing. For large $M$ this is nearly true, because rows of $Q$ and $K$ that are in fast memory give scores without further traffic. For $M \ll d^2$ very few rows fit, so the products $q_{ic}k_{jc}$ must be counted too. The result is Theorem B′, (5.15) of section 5.10:
 #
 # $$ W \ge \frac{4N^2d}{\sqrt M\left(1 + \frac{9\sqrt M}{16d}\right)} - 2M - N^2 . \tag{7.7} $$
+# <!-- (7.7) W >= bounds.theorem_B_prime_line(N, d, M) rounded down within 1e-8 where math.isqrt(M)**2 < M -->
 #
 # Theorem B′ holds for the class of Theorem A: scores from $d$ products, outputs from products $p_{ij}v_{jc}$, any order and any tiles, and scores may be recomputed at will. The products of all pairs $(i,j)$ with a score or a partial sum in fast memory are bounded as for two separate matrix products. For every other pair, $p_{ij}$ must be computed from $Q$ and $K$ alone, which takes complete rows of both. For $M \ll d^2$ very few such pairs are possible (they give the term $9\sqrt M/16d$), so recomputation does not help here. Section 7.10 in lesson 07b has the proof. Like Theorem A, it is a derivation of this course. (7.7) is bound `B'_line`, a closed form of the slightly sharper `B'`.
+# <!-- "Like Theorem A, it is a derivation of this course" if {bounds.BOUNDS[name].status for name in ("A", "B'", "B'_line")} == {"proved here"} -->
 #
 # **Predict** (guess). $N = 2^{20}$, $d = 4096$, $M = 16\,384$. What is the ratio of split-d's traffic to the lower bound?
 
@@ -573,12 +597,22 @@ measured("7.7", f5_over_bound=ratio)
 # The ratio is 1.038, so no schedule of this class can save more than 3.7 percent at this $M$. In units of $N^2d/\sqrt M$, traffic and bound both tend to 4 for $M \ll d^2$, so the constant 4 is exact there. (For $M \gg d^2$ it is exact in units of $N^2d^2/M$.) In between, the ratio of the best schedule to the best bound is at most 1.89, reached at $M = d^2$: there buffer reuse and stored scores both move $4N^2$ words, and we know neither a better schedule nor a better bound.
 #
 # </details>
+# <!-- ratio = lambda M: schedules.optimality_gaps("forward", 2**20, 4096, [M])[0].ratio -->
+# <!-- "is at most 1.89, reached at $M = d^2$" if max(range(2**22, 2**26, 2**20), key=ratio) == 2**24 and round(ratio(2**24), 2) == 1.89 -->
+# <!-- "traffic and bound both tend to 4 for $M \ll d^2$" if 3.9 < bounds.lower_bound("forward", 2**24, 2**16, 2**16)[0] / 2**56 < 4 < schedules.small_cache.count(2**24, 2**16, 2**16).total / 2**56 < 4.1 -->
 #
 # Where does the constant 4 come from? $QK^\top$ and $PV$ are two matrix products, and each alone takes $2N^2d/\sqrt M$ words (section 2.6). Far below $d^2$, fusing them saves none of the leading term. Far above $d^2$, it saves nearly all of it.
 #
-# The published result gives the order of growth, with matching algorithms and lower bounds (bound `theta_attention`). If all constants of its argument are kept, it gives $2N^2d/\sqrt M - 2M - N^2$ for $M \le d^2$ (`saha_ye_small`), the bound of one of the two products. With the compulsory traffic, which matters beyond $M = Nd$, it reads
+# The published result gives the order of growth, with matching algorithms and lower bounds (bound `theta_attention`). If all constants of its argument are kept, it gives, for $M \le d^2$ (`saha_ye_small`), the bound of one of the two products:
+# <!-- "The published result gives the order of growth" if bounds.theta_attention.status == "asymptotic only" -->
+#
+# $$ W \ge \frac{2N^2d}{\sqrt M} - 2M - N^2 . $$
+# <!-- (above) W >= bounds.saha_ye_small(N, d, M) rounded down where M <= d**2 -->
+#
+# With the compulsory traffic, which matters beyond $M = Nd$, the published result reads
 #
 # $$ W = \Theta\left( Nd + \min\left\{ \frac{N^2d^2}{M},\; \frac{N^2d}{\sqrt M} \right\} \right) . \tag{7.8} $$
+# <!-- (7.8) W = bounds.theta_attention.order(N, d, M) + bounds.compulsory(N, d) // 4 with Theta = lambda order: order where M <= N * d -->
 #
 # | | $M \ll d^2$ | $M \gg d^2$ |
 # | --- | --- | --- |
@@ -623,5 +657,5 @@ explore.traffic_vs_memory(2**16, 1024, shown, (2**8, 2**22))
 # - T. Smith, B. Lowery, J. Langou, R. van de Geijn, 2017, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017). The matrix product, with constants; `saha_ye_small` rests on it.
 # - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré: *FlashAttention*, 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135).
 #
-# **What comes next.** [Part b, 07b](07b_input_gradient.ipynb), has the gradient with respect to the input, the proof of Theorem B′, the tiled and the fused schedule, and a schedule to repair. Lesson 08 leaves out pairs with masks.
+# **What comes next.** <!-- next -->
 # <!-- 3.8 = 10**2 * (over - 1) -->

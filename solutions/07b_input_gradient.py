@@ -34,6 +34,7 @@ explore.resident_and_streamed("rows", rows=("Q", "dO", "dQ"), columns=("K", "V")
 # A paper on the I/O complexity of the backward pass (Li and others, see the references) studies it in this form. $A_1, A_2, A_3, E$ have shape $(n, d)$ and $X, Y$ have shape $(d, d)$. The loss, and the gradient to be computed, are
 #
 # $$ L(X) = \tfrac12 \bigl\| \mathrm{softmax}\bigl(A_1 X A_2^\top\bigr)\, A_3 Y - E \bigr\|^2, \qquad \frac{dL}{dX} . \tag{7.9} $$
+# <!-- (7.9) not evaluated: entries of arrays -->
 #
 # With $f = \mathrm{softmax}(A_1XA_2^\top)$, $h = A_3Y$, $q = (fh - E)h^\top$ and $p = f\circ q - \mathrm{diag}\bigl((f\circ q)\mathbf 1\bigr) f$, the paper computes the gradient as $A_1^\top p\, A_2$.
 #
@@ -116,6 +117,7 @@ print(f"paper's p A2 equals dQ: {np.allclose(p @ A2, backward(A1 @ X, A2, h, f @
 # All printed digits agree. So the problem is ordinary attention with
 #
 # $$ Q = A_1X, \quad K = A_2, \quad V = A_3Y, \quad dO = O - E, \qquad\text{and}\quad \frac{dL}{dX} = A_1^\top dQ . \tag{7.10} $$
+# <!-- (7.10) not evaluated: entries of arrays -->
 #
 # The paper's $p$ is $dS$, and its $pA_2$ is $dQ$. $dK$ and $dV$ are not needed. Everything that we know about the traffic of attention applies.
 #
@@ -142,12 +144,15 @@ predict("7.9", percent_less=0)  #> predict("7.9", percent_less=...)
 # `gradient_dp_materialised` has three passes. It computes $O$ with two resident arrays, $4x^2$. It computes $dP$ with only $dO$ resident and $V$ streamed, $x^2$, and stores it. It computes $dQ$ from $dP$ with $Q$ and $dQ$ resident and $K$ streamed, $2x^2$. The sum is $7x^2$, plus $2$ for writing and reading $dP$. `gradient_scores_materialised` never keeps two arrays at a time: it computes scores, output, $dS$ and $dQ$ in four passes of $x^2$ each. A complete $n \times n$ matrix is written or read five times: $S$ is written, read for $O$ and read for $dS$; $dS$ is written and read for $dQ$. In two slices, the passes for $O$ and $dQ$ take $x^2/2$ each and read their matrix twice, which gives $3x^2 + 7$. In `gradient_small_cache` each of the four passes is a matrix product in tiles and takes $2x$. Here the reads of $S$ for $O$ and of $dS$ for $dQ$ are among the streams. In addition, $S$ is written, read again and overwritten by $dS$, which gives $8x + 3$.
 #
 # As in section 7.6, these are the best schedules made of passes. Storing $S$ instead of $dP$ takes $6x^2 + 3$ (passes of $x^2$, $x^2$ and $4x^2$; $S$ is written once and read twice), which is not less than the table at any $M$.
+# <!-- "not less than the table at any $M$" if all(6 * x**2 + 3 >= sweeps.min_cost("gradient", x).cost - 1e-9 for x in np.linspace(0.2, 4, 50)) -->
 #
 # In a small cache the products with a $d \times d$ matrix count as well, $2nd^2/\sqrt M$ for each of $A_1X$, $A_3Y$ and $A_1^\top dQ$:
 #
 # $$ W \approx \frac{8n^2d}{\sqrt M} + \frac{6nd^2}{\sqrt M} + 3n^2 . \tag{7.11} $$
+# <!-- (7.11) W ~ costs.gradient_small_cache(n, d, B=B).total within 0.01 with n = i * B, d = c * B, M = B**2 where i >= 200 -->
 #
 # In a very large cache, a product can be bracketed in another way: $s_{ij} = a_{1i}\,(X a_{2j}^\top)$. If $X$, $Y$ and the partial sums of $dL/dX$, $3d^2$ words, are resident, then $Q$, $V$ and $dQ$ are not needed. In the second pass, rows of $A_1$ and $dO$ are resident and $A_2$ and $A_3$ are streamed, which takes $4x^2$ instead of $6x^2$. The forward pass again takes $4x^2$. This is `gradient_reassociated` with $8\,n^2d^2/M$ words.
+# <!-- "with $8\,n^2d^2/M$ words" if math.isclose(schedules.gradient_reassociated.count(2**40, 4096, 2**36).total * 2**36, 8 * 2**104, rel_tol=0.01) -->
 
 # %%
 n, d = 2**22, 256
@@ -166,6 +171,7 @@ measured("7.9", percent_less=100 * (1 - least / plain))
 # 10.9 percent: `gradient` moves $10.16\,n^2$ words and the best schedule $9.05\,n^2$. Without the smaller terms it would be 10 percent, because at $x = 1$ the second and the third row of the table both give $9\,n^2$. The third row has $3$ more for stored matrices and $3x^2$ less for streamed arrays.
 #
 # </details>
+# <!-- "the second and the third row of the table both give $9\,n^2$" if round(sweeps.min_cost("gradient", 1).cost, 9) == 9 and schedules.best(2**40, 2**13, 2**26 - 2**20, "gradient").schedule.name != schedules.best(2**40, 2**13, 2**26 + 2**20, "gradient").schedule.name -->
 #
 # `gradient_reassociated` moves fewer words than `gradient` where $3d^2$ words are a small part of $M$.
 #
@@ -174,8 +180,10 @@ measured("7.9", percent_less=100 * (1 - least / plain))
 # The paper's theorem (bound `theta_gradient`, without constants) is
 #
 # $$ W = \Theta\left( \min\left\{ \frac{n^2d^2 + nd^3}{M},\; \frac{n^2d + nd^2}{\sqrt M} \right\} \right), \tag{7.12} $$
+# <!-- (7.12) W = bounds.theta_gradient.order(n, d, M) with Theta = lambda order: order where M <= n * d -->
 #
 # plus the compulsory traffic for $M > nd$, as in (7.8). The term $nd^3/M$ comes from $X$: its $d^2$ words are read once for each block of about $M/d$ rows of $A_1$. For $M \ge d^2$ this is at most about $nd$ words, no more than $A_1$ itself.
+# <!-- "this is at most about $nd$ words" if all(schedules.best(2**22, 256, M, "gradient").cost.reads["X"] <= 1.02 * 2**30 for M in (2**16, 2**18, 2**22)) -->
 #
 # ## 7.10 The proof of Theorem B′
 #
@@ -188,6 +196,7 @@ measured("7.9", percent_less=100 * (1 - least / plain))
 # **Step 3: segments.** Let $E$ (here a number, not the matrix of section 7.8) be the number of reads of words that are not accumulators, plus the number of entries of accumulators. The *plus one* in (5.9) now occurs for $Nd$ outputs and $N^2$ scores, so the run reads at least $E - Nd - N^2$ words. Storing the outputs adds $Nd$ words of traffic. A score need not be stored at all, so nothing is added for the $N^2$, and
 #
 # $$ W \ge E - N^2 . \tag{7.13} $$
+# <!-- (7.13) not evaluated: step of a proof -->
 #
 # Cut the run into segments of $T$ events, that is, of $T$ such reads and entries. A segment uses at most $R = M + T$ different words.
 #
@@ -200,6 +209,7 @@ measured("7.9", percent_less=100 * (1 - least / plain))
 # Write $a = \sqrt{n_q n_k}$ and $b = \sqrt{n_v n_o}$. A geometric mean is at most the arithmetic mean, so $a + b \le (R - n_s)/2$, and $ab \le (a + b)^2/4$. The three kinds together are
 #
 # $$ \sqrt{n_s}\,(a + b) + \frac{ab}{d} \;\le\; \frac{\sqrt{n_s}\,(R - n_s)}{2} + \frac{(R - n_s)^2}{16d} . \tag{7.14} $$
+# <!-- (7.14) not evaluated: step of a proof -->
 #
 # $F_b(R)$ is the largest value of the right side for $n_s$ between 0 and $R$. (It is the function of Theorem C: (6.12) has the same left side.)
 #
@@ -241,8 +251,10 @@ measured("7.10", fewest=min(R for R in most if most[R] == 8))
 # **Step 5: how many segments.** The last segment has fewer than $T$ events. Because $F_b(R)$ grows with $R$, it forms fewer than $F_b(M + T)$ products. So there are at least $\lfloor 2N^2d/F_b(M + T) \rfloor$ full segments, and with (7.13)
 #
 # $$ W \ge T\left\lfloor \frac{2N^2d}{F_b(M + T)} \right\rfloor - N^2 \qquad \text{for every integer } T \ge 1 . \tag{7.15} $$
+# <!-- (7.15) W >= bounds.theorem_B_prime(N, d, M, T) with Fb = lambda R: bounds.all_products_per_segment(R, d) where T >= 1 -->
 #
 # This is Theorem B′, bound `B'`. For (7.7) take $T = 2M$, so $R = 3M$. In (7.14) the first term is largest at $n_s = M$, where it is $M^{3/2}$, and the second at $n_s = 0$, where it is $9M^2/16d$. Hence $F_b(3M) \le M^{3/2} + 9M^2/16d$, and rounding down loses at most $T = 2M$ words. $\square$
+# <!-- "Hence $F_b(3M) \le M^{3/2} + 9M^2/16d$" if all(bounds.all_products_per_segment(3 * M, d) <= (M**1.5 + 9 * M**2 / (16 * d)) * (1 + 1e-9) for d, M in ((4096, 16384), (64, 1024), (8, 4096), (1, 1))) -->
 
 # %%
 N, d, M = 2**20, 4096, 16384
@@ -261,8 +273,11 @@ for times in (1, 2, 3, 4):
 # If the tile has only $B_d = d/k$ columns, it can have more rows, by a factor $k$. Then $V$ is streamed less often, and each score is read $k$ times:
 #
 # $$ W_{7d} = 2Nd + 2N + Nd\left(\left\lceil \frac N{B_r} \right\rceil + \left\lceil \frac N{B_o} \right\rceil\right) + N^2\left(1 + \left\lceil \frac d{B_d} \right\rceil\right), \qquad \text{footprint } \max\bigl(B_r(d + 3) + d,\; B_oB_d + 2B_o + B_d\bigr) . \tag{7.6} $$
+# <!-- (7.6) W_7d = costs.scores_stored_tiled(N, d, Br=Br, Bo=Bo, Bd=Bd).total -->
+# <!-- (7.6) footprint = costs.scores_stored_tiled(N, d, Br=Br, Bo=Bo, Bd=Bd).peak where Br <= N and Bo <= N and Bd <= d -->
 #
 # With one slice this is the schedule of exercise 7C, except that all $N^2$ scores are in slow memory at the same time. With two slices it moves $\frac32x^2 + 3$ in units of $N^2$ words. (Split-d reads each score $k$ times, too, if $B_d = B_c = d/k$. Then $B_r = kM/d$ rows fit. Per score, $Q$ takes $k$ words, $K$ and $V$ take $2x^2/k$, and $S$ takes $1 + k$, together $2x^2/k + 2k + 1$. This is smallest for $k = x$, where it is $4x + 1$.)
+# <!-- "This is smallest for $k = x$, where it is $4x + 1$" if all(min(2 * x**2 / k + 2 * k + 1 for k in range(1, 40)) == sweeps.min_cost("forward", x).cost == 4 * x + 1 for x in (2, 3, 4)) -->
 #
 # Here is an implementation with two faults.
 
@@ -298,7 +313,7 @@ print(f"equal to exact attention: {np.allclose(found.O, exact.attention(Q, K, V)
 print(found.ledger)
 
 # %% [markdown]
-# Make a diagnosis before you search the code: compare the ledger with (7.6). There $Q$ and the log-sum-exps are read once, $K$ $\lceil N/B_r \rceil$ times, $V$ $\lceil N/B_o \rceil$ times and $S$ $\lceil d/B_d \rceil$ times; $S$, the log-sum-exps and $O$ are written once. The footprint is the larger of $B_r(d + 3) + d$ and $B_oB_d + 2B_o + B_d$.
+# Make a diagnosis before you search the code: compare the ledger with (7.6). There $Q$ and the log-sum-exps are read once, $K$ $\lceil N/B_r \rceil$ times, $V$ $\lceil N/B_o \rceil$ times and $S$ $\lceil d/B_d \rceil$ times; $S$, the log-sum-exps and $O$ are written once.
 #
 # **Predict** (compute). Find the array that is read too often. By how many words do its reads exceed those of (7.6)? And by how many words does the peak exceed the footprint?
 
@@ -405,6 +420,8 @@ print(f"yours minus (7.6): {mine.ledger - closed_form}")
 # Compute a tile of scores from columns, as in section 7.2, and use it at once. The tile needs $B_r$ rows of $O$, and perhaps not even one row fits. So $O$ is streamed by columns too: for each column $c$, load $O_{ic}$ and $V_{jc}$, rescale, add $P_{ij}V_{jc}$, and store $O_{ic}$ again. The row statistics are resident. This is the FlashAttention-2 order with $d$ split. For one tile of scores, and for each of the $d$ columns, $Q$ and $K$ are loaded, then $O$ is loaded, $V$ is loaded, and $O$ is stored:
 #
 # $$ W_6 = Nd\left(3\left\lceil \frac N{B_c} \right\rceil - 1 + 2\left\lceil \frac N{B_r} \right\rceil\right), \qquad \text{footprint } B_rB_c + 4B_r + B_c . \tag{7.4} $$
+# <!-- (7.4) W_6 = costs.small_cache_fused(N, d, Br=Br, Bc=Bc).total -->
+# <!-- (7.4) footprint = costs.small_cache_fused(N, d, Br=Br, Bc=Bc).peak where Br <= N and Bc <= N -->
 #
 # Here $4B_r$ words are the statistics, the factors of the rescaling and a column of $O$. There is no term $N^2$. (The $-1$ is there because no output is loaded for the first key block.)
 #
@@ -436,6 +453,9 @@ explore.traffic_vs_memory(2**16, 1024, list(words), (2**8, 2**20))
 #
 # In the figure both lines fall as $1/\sqrt M$, and that of fused split-d is above the other, except near $M = d^2$. With $B_rB_c = M$, the sum $3/B_c + 2/B_r$ in (7.4) is smallest for $B_c = \frac32 B_r$, and then $W_6 \approx 2\sqrt6\,N^2d/\sqrt M = 4.90\,N^2d/\sqrt M$. So whether to store $S$ is a question of constants, 4 or 4.90. Fused split-d is not the best of the course's schedules for any $M$. It has an advantage that the traffic does not show: it needs no slow memory except for inputs and output. As an algorithm, with $T_r = \lceil N/B_r \rceil$ and $T_c = \lceil N/B_c \rceil$:
 # <!-- 4.90 = 2 * math.sqrt(6) -->
+# <!-- "is smallest for $B_c = \frac32 B_r$" if min((costs.small_cache_fused(7776, 1, Br=Br, Bc=7776 // Br).total, Br) for Br in range(1, 7777) if 7776 % Br == 0)[1] == 72 -->
+# <!-- "Fused split-d is not the best of the course's schedules for any $M$" if all(2 * math.sqrt(6) * x > sweeps.min_cost("forward", x).cost for x in np.linspace(0.2, 5, 481)) -->
+# <!-- "it needs no slow memory except for inputs and output" if {name for name, words in costs.small_cache_fused(9, 4, Br=2, Bc=3).writes.items() if words} == {"O"} -->
 #
 # <!-- algorithm small_cache_fused -->
 #
@@ -472,4 +492,4 @@ explore.traffic_vs_memory(2**16, 1024, list(words), (2**8, 2**20))
 # - X. Li, Y. Liang, Z. Shi, Z. Song, Y. Zhou: *On Fine-Grained I/O Complexity of Attention Backward Passes*, 2024, [arXiv 2410.09397](https://arxiv.org/abs/2410.09397). The problem of section 7.8, its two regimes and (7.12). Its first title was *Fine-grained Attention I/O Complexity: Comprehensive Analysis for Backward Passes*.
 # - B. Saha, C. Ye: *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). Theorem B′ goes beyond its lower bound.
 #
-# **What comes next.** Lesson 08 leaves out pairs with masks, and counts how much traffic a schedule saves when most scores are not needed.
+# **What comes next.** <!-- next -->

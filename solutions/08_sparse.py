@@ -117,6 +117,8 @@ explore.block_mask(masks.bigbird(1024, 64, 1, 1, 2), 64, title="BigBird, g = 1, 
 # In buffer reuse (F3) of lesson 04, a query block and its outputs are resident, and keys and values are streamed. Under a mask, only the keys that some query of the block attends to are loaded. Each query is loaded once, each output is stored once, and each visible block adds the keys and values of its columns. Let $c_j$ be the number of keys in key block $j$:
 #
 # $$ W = 2Nd + 2d \sum_{(i,j)\ \text{visible}} c_j , \qquad \text{with equal blocks } W = 2Nd + 2dB \cdot (\text{number of visible blocks}) . \tag{8.1} $$
+# <!-- (8.1) W = not evaluated: sum over a set -->
+# <!-- (8.1) W = costs.block_sparse(N, d, mask=mask, Br=B, Bc=1).total with n = drawn % 20 + 1, N = n * B, mask = masks.random(N, B, 0.3, seed=drawn), number_of_visible_blocks = int(mask.tiles.sum()) -->
 #
 # The footprint is still that of (4.3), because a query block has the same size as without a mask. With $B_r = 64$ and $B_c = 1$ it is 8,448 words.
 #
@@ -150,6 +152,8 @@ measured("8.2", causal=part["causal"], window=part["window 1"])
 # Both fractions are larger than the density: 0.5154 compared with 0.508, and for the window 0.06106 compared with 0.046, about a third more. The reason is the $2Nd = 524{,}288$ words of queries and outputs, which every mask moves. Under the window they are a quarter of the total. The causal mask has a little more than half of the blocks, because the 64 partial blocks on the diagonal count completely. The random mask drew 484 blocks, and the expected number is 467.
 #
 # </details>
+# <!-- under = lambda mask, Br: costs.block_sparse(4096, 64, mask=mask, Br=Br, Bc=1) -->
+# <!-- "Under the window they are a quarter of the total" if round(2 * 4096 * 64 / under(masks.sliding_window(4096, 64, 1), 64).total, 2) == 0.25 -->
 #
 # Blocks need not be equal. The last one may be a ragged block, and if several sequences are stored one after the other, a block ends where a sequence ends. Then $c_j$ differs from block to block.
 #
@@ -304,6 +308,8 @@ for mask in (masks.causal(256, 32), masks.sliding_window(256, 32, 1),
 # If $B_r$ does not divide $N$, `m.blocks(N, Br)` makes the last query block the short one. Under a causal mask this is the expensive end, because the last block needs all $N$ keys, however few queries it has. With the short block first, the $k$ blocks end at $N$, $N - B_r$, $N - 2B_r$ and so on, and the traffic is
 #
 # $$ W = 2Nd + 2d\left(kN - B_r\,\frac{k(k-1)}{2}\right) , \qquad k = \left\lceil \frac{N}{B_r} \right\rceil . $$
+# <!-- (above) W = costs.block_sparse(N, d, mask=masks.Causal(N), Br=Br, Bc=1).total with k = costs.ceil_div(N, Br) -->
+# <!-- (above) k = costs.flash2(N, d, Br=Br, Bc=1).reads["K"] // (N * d) -->
 #
 # Take $N = 1024$, $d = 64$ and $M = 58{,}368$ (`n`, `d` and `fast` in the code), where at most 445 queries fit. Each block needs the keys up to its end:
 
@@ -325,13 +331,16 @@ for Br in (342, (fast - d) // (2 * d + 3)):  # the second is the largest that fi
 #
 # Now consider a window of *tokens*: query $i$ attends to the keys $i - w, \dots, i + w$, independent of block boundaries. Here $w$ counts keys, not blocks. With blocks of $B_r$ queries, buffer reuse loads $B_r + 2w$ keys per block, $w$ beyond either end. So each of the $T_r - 1$ boundaries between two blocks adds $2w$ keys, with $2d$ words per key:
 #
-# $$ W = 4Nd + 4dw\,(T_r - 1) , \qquad w \le B_r,\ B_r \text{ divides } N . \tag{8.2} $$
+# $$ W = 4Nd + 4dw\,(T_r - 1) , \qquad \text{if } w \le B_r , \text{ where } N = T_rB_r . \tag{8.2} $$
+# <!-- (8.2) W = costs.block_sparse(N, d, mask=masks.Window(N, w), Br=Br, Bc=1).total with N = Tr * Br where w <= Br and N == Tr * Br -->
 #
 # From query $i$ to query $i + 1$, the window loses one key and gains one. All other keys are needed again. So keep the keys and values of the window resident, and stream the *queries*, one at a time. The resident keys and values form a *ring buffer*: each new key replaces the oldest one, and each is loaded once.
 #
 # $$ W = 4Nd , \qquad \text{footprint } 2d(2w+1) + 2d + 3 . \tag{8.3} $$
+# <!-- (8.3) W = costs.window(N, d, w=w).total -->
+# <!-- (8.3) footprint = costs.window(N, d, w=w).peak where 2 * w + 1 <= N -->
 #
-# The footprint consists of $2w + 1$ keys and as many values, $q_i$ and $o_i$, two statistics and one score. $W$ does not depend on $w$.
+# The footprint, for $2w + 1 \le N$, consists of $2w + 1$ keys and as many values, $q_i$ and $o_i$, two statistics and one score. $W$ does not depend on $w$.
 #
 # **Predict** (compute). $N = 4096$, $d = 64$, $w = 63$. What is the ratio of the traffic with blocks of 64 queries to the traffic of the ring buffer? And for $w = 15$?
 
@@ -354,6 +363,9 @@ measured("8.4", w63=ratio[63], w15=ratio[15])
 # The ratios are 1.969 and 1.231. The formula is $1 + w(T_r-1)/N$, nearly $1 + w/B_r$. The ring buffer moves 1,048,576 words for both windows, and no schedule moves fewer, because $4Nd$ is the compulsory traffic. It needs more fast memory for $w = 63$: 16,387 words instead of 8,448. For $w = 15$ it needs 4,099, so it has both less traffic and a smaller footprint.
 #
 # </details>
+# <!-- by_blocks, ring = (lambda w, Br: under(masks.Window(4096, w), Br)), (lambda w: costs.window(4096, 64, w=w)) -->
+# <!-- "The formula is $1 + w(T_r-1)/N$" if all(math.isclose(by_blocks(w, 64).total / ring(w).total, 1 + w * (4096 // 64 - 1) / 4096) for w in (63, 15)) -->
+# <!-- "it has both less traffic and a smaller footprint" if ring(15).total < by_blocks(15, 64).total and ring(15).peak < by_blocks(15, 64).peak -->
 #
 # A ring buffer needs tiles that outlive the iteration in which they were loaded. Python lists, dicts and deques may hold tiles; the machine counts the tiles, not the container. In this small example, row $i$ of $Y$ is the sum of the rows $i - 2$, $i - 1$ and $i$ of $A$:
 
@@ -449,12 +461,14 @@ print(f"blocks of {Br}: {rows.total:,} words, {rows.total / (4 * N * d):.2f} tim
 
 # %% [markdown]
 # The traffic is again about $1 + w/B_r$ times $4Nd$, although $w > B_r$. It is slightly smaller, because blocks near either end need fewer keys. With $B_r \approx M/(2d)$ this is $4Nd + 8wNd^2/M$, which is linear in $N$.
+# <!-- "The traffic is again about $1 + w/B_r$ times $4Nd$" if math.isclose(by_blocks(256, 124).total / ring(256).total, 1 + 256 / 124, rel_tol=0.03) -->
 #
 # ## 8.5 Equal density, different traffic
 #
 # For $B_r = B$, (8.1) depends only on the number of blocks. But fast memory may hold more than one row of blocks. A query block that spans several rows of blocks needs each key once, even if several of these rows need it. Then (8.1) becomes
 #
 # $$ W = 2Nd + 2d \sum_I \bigl|\mathrm{cols}(I)\bigr| , \tag{8.4} $$
+# <!-- (8.4) not evaluated: sum over a set -->
 #
 # where $I$ runs over the query blocks and $\mathrm{cols}(I)$ is the *union* of the keys that the queries of $I$ attend to. Take three block masks with exactly 190 of 4096 blocks: the window with $w = 1$; the diagonal and the first two columns, whose keys are visible to every query; and the diagonal with 126 random blocks.
 #
@@ -496,6 +510,9 @@ explore.curve({}, {name: list(zip(heights, row, strict=True)) for name, row in s
 #
 # </details>
 # <!-- 24, 20 = 190 / 8, (1818624 - 2 * 4096 * 64) / (2 * 64 * 64) / 8 -->
+# <!-- columns = masks.BlockMask(4096, np.eye(64, dtype=bool) | (np.arange(64) < 2), 64) -->
+# <!-- window = masks.sliding_window(4096, 64, 1) -->
+# <!-- "The traffic of these two falls equally" if all(under(columns, Br).total == under(window, Br).total for Br in (64, 128, 256, 512)) -->
 #
 # ## 8.6 The cost of random sparsity
 #
@@ -527,6 +544,7 @@ for rho in (0.01, 0.001, 0.0001):
 # A block has at least one visible pair with probability
 #
 # $$ 1 - (1 - \rho)^{B^2} , \tag{8.5} $$
+# <!-- (8.5) = masks.covering_blocks(np.random.default_rng(8).random((480, 480)) < rho, B).tiles.mean() within 0.1 with rho = 1 / one_in where B < 7 and one_in < 10 * B**2 -->
 #
 # so if complete blocks are loaded, skipping the empty ones saves traffic only if $\rho$ is about $1/B^2 = 0.00024$ or less. The mask above was rounded up to blocks of $64 \times 64$. If it is given pair by pair (blocks of one query and one key), `mask.columns` returns only the keys that some query of a block needs, the union of (8.4), and only these are loaded. A block of $B_r$ queries needs a given key with probability $1 - (1-\rho)^{B_r}$:
 # <!-- 98, 0.00024 = 10**2 * (1 - (1 - 0.001) ** 64**2), 1 / 64**2 -->
@@ -628,9 +646,13 @@ measured("8.7", tiles_hit=found[0])
 # ## 8.8 Two open challenges
 #
 # The following two problems have no budget, because the best schedule is not known. `challenge` tests a schedule on random numbers and ragged shapes, as a check does, counts its words at one fixed size, and records your best result. In both problems $N = 2048$, $d = 32$ and $M = 16\,384$, and the score is in units of $Nd$.
+# <!-- problems = [course.challenges.find_challenge(name) for name in ("window", "sparsity")] -->
+# <!-- "and the score is in units of $Nd$" if all((one.N, one.d, one.M, one.score(2048 * 32)) == (2048, 32, 2**14, 1) for one in problems) -->
 #
 # - `"window"`: $w = 256$ keys to either side. The ring buffer of (8.3) would need twice the available memory.
 # - `"sparsity"`: of 4,096 blocks (64 rows of 64 blocks, each of $32 \times 32$ pairs) 441 are visible, about one in ten, drawn at random.
+# <!-- "would need twice the available memory" if problems[0].mask(2048).w == 256 and 2 <= costs.window(2048, 32, w=256).peak / 2**14 < 2.1 -->
+# <!-- "441 are visible" if problems[1].mask(2048).tiles.sum() == 441 -->
 #
 # Your schedule of exercise 8B is a valid entry:
 # <!-- 32 \times 32 as input -->
@@ -641,6 +663,7 @@ challenge("sparsity", my_block_sparse, Br=32, Bc=1)
 
 # %% [markdown]
 # The lower bound is the compulsory $4Nd$, each input once and each output once; lesson 08b derives such bounds. Whether a schedule can move fewer words than the best known result is open. Larger blocks are the first step. Three more ideas: free single queries of a block when they are finished; group queries that share keys although they are not adjacent; keep some keys resident in free words. A schedule may take any tile sizes as arguments; `challenge` passes them on. The line *best known* names its idea.
+# <!-- "The lower bound is the compulsory $4Nd$" if all(one.lower_bound()[0] == bounds.compulsory(2048, 32) for one in problems) -->
 #
 # ## Misconceptions
 #
@@ -665,4 +688,4 @@ challenge("sparsity", my_block_sparse, Br=32, Bc=1)
 # - I. Beltagy, M. Peters, A. Cohan: *Longformer*, 2020, [arXiv 2004.05150](https://arxiv.org/abs/2004.05150). Sliding windows.
 # - N. Kitaev, Ł. Kaiser, A. Levskaya: *Reformer*, 2020, [arXiv 2001.04451](https://arxiv.org/abs/2001.04451). Buckets, and sorting by them.
 #
-# **What comes next.** The optional [part b](08b_sparse_bounds.ipynb) uses masks in the backward pass and proves lower bounds for them. Lesson 09 compares all schedules and bounds over the size of fast memory.
+# **What comes next.** <!-- next -->

@@ -11,7 +11,7 @@
 #
 # **Prerequisites**: lesson 08, Theorem A (lesson 05), fused and two-pass backward (lesson 06); [symbols and terms](notation.md).
 #
-# **Minutes**: <!-- minutes without 8E -->. Later lessons do not depend on it.
+# **Minutes**: <!-- minutes without 8E -->.
 #
 # <!-- exercises -->
 
@@ -32,6 +32,7 @@ explore.block_mask(masks.random(2048, 64, 0.1), 64, 65536, title="Random blocks"
 # A masked pair has weight 0 and contributes nothing to any gradient, so the backward schedules of lesson 06 skip the same blocks. Let every query attend to some key, let the resident blocks have the side $B$ of the mask, and let a visible block $(i, j)$ have $r_i$ rows and $c_j$ columns. Then the fused backward (B3, `fused_backward`) and the two-pass backward (B4, `split_backward`) move
 #
 # $$ W_{\text{B3}} = 5Nd + N + (4d+2)\!\!\sum_{(i,j)\ \text{visible}}\!\! r_i , \qquad W_{\text{B4}} = 8Nd + 2N + \!\!\sum_{(i,j)\ \text{visible}}\!\! \bigl(2d\,c_j + (2d+2)\,r_i\bigr) . \tag{8.6} $$
+# <!-- (8.6) not evaluated: sum over a set -->
 #
 # These are (6.8) and (6.10), with a sum over the visible blocks in place of the factors $\lceil N/B \rceil$. With equal blocks, each sum is proportional to the density $s$, the fraction of visible blocks.
 #
@@ -69,6 +70,9 @@ measured("8.9", part=part["window 1"] / part["dense"])
 # </details>
 #
 # (With equal blocks the fused backward moves fewer words. In lesson 06 the two-pass backward moved fewer, $14N^2d^2/M$ words compared with $16N^2d^2/M$, because its blocks can be larger in the same memory.) The next cell checks the values on a small input:
+# <!-- fused = lambda mask: costs.fused_backward(4096, 64, Br=1, Bc=64, mask=mask).total -->
+# <!-- two_pass = lambda mask: costs.split_backward(4096, 64, Br1=64, Bc1=1, Br2=1, Bc2=64, mask=mask).total -->
+# <!-- "With equal blocks the fused backward moves fewer words" if all(fused(mask) < two_pass(mask) for mask in (masks.sliding_window(4096, 64, 1), masks.causal(4096, 64))) -->
 
 # %%
 mask = masks.bigbird(256, 32, 1, 1, 1)
@@ -87,6 +91,7 @@ print("dQ, dK and dV correct:", max(errors) < 1e-12)
 # The proof of Theorem A (optional lesson 05b) cuts a run into segments, and in each a fixed number $T$ of words enters fast memory. From these words and those already there, one segment can form at most $F$ products $p_{ij}v_{jc}$. So a run that needs $n$ products has at least $\lfloor n/F \rfloor$ full segments and moves at least about $Tn/F$ words. Without a mask $n = N^2d$. Under a mask only visible pairs need their products: with $\mathrm{nnz}$ visible pairs, $n = \mathrm{nnz}\,d$. The limit $F$ holds whichever pairs the products belong to, so the rest of the proof does not change. This is Theorem D, bound `D`, a derivation of this course. It holds if $M \ge d^2$, for every schedule of Theorem A's class (section 5.7 lists its three conditions):
 #
 # $$ W \ge \frac{4\,\mathrm{nnz}\,d^2}{M + d^2} - (M + d^2) . \tag{8.7} $$
+# <!-- (8.7) W >= bounds.theorem_A_large(N, d, M) rounded down with nnz = N**2 where M >= d**2 -->
 #
 # The compulsory traffic, bound `compulsory_sparse`, is another one: $2d$ words per query that attends to a key, and $2d$ words per key that some query attends to. `bounds.lower_bound(..., mask=mask)` returns the larger bound.
 #
@@ -94,6 +99,7 @@ print("dQ, dK and dV correct:", max(errors) < 1e-12)
 #
 # Take two block masks with $N = M = 65\,536$, $d = 64$ and blocks of $64 \times 64$ pairs, so 1,024 blocks per side. One is a window of $w = 16$ blocks to either side, which is 33 blocks per row. The other has 33 random blocks in each row. Buffer reuse has query blocks of 448 queries, which are seven rows of blocks of the mask.
 # <!-- 1,024 = 65536 // 64 -->
+# <!-- "Buffer reuse has query blocks of 448 queries" if costs.flash_optimal(2**16, 64, Br=448, Bc=1).peak <= 2**16 -->
 #
 # **Predict** (guess). What is the ratio of the scattered mask's traffic to the window's traffic? And what is the ratio of their lower bounds?
 # <!-- 64 \times 64 as input -->
@@ -140,6 +146,10 @@ for w in (1024, 4096, 16384, 65536):
 # %% [markdown]
 # Here $N = 2^{19}$, $d = 64$ and $M = 65\,536$. The ratio approaches $(1 + d^2/M)(1 + 3/(2d)) = 1.09$, the factors of (4.6) and of section 4.7. A narrow window, whose ring buffer fits, moves $4Nd$ words and reaches the compulsory bound. In between, where $w$ is about $B_r$, a factor of up to about two is open. The first challenge of section 8.8 is in this range.
 # <!-- 1.09 = (1 + 64**2 / 2**16) * (1 + 3 / (2 * 64)) -->
+# <!-- least = lambda w: bounds.lower_bound("forward", 2**19, 64, 2**16, mask=masks.Window(2**19, w))[0] -->
+# <!-- wide = lambda w: costs.block_sparse(2**19, 64, mask=masks.Window(2**19, w), Br=499, Bc=1).total / least(w) -->
+# <!-- "The ratio approaches $(1 + d^2/M)(1 + 3/(2d)) = 1.09$" if 0 < wide(65536) - (1 + 64**2 / 2**16) * (1 + 3 / (2 * 64)) < 0.02 -->
+# <!-- "where $w$ is about $B_r$, a factor of up to about two is open" if 1.7 < wide(499) < 2.1 -->
 #
 # <!-- exercise 8E --> Compute the lower bound from the pairs: the larger of (8.7) and the compulsory traffic. For the compulsory traffic, count only the queries that attend to a key and the keys that some query attends to. For a large $M$ (8.7) is negative. If you are stuck after four minutes, run `hint("8E")` in a new cell.
 
@@ -191,8 +201,10 @@ for w in (8, 32, 128, 512):
 # The paper *On fine-grained I/O complexity of attention backward passes* has a lower bound for sparse attention, bound `omega_sparse`, of the form
 #
 # $$ W = \Omega\left(\min\left\{ \frac{Z_{\mathrm{in}}^2}{M},\; \frac{Z_{\mathrm{in}}\sqrt{Z_{QK}}}{\sqrt M} \right\}\right) . \tag{8.8} $$
+# <!-- (8.8) W = bounds.omega_sparse.order(Zin, ZQK, M) with Omega = lambda order: order -->
 #
 # $\Omega$ means "at least this, up to a constant factor"; the constant is not known. $Z_{\mathrm{in}}$ is the number of *nonzero words of $Q$ and $K$*, and $Z_{QK}$ is that of $QK^\top$. The bound is due to Pagh and Stöckel, for algorithms that only add and multiply entries of sparse matrices, and the paper applies it to $QK^\top$. It is a worst-case statement: some inputs with these two numbers need this much traffic.
+# <!-- "the constant is not known" if bounds.omega_sparse.status == "asymptotic only" -->
 #
 # It is tempting to read $Z_{QK}$ as the number of visible pairs of a mask. That is wrong. A score of zero has the weight $e^{0 - L_i}$ in the softmax, where $L_i$ is the log-sum-exp of the row. This is not 0, but a masked pair has weight 0. If $Z_{QK}$ were the number of visible pairs, (8.8) with dense $Q$ and $K$ would also contradict your ring buffer. A single number cannot contradict a bound with an unknown constant, but growth can. Fix $d$, the width $w$ of a window, and $M$ as the footprint of its ring buffer, and let $N$ grow:
 #
@@ -218,10 +230,17 @@ measured("8.11", growth=quotient[1] / quotient[0])
 # The quotient doubles each time. For any constant, the misread bound exceeds the traffic of your ring buffer if $N$ is large enough. So it is false as a statement about masks.
 #
 # </details>
+# <!-- M = costs.window(4096, 64, w=64).peak -->
+# <!-- misread = lambda N: bounds.omega_sparse.order(2 * N * 64, masks.Window(N, 64).nnz, M) / costs.window(N, 64, w=64).total -->
+# <!-- "The quotient doubles each time" if all(1.99 < misread(4 * N) / misread(N) < 2.01 for N in (2**12, 2**14, 2**16, 2**18)) -->
 #
 # For the correct reading, look for sparse inputs that need as many words as (8.8). Put all nonzero words of $Q$ and $K$ into a dense block of $N'$ tokens and $d'$ features, and set everything else to zero. Then $QK^\top$ has $N'^2$ nonzero scores, and up to a constant
 #
 # $$ N' = \sqrt{Z_{QK}}, \qquad d' = \frac{Z_{\mathrm{in}}}{\sqrt{Z_{QK}}} , \qquad \frac{N'^2d'^2}{M} = \frac{Z_{\mathrm{in}}^2}{M}, \qquad \frac{N'^2d'}{\sqrt M} = \frac{Z_{\mathrm{in}}\sqrt{Z_{QK}}}{\sqrt M} . \tag{8.9} $$
+# <!-- (8.9) N' = not evaluated: definition -->
+# <!-- (8.9) d' = not evaluated: definition -->
+# <!-- (8.9) \frac{N'^2d'^2}{M} = bounds.omega_sparse.order(Zin, ZQK, M) with Zin = tokens * features, ZQK = tokens**2 where M >= features**2 -->
+# <!-- (8.9) \frac{N'^2d'}{\sqrt M} = bounds.omega_sparse.order(Zin, ZQK, M) with Zin = tokens * features, ZQK = tokens**2 where M <= features**2 -->
 #
 # These are the two terms of the dense bound for $N'$ and $d'$, with the same crossover at $M = d'^2$. For example, $Z_{\mathrm{in}} = 2^{20}$ and $Z_{QK} = 2^{24}$ correspond to about $4{,}096$ tokens with 256 features.
 #
@@ -248,4 +267,4 @@ measured("8.11", growth=quotient[1] / quotient[0])
 # - X. Li et al.: *On fine-grained I/O complexity of attention backward passes*, 2024, [arXiv 2410.09397](https://arxiv.org/abs/2410.09397). The sparse bound of section 8.11.
 # - R. Pagh, M. Stöckel: *The input/output complexity of sparse matrix multiplication*, 2014, [arXiv 1403.3551](https://arxiv.org/abs/1403.3551).
 #
-# **What comes next.** Lesson 09 compares all schedules and bounds over the size of fast memory.
+# **What comes next.** <!-- next -->

@@ -63,12 +63,19 @@ measured("9.1", gap=gaps[widest], at=widest / d**2)
 # The ratio is largest near two borders: 1.95 at $M = d^2$, and 1.84 at $M = Nd$. Deep inside a regime, one bound is close to one schedule. At a border, two bounds are about equal, but only the larger one is proved, not their sum. (The ratio 1.85 at 16 words has another reason: tiles of two or three rows. The border at $Nd$ is where $4N^2d^2/M = 4Nd$; counted with rounding, the traffic is compulsory only from a little over $2Nd$ on.)
 #
 # </details>
+# <!-- sizes = [round(2 ** (k / 2)) for k in range(8, 47)] -->
+# <!-- gaps = {gap.M: gap.ratio for gap in schedules.optimality_gaps("forward", 8192, 64, sizes)} -->
+# <!-- "The ratio is largest near two borders" if max(gaps, key=gaps.get) == 64**2 and max((M for M in gaps if M > 2 * 64**2), key=gaps.get) == 8192 * 64 -->
+# <!-- "tiles of two or three rows" if {size for name, size in schedules.small_cache.tiles(8192, 64, 16).items() if name != "Bd"} == {2, 3} -->
+# <!-- least_of = lambda share: schedules.best(8192, 64, int(share * 2**19)).cost.total -->
+# <!-- "the traffic is compulsory only from a little over $2Nd$ on" if least_of(2) > 5 * 2**19 and least_of(2.05) == bounds.compulsory(8192, 64) -->
 #
 # ## 9.2 All sequences of passes
 #
 # A pass over the data (lesson 06) processes all pairs once. Its traffic is resident rows × streamed words per row, (6.9). A pass can also store an $N \times N$ matrix for a later pass, as stored scores does. In units of $N^2$ words, and with $x = d/\sqrt M$ as in lesson 07, one pass (a `sweep` in code) moves
 #
 # $$ r\,t\,x^2 + n , \tag{9.1} $$
+# <!-- (9.1) = lesson09.words_of(("resident " * r, "streamed " * t, n, ""), x) -->
 #
 # if $r$ arrays are resident, $t$ are streamed, and $n$ matrices are written or read. Here is every pass of the forward computation, by the contents of slow memory before it. A streamed $O$ is both read and written, so it is named twice.
 
@@ -186,6 +193,7 @@ measured("9.2", backward=found.cost)
 # We simplify them by a rule in two parts:
 #
 # $$ \text{the resident arrays fill all of } M, \qquad\text{and}\qquad \lceil y \rceil \;\to\; \max(1, y) . \tag{9.2} $$
+# <!-- (9.2) not evaluated: definition -->
 #
 # The first part gives the block size: with buffer reuse, two arrays of $R_2$ rows of $d$ words fill $M$. The second part drops the rounding and keeps at least one pass. The *envelope* is the minimum of these formulas for each $M$. (Slices, which save at most 6 percent, are left out.)
 #
@@ -257,6 +265,9 @@ print(attempt(plane, "backward", my_envelope))
 
 # %% [markdown]
 # Borders at multiples of $d^2$ are vertical: they do not depend on $N$, if $N$ is well above $d$. The border between the two-pass and the fused backward is slanted: with four times the $N$, it is at four times the $M$. The two-pass backward moves $14N^2d^2/M + 8Nd$ words, and the fused backward $16N^2d^2/M + 5Nd$. They are equal where $2N^2d^2/M = 3Nd$, at $M = \frac23 Nd$.
+# <!-- slanted = lambda share: lesson09.envelope(2**20, 64, int(share * 2**26), "backward") -->
+# <!-- saved_by_fused = lambda share: slanted(share)["B4"] - slanted(share)["B3"] -->
+# <!-- "They are equal where $2N^2d^2/M = 3Nd$, at $M = \frac23 Nd$" if saved_by_fused(0.65) < 0 < saved_by_fused(0.68) -->
 #
 # Next we count, with the tiles that the library selects for $M$. The two planes have 238 places. How often does the envelope have the label of the count, and how accurate are its words?
 # <!-- 238 = 2 * 7 * 17 -->
@@ -298,6 +309,11 @@ print(attempt(compare, my_envelope))
 
 # %% [markdown]
 # The envelope has the correct label in 232 of 238 places, and its words are correct within a factor of 1.5. All six exceptions are in one column, $M = 2^{12}$ of the forward pass. There $M = d^2$, and buffer reuse and stored scores are equal by (9.2). The count favours stored scores by 3 or 4 percent. Both have fewer resident rows than the envelope assumes, 30 instead of 32 and 60 instead of 64, because streamed rows also need words. This raises all of the $4x^2$ of buffer reuse, but only the $2x^2$ of stored scores, not the $2N^2$ words of its matrix. (If your envelope returns stored scores in a tie, only one place differs.) The factor 1.5 comes from rounding: slightly more than one block is two blocks, and buffer reuse then moves $6Nd$ words where the envelope gives $4Nd$.
+# <!-- by_rule = lesson09.envelope(8192, 64, 64**2, "forward") -->
+# <!-- "buffer reuse and stored scores are equal by (9.2)" if by_rule["F3"] == by_rule["F7"] < by_rule["F5"] -->
+# <!-- "30 instead of 32 and 60 instead of 64" if [schedules.get(name).tiles(8192, 64, 64**2)["Br"] for name in ("flash_optimal", "scores_stored", "scores_stored_tiled")] == [30, 60, 60] -->
+# <!-- at_border = lambda name, N: schedules.get(name).count(N, 64, 64**2).total -->
+# <!-- "only one place differs" if [k for k in range(4, 11) if at_border("flash_optimal", 4**k) < at_border("scores_stored_tiled", 4**k)] == [4] -->
 #
 # So the choice is robust, but the number of words is not. If you need the number, count.
 #
@@ -348,10 +364,14 @@ explore.curve(
 # So FlashAttention's traffic is linear in $N$ below $N = M/2d$, and quadratic above.
 #
 # Does the second block need a complete pass? With 600 queries, buffer reuse has one block of 445 rows and one of 155, and during the second one much of $M$ is unused. With two blocks of 300 rows, half as many words are free, but in both passes. They can hold keys and values from the first pass, which the second pass need not read again. We call this schedule resident keys (F3c, `resident_keys` in code). With $k$ row blocks of equal size $B_r$ and $C$ resident keys, each with its value,
+# <!-- unused = lambda Br: 58368 - costs.flash_optimal(600, 64, Br=Br, Bc=1).peak -->
+# <!-- "half as many words are free, but in both passes" if math.isclose(unused(155), 2 * unused(300), rel_tol=0.001) -->
 #
 # $$ W = 2Nd + 2Nd\,k - 2Cd\,(k - 1) , \qquad \text{footprint } 2Cd + B_r(2d + 3) + d . \tag{9.3} $$
+# <!-- (9.3) W = costs.resident_keys(N, d, Br=Br, places=C + 1).total with k = costs.ceil_div(N, Br) where C <= N -->
+# <!-- (9.3) footprint = costs.resident_keys(N, d, Br=Br, places=C + 1).peak where C < N and Br <= N -->
 #
-# The last $d$ words of the memory footprint are one buffer for the streamed keys and values. With $C = 0$ this is buffer reuse with $B_c = 1$.
+# For $C < N$, the last $d$ words of the memory footprint are one buffer for the streamed keys and values. With $C = 0$ this is buffer reuse with $B_c = 1$.
 #
 # **Predict** (compute). $N = 600$ in two blocks of 300 rows, $d = 64$ and $M = 58\,368$. How many words are free with $C = 0$? How many keys can then be resident with their values, and how many words of traffic does that save?
 # <!-- 155, 300 = 600 - 445, schedules.resident_keys.tiles(600, 64, 58368)["Br"] -->
@@ -394,6 +414,8 @@ explore.traffic_map(8192, 64, M=58368, pass_="backward")
 # From right to left, the best schedules are fused (the strip shows B2, the FlashAttention-2 backward, which moves as few words with its best tiles), two-pass, stored dS, stored P and split-d, with the borders of sections 9.2 and 9.3.
 #
 # In lesson 06, the two-pass backward computes all scores twice and still moves fewer words. This holds above $2.5\,d^2$, where even a precomputed $P$ would not be used. Below $2.5\,d^2$, a precomputed $P$ saves words; from $\frac43 d^2$ down, about a fifth of them: $4x^2 + 4$ compared with $5x^2 + 5$, later $8x$ compared with $10x$. So recomputation saves traffic only above $2.5\,d^2$. Below, it is cheaper to store $P$ or $dS$.
+# <!-- saving = lambda M: 1 - sweeps.min_cost("given", M**-0.5).cost / sweeps.min_cost("backward", M**-0.5).cost -->
+# <!-- "Below $2.5\,d^2$, a precomputed $P$ saves words; from $\frac43 d^2$ down, about a fifth of them" if all(saving(M) > 0 for M in (2.4, 2, 1.4)) and all(0.2 - 1e-9 < saving(M) < 0.24 for M in (4 / 3, 1, 0.5, 0.01)) and saving(2.6) == 0 -->
 #
 # Now look at the right end, where everything fits.
 #
@@ -420,6 +442,7 @@ measured("9.5", nd_words=counted(N, d, M, "backward")[1] / (N * d))
 # </details>
 #
 # Here the compulsory $7Nd$ is the largest bound, and no schedule of the library reaches it. Either a better schedule exists or a better bound. In this case it is a schedule, and you will write it.
+# <!-- "no schedule of the library reaches it" if min(s.count(8192, 128, 10**9).total for s in schedules.of_pass("backward")) == schedules.fused_backward.count(8192, 128, 10**9).total > bounds.compulsory_backward(8192, 128) -->
 #
 # <!-- exercise 9C --> Write a backward pass that moves $7Nd + N$ words, of which $N$ are the log-sum-exp. All of $K$, $V$, $dK$ and $dV$ may be resident, which takes $4Nd$ words (`m.blocks(N, N)` is one block of all rows). Blocks of $B_r$ queries are streamed once. $O$ is not passed, and you do not need it: compute $D_i$ in fast memory, by (6.3) or by (6.6), from tiles that are already there. The available fast memory is $4Nd + B_r(3d + 2N + 6)$ words: the resident arrays and, for each query of a block, three rows of $d$ words, two rows of $N$ scores, and six words. Two methods need no temporary: `D_i.add_row_dots(A, B)` adds the row sums of $A \circ B$ to `D_i`, and `s.multiply_by_matmul(A, B, less=D_i)` turns weights into score gradients. If you are stuck after twelve minutes, run `hint("9C")`.
 
@@ -504,6 +527,10 @@ print(schedules.optimality_gap_table(backward, 64))
 
 # %% [markdown]
 # The ratio is about 2 or more from $d^2/4$ to $4d^2$, in and near the regime with stored matrices. It is largest at $2Nd$ (the line $256\,d^2$), 2.44, where the fused backward still has three blocks. Your schedule of section 9.5 is not in the table; its ratio in the last line would be 1.00.
+# <!-- back = {gap.M: gap for gap in schedules.optimality_gaps("backward", 8192, 64, [round(2 ** (k / 4)) for k in range(16, 85)])} -->
+# <!-- wide = [M for M, gap in back.items() if gap.ratio > 1.98 and gap.schedule != "fused_backward"] -->
+# <!-- "The ratio is about 2 or more from $d^2/4$ to $4d^2$" if (min(wide), max(wide)) == (64**2 // 4, 4 * 64**2) and all(back[M].ratio > 1.98 for M in back if min(wide) <= M <= max(wide)) -->
+# <!-- "where the fused backward still has three blocks" if back[2**20].ratio == max(gap.ratio for gap in back.values()) and back[2**20].schedule == "fused_backward" and math.ceil(8192 / schedules.fused_backward.tiles(8192, 64, 2**20)["Bc"]) == 3 -->
 #
 # ## 9.8 Open questions
 #
@@ -529,6 +556,11 @@ print(schedules.optimality_gap_table(backward, 64))
 # <!-- large = lambda pass_, share: schedules.optimality_gaps(pass_, 2**22, 4096, [int(share * 4096**2)])[0] -->
 # <!-- 2.1 = large("forward", 1).bound / (2**22) ** 2 -->
 # <!-- 2.2 = large("backward", 4 / 3).ratio -->
+# <!-- "about $4N^2$" if math.isclose(large("forward", 1).words, 4 * (2**22) ** 2, rel_tol=0.005) -->
+# <!-- middle = [large("backward", share) for share in (0.5, 0.75, 1, 4 / 3, 2, 2.5)] -->
+# <!-- "stored P, stored dS | C | a factor of 2.2" if {(gap.schedule, gap.bound_id) for gap in middle} == {("weights_stored", "C"), ("score_gradients_stored", "C")} and all(2.05 < gap.ratio < 2.25 for gap in middle) -->
+# <!-- around = schedules.optimality_gaps("forward", 8192, 64, [8192 * 64 * tenth // 10 for tenth in range(6, 20)]) -->
+# <!-- "around $Nd$ | resident keys" if {gap.schedule for gap in around} == {"resident_keys"} and round(max(gap.ratio for gap in around), 1) == 1.9 -->
 # <!-- 2.4 = max(gap.ratio for gap in schedules.optimality_gaps("backward", 8192, 64, [8192 * 64 * tenth // 10 for tenth in range(10, 41)])) -->
 #
 # ## 9.9 Four memories of three chips
@@ -636,7 +668,7 @@ print(f"yours {yours.ledger.total:,} words, {yours.ledger.total / least:.3f} × 
 # - STMicroelectronics: *STM32F745xx, STM32F746xx*, data sheet DS10916. Of its SRAM, 64 KB are data TCM.
 # - NVIDIA: *Tuning CUDA Applications for Hopper GPU Architecture*, [docs.nvidia.com](https://docs.nvidia.com/cuda/hopper-tuning-guide/index.html), sections 1.4.1.1 and 1.4.2.2. H100: per SM 228 KB of shared memory, 227 for one block of threads; 50 MB of L2.
 #
-# **What comes next.** The optional [part b](09b_beyond_the_model.ipynb) has stored dS on the machine, and the limits of the theorems and of the model. From lesson 10 on, the schedules become GPU kernels.
+# **What comes next.** <!-- next -->
 # <!-- 2 from https://docs.arduino.cc/resources/datasheets/ATmega328P-datasheet.pdf -->
 # <!-- 228, 50 from https://docs.nvidia.com/cuda/hopper-tuning-guide/index.html -->
 # <!-- 64 as input -->

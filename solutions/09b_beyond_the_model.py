@@ -52,6 +52,7 @@ def dQ_sweep(m, dS, K, *, Br):
 # <!-- exercise 9D --> Write the first pass. $D$ and LSE are inputs. `s.multiply_by_matmul(do, v.T, less=D_i)` turns a row of weights into a row of $dS$, and `m.store(s, dS, i, j)` stores it at the rows of `i` and the columns of `j`. Your function may move at most
 #
 # $$ W = 4Nd + (2Nd + 2N)\left\lceil \frac N{B_c} \right\rceil + N^2 \tag{9.4} $$
+# <!-- (9.4) W = lesson09.keys_sweep(N, d, Bc=Bc).total -->
 #
 # words. The available fast memory is $B_c(4d + 2) + 2d + 4$ words: the resident rows, one row each of $Q$ and $dO$, two rows of scores, and four words. If you are stuck after six minutes, run `hint("9D")` in a new cell.
 
@@ -158,6 +159,7 @@ measured("9.11", times=tied / bounds.theorem_A(N, d, M))
 # The ratio is 0.51. The constant $WM/(N^2d^2)$ of the schedule is about two, because $r\,t = 2 \cdot 1$, and that of Theorem A is about 4 for large $M/d^2$. (5.11) is the line that fails. It adds $d$ words for each complete row of $K$ *and* the $n_v$ words of $V$, as if they were different words. Here, a complete row of $X$ is both. If its words are counted once, step 4 allows $(R + d^2)^2/8d$ products per segment, twice as many, and the bound becomes
 #
 # $$ W \ge \frac{2N^2d^2}{M + d^2} - (M + d^2) . \tag{9.5} $$
+# <!-- (9.5) not evaluated: step of a proof -->
 #
 # So the constant 2 is exact for large $M/d^2$.
 #
@@ -199,6 +201,7 @@ measured("9.12", times=words[64] / words[1])
 # The ratio is 1.35. With 64 keys per block, 320 queries fit instead of 448, so there are 26 passes over $K$ and $V$ instead of 19: $(2 + 2 \cdot 26)/(2 + 2 \cdot 19)$.
 #
 # </details>
+# <!-- "320 queries fit instead of 448" if max(Br for Br in range(16, 1024, 16) if costs.flash_optimal(8192, 128, Br=Br, Bc=64).peak <= 116224) == 320 and schedules.flash_optimal.tiles(8192, 128, 116224)["Br"] == 448 -->
 #
 # So start with the schedule that is best in your memory regime, and count what a more practical tile costs.
 #
@@ -221,4 +224,4 @@ measured("9.12", times=words[64] / words[1])
 # - B. Saha, C. Ye: *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443).
 # - NVIDIA: *Tuning CUDA Applications for Hopper GPU Architecture*, [docs.nvidia.com](https://docs.nvidia.com/cuda/hopper-tuning-guide/index.html), sections 1.4.1.1 and 1.4.2.2.
 #
-# **What comes next.** From lesson 10 on, the schedules become GPU kernels. Nothing has been timed so far; lesson 14 compares counted words with recorded times.
+# **What comes next.** <!-- next --> Nothing has been timed so far; lesson 14 compares counted words with recorded times.

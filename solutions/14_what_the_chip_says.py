@@ -9,6 +9,7 @@
 # - to compute the bytes, the intensity and the least time of a forward pass, a backward pass and a decode step, and to name the roof that limits each;
 # - to read grouped-query attention as I/O: the words of $K$ and $V$ for each head of queries;
 # - to predict a time before you read one, recorded on an H200 or taken on your own GPU.
+# <!-- "recorded on an H200" if all(device(name)["name"] == "NVIDIA H200" for name in ("decode", "attention", "varlen", "sparse", "small-cache")) -->
 #
 # **Prerequisites**: lesson 11 (the forward kernel and its words), section 11.10 of lesson 11b (the roofline). Section 14.5 mentions the backward pass of lesson 12. Signs and terms are on the [notation](notation.md) page.
 #
@@ -16,7 +17,7 @@
 #
 # <!-- exercises -->
 #
-# All of it runs on any machine, in NumPy. A GPU adds one measurement at the end, and the text says what has been recorded and what has not. A second evening, [14b](14b_parts_and_packs.ipynb), has two kernels, for a decode step and for texts of different lengths, and the counters.
+# All of it runs on any machine, in NumPy. A GPU adds one measurement at the end, and the text says what has been recorded and what has not. Part b, [14b](14b_decode_and_varlen.ipynb), has two kernels, for a decode step and for texts of different lengths, and the counters.
 
 # %% tags=["setup"]
 from collections import OrderedDict
@@ -42,14 +43,18 @@ from iocourse.gpu import CHIPS
 # (DRAM is the kind of memory; HBM, on an H200, is how it is built. Between shared memory and registers there is a third line, which we leave to the compiler.) Words can be counted at two lines. What loads and stores ask for crosses the upper one, between a program and L2: that is the ledger. What L2 does not have crosses the lower one, between L2 and DRAM. The two-level model fits at either line, with an $M$ of its own: at the upper line $M$ is what a program holds, at the lower line it is L2. (All registers and shared memories together are 62 MiB, more than L2. But they are 132 pieces, and a word that every program wants has to be brought to every piece.)
 #
 # At the lower line the lower bounds leave everything open. For $N = 8192$, $d = 64$ and an $M$ of 60 MiB in 16 bits, Theorem A asks for fewer words than the compulsory $4Nd$; so no bound forbids that DRAM sees each word once, although the ledger of F2 has each word of $K$ and $V$ cross the upper line $\lceil N/B_M\rceil$ times. Whether L2 can answer all but the first time depends on *when* the others ask. So we need the programs in their order, side by side.
+# <!-- "Theorem A asks for fewer words than the compulsory" if bounds.theorem_A(8192, 64, 60 * 2**20 // 2) < bounds.compulsory(8192, 64) -->
 #
 # Here they are, in NumPy's terms: F2 as lesson 11 launches it, 8 heads of 512 queries, tiles of 64. The unit is a row of 64 words: in 16 bits that is 128 bytes, one line of the cache.
+# <!-- 128 = 2 * 64 -->
 # <!-- 60 = load_record("profile")["device"]["l2_bytes"] / 2**20 -->
-# <!-- 132 from https://developer.nvidia.com/blog/nvidia-hopper-architecture-in-depth/ -->
 # <!-- 141 from https://www.nvidia.com/en-us/data-center/h200/ -->
 # <!-- h200 = CHIPS[90] -->
 # <!-- 256, 227, 4,800 = h200.registers * 4 / 2**10, h200.shared_bytes / 2**10, h200.gbytes_per_s -->
-# <!-- 62 = 132 * (256 + 227) / 2**10 -->
+# <!-- 132 = device("profile")["multiprocessors"] -->
+# <!-- on_chip = device("profile")["multiprocessors"] * (h200.registers * 4 + h200.shared_bytes) / 2**20 -->
+# <!-- 62 = on_chip -->
+# <!-- "more than L2" if on_chip > device("profile")["l2_bytes"] / 2**20 -->
 
 # %%
 H, N, d, BM = 8, 512, 64, 64
@@ -92,6 +97,7 @@ print(f"F2 reads {H * ledger.read:,} words in {H} heads, at least {H * 3 * N * d
 
 # %% [markdown]
 # 64 programs ask for 69,632 rows, which are the 4,456,448 words of (11.1). The inputs have 786,432. Stores we leave out: $O$ is written once, at either line.
+# <!-- 64 as output -->
 #
 # ## 14.2 A cache between
 #
@@ -119,8 +125,11 @@ def readings(programs, at_once, room, late=0):
 
 # %% [markdown]
 # The same 64 programs can be numbered in two ways. *Together*: all tiles of one head, then the next head; that is the order of section 11.7. *Scattered*: the first tile of every head, then the second of every head. Neither changes a load of any program, so both have the same ledger.
+# <!-- 64 as input -->
 #
 # **Predict** (guess). Four programs run at once, and the cache has room for 2,048 rows, which is all of $K$ and $V$ of two heads. The programs ask for each word of $K$ and $V$ 8 times. How many times does DRAM deliver it, in either order?
+# <!-- reads = lambda rows: costs.flash2(512, 64, Br=rows, Bc=64).reads["K"] / (512 * 64) -->
+# <!-- 8 = reads(64) -->
 
 # %% tags=["predict"]
 predict("14.2", together=1, scattered=4)  #> predict("14.2", together=..., scattered=...)
@@ -134,6 +143,7 @@ measured("14.2", **{name: readings(order, 4, room=2048) for name, order in order
 # <details><summary>Once, or all the times</summary>
 #
 # Once and 8 times. Together, four programs of one head ask for the same rows in the same round; the first one brings them, and when the other four programs of the head come, $K$ and $V$ are still there. Scattered, a head comes back only after all the others have passed, and by then its rows have left: LRU answers nothing at all. The compulsory traffic and the whole ledger, from the same kernel, by the order of its programs.
+# <!-- 8 as input -->
 #
 # </details>
 #
@@ -152,7 +162,11 @@ explore.curve({name: [(room, readings(order, 4, room)) for room in rooms]
 #
 # The step in the middle is worth a formula. $n_p$ programs of one head in step read $K$ and $V$ once for all of them. So they are one large program with $n_pB_M$ rows of queries, and at the lower line (11.1) holds once more. With $T_r = \lceil N/B_M \rceil$ programs a head, DRAM delivers
 #
-# $$ W_{\text{DRAM}} = Nd + 2Nd \cdot r, \qquad r = \begin{cases} 1 & \text{if } K, V \text{ of a head stay in L2,} \\ \lceil T_r/n_p \rceil & \text{if a tile of each does,} \\ T_r & \text{if nothing does.} \end{cases} \tag{14.1} $$
+# $$ W_{\text{DRAM}} = Nd + 2Nd \cdot r, \qquad r = \begin{cases} 1 & \text{if the keys and values of a head stay in L2,} \\ \lceil T_r/n_p \rceil & \text{if a tile of each does,} \\ T_r & \text{if nothing does.} \end{cases} \tag{14.1} $$
+# <!-- (14.1) W_DRAM = costs.flash2(N, d, Br=Br, Bc=1).read with r = costs.ceil_div(N, Br) -->
+# <!-- (14.1) r = costs.flash2(N, d, Br=N, Bc=1).reads["K"] / (N * d) -->
+# <!-- (14.1) r = costs.flash2(N, d, Br=np * BM, Bc=1).reads["K"] / (N * d) with Tr = costs.ceil_div(N, BM) -->
+# <!-- (14.1) r = costs.flash2(N, d, Br=BM, Bc=1).reads["K"] / (N * d) with Tr = costs.ceil_div(N, BM) -->
 
 # %%
 for at_once in (1, 2, 4, 8):
@@ -171,26 +185,36 @@ for room in (256, 512, 1280):
 
 # %% [markdown]
 # With 256 rows nearly everything is lost, 7.75 readings instead of 2, and with 512 still 5.75: the cache must now span the distance between the first program and the last. With $K$ and $V$ of a whole head in it, 1,280 rows here, it makes no difference how the programs drift. That is the case to aim for, and by size it is the usual one on an H200. $K$ and $V$ of one head with $N = 8192$ and $d = 64$ are 2 MiB in 16 bits, $B_M = 64$ makes 128 programs of it, and 132 multiprocessors with two programs each are at work on three heads: 6 MiB of the 60. Scattered over 32 heads it would be 64 MiB. One head fills L2 at 245,760 tokens.
+# <!-- at_once = 2 * device("profile")["multiprocessors"] -->
+# <!-- "$B_M = 64$ makes 128 programs" if 8192 // tile("forward", 90, 64)[0] == 128 -->
+# <!-- "with two programs each are at work on three heads" if all(len({(first + n) // 128 for n in range(at_once)}) == 3 for first in range(0, 32 * 128 - at_once, at_once)) -->
 #
 # This cache is a model, and simpler than the chip's. How an H200 chooses the line that leaves is, as far as we know, not published; a line can lie in certain places only; it fetches sectors of 32 bytes, not whole lines; and it holds what is written as well. What it shows is what can happen, and why the order of programs is part of a kernel. What did happen, counters say (lesson 14b).
+# <!-- 32 as definition -->
 # <!-- 2, 6, 64 = (heads * 2 * 8192 * 64 * 2 / 2**20 for heads in (1, 3, 32)) -->
-# <!-- 245,760, 128 = 60 * 2**20 / (2 * 64 * 2), 8192 / 64 -->
+# <!-- 60, 245,760 = device("profile")["l2_bytes"] / 2**20, device("profile")["l2_bytes"] / (2 * 64 * 2) -->
+# <!-- 128 = 8192 / 64 -->
 #
 # ## 14.3 One new token
 #
 # There is one kind of attention for which no cache helps. A model that writes text makes one token at a time: a *decode step* has one query a head, against the keys and values of all tokens before it, which are kept in the *KV cache*. (That is an array in DRAM, and no cache in the sense of section 14.2.) With one query there is one tile of queries, so every word of $K$ and $V$ is asked for once. Both lines see the same words, and these are the compulsory ones. For $B$ texts, $H$ heads of queries and $H_{kv}$ heads of keys,
 #
 # $$ W = \underbrace{2BH_{kv}Nd}_{K,\ V} + \underbrace{2BHd}_{q,\ O}, \qquad t \ge \frac{\beta W}{\text{bandwidth}}, \tag{14.2} $$
+# <!-- (14.2) W = step.reads["Q"] + step.reads["K"] + step.reads["V"] + step.writes["O"] with H = group * Hkv, step = kernel_costs.attention_decode(kernel_costs.KernelProblem(1, N, d, B=B, H=H, H_kv=Hkv), parts=1) -->
+# <!-- (14.2) t >= (roofline.compulsory_bytes("forward", step, beta) - 4 * B * H) / bandwidth with H = group * Hkv, step = kernel_costs.KernelProblem(1, N, d, B=B, H=H, H_kv=Hkv), W = roofline.compulsory_bytes("forward", step, 1) - 4 * B * H -->
 #
 # with $\beta$ bytes a word. (The log-sum-exp, one word a head, we leave out.) The work is $4BHNd$ operations, or FLOP: two products, a multiplication and an addition each. Without the small second term the intensity is
 #
 # $$ I = \frac{4BHNd}{\beta \cdot 2BH_{kv}Nd} = \frac{2}{\beta} \cdot \frac{H}{H_{kv}} , \tag{14.3} $$
+# <!-- (14.3) I = roofline.arithmetic_intensity(roofline.flops("forward", B=B, H=H, N=N, d=d) / N, beta * (step.reads["K"] + step.reads["V"])) with H = group * Hkv, step = kernel_costs.attention_decode(kernel_costs.KernelProblem(1, N, d, B=B, H=H, H_kv=Hkv), parts=1) -->
 #
 # in 16 bits one FLOP a byte for each head of queries that shares a head of keys. Neither $N$ nor $d$ nor $B$ is left: no length and no batch takes decode away from the slope of the roof.
 #
 # In these terms the roof of section 11.10 (lesson 11b) is $\min(\text{peak},\ I \cdot \text{bandwidth})$, the FLOP a second that a chip can attain: a slope up to the bend at $I = \text{peak}/\text{bandwidth}$, and flat from there on.
 #
 # <!-- exercise 14A --> Compute (14.2): the bytes of a decode step and the least time they take, in microseconds. A bandwidth of 1 GB/s is $10^9$ bytes a second, as on data sheets. If you are stuck after five minutes, run `hint("14A")` in a cell of your own.
+# <!-- 1 as definition -->
+# <!-- 132 = device("attention")["multiprocessors"] -->
 
 # %% [raw] name="about-14A"
 # title = "One token"
@@ -201,6 +225,7 @@ for room in (256, 512, 1280):
 #   "Which four arrays are moved, and how many words has each? Two of them have one head per query head, the other two one per key head.",
 #   "K and V have B · H_kv · N · d words each; the query and the output of all heads B · H · d each. Every word moves once and has itemsize bytes.",
 #   "Bytes divided by bytes per second are seconds. 1 GB/s is 10^9 bytes per second, or 1,000 bytes per microsecond.",
+# # <!-- 1, 1,000 as definition -->
 # ]
 
 # %% tags=["exercise"] name="ex-14A"
@@ -234,8 +259,14 @@ for chip in CHIPS.values():
 
 # %% [markdown]
 # On an H200 moving takes 28.0 µs and multiplying 0.54: for 98 percent of the time the tensor cores wait. The order of the chips is that of their bandwidths. An L4 multiplies at almost twice the rate of a T4, 121 TFLOP/s to 65, and is the slower of the two here, 447.4 µs against 419.5.
-# <!-- multiplying, moving = 4 * 32 * 32768 * 128 / h200.tensor_tflops / 1e6, 134_234_112 / h200.gbytes_per_s / 1e3 -->
-# <!-- 98 = 100 * (1 - multiplying / moving) -->
+# <!-- problem = lambda H_kv: kernel_costs.KernelProblem(1, 32768, 128, H=32, H_kv=H_kv) -->
+# <!-- moving = lambda chip, H_kv=8: (roofline.compulsory_bytes("forward", problem(H_kv), 2) - 4 * 32) / chip.gbytes_per_s / 1e3 -->
+# <!-- multiplying = roofline.flops("forward", B=1, H=32, N=32768, d=128) / 32768 / h200.tensor_tflops / 1e6 -->
+# <!-- 28.0, 0.54, 98 = moving(h200), multiplying, 100 * (1 - multiplying / moving(h200)) -->
+# <!-- 447.4, 419.5 = moving(CHIPS[89]), moving(CHIPS[75]) -->
+# <!-- "almost twice the rate of a T4" if 1.8 < CHIPS[89].tensor_tflops / CHIPS[75].tensor_tflops < 2 -->
+# <!-- "slower of the two here" if moving(CHIPS[89]) > moving(CHIPS[75]) -->
+# <!-- "order of the chips is that of their bandwidths" if sorted(CHIPS.values(), key=moving) == sorted(CHIPS.values(), key=lambda chip: -chip.gbytes_per_s) -->
 # <!-- 121, 65 = CHIPS[89].tensor_tflops, CHIPS[75].tensor_tflops -->
 #
 # ## 14.4 Heads that share keys
@@ -243,6 +274,7 @@ for chip in CHIPS.values():
 # Section 11.7 found that shared heads of keys do not reduce what the programs of a *forward pass* read: each program reads the keys for itself. Decode is different. Where a group of $H/H_{kv}$ heads shares its keys, their queries become the rows of one tile, as 64 queries of one head were before. A program reads a tile of keys once for the whole group. The words of $K$ and $V$ *for each head of queries* are
 #
 # $$ \frac{2BH_{kv}Nd}{BH} = 2Nd \cdot \frac{H_{kv}}{H} . \tag{14.4} $$
+# <!-- (14.4) 2 * kernel_costs.attention_decode(kernel_costs.KernelProblem(1, N, d, B=B, H=H, H_kv=Hkv), parts=1).reads["K"] / (B * H) = 2 * kernel_costs.attention_decode(kernel_costs.KernelProblem(1, N, d, B=B, H=H, H_kv=Hkv), parts=1).reads["K"] / (B * H) with H = group * Hkv -->
 #
 # Three names for three choices of $H_{kv}$: *multi-head attention* (MHA, $H_{kv} = H$), *grouped-query attention* (GQA), *multi-query attention* (MQA, $H_{kv} = 1$).
 
@@ -257,8 +289,10 @@ for name, heads in (("MHA", 32), ("GQA", 8), ("MQA", 1)):
 
 # %% [markdown]
 # From 111.9 to 28.0 to 3.5 µs: the least time of a decode step shrinks by the factor by which its cache does, because the cache is nearly all it moves. This is what grouped-query attention is for. The intensity rises by the same factor, so it could also reach the bend of the roof some day.
+# <!-- 111.9, 28.0, 3.5 = moving(h200, 32), moving(h200, 8), moving(h200, 1) -->
 #
 # **Predict** (compute). How many heads of queries would have to share one head of keys, in 16 bits, before an H200 (989 TFLOP/s, 4,800 GB/s) is limited by its tensor cores in decode?
+# <!-- 989, 4,800 = h200.tensor_tflops, h200.gbytes_per_s -->
 
 # %% tags=["predict"]
 predict("14.4", heads=206)  #> predict("14.4", heads=...)
@@ -294,6 +328,7 @@ measured("14.4", heads=heads)
 # A chip can move and multiply at the same time, so the least time is the longer of the two,
 #
 # $$ t \ge \max\left( \frac{\text{FLOP}}{\text{peak}},\ \frac{\text{bytes}}{\text{bandwidth}} \right) , \tag{14.5} $$
+# <!-- (14.5) t >= FLOP / (10**12 * roofline.attainable_tflops(roofline.arithmetic_intensity(FLOP, bytes), chip)) with chip = list(CHIPS.values())[k % len(CHIPS)], peak = 10**12 * chip.tensor_tflops, bandwidth = 10**9 * chip.gbytes_per_s -->
 #
 # and whichever is longer names the limit. This is the roofline, (11.7) of lesson 11b, read as a time.
 #
@@ -308,6 +343,7 @@ measured("14.4", heads=heads)
 #   "Compute two times per pass: the time of the products alone, and the time of the memory traffic alone. Which of the two can be hidden behind the other?",
 #   "Divide the arrays of the table into those with H heads and those with H_kv. The forward pass has two of each kind, the backward pass four; decoding has the count of exercise 14A.",
 #   "One microsecond is 10^6 FLOPs per TFLOP/s of the peak, and 1,000 bytes per GB/s. The minimum time is the larger of the two times, and the larger one is the limit.",
+# # <!-- 1,000 as definition -->
 # ]
 
 # %% tags=["exercise"] name="ex-14B"
@@ -357,6 +393,9 @@ measured("14.5", **{pass_: attempt(first_limited_by_products, my_least_time, pas
 # <details><summary>From which length on</summary>
 #
 # 413 and 330. $4N^2d$ FLOP for $4Nd$ words of 2 bytes are $N/2$ FLOP a byte, and $d$ is gone; backward it is $10/16 \cdot N$.
+# <!-- intensity = lambda pass_, N: roofline.arithmetic_intensity(roofline.flops(pass_, B=1, H=1, N=N, d=128), roofline.compulsory_bytes(pass_, kernel_costs.KernelProblem(N, N, 128), 2) - 4 * N) -->
+# <!-- 413, 330 = (next(N for N in range(1, 2000) if intensity(pass_, N) > roofline.ridge_point(h200)) for pass_ in ("forward", "backward")) -->
+# <!-- 2 as definition -->
 #
 # </details>
 #
@@ -369,8 +408,13 @@ explore.roofline_explorer(90, N=4096, d=128, H=32, H_kv=8, causal=False)
 
 # %% [markdown]
 # Read the two points of the forward pass. By what its programs ask for it does 63 FLOP a byte, to the left of the bend at 206 (*ridge* in the picture); by what DRAM must deliver, 3,256. Between the two lies L2: the line from one point to the other is section 14.2. Decode has no such line. Its two points all but coincide, 3.71 and 4 FLOP a byte, and no $N$ moves them over the bend; what moves them far is $H/H_{kv}$. (*Block-sparse* is the forward pass of lesson 13 under a mask that sees a share of the tiles, the *density*.)
+# <!-- points = course.explore.models.roofline_explorer.points(course.explore.models.roofline_explorer.RooflineState(90, 4096, 128, 32, 8, causal=False)) -->
+# <!-- 63, 3,256 = points[0].ledger_intensity, points[0].intensity -->
+# <!-- 206 = roofline.ridge_point(h200) -->
+# <!-- 3.71, 4 = points[2].ledger_intensity, points[2].intensity -->
 #
 # A roof is a promise that nothing can be faster, and none that anything is as fast. A kernel stays below its roof where tiles are ragged, where programs are too few (lesson 14b), or where exponentials take longer than products.
+# <!-- "nothing can be faster" as definition -->
 #
 # ## 14.6 Predict, then read
 #
@@ -379,7 +423,7 @@ explore.roofline_explorer(90, N=4096, d=128, H=32, H_kv=8, causal=False)
 # | prediction | from | step of `python -m tools.bench gpu` |
 # | --- | --- | --- |
 # | a decode step takes the time of its bytes, whatever $H_{kv}$ is, where that is long beside the time of a launch | (14.2), (14.3) | `decode` |
-# | forward and backward are limited by products from some hundred tokens on; a time alone does not show the limit | 14.5 | `attention` |
+# | forward and backward are limited by products from some hundred tokens on; a time alone does not show the limit | section 14.5 | `attention` |
 # | packing gains what padding wastes, the share of the pairs | lesson 14b | `varlen` |
 # | with a block mask, time goes with the number of tiles | lesson 13 | `sparse` |
 # | $d$ in slices pays where few whole rows are left | (13.3) | `small-cache` |
@@ -470,9 +514,13 @@ for place, found in (("recorded", recorded_step()), ("here", timed_here(1, 32, 8
 # ## Misconceptions
 #
 # - **"FlashAttention reads $K$ and $V$ from HBM $\lceil N/B_M \rceil$ times."** Its programs ask for them so often. Behind the emulated cache DRAM delivered them 1, 2 or 8 times for one and the same ledger, by the room of the cache and the order of the programs (14.2).
+# <!-- 1, 2, 8 = (reads(rows) for rows in (512, 4 * 64, 64)) -->
 # - **"A larger L2 makes every kernel faster."** A decode step asks for each word once; there is nothing for a cache to answer (14.3).
+# <!-- "makes every kernel faster" as definition -->
 # - **"Grouped-query attention saves arithmetic."** In attention it has the same FLOP, for each head of queries meets every key. It saves words of $K$ and $V$, and in decode these are the time (14.4).
 # - **"Decode needs a faster chip."** It needs faster memory: an L4 multiplies at almost twice the rate of a T4, and the least time of the step is longer (14.3).
+# <!-- "Decode needs a faster chip." if CHIPS[89].tensor_tflops > CHIPS[75].tensor_tflops -->
+# <!-- "It needs faster memory" if moving(CHIPS[89]) > moving(CHIPS[75]) -->
 # - **"On the roof means fast enough."** The roof is a limit on what can be; only a clock says what is (14.6).
 #
 # ## Take-away
@@ -491,4 +539,4 @@ for place, found in (("recorded", recorded_step()), ("here", timed_here(1, 32, 8
 # - Y. Leviathan, M. Kalman, Y. Matias: *Fast inference from transformers via speculative decoding*, 2023, [arXiv 2211.17192](https://arxiv.org/abs/2211.17192).
 # - NVIDIA: data sheets of the chips (`iocourse.gpu.CHIPS` names the source of each), for the DRAM that of the [H200](https://www.nvidia.com/en-us/data-center/h200/); [*NVIDIA Hopper architecture in-depth*](https://developer.nvidia.com/blog/nvidia-hopper-architecture-in-depth/), for the number of multiprocessors and the registers. The size of the L2 is what the driver of the measured H200 reports.
 #
-# **What comes next.** The GPU act ends here; [14b](14b_parts_and_packs.ipynb) adds two kernels to it. From lesson 01 on every schedule met every pair that its mask lets through, and the lower bounds of lesson 05 say how little such a schedule can move. What if pairs need not be met one by one? If the entries are small, $e^{QK^\top}$ is nearly a product of two thin matrices, and attention nearly a product of three, computed from either end. The next act is about *almost-linear time*: what such an answer costs in words, and what it costs in accuracy.
+# **What comes next.** <!-- next --> So far every schedule computes every pair that its mask keeps. If the entries are small, $e^{QK^\top}$ is nearly a product of two thin matrices, and attention nearly a product of three, which can be computed from either end. Low-rank attention is about *almost-linear time*: its words, and its accuracy.

@@ -47,14 +47,17 @@ explore.lowrank_passes(512, 8, 2, pass_="backward")
 # The paper writes attention of the tokens $X$, one a row, with a matrix $W$ for $W_QW_K^\top$:
 #
 # $$ f = \mathrm{softmax}(XWX^\top), \qquad h = XW_V, \qquad O = fh . \tag{16.1} $$
+# <!-- (16.1) not evaluated: entries of arrays -->
 #
 # The loss comes after $O$, and behind it may be anything: an activation, ten more layers, a sum over words. All that attention has to know of it is $G = dL/dO$, an array of $N$ rows like $O$. This is what "for any loss" means, and it is how many layers work too: $G$ is what the layer above hands down. From there the paper goes back by $q = Gh^\top$, $p_1 = f \circ q$, $p_2 = \mathrm{diag}(p_1\mathbf 1)\,f$ and $p = p_1 - p_2$. Nothing here is new to you: $f$ is $P$, $h$ is $V$, $G$ is $dO$, $q$ is $dP$ and $p$ is $dS$ of lesson 06. The row sums of $p_1$ are the $D_i$ of section 6.4, which the forward pass has already made, and with them $p$ is one product:
 #
 # $$ \delta_i = (p_1\mathbf 1)_i = \sum_c G_{ic}\,O_{ic}, \qquad p = f \circ (Gh^\top - \delta\mathbf 1^\top) = f \circ \bigl([G, -\delta]\,[h, \mathbf 1]^\top\bigr) . \tag{16.2} $$
+# <!-- (16.2) not evaluated: entries of arrays -->
 #
 # With $Q = XW$, $K = X$ and $V = h$ we have $dQ = pK$, $dK = p^\top Q$, $dV = f^\top G$, and everything else follows. $X$ stands in three places of (16.1), so $dX$ has three terms:
 #
 # $$ dW = X^\top dQ, \qquad dX = dQ\,W^\top + dK + dV\,W_V^\top, \qquad dW_V = X^\top dV . \tag{16.3} $$
+# <!-- (16.3) not evaluated: derivative -->
 #
 # Is it right for any loss? Take $L = \frac13\sum O^3$, with slope $O^2$, move all inputs a little in random directions, and look at how $L$ changes:
 
@@ -91,17 +94,20 @@ print(f"the loss changes by {change:.6f} a unit, the gradient says {promised:.6f
 # The same number twice. The formulas are exact, and quadratic in $N$. Now put an $f$ of low rank into (16.2). With the Taylor polynomial $e_g(s) = \sum_{l \le g} s^l/l!$ a query has the $r = \binom{d+g}{g}$ monomials up to degree $g$ for features, $\phi_a(q) = q^a$, and a key has the same with the weights $w_a = 1/a!$, $\psi_a(k) = w_a k^a$. Then
 #
 # $$ e_g(q_i\cdot k_j) = \phi(q_i)\cdot\psi(k_j), \qquad \tilde f = \Phi\Psi^\top \quad\text{with}\quad \Phi = \mathrm{diag}(1/\mathrm{den})\,\phi(Q), \quad \Psi = \psi(K) , \tag{16.4} $$
+# <!-- (16.4) not evaluated: entries of arrays -->
 #
 # where $\mathrm{den}_i = \sum_j e_g(q_i \cdot k_j)$, and the state of the forward pass is $T = \Psi^\top[V, \mathbf 1]$, with $r$ rows and $d + 1$ columns. (The polynomials of lesson 15b have other weights, and the row-adaptive one multiplies $\phi(Q)$ by factors of its own, constants here; the library adds the derivatives of these factors and of the mean key.) With $G_e = [G, -\delta]$ and $V_e = [V, \mathbf 1]$ an entry of $\tilde p = \tilde f \circ (G_eV_e^\top)$ is a sum over $a$ times a sum over $c$. Multiplied out it is a sum over pairs $(a, c)$, and so $\tilde p$ is again a product:
 #
 # $$ \tilde p_{ij} = \sum_{a,c} \bigl(\Phi_{ia}G_{ic}\bigr)\bigl(\Psi_{ja}V_{jc}\bigr), \qquad \tilde p = (\Phi \oslash G_e)\,(\Psi \oslash V_e)^\top, \qquad \text{rank at most } r\,(d+1) . \tag{16.5} $$
+# <!-- (16.5) not evaluated: entries of arrays -->
 #
 # Row $i$ of $\Phi \oslash G_e$ is the Kronecker product of rows $i$ of $\Phi$ and $G_e$; the whole is called the *row-wise Kronecker product*, also Khatri-Rao product. This is the heart of the paper: $\tilde p$ has low rank, so $\tilde pK$ is two thin products, and for a given $r$ the gradient takes time in proportion to $N$. Thin, but not very: at $d = 12$, $g = 3$ each factor has 5,915 columns, and with $N = 40\,960$ and four bytes a number takes 969 MB. Summed in another order, over $a$ first and over $c$ last, it need not be built:
 #
 # $$ \tilde p\,x = \sum_{c} \mathrm{diag}(G_{\cdot c})\;\Phi\,\bigl(\Psi^\top\,\mathrm{diag}(V_{\cdot c})\,x\bigr) , \tag{16.6} $$
+# <!-- (16.6) not evaluated: entries of arrays -->
 #
 # $d + 1$ terms, none wider than $\Phi$ and $\Psi$. This is called *associativity*. In code: `plan(d, g)` of the library lists the monomials up to degree $g$ and how one is made from another, and `features` makes them for all rows. Features come first, $(r, N)$, so that one feature of all tokens is one row.
-# <!-- 5,915, 969 = 13 * math.comb(12 + 3, 3), 40_960 * 5_915 * 4 / 10**6 -->
+# <!-- 5,915, 969 = 13 * monomials.rank_of(12, 3), 40_960 * 5_915 * 4 / 10**6 -->
 
 # %%
 def taylor_weights(plan_g):
@@ -158,6 +164,7 @@ print("relative errors of dQ, dK, dV:", *[f"{error:.2%}" for error in off])
 # %% [markdown]
 # 405 columns, and the gradient of softmax attention is met to 4.09, 4.28 and 2.83 percent with a polynomial of degree 2. No $N \times N$ matrix was needed for that. But $\Phi \oslash G_e$ and $\Psi \oslash V_e$ together have $810\,N$ words: at $N = 512$ that is more than one $N \times N$ matrix.
 # <!-- 810 = 2 * 405 -->
+# <!-- 4.09, 4.28, 2.83 = 100 * 4.09e-02, 100 * 4.28e-02, 100 * 2.83e-02 -->
 #
 # <!-- exercise 16A --> Optional: section 16.2 has a better way. You get $\Phi$ and $\Psi$ of some $f = \Phi\Psi^\top$ whose rows sum to 1, and $G$ and $h$. Multiply $p$ of (16.2) by a matrix $x$, as (16.6) does. Neither an $N \times N$ matrix nor a row-wise Kronecker product may be built: the check measures how much memory is held, and counts the arithmetic for $N$ and for $2N$ tokens. Compute with the arrays as they come, for what `np.asarray` makes of them is not counted. If you are stuck after six minutes, run `hint("16A")` in a cell of your own.
 
@@ -218,18 +225,22 @@ print(f"words held: {wide / N:,.0f} a token with the products, {narrow / N:,.0f}
 # So far we took the gradient of softmax attention and put a polynomial into it. Now the other way round: put the polynomial into the *forward pass* and take the gradient of that. A query's output is
 #
 # $$ [N_i, \mathrm{den}_i] = \phi(q_i)^\top T, \qquad O_i = N_i/\mathrm{den}_i , \tag{16.7} $$
+# <!-- (16.7) not evaluated: entries of arrays -->
 #
 # $N_i$ a row of $d$ numerators. When they change, $O_i$ changes by $(dN_i - O_i\,d\mathrm{den}_i)/\mathrm{den}_i$, and the loss by $G_i \cdot dO_i$, so
 #
 # $$ \frac{\partial L}{\partial [N_i, \mathrm{den}_i]} = \frac{1}{\mathrm{den}_i}\,[\,G_i,\; -G_i\cdot O_i\,] = \frac{1}{\mathrm{den}_i}[\,G_i, -\delta_i\,] . \tag{16.8} $$
+# <!-- (16.8) not evaluated: derivative -->
 #
 # There is $\delta$ again, without having been looked for. From here on let $G_e$ have the $1/\mathrm{den}_i$ in it. The rest is the rule for products. A query meets $T$; $T$ is a sum over keys; so there is a second state, which the keys meet:
 #
 # $$ d\phi_i = T\,G_{e,i}, \qquad U = \sum_i \phi(q_i)\,G_{e,i}^\top, \qquad d\psi_j = U\,V_{e,j}, \qquad [dV_j, \cdot\,] = \psi(k_j)^\top U . \tag{16.9} $$
+# <!-- (16.9) not evaluated: derivative -->
 #
 # $U$ has the shape of $T$, and the same making: features of one side times what is to be handed to the other. (The dot stands for a last column that nobody asks for.) Last, $d\phi$ and $d\psi$ are to be *pulled back* to the row that the features were made of: multiplied by the transposed Jacobian $J_\phi$, a matrix of $r \times d$ slopes. That would be $rd$ multiplications a token, but few of the slopes are not zero: a feature has at most $g$ of them. For $d = 2$ and $g = 2$ the features are $1, x, y, x^2, xy, y^2$, and
 #
 # $$ dx = d\phi_x + 2x\,d\phi_{xx} + y\,d\phi_{xy}, \qquad dy = d\phi_y + x\,d\phi_{xy} + 2y\,d\phi_{yy} . \tag{16.10} $$
+# <!-- (16.10) not evaluated: derivative -->
 #
 # Lesson 15 made each feature with a single multiplication, a coordinate times a feature that is there already. These are the steps of a plan, and they can be gone through backwards, with two multiplications each. Here are those of this small case:
 
@@ -306,6 +317,8 @@ print("relative errors against softmax:", *[f"{error:.2%}" for error in errors(f
 
 # %% [markdown]
 # It is the exact gradient of what the forward pass computes, and it is less close to the gradient of softmax attention than what we had: 12.36 percent for $dQ$ where there were 4.09. Only $dV$ is the same. Before we ask why, what do the forms cost?
+# <!-- 12.36 as output -->
+# <!-- 4.09 = 100 * 4.09e-02 -->
 #
 # **Predict** (guess). $d = 12$ and $g = 3$, so $r = 455$. The associative form (16.6) takes 294,840 multiply-adds a token for $dQ$, $dK$ and $dV$ together, without the making of the features. How many does the form that differentiates the features take?
 # <!-- 294,840 = 4 * 455 * 12 * (12 + 1) + 2 * 455 * 12 -->
@@ -345,6 +358,7 @@ measured("16.2", multiply_adds=multiply_adds(12, 455)["Jacobian"])
 # Why was it less close? A derivative of a polynomial of degree $g$ has degree $g - 1$. For Taylor's polynomial, $e_g' = e_{g-1}$ exactly. In the softmax gradient $dS = P \circ (dP - D)$ the weight in front comes from the derivative of $\exp$, which is $\exp$ again. The paper's form puts $e_g$ in its place. The Jacobian form has $e_g' = e_{g-1}$ there:
 #
 # $$ d s_{ij} = \frac{e_{g-1}(s_{ij})}{\mathrm{den}_i}\;(G_i \cdot V_j - \delta_i) . \tag{16.11} $$
+# <!-- (16.11) not evaluated: derivative -->
 #
 # The output keeps $e_g$, and so does $dV$, whose formula has no derivative in it.
 #
@@ -386,6 +400,7 @@ explore.curve(lines, title="Errors by degree, N = 512, d = 8",
 # </details>
 #
 # That the errors nearly agree is no accident. Look at one term of $\tilde p K$: a feature of key $j$ times a coordinate of the same key, $\phi_a(k_j)\,k_{jb}$. This is again a monomial, of one degree more. So $\tilde pK$ needs no $r(d+1)$ columns: all that it sums over keys are monomials of degree up to $g + 1$ times $[V, \mathbf 1]$, and these sums are the state $T$ of degree $g+1$. What the monomials are multiplied with is right too, since $e_{g+1}' = e_g$. The two forms are one:
+# <!-- 1 as definition -->
 #
 # > the paper's $dQ$ and $dK$ at degree $g$ are the Jacobian form's with the states of degree $g + 1$, where $O$ and $\mathrm{den}$ are those of degree $g$.
 #
@@ -412,8 +427,10 @@ for d_, g in ((12, 2), (12, 3), (64, 2)):
 # The monomials of degree $g+1$ are the columns of the row-wise Kronecker product with everything that stands there twice left out. They are fewer by a factor of
 #
 # $$ \frac{(d+1)\binom{d+g}{g}}{\binom{d+g+1}{g+1}} = \frac{(d+1)(g+1)}{d+g+1} , \tag{16.12} $$
+# <!-- (16.12) (d + 1) * monomials.rank_of(d, g) / monomials.rank_of(d, g + 1) = (d + 1) * monomials.rank_of(d, g) / monomials.rank_of(d, g + 1) where d <= 1000 and g <= 12 -->
 #
 # 2.60 and 3.25 at $d = 12$, and towards $g + 1$ when $d$ grows. For the same $dQ$ and $dK$ at $g = 3$ the associative form took 294,840 multiply-adds a token; the Jacobian form with 1,820 features takes $55 \cdot 1{,}820 = 100{,}100$. (The identity is a derivation of this course.)
+# <!-- 2.60, 3.25, 1,820 = (*((12 + 1) * monomials.rank_of(12, g) / monomials.rank_of(12, g + 1) for g in (2, 3)), monomials.rank_of(12, 4)) -->
 #
 # A choice remains. With the same degree in both passes the gradient is that of the function that is computed, which is what an optimiser expects. With one degree more in the backward pass it is closer to that of softmax. The library lets you choose, here with each row's own polynomial of lesson 15b:
 # <!-- 100{,}100 = 55 * 1_820 -->
@@ -439,10 +456,13 @@ for wanted in (3, 4):
 # $O$ is not read: it is computed again, as the weights were in lesson 06. So
 #
 # $$ W = 7Nd + r(d+1), \qquad \text{footprint } 2r(d+1) + 5d + 2 . \tag{16.13} $$
+# <!-- (16.13) W = costs.low_rank_backward(N, d, g=g, rc=r, Bd=d + 1).total with g = 1 + j % 4, r = monomials.rank_of(d, g) where d <= 500 -->
+# <!-- (16.13) footprint = costs.low_rank_backward(N, d, g=g, rc=r, Bd=d + 1).peak + 2 * d with g = 1 + j % 4, r = monomials.rank_of(d, g) where d <= 500 -->
 #
 # $7Nd$ is the compulsory traffic of a backward pass. (Where the two states do not fit, they are made in parts, as in lesson 15, and the tokens pass for each part. `schedules.low_rank_backward` does both, with $2d$ words less of room.)
 #
 # **Predict** (guess). $N = 40\,960$, $d = 12$, $g = 3$, $M = 16\,384$. How many times fewer words than the cheapest backward pass of lesson 06 is that?
+# <!-- "the cheapest backward pass of lesson 06" if schedules.split_backward.count(40_960, 12, 16_384).total < schedules.fused_backward.count(40_960, 12, 16_384).total -->
 
 # %% tags=["predict"]
 predict("16.4", times=50)  #> predict("16.4", times=...)
@@ -462,6 +482,8 @@ measured("16.4", times=flash.total / two)
 # <details><summary>How many times fewer</summary>
 #
 # 67.43 times fewer, 3,446,555 words, of which the state is 5,915. The comparison is between different things, one exact and the other not; lesson 15b says when that is a good exchange.
+# <!-- two_sweeps = costs.low_rank_backward(40_960, 12, g=3, rc=455, Bd=13).total -->
+# <!-- 67.43, 3,446,555 = schedules.split_backward.count(40_960, 12, 16_384).total / two_sweeps, two_sweeps -->
 #
 # </details>
 #
@@ -542,12 +564,14 @@ print(f"(16.13): {7 * 256 * 8 + 45 * 9:,} words, footprint {2 * 45 * 9 + 5 * 8 +
 # %% [markdown]
 # 14,741 words, as (16.13) says, in a fast memory of 900. Keys and values alone are 4,096 words, so no schedule could have kept them there: what is kept of them is the state.
 # <!-- 4,096 = 2 * 256 * 8 -->
+# <!-- 14,741 = costs.low_rank_backward(256, 8, g=2, rc=45, Bd=9).total -->
 #
 # ## 16.5 Causal, tile by tile
 #
 # We want the same under a causal mask: query $i$ sees the keys up to $i$. Then the state must be a *prefix sum*. Query $i$ needs $T$ of the keys up to $i$, the next query one key more. Token by token this is a chain of $N$ small steps, one after the other. So tokens are taken in tiles of $B$: the queries of a tile meet the keys of all tiles before by the state, and the keys of their own tile directly, with the exponential itself, under a triangle:
 #
 # $$ [N_i, \mathrm{den}_i] = \phi(q_i)^\top\,T_{<\text{tile}} + \sum_{j \le i,\; j \text{ in the tile}} e^{q_i\cdot k_j}\,[v_j, 1] . \tag{16.14} $$
+# <!-- (16.14) not evaluated: entries of arrays -->
 #
 # Near pairs are exact, far ones polynomial. The cost is up to $B$ pairs a token. Here are the scores of 512 tokens in tiles of 64; outlined is what the queries of one tile need (the picture writes $n$ and $C$ for $N$ and $B$):
 
@@ -757,10 +781,12 @@ if importlib.util.find_spec("torch") is not None:
 # <details><summary>What a network keeps</summary>
 #
 # 10.04 times fewer words, and the gradient of all parameters, through three layers, has a relative error of 6.5e-03.
+# <!-- 10.04 = 1_706_240 / 169_886 -->
 #
 # </details>
 #
 # `lowrank.attention` does the same for tensors of any leading axes, all heads at once, on the CPU or a GPU, and keeps the same arrays. What becomes of the error in twelve layers, and in training, is the subject of lesson 17; so are times. Low rank has no recorded run on a GPU yet.
+# <!-- "no recorded run" if "absent" in load_record("lowrank")["gpu"] -->
 #
 # ## Misconceptions
 #
@@ -774,6 +800,7 @@ if importlib.util.find_spec("torch") is not None:
 # - Everything the backward pass has to know of the loss is $G$, and of the softmax's sums $\delta$. Both fit in $[G, -\delta]$, as $V$ and the denominators fit in $[V, \mathbf 1]$.
 # - Two states carry everything: $T$ from the keys to the queries, $U$ from the queries to the keys. $7Nd + r(d+1)$ words, and nothing of size $N \times N$ or $N \times r$.
 # - The paper's gradient of degree $g$ is the derivative of the features of degree $g + 1$: the same numbers from $(d+1)(g+1)/(d+g+1)$ times fewer columns.
+# <!-- 1 as definition -->
 # - Causal: prefix sums forward, suffix sums backward, tiles in between, and no statistic that knows the future.
 #
 # ## References
@@ -784,4 +811,4 @@ if importlib.util.find_spec("torch") is not None:
 # - J. Gu, Y. Liang, H. Liu, Z. Shi, Z. Song, J. Yin: *Conv-basis*, 2024, [arXiv 2405.05219](https://arxiv.org/abs/2405.05219). Another structure for attention under a causal mask.
 # - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré: *FlashAttention*, 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135). $D_i$ from $dO$ and $O$.
 #
-# **What comes next.** Lesson 17 stacks layers, trains a small model with exact and with approximate attention, and reads a published table with care.
+# **What comes next.** <!-- next -->

@@ -17,7 +17,10 @@ from urllib.parse import unquote, urlsplit
 import pytest
 import skips
 
+from iocourse.course.course_map import course_map
+
 ROOT = Path(__file__).parents[1]
+FORMER = {name: lesson.file for lesson in course_map().values() for name in lesson.former}
 LITE = "lite"  # the folder of a site that is JupyterLite's own, not checked here
 FILE_NAME = re.compile(r"[\w./-]*\.(png|svg|jpe?g|gif|webp)")
 LONGEST = 840  # seconds that a build may take
@@ -132,8 +135,9 @@ def _speaks(alt: str) -> bool:
 
 
 def pages_of(site: Path) -> list[Path]:
-    """The pages of a site, in order of their names; those of JupyterLite are left out."""
-    return sorted(p for p in site.rglob("*.html") if p.relative_to(site).parts[0] != LITE)
+    """The pages of a site, in order of their names, without those of JupyterLite and of former names."""
+    pages = (p for p in site.rglob("*.html") if p.relative_to(site).parts[0] != LITE)
+    return sorted(page for page in pages if page.stem not in FORMER)
 
 
 def problems_of(site: Path) -> list[str]:

@@ -16,7 +16,8 @@ from test_architecture import ROOMS
 ROOT = Path(__file__).parents[1]
 PAGES = ("CONTRIBUTING.md", "docs/guide/adding.md")
 EXAMPLE = re.compile(
-    r"^`(?P<file>[\w/.]+)`(?:, (?P<place>at its end|in `[^\n]*`))?\n\n```(?:python|toml)\n(?P<code>.*?)^```$",
+    r"^`(?P<file>[\w/.]+)`(?:, (?P<place>at its end|(?:in|instead of) `[^\n]*`))?\n\n"
+    r"```(?:python|toml)\n(?P<code>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
 CHECK = re.compile(r"^Check: `(.+)`$", re.MULTILINE)
@@ -37,12 +38,15 @@ COPIED = (
 
 
 def place(before: str, where: str, code: str) -> str:
-    """Return the text of a file with an example inserted: "at its end", or "in `LINE`" (after LINE)."""
+    """Return the text of a file with an example in it.
+
+    It stands "at its end", "in `LINE`" (after LINE), or "instead of `LINE`".
+    """
     if where == "at its end":
         return f"{before}\n\n{code}"
-    line = where.removeprefix("in `").removesuffix("`") + "\n"
-    assert before.count(f"\n{line}") == 1, f"expected one line {line!r}"
-    return before.replace(f"\n{line}", f"\n{line}{code}")
+    how, line = where.removesuffix("`").split(" `")
+    assert before.count(f"\n{line}\n") == 1, f"expected one line {line!r}"
+    return before.replace(f"\n{line}\n", f"\n{code}" if how == "instead of" else f"\n{line}\n{code}")
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +57,7 @@ def text():
 @pytest.fixture(scope="module")
 def examples(text):
     found = EXAMPLE.findall(text)
-    assert len(found) == text.count("```python\n") + text.count("```toml\n") == 11
+    assert len(found) == text.count("```python\n") + text.count("```toml\n") == 12
     return found
 
 

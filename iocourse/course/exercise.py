@@ -25,6 +25,7 @@ from ..discovery import files_of
 from ..ledger import Ledger
 from ..machine import FastMemoryFull, run
 from ..machine.run import IncompleteResult, NoResult
+from .course_map import lesson_of
 from .guard import solutions_blocked
 
 if TYPE_CHECKING:
@@ -319,8 +320,8 @@ class Exercise:
     comparison: BoundComparison | None = None
 
     @property
-    def lesson(self) -> int:
-        """The number of the lesson: 4 for exercise 4B."""
+    def lesson(self) -> str:
+        """The number of the lesson that has the exercise now, such as "04b" for 4E."""
         return lesson_of(self.id)
 
     @property
@@ -364,13 +365,14 @@ def exercise(
     )  # fmt: skip
 
 
-def lesson_of(exercise_id: str) -> int:
-    """Return the lesson of an exercise's id: 4 for 4B. Raises ValueError for an id without a number."""
+def number_of(exercise_id: str) -> int:
+    """Return the number in an exercise's id: 4 for 4B, which is declared in exercises/lesson04.py.
+
+    Raises ValueError for an id without a number.
+    """
     number = re.match(r"\d+", exercise_id)
     if number is None:
-        raise ValueError(
-            f"exercise id must begin with the number of its lesson, such as 4B, got {exercise_id!r}"
-        )
+        raise ValueError(f"exercise id must begin with a number, such as 4B, got {exercise_id!r}")
     return int(number[0])
 
 
@@ -388,8 +390,8 @@ def exercises() -> Mapping[str, Exercise]:
 
 
 @functools.cache
-def _of_lesson(number: int) -> Mapping[str, Exercise]:
-    """Return the exercises of a lesson and its part b, or {} if the lesson has none."""
+def _declared(number: int) -> Mapping[str, Exercise]:
+    """Return the exercises whose ids have this number, or {} if there are none."""
     name = f"{__package__}.exercises.lesson{number:02d}"
     if importlib.util.find_spec(name) is None:
         return {}
@@ -397,12 +399,12 @@ def _of_lesson(number: int) -> Mapping[str, Exercise]:
 
 
 def find(exercise_id: str) -> Exercise:
-    """Return the exercise with this id; only the file of its lesson is imported.
+    """Return the exercise with this id; only the file of its number is imported.
 
     Raises ValueError with a list of the known ids.
     """
     number = re.match(r"\d+", exercise_id) if isinstance(exercise_id, str) else None
-    known = _of_lesson(int(number[0])) if number and not _exercises else {}
+    known = _declared(int(number[0])) if number and not _exercises else {}
     if exercise_id not in known:
         known = exercises()
     if exercise_id not in known:
@@ -434,6 +436,17 @@ def exercises_asking_for(function: str) -> str:
     was checked yet, return all of them, as "2C or 10A".
     """
     asking = [exercise for exercise in exercises().values() if exercise.function == function]
-    lessons = {exercise.lesson for exercise in _checked_last}
-    here = [exercise for exercise in asking if exercise.lesson in lessons]
+    chapters = {_chapter(exercise) for exercise in _checked_last}
+    here = [exercise for exercise in asking if _chapter(exercise) in chapters]
     return " or ".join(exercise.id for exercise in here or asking)
+
+
+def _chapter(exercise: Exercise) -> str:
+    """Return the number of the exercise's lesson without the letter of its part: "04" for 4B and for 4E.
+
+    An exercise outside the course, such as one in a teacher's file, is a separate chapter.
+    """
+    try:
+        return exercise.lesson[:2]
+    except ValueError:
+        return exercise.id

@@ -509,6 +509,18 @@ def test_an_expected_exception_is_kept_without_its_paths():
 
 # --- release --check -------------------------------------------------------------------------------------
 
+MAP_OF_ONE = """
+[[part]]
+title = "Sums"
+
+[[part.lesson]]
+file = "01_sum"
+title = "Adding two numbers"
+main_path = true
+exercises = ["0A"]
+you_will = "add"
+"""
+
 RECORD = {
     "date": "2026-01-01",
     "commit": "0" * 40,
@@ -527,6 +539,10 @@ def built(tmp_path_factory):
         (root / path).parent.mkdir(parents=True)
     (root / sections.TIMES).write_text(json.dumps(RECORD))
     (root / "lessons" / "notation.md").write_text("# Notation\n")
+    (root / "iocourse" / "course" / "lessons.toml").write_text(MAP_OF_ONE)
+    lesson = root / "solutions" / "01_sum.py"
+    more = "# **What comes next.** <!-- next -->\n#\n# ## References"
+    lesson.write_text(lesson.read_text().replace("# ## References", more))
     (root / "README.md").write_text(
         "# x\n<!-- spine -->\n<!-- /spine -->\n<!-- electives -->\n<!-- /electives -->\nend\n"
     )
@@ -561,9 +577,12 @@ def test_check_is_content_with_what_release_wrote(released, capsys):
 
 
 def test_the_build_of_one_lesson_keeps_the_rows_of_all_and_writes_its_own(released):
-    lesson = released / "solutions" / "01_sum.py"
-    shutil.copy(lesson, released / "solutions" / "02_sum.py")
+    second = "# %% [markdown]\n# # Adding two numbers\n#\n# **What comes next.** <!-- next -->\n"
+    (released / "solutions" / "02_sum.py").write_text(second)
     write(released, "# # Adding two numbers", "# # Adding numbers")
+    rows = MAP_OF_ONE.replace("Adding two numbers", "Adding numbers")
+    rows += MAP_OF_ONE.replace("01_sum", "02_sum").replace('"0A"', "")
+    (released / "iocourse" / "course" / "lessons.toml").write_text(rows)
     assert main(["--only", "01"]) == 0
     rows = [line for line in (released / "README.md").read_text().splitlines() if line.startswith("| [")]
     assert [re.findall(r"\[(Adding.*?)\]", row) for row in rows] == [

@@ -131,7 +131,7 @@ def test_the_first_question_of_lessons_00_to_09b_comes_within_300_words():
 
     (fault,) = found(301, PATH)
     assert fault == f"{PATH}:1: 301 words before the first question, expected at most 300"
-    assert found(300, PATH) == found(301, Path("solutions/10_first_kernels.py")) == []
+    assert found(300, PATH) == found(301, Path("solutions/10_triton_basics.py")) == []
 
 
 def test_pictures_come_first_and_lesson_00_has_two():

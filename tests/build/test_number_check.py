@@ -380,16 +380,8 @@ def test_output_of_a_cell_that_reads_a_record_lists_nothing():
     assert not found(text, closed)
     own = notebook("load_record = str\nprint(load_record('12'))", "It took 12 ms")
     assert not found(text, own)
-
-
-def test_an_unfinished_lesson_needs_evidence_only():
-    cells = parse(f"{HEAD}# By default 12 ms.\n", PATH)
-    assert problems(cells, PRINTS, PATH, (), finished=False) == []
-    assert len(problems(cells, PRINTS, PATH, ())) == 2
-    done = parse(f"{HEAD}# 12 words.\n", PATH)
-    assert problems(done, PRINTS, PATH, (), finished=False) == [
-        f"{PATH}: everything is bound: delete its line in unfinished_numbers.json"
-    ]
+    closed = notebook("from iocourse.costs.kernels import delta_plain\nprint(delta_plain)", "12")
+    assert not found(text, closed)
 
 
 # ---- the lessons ---------------------------------------------------------------------------------------

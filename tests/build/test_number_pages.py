@@ -1,6 +1,5 @@
 """Tests of the check that numbers and claims of pages, remarks, docstrings and hints are bound or listed."""
 
-import json
 import random
 from collections import Counter
 from pathlib import Path
@@ -81,36 +80,19 @@ def test_hints_of_an_exercise_are_searched():
 # ---- a checkout --------------------------------------------------------------------------------------------
 
 
-def checkout(tmp_path, unfinished, **texts):
-    for name, text in {"README": "", **texts}.items():
+def checkout(tmp_path, **texts):
+    """Return what the check reports of a checkout with these pages."""
+    for name, text in texts.items():
         path = tmp_path / f"{name.replace('__', '/')}.md"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    if unfinished is not None:
-        list_of = tmp_path / number_pages.UNFINISHED
-        list_of.parent.mkdir(parents=True)
-        list_of.write_text(json.dumps(unfinished))
     return number_pages.problems(tmp_path, ())
 
 
 def test_the_check_names_file_line_number_and_sentence(tmp_path):
-    (said,) = checkout(tmp_path, [], docs__a="One.\n\nTwo.\nIt takes 5 ms,\nor so. More.")
+    (said,) = checkout(tmp_path, docs__a="One.\n\nTwo.\nIt takes 5 ms,\nor so. More.")
     assert said.startswith("docs/a.md:4: 5 is not bound: write below it <!-- 5 = expression -->")
     assert said.endswith('"It takes 5 ms, or so."')
-
-
-def test_an_unfinished_file_may_have_unbound_numbers_until_all_are_bound(tmp_path):
-    assert checkout(tmp_path / "a", ["README.md"], README="In 5 ms.") == []
-    (said,) = checkout(tmp_path / "b", ["README.md"], README="Nothing.")
-    assert said.endswith("everything in README.md is bound: delete its line")
-    (said,) = checkout(tmp_path / "c", ["docs/b.md"], README="Nothing.")
-    assert said.endswith("there is no file docs/b.md: delete its line")
-    (said,) = checkout(tmp_path / "d", ["README.md"], README="In 5 ms.\n<!-- 6 as input -->")
-    assert "6 is declared but does not appear" in said
-
-
-def test_a_checkout_without_the_list_is_not_searched(tmp_path):
-    assert checkout(tmp_path, None, README="In 5 ms.") == []
 
 
 def test_the_table_of_counts_has_a_row_for_each_file_and_a_sum():

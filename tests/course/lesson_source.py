@@ -43,6 +43,13 @@ class Lesson:
         missing = [formula for formula in formulas if formula not in self.section(number)]
         assert not missing, missing
 
+    def table(self, number: str, *columns: int) -> list[list[str]]:
+        """Return these columns of the rows of all tables of a section, without dollar signs."""
+        section = self.text.split(f"## {number} ")[1].split("\n## ")[0]
+        lines = (line for line in section.splitlines() if line.startswith("| "))
+        rows = [re.split(r" ?\| ?", line)[1:-1] for line in lines]
+        return [[row[column].strip("$ ") for column in columns] for row in rows if "---" not in row]
+
     def solved_cells(self) -> Iterator[tuple[Cell, str]]:
         """All code cells, with their source in the solved notebook."""
         yield from ((cell, "\n".join(side(cell, solved=True))) for cell in self.cells if cell.kind == "code")

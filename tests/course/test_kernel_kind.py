@@ -55,7 +55,7 @@ def test_tiles_are_ragged_and_whole(exercise_id):
 
 
 FAR_FROM_0 = [one.id for one in exercises().values() if any(c.has(FAR) for c in drawn(one.id, [0])[0])
-              if one.lesson in (11, 13)]  # fmt: skip
+              if one.lesson[:2] in ("11", "13")]  # fmt: skip
 
 
 @pytest.mark.parametrize("exercise_id", [one for one in FAR_FROM_0 if one != "11D"])

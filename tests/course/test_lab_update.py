@@ -12,8 +12,8 @@ import pytest
 from iocourse.cli import main
 from iocourse.course.project_paths import find_course
 from iocourse.course.student_copies import update
-from iocourse.course.student_copies.notebook import as_copy, lesson_of_copy
-from iocourse.course.student_copies.update import find_copies
+from iocourse.course.student_copies.copies import find_copies, lesson_of_copy
+from iocourse.course.student_copies.notebook import as_copy
 
 ROOT = Path(__file__).parents[2]
 FOUR = "04b_debugging_a_schedule"
@@ -208,22 +208,6 @@ def test_a_renamed_copy_is_found_by_what_is_in_it(course, updated, opened, recor
     said = opened()
     assert f"my repair.ipynb, your copy of {FOUR}, is kept; {path.name} is a new copy" in said
     assert path.exists() and "a new copy" not in opened()
-
-
-def test_a_copy_of_a_lesson_that_has_another_name_now_keeps_its_answers(course, updated, opened):
-    path, old = course.work / f"{FOUR}.ipynb", course.work / "04b_an_older_name.ipynb"
-    notebook = read(path)
-    notebook["metadata"]["iocourse"]["lesson"] = old.stem
-    for cell in notebook["cells"]:
-        if not cell["id"].startswith(("ex-", "check-")):
-            cell["id"] = f"old-{cell['id']}"[:60]
-    write(old, notebook)
-    path.unlink()
-    edit(old, "ex-4E", "my answer")
-    release(course, path.name)
-    line = updated("04b")[0]
-    assert line.startswith(f"{old.name}, a copy of {FOUR}, has the new text with your cells: 4E")
-    assert cell_of(read(old), "ex-4E")["source"] == ["my answer"] and not path.exists()
 
 
 def test_a_recorded_name_counts_more_than_a_number_that_two_lessons_share():

@@ -2,7 +2,6 @@
 
 import base64
 import json
-import math
 import re
 from importlib import resources
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 from lesson_source import ROOT, Lesson
 
-from iocourse import Ledger, run
+from iocourse import Ledger, costs, run
 from iocourse.course import check
 
 LESSON = Lesson("00_start_here")
@@ -29,7 +28,7 @@ def shown(name):
 def test_formula_0_2_and_the_least_for_whole_and_ragged_blocks(b):
     again, kept = (run(shown(name), M=10_000, **PRODUCT, b=b) for name in ("x_loaded_again", "x_kept"))
     assert np.allclose(again.O, PRODUCT["A"] @ PRODUCT["x"]) and np.array_equal(again.O, kept.O)
-    assert again.ledger.total == 100 * 50 + math.ceil(100 / b) * 50 + 100
+    assert again.ledger.total == costs.matmul(100, 1, 50, bm=b, bn=1).total  # as bound to (0.2)
     assert kept.ledger.total == 100 * 50 + 50 + 100
 
 

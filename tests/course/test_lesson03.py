@@ -37,12 +37,6 @@ def test_the_loops_move_what_the_formula_says(schedule, times):
     assert f"| {times - 1} | ${times}N^2$ |" in LESSON.text
 
 
-def test_one_loop_moves_what_the_formula_says():
-    assert lesson03.row_lse_cost(128, 128, Br=2, Bc=16).total == 128**2 + 128
-    assert lesson03.row_lse_cost(128, 128, Br=2, Bc=16).peak == 2 * 16 + 2 * 2
-    assert "$W = Nn + N$ and the footprint $B_r B_c + 2 B_r$" in LESSON.text
-
-
 @pytest.mark.parametrize(("N", "n", "Br", "Bc"), [(7, 23, 3, 4), (1, 9, 2, 2), (5, 5, 8, 8), (6, 40, 1, 1)])
 def test_the_budget_of_the_lse_exercise_is_exact(N, n, Br, Bc):
     (my_lse,) = defined("my_lse")

@@ -14,35 +14,10 @@ from iocourse.data import real_head
 from tests.mutation.references import build, exercise_source
 
 LESSON, SECOND = Lesson("04_flash_forward"), Lesson("04b_debugging_a_schedule")
-says = LESSON.says
-SIZES = [(64, 8, 16, 16), (7, 3, 2, 5), (1, 1, 1, 1), (9, 4, 20, 30), (10, 2, 3, 4)]
 
 
 def at(schedule, N, d, M):
     return schedule.cost(N, d, **schedule.tiles(N, d, M))
-
-
-# ---------------------------------------------------------------------- formulas
-@pytest.mark.parametrize(("N", "d", "Br", "Bc"), SIZES)
-def test_formulas_4_1_to_4_3(N, d, Br, Bc):
-    f1, f2, f3 = (form(N, d, Br=Br, Bc=Bc) for form in (costs.flash1, costs.flash2, costs.flash_optimal))
-    r, c = min(Br, N), min(Bc, N)
-    assert f1.total == 3 * N * d + 2 * N + -(-N // Bc) * (3 * N * d + 4 * N)
-    assert f2.total == f3.total == 2 * N * d + 2 * N * d * -(-N // Br)
-    assert f1.peak == f2.peak == 2 * c * d + r * (2 * d + 2 + c)
-    assert f3.peak == r * (2 * d + 2 + c) + c * d
-
-
-def test_the_formulas_are_the_ones_shown():
-    """(4.6) and (4.7) are evaluated in tests/test_costs.py and tests/bounds."""
-    says("4.1", r"2Nd + 2Nd\left\lceil \frac{N}{B_r} \right\rceil", "B_r(2d + 2 + B_c) + 2B_c d .")
-    says("4.2", r"3Nd + 2N + \left\lceil \frac{N}{B_c} \right\rceil (3Nd + 4N)", "2B_c d + B_r(2d + 2 + B_c)")
-    says("4.3", r"2Nd + 2Nd\left\lceil \frac{N}{B_r} \right\rceil", "B_r(2d + 2 + B_c) + B_c d .")
-    says("4.5", r"c = \frac{W M}{N^2 d^2}")
-    says("4.6", r"\to 12\left(1 + \frac{4}{3d}\right)", r"6\left(1 + \frac{11}{6d}\right)", r"\to 8 ")
-    says("4.6", r"4\left(1 + \frac{3}{2d}\right)")
-    SECOND.says("4.10", "2B_c d + B_r(2d + 2 + B_c) \\le M")
-    says("4.7", r"\frac{4N^2d^2}{M + d^2} - (M + d^2)")
 
 
 # ---------------------------------------------------------------------- statements in the text

@@ -9,13 +9,12 @@ from lesson_source import Lesson
 from iocourse import bounds, costs, exact, run, schedules
 from iocourse.course.checking import judge
 from iocourse.course.exercise import find
-from iocourse.course.exercises.lesson06 import ALL_KEYS, dq_plain
+from iocourse.course.exercises.lesson06 import ALL_KEYS
 from iocourse.course.exercises.lesson06 import constant as predicted_constant
 from iocourse.machine import probabilities
 
 LESSON = Lesson("06_backward")
 section, says = LESSON.section, LESSON.says
-SIZES = [(64, 8, 16, 16), (7, 3, 2, 5), (1, 1, 1, 1), (9, 4, 20, 30), (10, 2, 3, 4)]
 d = 64
 LARGE = 64 * d**2  # the M of sections 6.6 to 6.10
 
@@ -29,43 +28,8 @@ def constant(words, N, d, M):
     return words * M / (N * d) ** 2
 
 
-# ---------------------------------------------------------------------- formulas
-@pytest.mark.parametrize(("N", "d", "Br", "Bc"), SIZES)
-def test_formulas_6_7_and_6_8(N, d, Br, Bc):
-    b1, b2, b3 = (
-        schedules.get(name).cost(N, d, Br=Br, Bc=Bc)
-        for name in ("flash1_backward", "flash2_backward", "fused_backward")
-    )
-    r, c, passes = min(Br, N), min(Bc, N), -(-N // Bc)
-    assert b1.total == 7 * N * d + passes * (5 * N * d + 2 * N)
-    assert b2.total == b3.total == 5 * N * d + N + passes * (4 * N * d + 2 * N)
-    assert b1.peak == 4 * c * d + r * (4 * d + 2 + c)
-    assert b2.peak == 4 * c * d + r * (3 * d + 2 + c)
-    assert b3.peak == 4 * c * d + r * (2 * d + 2 + c)
-
-
-@pytest.mark.parametrize(("N", "d", "Br", "Bc"), SIZES)
-def test_formula_6_10_pass_by_pass(N, d, Br, Bc):
-    both, rows = costs.split_backward(N, d, Br1=Br, Bc1=Bc, Br2=Br, Bc2=Bc), dq_plain(N, d, Br=Br, Bc=Bc)
-    r, c = min(Br, N), min(Bc, N)
-    assert rows.total == 4 * N * d + 2 * N + 2 * N * d * -(-N // Br)
-    assert both.total - rows.total == 4 * N * d + -(-N // Bc) * (2 * N * d + 2 * N)
-    assert rows.peak == r * (3 * d + 2 + c) + 2 * c * d
-    assert both.peak == max(rows.peak, 4 * c * d + r * (2 * d + 2 + c))
-
-
-def test_formulas_are_the_ones_shown():
-    ceiling = r"\left\lceil \frac{N}{B_c} \right\rceil"
-    says("6.5", rf"7Nd + {ceiling} (5Nd + 2N)", "4B_c d + B_r(4d + 2 + B_c)")
-    says("6.5", r"20\left(1 + \frac{2}{5d}\right)\left(1 + \frac{1}{4d}\right)")
-    says("6.6", rf"5Nd + N + {ceiling} (4Nd + 2N)", "4B_c d + B_r(2d + 2 + B_c)")
-    says("6.8", r"4Nd + 2N + 2Nd\left\lceil \frac{N}{B_{r1}} \right\rceil")
-    says("6.8", r"4Nd + \left\lceil \frac{N}{B_{c2}} \right\rceil (2Nd + 2N)")
-    says("6.8", "$B_{r1}(3d + 2 + B_{c1}) + 2B_{c1} d$", "$4B_{c2}d + B_{r2}(2d + 2 + B_{c2})$")
-
-
+# ---------------------------------------------------------------------- constants of long sequences
 CORRECTED = {
-    "flash1_backward": (20, lambda d: 20 * (1 + 2 / (5 * d)) * (1 + 1 / (4 * d))),
     "flash2_backward": (16, lambda d: 16 * (1 + 1 / (2 * d)) * (1 + 1 / (4 * d))),
     "fused_backward": (16, lambda d: 16 * (1 + 1 / (2 * d)) * (1 + 1 / (4 * d))),
     "split_backward": (14, lambda d: 6 * (1 + 1 / d) + 8 * (1 + 1 / d) * (1 + 1 / (4 * d))),

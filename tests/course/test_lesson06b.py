@@ -40,10 +40,8 @@ def test_a_causal_mask_saves_half_in_the_end_and_the_standard_backward_pass_noth
     assert [-(-256 // tiles[name]) for name in ("Br1", "Bc2")] == [4, 5]
 
 
-def test_the_bounds_are_the_ones_shown():
-    """Their values are tested in tests/bounds."""
-    says("6.10", r"\frac{12N^2d^2}{M + 4d^2} - (M + 4d^2)", "both derivations of this course")
-    says("6.10", r"\frac{14N^2d^2}{M + t} - 3Nd", "are distinct arrays", "distinct arrays, are read, begun")
+def test_the_status_of_the_bounds():
+    says("6.10", "both derivations of this course", "are distinct arrays", "distinct arrays, are read, begun")
     says("6.12", r"(4 + 2\sqrt2)N^2d/\sqrt M", "`small_cache_backward` has 10")
     proved = ("C", "C_line", "C_small", "C'", "E", "E'")
     assert {bounds.BOUNDS[name].status for name in proved} == {"proved here"}

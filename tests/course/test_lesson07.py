@@ -2,7 +2,7 @@
 
 import warnings
 from itertools import product
-from math import exp, isclose, sqrt
+from math import sqrt
 
 import numpy as np
 import pytest
@@ -16,9 +16,9 @@ from iocourse.course.exercises.lesson07 import FORMS, MASKED, best_plan
 from iocourse.course.explore.models.memory_states import memory_states, totals
 from iocourse.machine import probabilities
 from tests.mutation.references import build, exercise_source
+from tools.build import latex
 
 LESSON, SECOND = Lesson("07_small_caches"), Lesson("07b_input_gradient")
-says, says_second = LESSON.says, SECOND.says
 
 
 def at(name, N, d, M):
@@ -30,143 +30,29 @@ def squares(name, N, d, M):
     return at(name, N, d, M).total / N**2
 
 
-def constant(name, N, d, M):
-    return at(name, N, d, M).total * sqrt(M) / (N**2 * d)
-
-
-# ---------------------------------------------------------------------- formulas
-SIZES = [(64, 8, 5, 7, 3), (7, 3, 2, 5, 4), (1, 1, 1, 1, 1), (9, 12, 20, 30, 5), (30, 10, 4, 4, 4)]
-
-
-@pytest.mark.parametrize(("N", "d", "Br", "Bc", "Bd"), SIZES)
-def test_formulas_7_1_to_7_6(N, d, Br, Bc, Bd):
-    i, j, k = -(-N // Br), -(-N // Bc), -(-d // Bd)
-    r, c, e = min(Br, N), min(Bc, N), min(Bd, d)
-    made = costs.matmul(N, N, d, bm=Br, bn=Bc)
-    assert (made.total, made.peak) == (N * d * j + N * d * i + N * N, r * c + r + c)
-    f4 = costs.square_tiling(N, d, B=Br)
-    assert f4.total == 2 * N * d * i + N * N + 2 * N + N * N * -(-d // Br) + N * d * i + N * d
-    f5 = costs.small_cache(N, d, Br=Br, Bc=Bc, Bd=Bd)
-    assert f5.total == N * d * j + 2 * N * d * i + N * N * (1 + k) + N * d
-    assert f5.peak == max(r * c + c + 3 * r, r * e + e + 2 * r)
-    f6 = costs.small_cache_fused(N, d, Br=Br, Bc=Bc)
-    assert (f6.total, f6.peak) == (N * d * (3 * j - 1 + 2 * i), r * c + 4 * r + c)
-    f7 = costs.scores_stored(N, d, Br=Br)
-    assert (f7.total, f7.peak) == (2 * N * d + 2 * N * d * i + 2 * N * N, r * (d + 3) + d)
-    f7d = costs.scores_stored_tiled(N, d, Br=Br, Bo=Bc, Bd=Bd)
-    assert f7d.total == 2 * N * d + 2 * N + N * d * (i + j) + N * N * (1 + k)
-    assert f7d.peak == max(r * (d + 3) + d, c * e + 2 * c + e)
-
-
-def test_formulas_7_1_to_7_6_are_the_ones_shown():
-    keys = r"Nd\left\lceil \frac{N}{B_c} \right\rceil + Nd\left\lceil \frac{N}{B_r} \right\rceil + N^2"
-    says("7.2", keys, "footprint } B_rB_c + B_r + B_c ,")
-    says("7.3", r"\underbrace{2Nd\left\lceil \frac NB \right\rceil}_{Q,,K}", r"\underbrace{2N}_{\ell}")
-    says("7.3", r"\underbrace{N^2 + N^2\left\lceil \frac dB \right\rceil}_{A}", r"\underbrace{Nd}_{O}")
-    says("7.3", r"\underbrace{Nd\left\lceil \frac NB \right\rceil}_{V}")
-    says("7.4", r"2Nd\left\lceil \frac N{B_r} \right\rceil}_{K,,V}", "B_rB_c + B_c + 3B_r")
-    says("7.4", r"N^2 + N^2\left\lceil \frac d{B_d} \right\rceil}_{S}", "B_rB_d + B_d + 2B_r")
-    says_second(
-        "7.12", r"3\left\lceil \frac N{B_c} \right\rceil - 1 + 2\left\lceil \frac N{B_r} \right\rceil"
-    )
-    says_second("7.12", "footprint } B_rB_c + 4B_r + B_c .")
-    says(
-        "7.5", r"2Nd\left\lceil \frac N{B_r} \right\rceil}_{K,,V} + \underbrace{2N^2}_{S}", "B_r(d + 3) + d ."
-    )
-    says_second(
-        "7.11",
-        "2Nd + 2N + Nd",
-        r"N^2\left(1 + \left\lceil \frac d{B_d} \right\rceil\right)",
-        "B_oB_d + 2B_o + B_d",
-    )
-
-
-def test_F6_is_cheapest_with_three_columns_for_two_rows():
-    ratios = {c: 3 / sqrt(c) + 2 * sqrt(c) for c in np.arange(0.5, 3, 0.01).round(2)}
-    assert min(ratios, key=ratios.get) == 1.5  # Bc/Br, with BrBc fixed
-    assert ratios[1.5] == pytest.approx(2 * sqrt(6))
-
-
-LEADING = {"F3": lambda x: 4 * x * x, "F7": lambda x: 2 * x * x + 2,
-           "F7d": lambda x: 1.5 * x * x + 3, "F5": lambda x: 4 * x + 1}  # fmt: skip
-
-
-def test_the_four_stretches_of_section_7_6_and_F6_nowhere_the_least():
-    for x in np.linspace(0.2, 5, 481):
-        words = {name: form(x) for name, form in LEADING.items()}
-        found = "F3" if x <= 1 else "F7" if x <= sqrt(2) else "F7d" if x <= 2 else "F5"
-        assert min(words.values()) == pytest.approx(words[found], rel=1e-9)
-        assert 2 * sqrt(6) * x > min(words.values())
-    for x, left, right, both in ((1, "F3", "F7", 4), (sqrt(2), "F7", "F7d", 6), (2, "F7d", "F5", 9)):
-        assert isclose(LEADING[left](x), both) and isclose(LEADING[right](x), both)
-    meet = (1 + sqrt(2)) / 2
-    assert isclose(LEADING["F3"](meet), LEADING["F5"](meet)) and round(1 / meet**2, 2) == 0.69
-    says(
-        "7.6", "| $4x^2$ |", "| $2x^2 + 2$ |", r"| $\frac32x^2 + 3$ |", "| $4x + 1$ |", "$4$, $6$ and $9,N^2$"
-    )
-
-
-def test_the_search_finds_the_same_four_at_the_same_borders():
+# ---------------------------------------------------------------------- the best schedule for each M
+def test_the_search_finds_the_four_schedules_of_section_7_6_at_their_borders():
     pieces = sweeps.lower_envelope("forward", 0.5, 4)
     assert [piece.x_to for piece in pieces] == pytest.approx([1, sqrt(2), 2, 4])
-    for piece, form in zip(pieces, LEADING.values(), strict=True):
+    for piece, (words,) in zip(pieces, LESSON.table("7.6", 3)[1:], strict=True):
         x = (piece.x_from + piece.x_to) / 2
-        assert piece.a * x * x + piece.b * x + piece.c == pytest.approx(form(x))
+        assert latex.read(words).value({"x": x}) == pytest.approx(sweeps.min_cost("forward", x).cost)
 
 
 @pytest.mark.parametrize(
-    ("name", "label", "shares"),
+    ("name", "shares"),
     [
-        ("flash_optimal", "F3", (1, 4)),
-        ("scores_stored", "F7", (0.5, 1)),
-        ("scores_stored_tiled", "F7d", (0.26, 0.49)),
-        ("small_cache", "F5", (1 / 64, 1 / 16, 1 / 4)),
+        ("flash_optimal", (1, 4)),
+        ("scores_stored", (0.5, 1)),
+        ("scores_stored_tiled", (0.26, 0.49)),
+        ("small_cache", (1 / 64, 1 / 16, 1 / 4)),
     ],
 )
-def test_the_leading_terms_are_those_of_the_closed_forms(name, label, shares):
+def test_the_leading_terms_of_the_search_are_those_of_the_closed_forms(name, shares):
     N, d = 2**26, 2**14
     for share in shares:
-        assert squares(name, N, d, int(share * d * d)) == pytest.approx(
-            LEADING[label](share**-0.5), rel=0.004
-        )
-
-
-def test_F5_touches_its_line_where_it_reads_a_score_x_times():
-    for x in np.linspace(0.5, 6, 56):
-        reads = [2 * x * x / k + 2 * k + 1 for k in range(1, 40)]
-        assert min(reads) >= 4 * x + 1 - 1e-9
-        assert (min(reads) < 4 * x + 1 + 1e-9) == (round(x, 6) == round(x) > 0)
-    says_second("7.11", "$2x^2/k + 2k + 1$", "smallest for $k = x$, where it is $4x + 1$")
-
-
-def test_F7_and_F7d_with_one_slice_take_turns_between_half_of_d_squared_and_d_squared():
-    N, d = 2**13, 64
-    plans = [best_plan(N, d, M) for M in range(2180, d * d, 197)]
-    assert {plan.name for plan in plans} == {"scores_stored", "scores_stored_tiled"}
-    assert all(plan.tiles.get("Bd", d) == d for plan in plans)
-
-
-@pytest.mark.parametrize(("N", "percent"), [(2**13, 16.3), (2**16, 16.5)])
-def test_F7_saves_16_percent_and_most_where_F5_and_F3_would_meet(N, percent):
-    d = 64
-    before = ("flash_optimal", "small_cache", "small_cache_fused")
-    saved = {
-        M: 100 - 100 * best_of_F7(N, d, M) / min(squares(name, N, d, M) for name in before)
-        for M in range(d * d // 2, d * d, 16)
-    }
-    assert round(saved[2896], 1) == percent and max(saved.values()) < percent + 0.2
-    assert 0.65 < max(saved, key=saved.get) / d**2 < 0.75
-
-
-def test_with_d_64_F3_takes_over_near_1_05():
-    N, d = 2**13, 64
-    ahead = {M: squares("flash_optimal", N, d, M) < best_of_F7(N, d, M) for M in range(3600, 5000, 2)}
-    assert not any(ahead[M] for M in ahead if 1.035 * d * d > M)
-    assert all(ahead[M] for M in ahead if 1.075 * d * d < M)
-
-
-def best_of_F7(N, d, M):
-    return min(squares(name, N, d, M) for name in ("scores_stored", "scores_stored_tiled"))
+        leading = sweeps.min_cost("forward", share**-0.5).cost
+        assert squares(name, N, d, int(share * d * d)) == pytest.approx(leading, rel=0.004)
 
 
 @pytest.mark.parametrize(("k", "x"), [(1, 1.1), (1, 1.3), (2, 1.8), (2, 2.2), (3, 3.0)])
@@ -180,16 +66,6 @@ def test_F5_with_k_reads(k, x):
 
 
 # ---------------------------------------------------------------------- statements in the text
-def test_where_fast_memory_is_small_naive_attention_moves_less_than_F3():
-    N, d = 4096, 64
-    f3, naive = ({M: squares(n, N, d, M) for M in (2048, 1024, 256)} for n in ("flash_optimal", "naive"))
-    assert f3[2048] < naive[2048] and f3[1024] > naive[1024] and f3[256] > naive[256]
-    assert [schedules.flash_optimal.tiles(N, d, M)["Br"] for M in (1024, 512, 256)] == [7, 3, 1]
-    assert schedules.flash_optimal.smallest_M(N, d) == 3 * d + 3
-    made = costs.matmul(N, N, d, bm=30, bn=32)
-    assert made.peak <= 1024 and 3 * made.total < at("flash_optimal", N, d, 1024).total
-
-
 def test_a_row_of_F4_is_lost_where_its_largest_score_exceeds_the_limit():
     Q, K, V = np.random.default_rng(7).standard_normal((3, 32, 8))
     S = exact.scores(1000 * Q, K)
@@ -198,58 +74,10 @@ def test_a_row_of_F4_is_lost_where_its_largest_score_exceeds_the_limit():
         O = run(schedules.square_tiling, M=64, Q=1000 * Q, K=K, V=V, B=4).O
     finite = np.isfinite(O).all(axis=1)
     assert finite.sum() == 1 and (finite == (S.max(axis=1) < 709.78)).all()
-    assert exp(-745) > 0 == exp(-746)
 
 
-def test_how_often_F5_reads_a_score_and_that_safety_costs_no_words():
-    square, best = (
-        costs.small_cache(4096, 64, Br=Br, Bc=Bc, Bd=Bd) for Br, Bc, Bd in ((30, 30, 30), (29, 31, 32))
-    )
-    assert square.reads["S"] == 3 * 4096**2 and best.reads["S"] == 2 * 4096**2 and best.peak <= 1024
-    assert costs.small_cache(32, 8, Br=4, Bc=6, Bd=6).total < costs.square_tiling(32, 8, B=4).total
-    least = costs.small_cache(32, 8, Br=1, Bc=1, Bd=1)
-    assert least.peak == 5 == schedules.small_cache.smallest_M(10**6, 512)
-
-
-def test_F6_keeps_no_scores_in_slow_memory():
-    f6 = at("small_cache_fused", 4096, 64, 1024)
-    assert "S" not in f6.writes and "S" not in f6.sizes
-
-
-def test_at_d_squared_F3_moves_4_and_F5_5_times_N_squared():
-    assert squares("flash_optimal", 2**22, 4096, 4096**2) == pytest.approx(4, rel=0.01)
-    whole = costs.small_cache(2**22, 4096, Br=4090, Bc=4090, Bd=4096)
-    assert whole.total / 2**44 == pytest.approx(5, rel=0.01) and whole.peak <= 4096**2
-
-
-def test_up_to_a_factor_of_1_89_is_open_and_most_at_d_squared():
-    N, d = 2**20, 4096
-    ratios = {}
-    for share in (1 / 4096, 1 / 64, 0.25, 0.5, 0.6, 2 / 3, 0.75, 0.85, 0.95, 1, 1.05, 1.2, 1.5, 2, 4, 16):
-        M = int(share * d * d)
-        words = min(at(name, N, d, M).total for name in FORMS if schedules.get(name).smallest_M(N, d) <= M)
-        ratios[share] = words / bounds.lower_bound("forward", N, d, M)[0]
-    assert max(ratios, key=ratios.get) == 1 and round(ratios[1], 2) == 1.89
-    says("7.7", "is at most 1.89", "reached at $M = d^2$")
-
-
-def test_the_bounds_are_the_ones_shown():
-    """Their values are tested in tests/bounds."""
-    says("7.7", r"\frac{4N^2d}{\sqrt M\left(1 + \frac{9\sqrt M}{16d}\right)} - 2M - N^2")
-    says("7.7", r"2N^2d/\sqrt M - 2M - N^2", "saha_ye_small", "theta_attention")
-    says_second(
-        "7.10", r"\frac{2N^2d}{F_b(M + T)}", r"\frac{\sqrt{n_s},(R - n_s)}{2} + \frac{(R - n_s)^2}{16d}"
-    )
-    assert bounds.BOUNDS["theta_attention"].status == "asymptotic only"
-    assert bounds.BOUNDS["B'"].status == "proved here"
-
-
-def test_the_bound_is_closer_the_smaller_the_memory_beside_d_squared():
-    ratios = []
-    for d in (2**12, 2**14, 2**16):
-        least = bounds.lower_bound("forward", 2**24, d, 2**16)[0]
-        ratios.append(at("small_cache", 2**24, d, 2**16).total / least)
-    assert ratios == sorted(ratios, reverse=True) and ratios[-1] < 1.02
+def test_step_4_of_the_proof_is_the_one_shown():
+    SECOND.says("7.10", r"\frac{\sqrt{n_s},(R - n_s)}{2} + \frac{(R - n_s)^2}{16d}")
 
 
 def test_the_pictures_of_sections_7_7_and_7_12_show_what_the_text_reads_off_them():
@@ -272,67 +100,33 @@ def test_the_pictures_of_sections_7_7_and_7_12_show_what_the_text_reads_off_them
     assert all(beyond[n] > 2 * beyond["flash_optimal"] for n in beyond if n != "flash_optimal")
 
 
-GRADIENTS = {  # name: fractions of d² at which it is best, and its leading words there
-    "gradient": ((1.6, 2, 4), lambda x: 10 * x * x),
-    "gradient_dp_materialised": ((1.02, 1.2, 1.45), lambda x: 7 * x * x + 2),
-    "gradient_scores_materialised": ((0.55, 0.75, 0.95), lambda x: 4 * x * x + 5),
-    "gradient_small_cache": ((1 / 64, 1 / 8), lambda x: 8 * x + 3),
+GRADIENTS = {  # name: fractions of d² at which it is best
+    "gradient": (1.6, 2, 4),
+    "gradient_dp_materialised": (1.02, 1.2, 1.45),
+    "gradient_scores_materialised": (0.55, 0.75, 0.95),
+    "gradient_small_cache": (1 / 64, 1 / 8),
 }
 
 
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_which_gradient_is_least_where_and_its_words(name):
-    shares, leading = GRADIENTS[name]
     n, d = 2**40, 2**13
-    for share in shares:
+    for share in GRADIENTS[name]:
         M = int(share * d * d)
         assert schedules.best(n, d, M, "gradient").schedule.name == name
-        assert squares(name, n, d, M) == pytest.approx(leading(share**-0.5), rel=0.035)
+        leading = sweeps.min_cost("gradient", share**-0.5).cost
+        assert squares(name, n, d, M) == pytest.approx(leading, rel=0.035)
 
 
 def test_the_table_of_section_7_9_is_what_the_search_finds():
     pieces = sweeps.lower_envelope("gradient", 0.25, 4)
     assert [1 / piece.x_to**2 for piece in pieces[:-1]] == pytest.approx([1.5, 1, 0.5, 0.25])
-    found = [(piece.a, piece.b, piece.c) for piece in pieces]
-    assert found == [
-        pytest.approx(terms) for terms in ((10, 0, 0), (7, 0, 2), (4, 0, 5), (3, 0, 7), (0, 8, 3))
-    ]
-    says_second("7.9", "second and the third row of the table both give $9,n^2$")
-    says_second("7.9", "$10x^2$", "$7x^2 + 2$", "$4x^2 + 5$", "$3x^2 + 7$", "$8x + 3$", r"\frac32d^2")
-
-
-def test_storing_S_alone_is_nowhere_below_the_least():
-    for x in np.linspace(0.2, 4, 50):
-        assert 6 * x * x + 3 >= sweeps.min_cost("gradient", x).cost - 1e-9
-    assert sweeps.min_cost("gradient", 1).cost == pytest.approx(9)
-    says_second("7.9", "6x^2 + 3")
-
-
-@pytest.mark.parametrize("M", [2**10, 2**12])
-def test_formula_7_11(M):
-    for n, d in ((2**26, 2**12), (2**16, 2**12)):
-        shown = 8 * n**2 * d / sqrt(M) + 6 * n * d**2 / sqrt(M) + 3 * n**2
-        assert at("gradient_small_cache", n, d, M).total == pytest.approx(shown, rel=8 / sqrt(M))
-    says_second("7.9", r"\frac{8n^2d}{\sqrt M} + \frac{6nd^2}{\sqrt M} + 3n^2")
-
-
-def test_the_constants_of_the_large_gradients_are_10_and_8():
-    n, d, M = 2**40, 4096, 2**36
-    for name, leading in (("gradient", 10), ("gradient_reassociated", 8)):
-        assert at(name, n, d, M).total * M / (n * d) ** 2 == pytest.approx(leading, rel=0.01)
-    says_second("7.9", "8,n^2d^2/M")
-
-
-def test_X_is_read_about_nd_words_or_less_from_d_squared_on():
-    n, d = 2**22, 256
-    for M in (d * d, 4 * d * d, 64 * d * d):
-        assert schedules.best(n, d, M, "gradient").cost.reads["X"] <= 1.02 * n * d
-
-
-@pytest.mark.parametrize(("d", "M"), [(4096, 16384), (64, 1024), (8, 4096), (1, 1)])
-def test_formula_7_7_follows_from_7_15(d, M):
-    most = bounds.all_products_per_segment(3 * M, d)
-    assert most <= (M**1.5 + 9 * M * M / (16 * d)) * (1 + 1e-9)
+    rows = SECOND.table("7.9", 2, 3)[1:]
+    for piece, (stored, words) in zip(pieces, rows, strict=True):
+        x = (piece.x_from + piece.x_to) / 2
+        assert latex.read(words).value({"x": x}) == pytest.approx(sweeps.min_cost("gradient", x).cost)
+        written = {matrix for sweep in piece.sweeps for matrix in sweep.written}
+        assert bool(written) == (stored != "nothing")
 
 
 def test_all_products_of_section_7_10_take_all_12_words():
@@ -427,16 +221,6 @@ def test_the_timeline_shows_the_tile_that_never_leaves():
 
 def drawn():
     return dict(zip("QKV", np.random.default_rng(7).standard_normal((3, 48, 16)), strict=True))
-
-
-def test_what_the_text_says_of_7_6_is_the_closed_form():
-    for N, d, Br, Bo, Bd in ((48, 16, 16, 24, 8), (9, 4, 5, 2, 3)):
-        form = costs.scores_stored_tiled(N, d, Br=Br, Bo=Bo, Bd=Bd)
-        rows, tiles, slices = -(-N // Br), -(-N // Bo), -(-d // Bd)
-        often = {"Q": N * d, "LSE": N, "K": rows * N * d, "V": tiles * N * d, "S": slices * N * N}
-        assert form.reads == often and form.writes == {"S": N * N, "LSE": N, "O": N * d}
-        assert form.peak == max(Br * (d + 3) + d, Bo * Bd + 2 * Bo + Bd)
-    says_second("7.11", "$B_r(d + 3) + d$ and $B_oB_d + 2B_o + B_d$")
 
 
 def test_each_fault_alone_is_refused_in_the_room_of_7F():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from lesson_source import Lesson
 
-from iocourse import bounds, costs, exact, gpu, traffic
+from iocourse import costs, exact, gpu
 from iocourse.course.checking import check, judge, read_first
 from iocourse.course.exercise import find
 from iocourse.course.properties import LARGE
@@ -33,7 +33,7 @@ def definitions(*names):
 
 @pytest.fixture(scope="module")
 def in_numpy():
-    return definitions("load", "copy_program", "my_tile", "softmax_program", "product_program")
+    return definitions("load", "softmax_program")
 
 
 @pytest.fixture(scope="module")
@@ -68,24 +68,10 @@ def test_what_needs_numpy_only_comes_before_the_first_import_of_triton():
 
 
 # ---------------------------------------------------------------------- 10.1 to 10.3, NumPy
-def test_section_10_1(in_numpy):
-    X, Y, words = np.arange(1000.0), np.zeros(1000), in_numpy["words"]
-    words.update(read=0, written=0)
-    for program in range(8):
-        in_numpy["copy_program"](program, X, Y, 1000, 128)
-    assert (X == Y).all() and words == {"read": 1000, "written": 1000}
-    says("10.1", r"\lceil n/B \rceil - 1", "1,000 words read and 1,000 written: $W = 2n$")
-
-
-def test_section_10_2(in_numpy):
-    places = np.arange(60).reshape(5, 12)
-    assert [v[3, 4] for v in (places, places[:, 2:9], places.T)] == [40, 42, 51]
-    for view, start, strides in ((places, 0, (12, 1)), (places[:, 2:9], 2, (12, 1)), (places.T, 0, (1, 12))):
-        i, j = np.indices(view.shape)
-        assert (start + i * strides[0] + j * strides[1] == view).all()  # (10.2)
-    says("10.2", r"\text{start} + i, s_0 + j, s_1", r"3 \cdot 12 + 4 = 40", r"3 + 4 \cdot 12 = 51")
-    at, mask = in_numpy["my_tile"](1, 1, 5, 12, 12, 1, 4, 8)
-    assert at[mask].tolist() == [56, 57, 58, 59] and mask.shape == (4, 8)
+def test_the_places_of_10_1_and_10_2():
+    """They define where a program and an element lie, so no function of the library computes them."""
+    says("10.1", r"p = 0, \dots, \lceil n/B \rceil - 1")
+    says("10.2", r"\text{start} + i, s_0 + j, s_1")
 
 
 def test_softmax_of_10_3(in_numpy):
@@ -98,56 +84,7 @@ def test_softmax_of_10_3(in_numpy):
     says("10.3", "$W = 2mn$ for $m$ rows of $n$ words")
 
 
-@pytest.mark.parametrize("tiles", [(32, 32, 16), (32, 32, 32), (7, 20, 5), (128, 128, 128)])
-def test_formula_10_3(in_numpy, tiles):
-    m, n, k = 100, 90, 70
-    BM, BN, BK = tiles
-    A, B = np.random.default_rng(0).standard_normal((2, 100, 100))
-    A, B, C, words = A[:m, :k].copy(), B[:k, :n].copy(), np.zeros(m * n), in_numpy["words"]
-    words.update(read=0, written=0)
-    rows, columns = -(-m // BM), -(-n // BN)
-    for p in range(rows):
-        for q in range(columns):
-            in_numpy["product_program"](p, q, A.ravel(), B.ravel(), C, m, n, k, BM, BN, BK)
-    assert np.allclose(C.reshape(m, n), A @ B)
-    total = m * k * columns + k * n * rows + m * n
-    assert words["read"] + words["written"] == total == costs.matmul(m, n, k, bm=BM, bn=BN).total
-    if BM == 32:
-        assert BK in (16, 32) and all(size % tile for size, tile in ((m, BM), (n, BN), (k, BK)))
-    says("10.3", r"W = mk\lceil n/b_n\rceil + kn\lceil m/b_m\rceil + mn")
-
-
 # ---------------------------------------------------------------------- 10.4 to 10.6, Triton
-@needs_triton
-def test_the_copies_of_10_4_move_every_word_once_in_and_once_out(in_triton):
-    import torch
-
-    X = torch.randn(50, 96)[:, 10:50]
-    for view, size in ((X, 4), (X.half(), 2)):
-        with traffic.count() as ledger:
-            assert (in_triton.copied(view) == view).all()
-        assert ledger.reads == {"X": X.numel()} and ledger.writes == {"Y": X.numel()}
-        assert ledger.bytes == size * ledger.total
-    assert in_triton.copied_carelessly(torch.ones(128)) == "256 words moved"
-    assert in_triton.copied_carelessly(torch.ones(100)) == "OutsideEveryArray"
-    with traffic.count() as ledger:
-        assert (in_triton.my_transpose(X, 32, 32) == X.T).all()
-    assert ledger.total == 2 * X.numel()
-
-
-@needs_triton
-def test_the_two_kernels_of_10_5_are_softmax_and_move_2mn_and_3mn(in_triton):
-    import torch
-
-    S = 3 * torch.randn(8, 75)
-    want = exact.softmax(S.double().numpy())
-    for launcher, times in ((in_triton.row_softmax, 2), (lambda S: in_triton.my_long_softmax(S, 32), 3)):
-        with traffic.count() as ledger:
-            assert np.allclose(launcher(S), want, atol=1e-6)
-        assert ledger.total == times * S.numel()  # 3mn is (10.4)
-    says("10.5", "+ mn = 3mn")
-
-
 @needs_triton
 def test_a_row_of_10_5_does_not_fit_a_chip_and_one_of_the_check_not_even_a_block():
     from triton.language.core import TRITON_MAX_TENSOR_NUMEL
@@ -156,18 +93,6 @@ def test_a_row_of_10_5_does_not_fit_a_chip_and_one_of_the_check_not_even_a_block
     assert max(case.inputs["X"].shape[1] for case in find("10C").cases(np.random.default_rng(0))) > 2**20
     chip = gpu.chip_of(90)
     assert chip.registers + chip.shared_bytes // 4 < 2**18
-
-
-@needs_triton
-def test_the_product_of_10_6_moves_its_closed_form(in_triton):
-    import torch
-
-    A, B = torch.randn(50, 35), torch.randn(35, 45)
-    with traffic.count() as ledger:
-        C = in_triton.my_product(A, B, 32, 32, 16)
-    assert np.allclose(C, A.double() @ B.double(), atol=1e-4)
-    form = costs.matmul(50, 45, 35, bm=32, bn=32)
-    assert (ledger.reads, ledger.writes) == (form.reads, form.writes)
 
 
 @needs_triton
@@ -193,14 +118,8 @@ def test_every_kernel_of_the_lesson_compiles_for_a_gpu(in_triton):
 
 
 # ---------------------------------------------------------------------- 10.7, 10.8
-def test_what_10_7_says_of_bounds_registers_and_twice_the_side():
+def test_twice_the_side_halves_the_words_of_A_and_B_in_10_7():
     n = 1024
-    says("10.7", r"M = b_m b_n + b_k(b_m + b_n)", r"2mnk/\sqrt M - 2M")
-    M = 128 * 128 + 2 * 32 * 128
-    assert bounds.matmul(n, n, n, M) == pytest.approx(2 * n**3 / M**0.5 - 2 * M, rel=1e-6)
-    assert {gpu.chip_of(arch).registers for arch in (75, 80, 90)} == {4 * 128 * 128}
-    for M in [b * b + 2 * BK * b for b in (16, 32, 64, 128, 256) for BK in (16, 32, 64)] + [128 * 130]:
-        assert bounds.matmul(n, n, n, M) < 1.003 * bounds.matmul(n, n, n, M + 4)
     totals = [costs.matmul(n, n, n, bm=side, bn=side).total - n * n for side in (16, 32, 64, 128, 256)]
     assert all(one == 2 * other for one, other in pairwise(totals))
 
@@ -217,29 +136,12 @@ def test_the_order_of_programs_of_10_7():
 
 
 @needs_triton
-def test_atomics_and_tensor_cores_of_10_8(in_triton):
+def test_tl_dot_wants_an_inner_size_of_16(in_triton):
     import torch
 
-    plain, atomic = torch.zeros(1), torch.zeros(1)
-    with traffic.count() as ledger:
-        in_triton.tally_kernel[(64,)](plain, atomic)
-    assert plain[0] == atomic[0] == 64 and ledger.atomics == {"atomic": 64}
-    assert ledger.reads == ledger.writes == {"plain": 64, "atomic": 64}
     assert in_triton.on_a_chip(16, torch.float16) == "on tensor cores"
-    assert in_triton.on_a_chip(64, torch.float32) == "without tensor cores"
     assert in_triton.on_a_chip(8, torch.float16) == "refused by the compiler"
     assert "`tl.dot` wants an inner size of at least 16 (10.8)" in section("10.7")
-
-
-@needs_triton
-def test_the_interpreter_computes_products_of_bfloat16(in_triton):
-    """As the table of 10.8 states; `tests/kernels/test_bfloat16.py` has each operation."""
-    import torch
-
-    tiles = [torch.ones(16, 16, dtype=torch.bfloat16) for _ in range(3)]
-    in_triton.one_tile_kernel[(1,)](*tiles, S=16)
-    assert torch.equal(tiles[2].float(), torch.full((16, 16), 16.0))
-    assert "`iocourse.kernels` repairs the interpreter" in section("10.8")
 
 
 # ---------------------------------------------------------------------- exercises

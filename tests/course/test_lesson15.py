@@ -1,27 +1,23 @@
-"""Tests of lessons 15 and 15b: their formulas, statements and exercises."""
+"""Tests of lessons 15 and 15b: statements, formulas that the build does not compare, and exercises."""
 
 import ast
 from collections import Counter
-from fractions import Fraction
 from itertools import combinations_with_replacement
-from math import comb, exp, factorial, floor, log, prod
+from math import comb, exp, factorial, log, prod
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from lesson_source import Lesson
 from numpy.polynomial import Polynomial
 from numpy.polynomial.hermite_e import hermegauss, hermeval
 
-from iocourse import bounds, costs, exact, lowrank, run, schedules
+from iocourse import exact, lowrank, run
 from iocourse.course.checking import judge, points_of
 from iocourse.course.exercise import find
 from iocourse.course.exercises import lesson15 as exercises
-from iocourse.data import real_head, real_heads
 from iocourse.lowrank import polynomials
 from iocourse.lowrank.advice import predicted_error
-from iocourse.monomials import coordinates, features, plan, rank_of
+from iocourse.monomials import coordinates, plan, rank_of
 from tests.mutation.references import build, exercise_source
 
 SOURCES = Lesson("15_"), Lesson("15b_")
@@ -71,10 +67,6 @@ def test_formula_15_1(B, d):
 
 
 # ---------------------------------------------------------------------- 15.2
-def monomials_up_to(d, g):
-    return [axes for l in range(g + 1) for axes in combinations_with_replacement(range(d), l)]
-
-
 @pytest.mark.parametrize(("d", "l"), [(2, 2), (3, 4), (5, 3)])
 def test_formula_15_3_and_how_many_there_are(d, l):
     q, k = np.random.default_rng(d).standard_normal((2, d))
@@ -83,8 +75,8 @@ def test_formula_15_3_and_how_many_there_are(d, l):
         orders = factorial(l) / prod(map(factorial, Counter(axes).values()))
         terms.append(orders * q[list(axes)].prod() * k[list(axes)].prod())
     assert sum(terms) == pytest.approx((q @ k) ** l)
-    assert len(monomials_up_to(d, l)) == comb(d + l, l) == rank_of(d, l)
-    says("15.2", r"\frac{l!}{a_1!\cdots a_d!}; q^a,k^a".replace("; ", r"\; "), r"r = \binom{d+g}{g}")
+    assert sum(1 for n in range(l + 1) for _ in combinations_with_replacement(range(d), n)) == rank_of(d, l)
+    says("15.2", r"\frac{l!}{a_1!\cdots a_d!}; q^a,k^a".replace("; ", r"\; "))
     says("15.2", r"(x_1^2,\ \sqrt2,x_1x_2,\ x_2^2)")
 
 
@@ -98,14 +90,6 @@ def test_features_are_made_in_the_order_of_15_2():
         "".join(sorted(f"x{a} x{b}")) for a, b in ((1, 1), (1, 2), (1, 3), (2, 2), (2, 3), (3, 3))
     }
     assert [(s.last - s.first, s.axis) for s in p.steps] == [(3, 0), (2, 1), (1, 2)]  # by smallest coordinate
-
-
-def test_degree_3_of_15_2_is_within_1_percent():
-    Q, K = ENTRIES
-    P = exact.softmax(exact.scores(Q, K))
-    A = LESSON["my_features"](Q / 2, 3) @ LESSON["my_features"](K, 3).T
-    assert np.linalg.norm(A / A.sum(axis=1, keepdims=True) - P) <= 0.01 * np.linalg.norm(P)
-    assert features(K, plan(4, 3)).shape == (comb(7, 3), 400)
 
 
 # ---------------------------------------------------------------------- 15.3
@@ -150,18 +134,12 @@ def test_remez_as_shown_is_the_librarys_minimax(g, R):
     assert LESSON["remez"](g, R) == pytest.approx(lowrank.polynomial("minimax", g, R).coefficients, rel=1e-5)
 
 
-def test_the_peaks_of_minimax_are_equal_and_its_degree_is_0_4_to_0_7_of_taylors():
+def test_the_peaks_of_minimax_are_equal():
     p = Polynomial(LESSON["remez"](3, 1.0))
     peaks = np.concatenate([[-1], np.sort((p.deriv() - p).roots().real), [1]])
     errors = p(peaks) * np.exp(-peaks) - 1
     assert len(peaks) == 5 and (np.sign(errors[1:]) == -np.sign(errors[:-1])).all()
     assert abs(errors) == pytest.approx(abs(errors[0]), rel=1e-6)
-    shares = {}
-    for R in (0.5, 1, 2, 4, 8):
-        low, high = (lowrank.smallest_degree(LESSON["made_by"](n), R, 1e-2) for n in ("minimax", "taylor"))
-        shares[R] = low / high
-    assert shares[0.5] == pytest.approx(2 / 3) and shares[4] < 0.5 and shares[8] == pytest.approx(0.4)
-    assert min(shares.values()) >= 0.4 and max(shares.values()) < 0.7
     assert polynomials.largest_error(polynomials.taylor(4), 2.0) > 1  # "above 1 at the left end"
 
 
@@ -199,7 +177,6 @@ def test_formulas_15_10_and_15_11_and_their_series(sigma, g):
     assert left**0.5 == pytest.approx(LESSON["poisson_rule"](sigma, g))
     assert predicted_error(np.array([sigma**2]), g) == pytest.approx(left**0.5)
     says("15.6", r"\frac{\sigma^l}{l!},\mathrm{He}_l", r"\sqrt{\Pr[\mathrm{Poisson}(\sigma^2) > g]}")
-    says("15.6", r"\sum_{m=0}^{\lfloor (g-l)/2 \rfloor} \frac{(-\sigma_i^2/2)^m}{m!}")
 
 
 def test_the_variance_of_15_6_and_that_softmax_does_not_see_the_mean_key():
@@ -216,8 +193,6 @@ def test_own_coefficients_as_shown_are_the_librarys():
     variances = np.array([0.0, 0.3, 0.79, 0.81, 4.0])
     for g in (1, 2, 3, 4, 7):
         assert (LESSON["own_coefficients"](g, variances) == polynomials.hermite(g, variances)).all()
-    assert polynomials.CLIP == 0.8
-    says("15.6", r"\min(\sigma_i^2, 0.8)")
 
 
 def unclipped(g, variance):
@@ -261,71 +236,7 @@ def test_formula_15_8_is_attention_with_the_polynomial():
     says("15.4", r"\phi(q_i), T", r"T = \sum_j \psi(k_j)^\top,[1, v_j]", "2Nr(d+1)")
 
 
-def test_the_schedule_of_15_4_moves_its_closed_form():
-    Q, K, V = np.random.default_rng(17).uniform(-1, 1, (3, 512, 4))
-    given = LESSON["features_for"](4, 3)
-    done = run(LESSON["my_low_rank"], M=188, Q=Q, K=K, V=V, **given)
-    form = costs.low_rank(512, 4, g=3, rc=35, Bd=5)
-    assert done.ledger == form and form.peak == 184 and form.total == 4 * 512 * 4
-    A = Polynomial(LESSON["taylor"](3))(exact.scores(Q, K))
-    assert abs(done.O - A @ V / A.sum(axis=1, keepdims=True)).max() < 1e-12
-    assert LESSON["taylor_weight"]((0, 0)) == 0.5 and LESSON["taylor_weight"]((0, 1)) == 1
-
-
 # ---------------------------------------------------------------------- 15.5 tiles of the state
-@pytest.mark.parametrize(("d", "g", "N"), [(3, 2, 7), (12, 3, 40), (5, 3, 11)])
-def test_both_lines_of_15_9(d, g, N):
-    r = comb(d + g, g)
-    for pieces in (2, 3, 5):
-        rc = -(-r // pieces)
-        k = -(-r // rc)
-        words = 3 * N * d * k + N * d * (2 * k - 1) + 2 * N * (k - 1)
-        assert costs.low_rank(N, d, g=g, rc=rc, Bd=d + 1).total == words
-        Bd = -(-(d + 1) // pieces)
-        c = -(-(d + 1) // Bd)
-        if c > 1:
-            assert costs.low_rank(N, d, g=g, rc=r, Bd=Bd).total == 2 * N * d * (c + 1) + N * c
-    says("15.5", "3Ndk + Nd,(2k - 1) + 2N(k - 1)", "2Nd,(c + 1) + Nc")
-
-
-def test_the_leading_terms_of_15_9():
-    """For large d and a state much larger than M: 5 and 2 times rNd²/M."""
-    d, g, N = 512, 2, 10**6
-    r = rank_of(d, g)
-    M = 40 * (r + 1) + d
-    unit = r * N * d * d / M
-    columns = costs.low_rank(N, d, g=g, rc=r, Bd=40).total
-    rows = costs.low_rank(N, d, g=g, rc=(M - 2 * d - 1) // (d + 1), Bd=d + 1).total
-    assert columns / unit == pytest.approx(2, rel=0.1) and rows / unit == pytest.approx(5, rel=0.1)
-
-
-@given(*[st.integers(1, 10**6)] * 2, st.integers(1, 10**4), st.integers(1, 10**6))
-def test_the_bound_of_15_5(N, r, d, M):
-    if d * d <= 2 * M and M < N:
-        assert bounds.theorem_low_rank(N, d, r, M) == max(
-            0, floor(Fraction(2 * r * N * d * d, M) - M - r * d)
-        )
-    else:
-        with pytest.raises(bounds.OutsideRegime):
-            bounds.theorem_low_rank(N, d, r, M)
-    says("15.5", r"W \ge \frac{2rNd^2}{M} - M - rd", "M < N")
-
-
-def test_crossings_stay_between_the_ranks_of_15_5():
-    asked = ((12, 3, 4096), (12, 4, 4096), (12, 4, 16384), (64, 2, 65536), (64, 3, 65536))
-    for whole, least, most in ((False, 0.555, 0.705), (True, 0.995, 1.405)):
-        ranks = [schedules.break_even_length(*at, whole_rows=whole).ranks for at in asked]
-        assert least < min(ranks) and max(ranks) < most
-    assert schedules.break_even_length(64, 3, 65536).tiles == {"rc": 16367, "Bd": 4}  # "a third of the rows"
-    assert rank_of(64, 3) + 64 + 1 <= 65536  # "a whole column would fit"
-    assert "tiles of 4 columns and a third of the rows are cheaper" in SOURCES[0].section("15.5")
-    fits = schedules.break_even_length(
-        12, 3, 16384
-    )  # less traffic as soon as the FA-2 order with buffer reuse reads its keys twice
-    assert schedules.flash_optimal.tiles(10**6, 12, 16384)["Br"] + 1 == fits.N
-    assert fits.tiles == {"rc": 455, "Bd": 13}
-
-
 # ---------------------------------------------------------------------- 15.8
 def test_even_degrees_are_lowest_at_a_power_and_every_row_of_15_8_is_safe_with_one():
     for g in (2, 4, 6, 8):
@@ -337,12 +248,6 @@ def test_even_degrees_are_lowest_at_a_power_and_every_row_of_15_8_is_safe_with_o
         assert Polynomial(polynomials.taylor(g))(-polynomials.positive_to(polynomials.taylor(g))) < 1e-9
     Q, K = np.random.default_rng(18).standard_normal((2, 100, 8))
     assert LESSON["my_safe_rows"](0.12 * Q, K, LESSON["taylor"](4)).all()
-
-
-def test_jensen_keeps_the_exact_sum_at_N():
-    S = 3 * np.random.default_rng(5).standard_normal((40, 25))
-    S -= S.mean(axis=1, keepdims=True)
-    assert (np.exp(S).sum(axis=1) >= 25).all()
 
 
 @pytest.mark.filterwarnings("ignore:degree . is too low for these logits:RuntimeWarning")
@@ -373,23 +278,6 @@ def test_other_seeds_of_the_large_problem_are_two_thirds_and_less_than_half():
 
 
 # ---------------------------------------------------------------------- 15.9, 15.10
-def test_real_heads_in_15_9():
-    found = {pair: lowrank.advise(real_head(*pair).Q, real_head(*pair).K) for pair in real_heads()}
-    none = [pair for pair, advice in found.items() if advice.degree is None]
-    billions = [pair for pair, advice in found.items() if advice.rank and advice.rank > 10**9]
-    assert (len(none), len(billions), len(found)) == (3, 4, 8)
-    kind = found[0, 11]
-    assert kind.degree == 8 and min(advice.logit_std for advice in found.values()) == kind.logit_std
-    head = real_head(0, 11)
-    S = head.Q @ (head.K - head.K.mean(0)).T
-    others = np.delete(head.Q, S.max(axis=1).argmax(), axis=0)
-    rule = next(g for g, error in enumerate(kind.predicted, 1) if error <= 0.01)
-    assert rule == lowrank.advise(others, head.K).degree == 5  # "that one row carries the error"
-    assert LESSON["degree_for"](kind.logit_std, 0.01) == 4
-    says("15.9", "says 4 for this $\\sigma$, and 5 averaged over the rows")
-    assert all(advice.exact_is_better for advice in found.values())
-
-
 def test_the_exponent_of_15_10():
     for bits in (10, 20):  # compared with integer arithmetic
         g = next(g for g in range(1, 99) if 0.25 ** (g + 1) * exp(0.25) / factorial(g + 1) < 2.0**-bits)
@@ -475,12 +363,3 @@ def test_the_budget_of_15E_is_what_the_reference_moves_and_the_faults_are_two():
             following = 0 if turns == 1 else d - columns if turns == 2 else columns
             in_a_turn = r * (1 + columns) + max(2 * d, d + columns + 1)  # k and v, or q, o and l
             assert wrong.peak == max(in_a_turn, r * (1 + columns + following))
-
-
-def test_the_run_of_15_12_has_the_faults_that_the_text_tells():
-    Q, K, V = np.random.default_rng(20).uniform(-1, 1, (3, 24, 6))
-    given = exercises.features_of(6, exercises.taylor(2))
-    wrong = run(exercises.columns_gone_wrong, M=200, Q=Q, K=K, V=V, Bd=2, **given).ledger
-    right = exercises.columns_in_turn(24, 6, 28, 2)
-    assert (wrong.total - right.total, wrong.peak, right.peak) == (288, 140, 93)
-    says("15.12", "288 words too many", "140 words with the row sums", "93 words. Its values are right")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from iocourse.course.project_paths import find_course
 from iocourse.course.student_copies import notebook
+from iocourse.course.student_copies.copies import lesson_of_copy
 from iocourse.course.student_copies.merge import merge_copy
 from iocourse.course.student_copies.notebook import as_copy, cell_key, fingerprints, text_of
 
@@ -117,7 +118,7 @@ def test_cells_of_a_lesson_have_keys_of_their_own(name):
 def test_a_copy_that_says_nothing_of_its_lesson_is_found_and_keeps_its_answers(name):
     mine = answered(LESSONS[name], name)
     del mine["metadata"]["iocourse"]
-    assert notebook.lesson_of_copy(mine, LESSONS) == name
+    assert lesson_of_copy(mine, LESSONS) == name
     cells = {
         cell["id"]: text_of(cell) for cell in merge_copy(mine, changed(LESSONS[name]), name).notebook["cells"]
     }

@@ -18,7 +18,7 @@ TOLD = "by another factor in each row and pass, so every ratio is an upper limit
 RATIO = re.compile(r"[\d,.]+×")
 PAGES = (
     "docs/guide/low-rank.md",
-    "solutions/17_depth_and_honesty.py", "solutions/17b_a_table_and_a_choice.py",
+    "solutions/17_error_growth_and_training.py", "solutions/17b_a_table_and_a_choice.py",
 )  # fmt: skip
 
 

@@ -29,6 +29,6 @@ def test_every_case_arrives_as_it_was_sent(exercise):
 def test_the_reference_runs_on_every_case_without_what_is_expected_of_it(exercise):
     reference = build(exercise.id, exercise_source(exercise.id, solved=True))
     cases = exercise.cases(np.random.default_rng(0))
-    for case in cases[:1] if exercise.lesson in INTERPRETED else cases:
+    for case in cases[:1] if exercise.lesson[:2] in INTERPRETED else cases:
         trial = exercise.run_case(reference, replace(case, expected=None, budget=None))
         assert trial.error is None, (case.label, trial.error)

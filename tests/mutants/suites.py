@@ -15,14 +15,14 @@ HERE = Path(__file__).parent
 
 
 @cache
-def cannot_run_lesson(number: int) -> str:
+def cannot_run_lesson(number: str) -> str:
     """The reason why the lesson with this number cannot run here; "" if it can."""
     return cannot_run(sources_of(number)[0].read_text(encoding="utf-8"))
 
 
 def load_suites() -> dict[str, Suite]:
     """Return the suites by exercise id, in the order of the lessons."""
-    lessons = {int(path.stem.removeprefix("lesson")): path for path in sorted(HERE.glob("lesson*.py"))}
+    lessons = {path.stem.removeprefix("lesson"): path for path in sorted(HERE.glob("lesson*.py"))}
     modules = (loaded(path, path.stem) for n, path in lessons.items() if not cannot_run_lesson(n))
     return {suite.id: suite for module in modules for suite in module.SUITES}
 

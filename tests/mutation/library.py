@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from iocourse.cli import Parser
-from iocourse.course.exercise import exercises
+from iocourse.course.exercise import exercises, number_of
 from iocourse.course.project_paths import find_checkout
 from tests.mutation.library_mutants import LibraryMutant, draw
 from tools import run_main
@@ -189,7 +189,7 @@ def _near(copy: Path, mutant: LibraryMutant) -> tuple[list[list[str]], str]:
     names = [name for score, _, name in sorted(near)[: sum(NEAR)] if score]
     runs = [batch for batch in (names[: NEAR[0]], names[NEAR[0] :]) if batch]
     if found := re.fullmatch(r"lesson(\d\d)", path.stem):
-        ids = " or ".join(f"[{one.id}" for one in exercises().values() if one.lesson == int(found[1]))
+        ids = " or ".join(f"[{one.id}" for one in exercises().values() if number_of(one.id) == int(found[1]))
         runs.insert(0, ["tests/mutants", "-k", ids])
     return runs, " (of the files that name the changed code)"
 

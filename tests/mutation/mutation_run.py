@@ -75,11 +75,11 @@ def chosen(only: Sequence[str], triton: bool) -> list[str]:
             )
     if only:
         return [exercise for exercise in exercises() if any(_is(name, exercise) for name in only)]
-    return [one.id for one in exercises().values() if triton or one.lesson not in INTERPRETED]
+    return [one.id for one in exercises().values() if triton or one.lesson[:2] not in INTERPRETED]
 
 
 def _is(name: str, exercise: str) -> bool:
-    return name == exercise or name == f"{find(exercise).lesson:02d}"
+    return name == exercise or name == find(exercise).lesson[:2]
 
 
 def prepare(chosen: Sequence[str]) -> None:
@@ -89,7 +89,7 @@ def prepare(chosen: Sequence[str]) -> None:
     """
     for name, one in thread_settings.environment(1).items():
         os.environ.setdefault(name, one)
-    lessons = {find(exercise).lesson for exercise in chosen}
+    lessons = {find(exercise).lesson[:2] for exercise in chosen}
     if lessons & set(INTERPRETED):
         os.environ["TRITON_INTERPRET"] = "1"
         for path in (path for lesson in sorted(lessons) for path in sources_of(lesson)):

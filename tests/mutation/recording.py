@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from iocourse.course.exercise import lesson_of
+from iocourse.course.exercise import number_of
 from iocourse.files import atomic_write
 from tools.build.instructor_guide import RECORD, read_record
 
@@ -49,4 +49,4 @@ def _merge(root: Path, new: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def _in_order(exercise_id: str) -> tuple[int, str]:
-    return lesson_of(exercise_id), exercise_id
+    return number_of(exercise_id), exercise_id

@@ -13,12 +13,13 @@ from iocourse.course.exercise import find
 from iocourse.course.project_paths import find_checkout
 from tools.build.percent_format import Cell, parse, side
 
-INTERPRETED = range(10, 15)  # lessons whose kernels run in Triton's interpreter, a thousand times slower
+# Lessons, without letters, whose kernels run in Triton's interpreter, a thousand times slower.
+INTERPRETED = ("10", "11", "12", "13", "14")
 
 
-def sources_of(lesson: int) -> list[Path]:
-    """Return the source files of a lesson and its part b: for lesson 5 the files 05_* and 05b_*."""
-    return sorted((find_checkout() / "solutions").glob(f"{lesson:02d}*_*.py"))
+def sources_of(lesson: str) -> list[Path]:
+    """Return the source files of a lesson and its other parts: for 05 or 05b the files 05_* and 05b_*."""
+    return sorted((find_checkout() / "solutions").glob(f"{lesson[:2]}*_*.py"))
 
 
 @functools.cache

@@ -21,7 +21,13 @@ SOLVED = sorted((ROOT / "solutions").glob("[0-9]*.ipynb"))
 # A short lesson, and one of each other part: bounds, kernels, low rank, many devices.
 ACTS = many(
     ["02_two_level_memory"],
-    ["02_two_level_memory", "05_lower_bounds", "10_first_kernels", "15_polynomials", "18_many_chips"],
+    [
+        "02_two_level_memory",
+        "05_lower_bounds",
+        "10_triton_basics",
+        "15_polynomial_attention",
+        "18_context_parallelism",
+    ],
 )
 # Number of cells per lesson whose output depends on the machine or on time.
 NOT_COMPARED = {"00": 1, "12": 1, "13": 1, "14": 2, "16": 1, "17": 1, "17b": 1}
@@ -131,9 +137,9 @@ def test_lesson_00_passes_lax_unsolved(nbval):
 
 
 WITHOUT_TORCH = [  # a lesson, and the start of its first cell that needs torch
-    ("10_first_kernels", 'os.environ["TRITON_INTERPRET"]'),
+    ("10_triton_basics", 'os.environ["TRITON_INTERPRET"]'),
     ("16_low_rank_gradient", "class LowRank("),
-    ("17_depth_and_honesty", "def gradient_errors("),
+    ("17_error_growth_and_training", "def gradient_errors("),
 ]
 
 

@@ -19,10 +19,10 @@ from tools.build.notebook_execution import cannot_run, execute, lesson_environme
 ROOT = Path(__file__).parents[2]
 SOLVED = sorted((ROOT / "solutions").glob("*.ipynb"))
 STUDENT = sorted((ROOT / "lessons").glob("*.ipynb"))
-QUICK = ("00_start_here", "03_online_softmax", "10_first_kernels")
+QUICK = ("00_start_here", "03_online_softmax", "10_triton_basics")
 # The code of an unsolved lesson differs from the solved notebook only in its exercises. So these are one
 # lesson per kind of exercise: functions, schedules, choices, bounds, Triton kernels, torch, ranks.
-KINDS = ("04_flash", "05_lower", "13_small", "16_low", "19_balance")
+KINDS = ("04_flash", "05_lower", "13_small", "16_low", "19_load_balance")
 NAMED = [path for path in STUDENT if path.stem.startswith((*QUICK, *KINDS))]
 # And four of the others: the draw depends on the notebooks' text, so it differs whenever a lesson changes.
 OTHERS = [path for path in STUDENT if path not in NAMED]

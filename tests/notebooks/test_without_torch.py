@@ -49,7 +49,7 @@ ASKING = [
     if ASKS.search("\n".join(code_of(path)))
 ]
 # Unsolved lessons import the same as solved ones, so two are enough: one with kernels, and one with training.
-UNSOLVED = ("10_first_kernels", "17_depth_and_honesty")
+UNSOLVED = ("10_triton_basics", "17_error_growth_and_training")
 NOTEBOOKS = many([one for one in ASKING if one.parent.name != "lessons" or one.stem in UNSOLVED], ASKING)
 
 

@@ -11,6 +11,7 @@ import zlib
 import pytest
 import skips
 from built_site import (
+    FORMER,
     ROOT,
     Page,
     asked_elsewhere,
@@ -25,6 +26,7 @@ from built_site import (
 
 from iocourse import schedules
 from iocourse.bounds import BOUNDS
+from iocourse.course.course_map import lesson_named
 from iocourse.course.explore.models.lowrank_record import FASTER_EXACT
 from iocourse.course.schedule_lessons import SECTION_OF
 from iocourse.data.records import NAMES, NONE_YET, load_record, record_source
@@ -63,7 +65,8 @@ def test_no_page_links_to_an_address_that_is_not_claimed(site):
 def test_every_lesson_is_there_with_its_sections_and_outputs(site):
     assert len(NOTEBOOKS) >= 31
     stems = [path.stem for path in NOTEBOOKS]
-    assert sorted(path.stem for path in (site / "lessons").glob("[0-9]*.html")) == stems
+    found = {path.stem for path in (site / "lessons").glob("[0-9]*.html")}
+    assert sorted(found - FORMER.keys()) == stems and found >= FORMER.keys()
     contents = page_at(site, "index")
     for path in NOTEBOOKS:
         page = page_at(site, f"lessons/{path.stem}")
@@ -78,6 +81,16 @@ def test_every_lesson_is_there_with_its_sections_and_outputs(site):
             for cell in cells for output in cell.get("outputs", ()) if "image/png" in output.get("data", {})
         ]  # fmt: skip
         assert {plain(alt) for alt in alts} <= {plain(alt) for alt in page.alts.values()}, path.stem
+
+
+def test_a_former_address_of_a_lesson_leads_to_its_page(site):
+    assert len(FORMER) >= 12
+    for old, new in FORMER.items():
+        page = page_at(site, f"lessons/{old}")
+        html = (site / "lessons" / f"{old}.html").read_text(encoding="utf-8")
+        assert page.links == [f"{new}.html"] and (site / "lessons" / f"{new}.html").is_file()
+        assert f'<meta http-equiv="refresh" content="0; url={new}.html">' in html
+        assert f"{lesson_named(old).title} has a new address" in page.text
 
 
 def test_the_landing_page_has_readmes_row_for_each_lesson(site):

@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from iocourse.console import with_progress_bar
 from iocourse.course.student_copies.notebook import to_text
 from iocourse.files import atomic_write
-from tools.build import BuildFailed, exercise_texts, generated_sections, notebook_execution
+from tools.build import BuildFailed, exercise_texts, generated_sections, lesson_tables, notebook_execution
 from tools.build.absolute_links import LINK
 from tools.build.instructor_guide import PAGE, guide_page, guide_problems
 from tools.build.lesson import Json, Lesson, read_lessons
+from tools.build.lesson_tables import Row
 from tools.build.notebook_execution import cannot_run
+from tools.build.percent_format import Cell
 from tools.build.project import read_project
 from tools.build.recorded_mutants import recorded_problems
 from tools.build.rules import (
+    displays,
     glossary,
     lesson_length,
     lesson_lint,
@@ -46,7 +50,8 @@ def write(root: Path, *, force: bool = False, only: Sequence[str] = ()) -> list[
 
     Raises:
         UsageError: the repository's URL is unset, or there is no such lesson.
-        BuildFailed: a source, a cell or an output has an error; no notebook and no page was changed.
+        BuildFailed: a source, a display, a cell or an output has an error; no notebook and no page was
+            changed.
     """
     texts: dict[Path, str] = {}
     about = exercise_texts.data_text(root)
@@ -59,12 +64,16 @@ def write(root: Path, *, force: bool = False, only: Sequence[str] = ()) -> list[
     lessons = read_lessons(root, project, only)
     if faults := list(recorded_problems(root, [lesson.cells for lesson in lessons])):
         raise BuildFailed("\n".join(faults))
+    if faults := [fault for one in lessons for fault in displays.problems(one.cells, _source(one))]:
+        raise BuildFailed("\n".join(faults))
     for lesson in with_progress_bar(lessons, "lessons built"):
         path = Path("solutions") / f"{lesson.stem}.ipynb"
         kept = None if force else with_saved_outputs(lesson.solved, root / path)
         texts |= both_texts(lesson, kept or run_solved(lesson, root))
     every = read_lessons(root, project) if only else lessons  # README's tables have a row for each lesson
-    texts |= generated_sections.pages(root, rows(every), project)
+    if faults := _map_faults(root, every):
+        raise BuildFailed("\n".join(faults))
+    texts |= generated_sections.pages(root, rows(root, every), project)
     texts |= {PAGE: page} if (page := guide_page(root)) else {}
     if not only and (counts := style_check.lower_counts(root)):
         texts[style_check.COUNTS] = counts
@@ -97,13 +106,14 @@ def check(root: Path, *, only: Sequence[str] = ()) -> list[str]:
     found += [problem for lesson in chosen for problem in _lesson_problems(lesson, root, labels)]
     found += recorded_problems(root, [lesson.cells for lesson in chosen])
     if not only:
+        found += _map_faults(root, lessons)
         stems = {lesson.stem for lesson in lessons}
         for path in sorted((root / "solutions").glob("*.ipynb")) + sorted((root / "lessons").glob("*.ipynb")):
             if path.stem not in stems:
                 found.append(
                     f"{path.parent.name}/{path.name} has no source solutions/{path.stem}.py: delete it"
                 )
-        found += [*generated_sections.problems(root, rows(lessons), project), *guide_problems(root)]
+        found += [*generated_sections.problems(root, rows(root, lessons), project), *guide_problems(root)]
         found += [*style_check.problems(root), *glossary.problems(root)]
         found += number_pages.problems(root, labels)
     return found
@@ -117,8 +127,9 @@ def _lesson_problems(lesson: Lesson, root: Path, labels: Collection[str]) -> Ite
             yield f"{path.as_posix()} is stale: run python -m tools.build"
     for where, fault in _faults(kept or lesson.solved):
         yield f"solutions/{lesson.stem}.ipynb: {where} {fault}"
-    source = Path("solutions") / f"{lesson.stem}.py"
+    source = _source(lesson)
     yield from lesson_lint.problems(lesson.cells, source)
+    yield from displays.problems(lesson.cells, source)
     if kept is not None:  # otherwise the saved outputs belong to other code
         yield from _number_problems(lesson, kept, root, labels)
         yield from prediction_spoilers.problems(lesson.cells, kept, source, labels)
@@ -130,11 +141,26 @@ def _lesson_problems(lesson: Lesson, root: Path, labels: Collection[str]) -> Ite
                 yield f"{folder}/{lesson.stem}.ipynb links to {target}, which does not exist: correct it"
 
 
+def _source(lesson: Lesson) -> Path:
+    return Path("solutions") / f"{lesson.stem}.py"
+
+
+def _without_next(lesson: Lesson, root: Path) -> list[Cell]:
+    """Return the cells without the sentences on the next lessons, whose numbers are bound in the map."""
+    lessons, number = lesson_tables.lessons_of_map(root), lesson.stem.partition("_")[0]
+    onward = lesson_tables.what_comes_next(number, lessons) if number in lessons else "<!-- next -->"
+    return [
+        replace(cell, lines=tuple(line.replace(onward, "") for line in cell.lines))
+        if cell.kind == "markdown"
+        else cell
+        for cell in lesson.cells
+    ]
+
+
 def _number_problems(lesson: Lesson, solved: Json, root: Path, labels: Collection[str]) -> Iterator[str]:
-    source, unfinished = Path("solutions") / f"{lesson.stem}.py", number_pages.unfinished(root)
+    source = _source(lesson)
     hints = number_pages.hint_passages((root / source).read_text(encoding="utf-8"), source)
-    finished = source.as_posix() not in unfinished
-    yield from number_check.problems(lesson.cells, solved, source, labels, hints=hints, finished=finished)
+    yield from number_check.problems(_without_next(lesson, root), solved, source, labels, hints=hints)
 
 
 def _faults(notebook: Json) -> Iterator[tuple[str, str]]:
@@ -144,14 +170,25 @@ def _faults(notebook: Json) -> Iterator[tuple[str, str]]:
             yield notebook_execution.cell_label(cell, n), fault
 
 
-def rows(lessons: Sequence[Lesson]) -> dict[str, str]:
-    """Return the row of each lesson in README's tables, by lesson number."""
-    return {
-        one.stem.partition("_")[0]: generated_sections.lesson_row(
-            one.stem, one.cells, one.length.reading + one.exercises, one.project
-        )
-        for one in lessons
-    }
+def rows(root: Path, lessons: Sequence[Lesson]) -> list[Row]:
+    """Return what the tables of lessons contain, in the order of the map; empty if `root` has no map."""
+    built = {one.stem: one for one in lessons}
+    return [
+        Row(entry, built[entry.file].length.reading + built[entry.file].exercises, _needs(built[entry.file]))
+        for entry in lesson_tables.lessons_of_map(root).values()
+        if entry.file in built
+    ]
+
+
+def _needs(lesson: Lesson) -> str:
+    code = (line for cell in lesson.cells if cell.kind == "code" for line in cell.lines)
+    return lesson_tables.needs("\n".join(code))
+
+
+def _map_faults(root: Path, lessons: Sequence[Lesson]) -> list[str]:
+    """Return one message for each difference between the map and these lessons, which must be all."""
+    sources = {one.stem: one.cells for one in lessons}
+    return list(lesson_tables.problems(lesson_tables.lessons_of_map(root), sources))
 
 
 def _read(path: Path) -> str | None:

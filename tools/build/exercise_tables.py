@@ -7,7 +7,8 @@ The facts come from `Exercise`. The markdown of a source has these markers:
 * ``<!-- minutes -->`` by the minutes of reading and of exercises; ``<!-- minutes without 2D -->`` does not
   count optional exercises;
 * ``<!-- algorithm flash2 -->`` is removed: it names the schedule of the algorithm box below it, which
-  `tests/notebooks/test_algorithm_boxes.py` compares with the closed form and with a run.
+  `tests/notebooks/test_algorithm_boxes.py` compares with the closed form and with a run;
+* ``<!-- next -->`` by the sentences on the lessons that follow this one, from the map of the course.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
+from iocourse.course.course_map import Lesson
 from iocourse.course.exercise import Exercise, find
 from iocourse.schedules.registry import REGISTRY
+from tools.build.lesson_tables import what_comes_next
 from tools.build.percent_format import Cell, SourceError, is_declaration
 from tools.build.rules.lesson_length import length_of
 
@@ -27,8 +31,10 @@ _MARKER = re.compile(r"<!-- *(.*?) *-->")
 _TYPED = re.compile(r"\| *Exercise *\||\*\*Exercise \d+[A-Z]\*\*|\bdifficulty:? \d\b", re.IGNORECASE)
 
 
-def announce(cells: Sequence[Cell], path: Path) -> list[Cell]:
-    """Return the cells with every marker replaced by its text.
+def announce(
+    cells: Sequence[Cell], path: Path, lessons: Mapping[str, Lesson] = MappingProxyType({})
+) -> list[Cell]:
+    """Return the cells with every marker replaced by its text; `lessons` is the map of the course.
 
     Raises:
         SourceError: an exercise is unknown or has no marker before its cell, a marker is unknown, or facts
@@ -36,12 +42,14 @@ def announce(cells: Sequence[Cell], path: Path) -> list[Cell]:
     """
     own = exercises_of(cells, path)
     reading = length_of(cells).reading
+    number = path.stem.partition("_")[0]
+    onward = what_comes_next(number, lessons) if number in lessons else ""  # a missing entry is reported
     markers: set[str] = set()
     filled: list[Cell] = []
     for cell in cells:
         if cell.kind == "markdown":
             markers.update(_MARKER.findall("\n".join(cell.lines)))
-            cell = replace(cell, lines=tuple(_filled(cell, own, reading, path)))
+            cell = replace(cell, lines=tuple(_filled(cell, own, reading, onward, path)))
         elif "exercise" in cell.tags:
             for marker in ("exercises", cell.name.replace("ex-", "exercise ", 1)):
                 if marker not in markers:
@@ -72,7 +80,7 @@ def minutes_of(cells: Sequence[Cell], path: Path) -> int:
     return sum(one.minutes for one in exercises_of(cells, path).values() if one.id not in optional)
 
 
-def _filled(cell: Cell, own: Mapping[str, Exercise], reading: int, path: Path) -> Iterator[str]:
+def _filled(cell: Cell, own: Mapping[str, Exercise], reading: int, onward: str, path: Path) -> Iterator[str]:
     """Yield the lines of a markdown cell with every marker replaced by its text."""
     for n, line in enumerate(cell.lines, cell.line + 1):
         if is_declaration(line):
@@ -82,12 +90,14 @@ def _filled(cell: Cell, own: Mapping[str, Exercise], reading: int, path: Path) -
             message = f"{typed[0]!r} is typed by hand; write <!-- exercises --> or <!-- exercise ID -->, and "
             raise SourceError(path, n, message + "the build fills in the facts")
         try:
-            yield from _MARKER.sub(lambda marker: _said(marker[1].split(), own, reading), line).split("\n")
+            yield from _MARKER.sub(lambda marker: _said(marker[1].split(), own, reading, onward), line).split(
+                "\n"
+            )
         except LookupError as error:
             raise SourceError(path, n, error.args[0]) from None
 
 
-def _said(words: Sequence[str], own: Mapping[str, Exercise], reading: int) -> str:
+def _said(words: Sequence[str], own: Mapping[str, Exercise], reading: int, onward: str) -> str:
     """Return the text that replaces a marker of these words. Raises LookupError for an unknown marker."""
     match words:
         case ["exercises"]:
@@ -104,9 +114,11 @@ def _said(words: Sequence[str], own: Mapping[str, Exercise], reading: int) -> st
             return _minutes(own, names, reading)
         case ["algorithm", name] if name in REGISTRY:
             return ""
+        case ["next"]:
+            return onward
     raise LookupError(
         f"<!-- {' '.join(words)} --> is not a marker of this lesson; expected exercises, minutes, "
-        f"minutes without ID or exercise ID, with one of the IDs {', '.join(own) or 'none'}, or "
+        f"next, minutes without ID or exercise ID, with one of the IDs {', '.join(own) or 'none'}, or "
         "algorithm NAME, with the name of a schedule"
     )
 

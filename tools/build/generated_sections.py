@@ -1,8 +1,8 @@
 """Generate the parts of hand-written pages that the build writes between two markers.
 
 In README.md these are the figure with its alt text, the size of the code, the table of results and the two
-tables of lessons; in the guide the run times, and the links to Colab and Binder once the repository's address
-is claimed.
+tables of lessons; in the guide the run times, what is made from the map of the course (`lesson_tables`), and
+the links to Colab and Binder once the repository's address is claimed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import re
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -20,18 +20,20 @@ from typing import Any
 
 from iocourse import __version__
 from iocourse.bounds import lower_bound
+from iocourse.course.course_map import LETTERS
 from iocourse.course.explore.draw.picture import Picture
 from iocourse.course.explore.figures.traffic_charts import curve
 from iocourse.course.explore.models.memory_regimes import memories
 from iocourse.data.records import load_record, missing_metadata, record_source
 from iocourse.files import atomic_write
 from iocourse.schedules import REGISTRY
-from tools.build.notebook_execution import runs_kernels
-from tools.build.percent_format import Cell
+from tools.build import lesson_tables
+from tools.build.lesson_tables import Row
 from tools.build.project import Project
 
 GUIDE = Path("docs") / "guide"
 README, RUN_TIMES, INSTALL = Path("README.md"), GUIDE / "run-times.md", GUIDE / "install.md"
+LESSONS, INDEX, TEACHING = GUIDE / "lessons.md", Path("docs") / "index.md", Path("docs") / "teaching.md"
 FIGURE = Path("docs") / "words-moved.png"
 TIMES = Path("iocourse") / "data" / "bench" / "notebooks.json"
 SIGNED = b"tEXt", b"iocourse\0"  # the chunk of a PNG with the hash of the numbers that it shows
@@ -48,11 +50,6 @@ TIMED = (  # pass, kernel in the record, name in README's table; all relative to
     ("forward", "fused", "speed of the forward kernel"),
     ("backward", "two-pass", "speed of the two-pass backward kernels"),
 )
-# The lessons to take first, in order. A test of README's table checks that they build only on each other.
-SPINE = ("00", "01", "02", "03", "04", "05", "06", "08", "10", "11", "15", "16")
-HEAD = ("lesson", "minutes", "builds on", "needs")
-# Sections and formulas, and the link to the notation page.
-_ASIDE = re.compile(r"\d+\.\d+|(?:Signs|Symbols) and terms.*")
 
 
 def marked(text: str, name: str) -> str | None:
@@ -69,12 +66,12 @@ def with_marked(text: str, pieces: Mapping[str, str]) -> str:
     return text
 
 
-def pieces(root: Path, rows: Mapping[str, str], project: Project) -> dict[Path, dict[str, str]]:
+def pieces(root: Path, rows: Sequence[Row], project: Project) -> dict[Path, dict[str, str]]:
     """Return the generated text of each page, by marker name.
 
     Args:
         root: the checkout.
-        rows: lesson number -> its row in README's tables; if it is empty, the tables are not generated.
+        rows: the lessons in the order of the course; if there are none, no table is generated.
         project: source of the links, which are written once its address is claimed.
     """
     readme, text = {}, _read(root / README)
@@ -84,19 +81,22 @@ def pieces(root: Path, rows: Mapping[str, str], project: Project) -> dict[Path, 
         readme["results"] = results()
     if marked(text, "size") is not None:
         readme["size"] = size(root)
+    lessons = {row.lesson.number: row.lesson for row in rows}
     if rows:
-        spine = [row for number, row in rows.items() if number in SPINE]
-        electives = [row for number, row in rows.items() if number not in SPINE]
-        readme |= {"spine": lesson_table(spine, project), "electives": lesson_table(electives, project)}
+        readme |= lesson_tables.readme_tables(rows, project)
     record = _read(root / TIMES)
-    return {
+    made = {
         README: readme,
         RUN_TIMES: {"run-times": times_table(json.loads(record))} if record else {},
-        INSTALL: {"published": published(project)} if (root / INSTALL).is_file() else {},
+        INSTALL: {"published": published(project)},
+        LESSONS: {"letters": LETTERS, "lessons": lesson_tables.guide_tables(lessons)} if rows else {},
+        INDEX: {"letters": LETTERS},
+        TEACHING: lesson_tables.teaching_parts(root, lessons) if rows else {},
     }
+    return {page: parts for page, parts in made.items() if page == README or (root / page).is_file()}
 
 
-def pages(root: Path, rows: Mapping[str, str], project: Project) -> dict[Path, str]:
+def pages(root: Path, rows: Sequence[Row], project: Project) -> dict[Path, str]:
     """Return, by path, each page with generated parts as it must be: these parts renewed, the rest unchanged.
 
     Missing pages are left out.
@@ -105,7 +105,7 @@ def pages(root: Path, rows: Mapping[str, str], project: Project) -> dict[Path, s
     return {page: with_marked(text, wanted[page]) for page in wanted if (text := _read(root / page))}
 
 
-def problems(root: Path, rows: Mapping[str, str], project: Project) -> Iterator[str]:
+def problems(root: Path, rows: Sequence[Row], project: Project) -> Iterator[str]:
     """Yield one message for each generated part that is missing or stale."""
     for page, wanted in pieces(root, rows, project).items():
         text = _read(root / page)
@@ -254,25 +254,7 @@ def write_figure(root: Path) -> list[str]:
     return [FIGURE.as_posix()]
 
 
-# ---- the lessons -------------------------------------------------------------------------------------------
-
-
-def lesson_table(rows: Sequence[str], project: Project) -> str:
-    """Return a Markdown table of lessons, with links to Colab once the repository's address is claimed."""
-    head = [*HEAD, "opens in"] if project.claimed else list(HEAD)
-    rule = ["---", "---:", *["---"] * (len(head) - 2)]
-    return "\n".join([f"| {' | '.join(head)} |", f"| {' | '.join(rule)} |", *rows])
-
-
-def lesson_row(stem: str, cells: Sequence[Cell], minutes: int, project: Project) -> str:
-    """Return the table row of a lesson: both notebooks, minutes, prerequisites and required packages."""
-    title = cells[0].lines[0].removeprefix("# ")
-    code = "\n".join(line for cell in cells if cell.kind == "code" for line in cell.lines)
-    links = f"[{title}](lessons/{stem}.ipynb) · [solution](solutions/{stem}.ipynb)"
-    row = [links, str(minutes), ", ".join(builds_on(cells)), needs(code)]
-    if project.claimed:
-        row.append(f"[Colab]({project.colab(f'lessons/{stem}.ipynb')})")
-    return f"| {' | '.join(row)} |"
+# ---- links to a published copy -----------------------------------------------------------------------------
 
 
 def published(project: Project) -> str:
@@ -285,20 +267,6 @@ def published(project: Project) -> str:
     first = "lessons/00_start_here.ipynb"
     binder = f"https://mybinder.org/v2/gh/{project.slug}/{project.tag}?urlpath=lab/tree/{first}"
     return f"Open lesson 00 in [Colab]({project.colab(first)}) or in [Binder]({binder})."
-
-
-def builds_on(cells: Iterable[Cell]) -> list[str]:
-    """Return the numbers of the lessons that a lesson lists as prerequisites, in order."""
-    lines = [line for cell in cells if cell.kind == "markdown" for line in cell.lines]
-    said = next((line for line in lines if line.startswith("**Prerequisites**")), "")
-    return sorted(set(re.findall(r"\b(?<!/)([01]\db?)\b(?!_)", _ASIDE.sub("", said))))
-
-
-def needs(code: str) -> str:
-    """Return the packages that the code of a lesson needs, as the last column of the lesson table."""
-    if runs_kernels(code):
-        return "Triton"
-    return "NumPy, torch in part" if re.search(r"^\s*import torch\b", code, re.MULTILINE) else "NumPy"
 
 
 # ---- the run times -----------------------------------------------------------------------------------------

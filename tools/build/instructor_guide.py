@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from iocourse.course.checking import COURSE_WIDE
-from iocourse.course.exercise import Exercise, exercises
+from iocourse.course.exercise import Exercise, exercises, number_of
 from iocourse.errors import UsageError
 from tools.build.exercise_tables import exercises_of, minutes_of
 from tools.build.percent_format import parse
@@ -196,7 +196,7 @@ def _faults(remarks: Remarks, record: Record) -> Iterator[str]:
         if name not in known:
             yield f"{remark.file}: {name} is not an exercise; correct its id or delete its entry"
     for name, exercise in known.items():
-        file = f"{REMARKS.as_posix()}/{exercise.lesson:02d}.toml"
+        file = f"{REMARKS.as_posix()}/{number_of(name):02d}.toml"
         if name not in remarks.exercises:
             yield f'{file}: exercise {name} has no entry; add ["{name}"] and ["{name}".mistakes]'
             continue

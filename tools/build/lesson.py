@@ -15,9 +15,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from iocourse.course.course_map import Lesson as Entry
 from iocourse.course.exercise import Exercise, find
 from iocourse.errors import UsageError
 from tools.build.exercise_tables import announce, minutes_of
+from tools.build.lesson_tables import lessons_of_map
 from tools.build.percent_format import Cell, SourceError, cell_ids, parse, shown, side
 from tools.build.project import Project
 from tools.build.rules.lesson_length import LessonLength, length_of
@@ -69,9 +71,10 @@ def read_lessons(root: Path, project: Project, only: Sequence[str] = ()) -> list
 def build(path: Path, label: Path, project: Project) -> Lesson:
     """Return the lesson of one source with both notebooks; `label` is the file's name in messages."""
     written = parse(path.read_text(encoding="utf-8"), label)
-    cells = announce(written, label)
+    lessons = lessons_of_map(path.resolve().parents[1])
+    cells = announce(written, label, lessons)
     _name_setup(cells, label)
-    ids = cell_ids(cells, path.stem, label)
+    ids = cell_ids(cells, _stem_of_ids(path.stem, lessons), label)
     if project.claimed:
         cells[0] = _with_links_to_colab(cells[0], path.stem, project)
     imports = _imports(cells)
@@ -80,6 +83,11 @@ def build(path: Path, label: Path, project: Project) -> Lesson:
     student = [_handed_out(cell, one, imports, label) for cell, one in named if shown(cell, solved=False)]
     size = length_of(written), minutes_of(written, label)
     return Lesson(path.stem, project, tuple(cells), _notebook(solved), _notebook(student), *size)
+
+
+def _stem_of_ids(stem: str, lessons: Mapping[str, Entry]) -> str:
+    """Return the first name of the lesson's file, so that a new name leaves the ids of cells as they are."""
+    return next((one.stem_of_ids for one in lessons.values() if one.file == stem), stem)
 
 
 def _name_setup(cells: list[Cell], label: Path) -> None:

@@ -14,7 +14,8 @@ The student's notebook has no outputs, except for cells tagged ``shown``, copied
 The format is jupytext's, and a test compares both parsers on every lesson. This parser reports each fault
 with its line, also inside a cell; jupytext reads many faults as something else. The solution markers are
 nbgrader's. Sources contain no magics, so that a linter can read them as plain Python; the builder adds the
-only magic that the notebooks need. Declarations of numbers (`rules.declared_numbers`) are on neither side.
+only magic that the notebooks need. Declarations of numbers (`rules.declared_numbers`) and of displays
+(`rules.displays`) are on neither side.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _MARKER = re.compile(rf"# %%(?:\s+\[(?P<kind>markdown|raw)\])?(?P<options>(?:{_O
 _SOLUTION = re.compile(r"(?P<indent>\s*)### (?P<edge>BEGIN|END) SOLUTION\b(?P<hint>.*)")
 # ruff format turns "#>" into "# >". Both are the marker; otherwise formatting would publish the solutions.
 _REPLACED = re.compile(r"(?P<indent>\s*)(?P<code>\S.*?)\s{2,}# ?>(?: (?P<student>.*))?")
-_DECLARATION = re.compile(r"\s*<!--\s*(?:[-−.\d\"]|\w+(?:,\s*\w+)*\s*(?:=|from\b))")
+_DECLARATION = re.compile(r"\s*<!--\s*(?:[-−.\d\"]|\((?:\d|above\b|\$)|\w+(?:,\s*\w+)*\s*(?:=|from\b))")
 
 
 class SourceError(BuildFailed):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from iocourse.course.checking import COURSE_WIDE
-from iocourse.course.exercise import exercises, find, lesson_of
+from iocourse.course.exercise import exercises, find, number_of
 from iocourse.errors import UsageError
 from iocourse.files import atomic_write
 from tools.build.percent_format import Cell, side
@@ -100,7 +100,7 @@ def _recorded(row: Mapping[str, Any]) -> RecordedMutant:
 
 def write_recorded(root: Path, record: Record) -> None:
     """Write the record, in the order of the lessons."""
-    ordered = sorted(record, key=lambda name: (lesson_of(name), name))
+    ordered = sorted(record, key=lambda name: (number_of(name), name))
     rows = {name: [asdict(one) for one in record[name]] for name in ordered}
     atomic_write(root / RECORDED, json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
 
@@ -131,7 +131,7 @@ def recorded_problems(root: Path, lessons: Iterable[Sequence[Cell]]) -> Iterator
 
 
 def _told(name: str, problem: str) -> str:
-    where = f"lesson {find(name).lesson:02d}, exercise {name}:" if name in exercises() else f"exercise {name}"
+    where = f"lesson {find(name).lesson}, exercise {name}:" if name in exercises() else f"exercise {name}"
     return f"{RECORDED.as_posix()}: {where} {problem}: run {recording_command(name)}"
 
 

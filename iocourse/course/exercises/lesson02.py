@@ -92,7 +92,8 @@ def _squares(rng: np.random.Generator) -> Iterator[Sample]:
         yield Sample({"m": len(matrix), "k": matrix.shape[1], "b": size}, {"A": matrix, "b": size})
 
 
-def _half_of_the_tiles(m: int, k: int, b: int) -> Ledger:
+def half_of_the_tiles(m: int, k: int, b: int) -> Ledger:
+    """Return the traffic of exercise 2D, formula (2.7): G = AAᵀ with half of the tiles computed."""
     side, blocks = min(b, m), costs.ceil_div(m, b)
     return Ledger(
         reads={"A": m * k * blocks},
@@ -139,7 +140,7 @@ EXERCISES = (
         "2D",
         _squares,
         equals=lambda A, b: A @ A.T,
-        moves=_half_of_the_tiles,
+        moves=half_of_the_tiles,
         values=(values("values equal A @ A.T"), same_answer_from("A")),
         words=(*reads(A="⌈m/b⌉ times"), *writes(G="once"), reads_within("G", "G is not read back")),
     ),

@@ -33,8 +33,8 @@ ONE, BATCH, SHARED, SHORT = "one head", "sequences and heads", "keys shared", "a
 
 
 def steps(rng: np.random.Generator) -> Iterator[Sample]:
-    """Yield one head with 4 bytes per word, several sequences and heads with more than 2^31 bytes, heads that
-    share keys, and a cache so short that queries and outputs matter.
+    """Yield one head with 4 bytes per word, several sequences and heads with more bytes than a 32-bit integer
+    can hold, heads that share keys, and a cache so short that queries and outputs matter.
     """
     # <!-- 4 as definition -->
     N, b, few = int(rng.integers(1000, 9000)), int(rng.integers(2, 6)), int(rng.integers(1, 30))

@@ -18,6 +18,7 @@ from iocourse.console import exit_on_sigterm
 from iocourse.course.progress import home
 from iocourse.course.project_paths import FIRST, Course, find_course
 from iocourse.course.student_copies import update
+from iocourse.course.student_copies.copies import find_copies
 from iocourse.doctor import install_command
 from iocourse.errors import UsageError
 from iocourse.files import atomic_write, read_json
@@ -116,9 +117,11 @@ def _option(name: str, options: Sequence[str]) -> str | None:
 
 
 def _prepare(course: Course) -> None:
-    """Copy the missing lessons, and print which files were copied and which existed."""
+    """Copy the missing lessons, and print which files were renamed, which copied and which existed."""
     lessons = update.lesson_notebooks(course)
-    copies = update.find_copies(course, lessons)
+    copies, renamed = update.rename_copies(find_copies(course, lessons), lessons)
+    for line in renamed:
+        print(line)
     copied = update.copy_missing(course, lessons)
     if copied:
         print(f"copied to {course.work}: {_few(copied)}")

@@ -123,7 +123,7 @@ def _seated(
         longer have a place.
     """
     places = [old.place(cell) for cell in mine]
-    answers = _answers(mine, lesson)
+    answers = find_answer_cells(mine, lesson)
     for n, place in answers.items():
         places[n] = place
     owners = _owners(mine, lesson, places, answers)
@@ -138,7 +138,7 @@ def _seated(
     return {place: mine[n] for place, n in owners.items()}, after, homeless
 
 
-def _answers(mine: Sequence[Json], lesson: Sequence[Json]) -> dict[int, int]:
+def find_answer_cells(mine: Sequence[Json], lesson: Sequence[Json]) -> dict[int, int]:
     """Return the lesson position of each cell with an answer, by cell; found as in `iocourse grade`."""
     places = {
         cell_key(cell).removeprefix("ex-"): at
@@ -192,10 +192,10 @@ def _in_place(theirs: Json, cell: Json | None, old: _Old, merged: Merged) -> Ite
         merged.answers.append(cell_title(theirs))
         if old.known and old.base.get(cell_key(theirs)) != cell_hash(theirs):
             merged.asked_anew.append(cell_title(theirs))
-        yield _in_its_cell(cell, theirs)
+        yield in_its_cell(cell, theirs)
     elif old.known and old.base[cell_key(cell)] == cell_hash(theirs):
         merged.others += 1
-        yield _in_its_cell(cell, theirs)
+        yield in_its_cell(cell, theirs)
     else:
         yield theirs
         if old.known:
@@ -203,7 +203,8 @@ def _in_place(theirs: Json, cell: Json | None, old: _Old, merged: Merged) -> Ite
             yield old.stranger(_on_its_own(cell))
 
 
-def _in_its_cell(cell: Json, theirs: Json) -> Json:
+def in_its_cell(cell: Json, theirs: Json) -> Json:
+    """Return the student's cell with the id and metadata of the lesson's cell."""
     metadata = cell.get("metadata", {}) | theirs["metadata"]
     return cell | {"id": theirs["id"], "metadata": metadata}
 

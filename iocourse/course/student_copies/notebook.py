@@ -120,22 +120,9 @@ def recorded_fingerprints(notebook: Json) -> list[str] | None:
     return found if fine else None
 
 
-def lesson_of_copy(notebook: Json, lessons: dict[str, Json]) -> str:
-    """Return the lesson that a notebook is a copy of; "" if there is none.
-
-    A later version may rename the recorded lesson, but keeps its number. Without a record it is the lesson
-    that contains more than half of the notebook's cells.
-    """
-    said = str(_record(notebook).get("lesson"))
-    if said in lessons:
-        return said
-    same = [name for name in lessons if name.split("_")[0] == said.split("_")[0]]
-    if len(same) == 1:
-        return same[0]
-    mine = set(map(cell_key, notebook["cells"])) - {"setup"}  # every lesson has this cell
-    shared = {name: len(mine & set(map(cell_key, lesson["cells"]))) for name, lesson in lessons.items()}
-    best = max(shared, key=lambda name: shared[name], default="")
-    return best if best and 2 * shared[best] > len(mine) else ""
+def recorded_lesson(notebook: Json) -> str:
+    """Return the name that the lesson had when the notebook was copied; "" without a record."""
+    return str(_record(notebook).get("lesson", ""))
 
 
 def _record(notebook: Json) -> Json:

@@ -1,4 +1,4 @@
-"""Create, find and update the student's copies of the lessons, and list those with a newer text.
+"""Create, rename and update the student's copies of the lessons, and list those with a newer text.
 
 A copy of a notebook records its source in its metadata (`notebook.py`). A copy of a Markdown page, such as
 the notation, records it in an invisible last line.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -18,19 +18,13 @@ from ... import __version__
 from ...errors import UsageError
 from ...files import atomic_write
 from ..project_paths import Course
+from .copies import Copy, find_copies, former_names, resolve_lesson_and_file
 from .merge import Merged, merge_copy
-from .notebook import (
-    Json,
-    as_copy,
-    fingerprints,
-    lesson_of_copy,
-    read_notebook,
-    recorded_fingerprints,
-    to_text,
-)
+from .moved_answers import answers_of, keys_elsewhere, with_moved_answers
+from .notebook import Json, as_copy, fingerprints, read_notebook, recorded_fingerprints, to_text
 
+REOPEN = "If a renamed notebook is open in JupyterLab, close it there and open it under its new name."
 RELOAD = "Notebooks that are open in JupyterLab show the old text. Use File, Reload Notebook from Disk."
-KEPT = re.compile(r"kept-\d{8}-\d{6}-")  # prefix of the names of replaced files
 _PAGE_END = re.compile(r"\n<!-- iocourse [\w.]+ ([0-9a-f]{12}) -->\n*\Z")
 
 
@@ -90,65 +84,49 @@ def _in_a_sentence(path: Path) -> Iterator[None]:
         raise UsageError(f"cannot write {path}: {why}. Your files are unchanged") from None
 
 
-# ------------------------------------------------------------------ finding
-@dataclass(frozen=True)
-class Copy:
-    """A student's copy of a lesson.
+# ------------------------------------------------------------------ renaming
+def rename_copies(copies: Sequence[Copy], lessons: dict[str, Json]) -> tuple[list[Copy], list[str]]:
+    """Rename each file that has a former name of its lesson, because links between lessons use present names.
 
-    Attributes:
-        path: path of the file.
-        lesson: name of the lesson that it is a copy of.
-        notebook: the notebook; None if the file is not a valid notebook.
-        fault: the reason why it is not valid; "" if it is.
-    """
-
-    path: Path
-    lesson: str
-    notebook: Json | None
-    fault: str = ""
-
-
-def find_copies(course: Course, lessons: dict[str, Json]) -> list[Copy]:
-    """Return the student's copies of the lessons, except old files that an update has kept."""
-    paths = sorted(path for path in course.work.glob("*.ipynb") if not KEPT.match(path.name))
-    copies = (_copy(path, lessons) for path in paths if path.is_file() and path.stat().st_size)
-    return [copy for copy in copies if copy.lesson]
-
-
-def _copy(path: Path, lessons: dict[str, Json]) -> Copy:
-    named = path.stem if path.stem in lessons else ""
-    try:
-        notebook = read_notebook(path)
-    except UsageError as error:
-        return Copy(path, named, None, str(error))
-    return Copy(path, lesson_of_copy(notebook, lessons) or named, notebook)
-
-
-def resolve_lesson_and_file(name: str, names: Sequence[str], copies: Sequence[Copy]) -> tuple[str, str]:
-    """Resolve the argument of ``--update NAME`` to a lesson and a file.
+    A file that exists is never replaced: then both files stay as they are.
 
     Args:
-        name: ``4``, ``04``, ``04_flash_forward``, ``notation``, or the name of a file in the work folder.
-        names: names of all lessons and pages.
         copies: the student's copies.
+        lessons: the lessons by name.
 
     Returns:
-        The name of the lesson, and the name of the file; "" for all copies of the lesson.
+        The copies with their new paths, and a line for each file that has or had a former name. A last line
+        follows if a file was renamed.
 
     Raises:
-        UsageError: there is no such lesson, page or copy.
+        UsageError: a file cannot be renamed.
     """
-    wanted = Path(name).name
-    for copy in copies:
-        if wanted in (copy.path.name, copy.path.stem) and copy.path.stem not in names:
-            return copy.lesson, copy.path.name
-    asked = re.sub(r"\.(ipynb|md)$", "", wanted).lower()
-    asked = f"0{asked}" if re.fullmatch(r"\d[a-z]?", asked) else asked
-    found = [one for one in names if asked in (one, one.split("_")[0])]
-    if not found:
-        short = ", ".join(one.split("_")[0] for one in names)
-        raise UsageError(f"--update: unknown lesson {name!r}. Available lessons: {short}")
-    return found[0], ""
+    now, lines = {copy.path.name: copy for copy in copies}, []
+    former = [(lesson, f"{name}.ipynb") for lesson in lessons for name in reversed(former_names(lesson))]
+    for lesson, old in former:
+        copy = now.get(old)
+        if copy is None or copy.lesson != lesson:
+            continue
+        path = copy.path.with_name(f"{lesson}.ipynb")
+        if path.name in now:
+            lines.append(_both(copy, now[path.name], lessons[lesson]))
+            continue
+        with _in_a_sentence(path):
+            copy.path.replace(path)
+        now = {path.name if name == old else name: one for name, one in now.items()}
+        now[path.name] = replace(copy, path=path)
+        lines.append(f"{old} is now {path.name}, the new name of its lesson")
+    renamed = sorted(now.values(), key=lambda copy: copy.path)
+    return renamed, lines if renamed == list(copies) else [*lines, REOPEN]
+
+
+def _both(old: Copy, new: Copy, lesson: Json) -> str:
+    """Return the line on two copies of a lesson: `old` has a former name of it, `new` the present one."""
+    answers = [", ".join(answers_of(copy, lesson)) or "none" for copy in (old, new)]
+    return (
+        f"{old.path.name} has a former name of {new.path.name}; both files are kept. Your answers: "
+        f"{answers[0]} in {old.path.name}, {answers[1]} in {new.path.name}"
+    )
 
 
 # ------------------------------------------------------------------ newer texts
@@ -236,16 +214,24 @@ def update(course: Course, name: str = "") -> Iterator[str]:
     copies = find_copies(course, lessons)
     pages = {path.stem: path for path in course.pages()}
     lesson, file = resolve_lesson_and_file(name, [*lessons, *pages], copies) if name else ("", "")
+    copies, lines = rename_copies(copies, lessons)
+    yield from lines
     asked = [copy for copy in copies if lesson in ("", copy.lesson) and file in ("", copy.path.name)]
     wanted = {lesson} if lesson else {*lessons, *pages}
+    wanted |= {home for copy in asked for home in keys_elsewhere(copy, lessons).values()}
     new = wanted - {copy.lesson for copy in copies}  # a renamed copy counts, so its lesson is not copied
     if new and (copied := copy_missing(course, lessons, new)):
         yield f"copied: {', '.join(copied)}"
+        copies = find_copies(course, lessons)
+    names = {copy.path.name for copy in asked}
+    moved = with_moved_answers(copies, lessons, names)
     told = ""
     yield from (f"{_called(copy)} was not updated: {_broken(copy)}" for copy in asked if not copy.notebook)
-    for copy in asked:
-        for told in _updated(copy, lessons[copy.lesson], course):
-            yield told
+    # Copies that get an answer are written first, so that each answer is in a file at any time.
+    for copy in sorted(moved, key=lambda copy: not copy.received):
+        if copy.path.name in names or copy.received or copy.given:
+            for told in _updated(copy, lessons[copy.lesson], course):
+                yield told
     for path in (path for stem, path in pages.items() if lesson in ("", stem)):
         for told in _updated_page(path, course):
             yield told
@@ -255,16 +241,19 @@ def update(course: Course, name: str = "") -> Iterator[str]:
 
 def _updated(copy: Copy, lesson: Json, course: Course) -> Iterator[str]:
     called = _called(copy)
-    if copy.notebook and is_outdated(copy.notebook, lesson, copy.lesson):
+    if copy.notebook is None:
+        return
+    outdated = is_outdated(copy.notebook, lesson, copy.lesson)
+    if outdated or copy.received or copy.given:
         merged = merge_copy(copy.notebook, lesson, copy.lesson)
         text = to_text(merged.notebook)
-        if fingerprints(copy.notebook) == recorded_fingerprints(copy.notebook):
-            _write(copy.path, text)
-            yield f"{called} has the new text; your copy had no changes"
+        told = f"{called} has the {'new' if outdated else 'current'} text"
+        kept = "; ".join(_what_was_kept(copy, merged, course.lessons / f"{copy.lesson}.ipynb"))
+        if copy.edited:
+            yield f"{told}{kept}; your old file is {_replaced(copy.path, text).name}"
         else:
-            old = _replaced(copy.path, text)
-            told = "; ".join([*_what_was_kept(merged, course.lessons / f"{copy.lesson}.ipynb")])
-            yield f"{called} has the new text{told}; your old file is {old.name}"
+            _write(copy.path, text)
+            yield f"{told}{kept or '; your copy had no changes'}"
 
 
 def _called(copy: Copy) -> str:
@@ -277,15 +266,23 @@ def _broken(copy: Copy) -> str:
     return f"{copy.fault}. Move the file away, and iocourse lab will create a new copy"
 
 
-def _what_was_kept(merged: Merged, lesson: Path) -> Iterator[str]:
-    """Yield the parts of the line on a merged copy: kept cells, changed exercises, cells without a place."""
+def _what_was_kept(copy: Copy, merged: Merged, lesson: Path) -> Iterator[str]:
+    """Yield the parts of the line on a merged copy: kept, moved and homeless cells, and changed exercises."""
     others = f"{merged.others} other cell{'s' if merged.others > 1 else ''}"
     kept = [*merged.answers, *([others] if merged.others else [])]
     yield f" with your cells: {', '.join(kept)}" if kept else ""
+    yield from (f"from {file}: {names}" for file, names in _by_file(copy.received))
+    yield from (f"now in {file}: {names}" for file, names in _by_file(copy.given))
     if merged.asked_anew:
         yield f"the lesson has a new text for {', '.join(merged.asked_anew)}, see {lesson}"
     if merged.homeless:
         yield f"cells without a place in the lesson are at the end: {', '.join(merged.homeless)}"
+
+
+def _by_file(moved: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield each file of these moves with the names of its answers."""
+    for file in dict.fromkeys(moved.values()):
+        yield file, ", ".join(title for title, its in moved.items() if its == file)
 
 
 def _updated_page(path: Path, course: Course) -> Iterator[str]:

@@ -17,7 +17,8 @@ that must be true, for a sentence with the quoted words. The sixth gives the sou
 here, by a link in the text. The last lists a number for one of the `REASONS` in `listed_numbers`.
 
 Expressions can use Python's built-in functions, the names in `PLACES`, the public names of `iocourse` and its
-subpackages, and the functions in `record_lookup`. They are evaluated in every check. No notebook is run.
+subpackages, the exercises of a lesson, such as `lesson03`, and the functions in `record_lookup`. They are
+evaluated in every check. No notebook is run.
 """
 
 from __future__ import annotations
@@ -233,6 +234,7 @@ def look_up(name: str) -> Any:
         module, _, attribute = PLACES[name].partition(":")
         found = importlib.import_module(module)
         return getattr(found, attribute) if attribute else found
-    if importlib.util.find_spec(f"iocourse.{name}"):
-        return importlib.import_module(f"iocourse.{name}")
+    for package in ("iocourse", "iocourse.course.exercises"):
+        if importlib.util.find_spec(f"{package}.{name}"):
+            return importlib.import_module(f"{package}.{name}")
     raise DeclarationError(f"unknown name {name}; expected {', '.join(PLACES)}, or a public name of iocourse")

@@ -24,6 +24,7 @@ from typing import Any
 from tools.build.percent_format import Cell, is_declaration
 from tools.build.rules import declared_numbers, listed_numbers
 from tools.build.rules.declared_numbers import Declaration, DeclarationError
+from tools.build.rules.display_bindings import is_binding
 from tools.build.rules.number_parsing import Numeral, labels_of, numerals, sentence_at, values
 
 Json = dict[str, Any]
@@ -68,7 +69,6 @@ def problems(
     labels: Collection[str],
     *,
     hints: Sequence[Passage] = (),
-    finished: bool = True,
 ) -> list[str]:
     """Return ``file:line: message`` for each number or claim that is not bound, and each faulty declaration.
 
@@ -78,13 +78,9 @@ def problems(
         path: name of the source in messages.
         labels: see `course_labels`.
         hints: its raw cells.
-        finished: False for a lesson in which measured numbers still need only evidence.
     """
-    text = check_lesson(cells, solved, labels, hints=hints, finished=finished)
-    found = [f"{path}:{line}: {message}" for line, message in sorted(text.problems)]
-    if not finished and not text.tally["unbound"]:
-        found.append(f"{path}: everything is bound: delete its line in unfinished_numbers.json")
-    return found
+    text = check_lesson(cells, solved, labels, hints=hints)
+    return [f"{path}:{line}: {message}" for line, message in sorted(text.problems)]
 
 
 def check_lesson(
@@ -93,12 +89,11 @@ def check_lesson(
     labels: Collection[str],
     *,
     hints: Sequence[Passage] = (),
-    finished: bool = True,
 ) -> CheckedText:
     """Return the numbers of a lesson, bound, listed and unbound, with its problems; see `problems`."""
     passages, shown = lesson_passages(cells, solved)
     passages = sorted([*passages, *hints], key=lambda passage: passage.line)
-    return CheckedText(passages, labels, shown, finished=finished)
+    return CheckedText(passages, labels, shown)
 
 
 def lesson_passages(cells: Sequence[Cell], solved: Json) -> tuple[list[Passage], Evidence]:
@@ -132,15 +127,10 @@ class CheckedText:
     """
 
     def __init__(
-        self,
-        passages: Sequence[Passage],
-        labels: Collection[str],
-        shown: Evidence | None = None,
-        *,
-        finished: bool = True,
+        self, passages: Sequence[Passage], labels: Collection[str], shown: Evidence | None = None
     ) -> None:
         """Check the passages; `shown` has the outputs and code of a lesson, None for another text."""
-        self.labels, self.shown, self.finished = labels, shown, finished
+        self.labels, self.shown = labels, shown
         texts = [_visible(passage.lines) for passage in passages]
         self.links = {link for text in texts for link in re.findall(r"https?://[^\s)>]+", "\n".join(text))}
         self.written = [one for text in texts for one in numerals(text, labels)]
@@ -158,7 +148,7 @@ class CheckedText:
         stands = list(numerals(visible, self.labels))
         kinds: list[tuple[Declaration, str]] = []  # what the passage declares, and how that is counted
         for n, line in enumerate(passage.lines, passage.line):
-            if is_declaration(line):
+            if is_declaration(line) and not is_binding(line):
                 try:
                     declaration = declared_numbers.read(line.strip())
                     kinds.append((declaration, self._kind(declaration)))
@@ -169,7 +159,6 @@ class CheckedText:
             own = [kind for it, kind in kinds if any(one.same(number) for number in it.numbers)]
             if one.measured:
                 self.tally[own[0] if own else "unbound"] += 1
-            if one.measured and self.finished:
                 if not own:
                     yield passage.line + one.line, f'{one.text} {UNBOUND.format(one.text)}: "{one.sentence}"'
             elif one.claims and passage.evidence and not self._has_evidence(one):
@@ -188,7 +177,7 @@ class CheckedText:
             if sentence.endswith("?"):
                 continue
             self.tally[own[0] if own else "unbound"] += 1
-            if not own and self.finished:
+            if not own:
                 line = passage.line + text.count("\n", 0, found.start())
                 yield line, f'"{found[0]}" {UNCLAIMED.format(found[0])}: "{sentence}"'
 
@@ -280,7 +269,7 @@ class CheckedText:
                 if one.same(number) and one.value == number.value:
                     try:
                         declared_numbers.refuse_unless_it_gives(one, value, declaration.right)
-                        if one.measured and not reads and self.finished:
+                        if one.measured and not reads:
                             listed_numbers.refuse_arithmetic(one, declaration.right)
                     except DeclarationError as error:
                         yield passage.line + one.line, f'{error}: "{one.sentence}"'

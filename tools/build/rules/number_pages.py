@@ -1,4 +1,4 @@
-"""The numbers and claims of pages, remarks, docstrings and hints, checked by the rule of `number_check`.
+"""The numbers and claims of pages, remarks, the map, docstrings and hints, checked as in `number_check`.
 
 A passage is a paragraph, a list item or a table, with the declarations in it or directly below it. In TOML it
 is a table, and a declaration is a comment. In a docstring, declarations are comments directly below it:
@@ -7,23 +7,21 @@ is a table, and a declaration is a comment. In a docstring, declarations are com
         "Return the tile, which is 1.09 × as fast as the table's."
         # <!-- 1.09 = … -->
 
-Lines between two markers of generated parts, and code, are not searched. `unfinished_numbers.json` lists the
-files in which measured numbers may still be unbound.
+Lines between two markers of generated parts, and code, are not searched.
 """
 
 from __future__ import annotations
 
 import ast
-import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from iocourse.course.course_map import MAP
 from tools.build.percent_format import all_cells, is_declaration
 from tools.build.rules.number_check import CheckedText, Passage
 
-UNFINISHED = Path("tools") / "build" / "rules" / "unfinished_numbers.json"
 PAGES = ("README.md", "docs/*.md", "docs/guide/*.md", "docs/explore/*.md", "lessons/notation.md")
 # Generated as a whole, history, or a list of what changed.
 NOT_SEARCHED = ("docs/exercises.md", "docs/errata.md", "docs/changelog.md")
@@ -35,39 +33,19 @@ _INLINE = re.compile(r"`[^`\n]*`")
 _ITEM = re.compile(r"\s*(?:[-*]|\d+\.) ")
 
 
-def unfinished(root: Path) -> list[str]:
-    """Return the files in which measured numbers may be unbound; none if the checkout has no list."""
-    path = root / UNFINISHED
-    return list(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else []
-
-
 def problems(root: Path, labels: Collection[str]) -> list[str]:
-    """Return ``file:line: message`` for each number or claim of these texts that is not bound or listed.
-
-    A checkout without `unfinished_numbers.json`, such as one that a test makes, is not searched.
-    """
-    if not (root / UNFINISHED).exists():
-        return []
-    allowed = unfinished(root)
-    found = [
-        f"{UNFINISHED.as_posix()}: there is no file {name}: delete its line"
-        for name in allowed
-        if not (root / name).exists()
+    """Return ``file:line: message`` for each number or claim of these texts that is not bound or listed."""
+    return [
+        f"{name}:{line}: {message}"
+        for name, text in checked_texts(root, labels)
+        for line, message in sorted(text.problems)
     ]
-    for name, text in checked_texts(root, labels, allowed):
-        found += [f"{name}:{line}: {message}" for line, message in sorted(text.problems)]
-        if name in allowed and not text.tally["unbound"]:
-            found.append(f"{UNFINISHED.as_posix()}: everything in {name} is bound: delete its line")
-    return found
 
 
-def checked_texts(
-    root: Path, labels: Collection[str], allowed: Collection[str] = ()
-) -> Iterator[tuple[str, CheckedText]]:
-    """Yield the name of each file with its checked text; `allowed` are the unfinished files."""
+def checked_texts(root: Path, labels: Collection[str]) -> Iterator[tuple[str, CheckedText]]:
+    """Yield the name of each file with its checked text."""
     for path, passages in text_passages(root):
-        name = path.relative_to(root).as_posix()
-        yield name, CheckedText(passages, labels, finished=name not in allowed)
+        yield path.relative_to(root).as_posix(), CheckedText(passages, labels)
 
 
 def text_passages(root: Path) -> Iterator[tuple[Path, list[Passage]]]:
@@ -76,7 +54,7 @@ def text_passages(root: Path) -> Iterator[tuple[Path, list[Passage]]]:
     for path in pages:
         if path.relative_to(root).as_posix() not in NOT_SEARCHED:
             yield path, page_passages(path.read_text(encoding="utf-8"))
-    for path in sorted((root / "docs" / "remarks").glob("*.toml")):
+    for path in [*sorted((root / "docs" / "remarks").glob("*.toml")), *root.glob(MAP)]:
         yield path, toml_passages(path.read_text(encoding="utf-8").splitlines())
     for path in sorted((root / "iocourse").rglob("*.py")):
         if passages := docstring_passages(path.read_text(encoding="utf-8")):
