@@ -243,7 +243,6 @@ measured("11.12", percent=100 * loop["wgmma"] / loop["instructions"])
 # <!-- 64 \times 16, 16 \times 64 as input -->
 # <!-- "*more than half* of the round" if 5 * half["BM"] * half["BN"] // (32 * half["warps"]) > half["hot_loop"]["instructions"] / 2 -->
 # <!-- "a power of two and a sum" if half["hot_loop"]["special"] >= half["BM"] * half["BN"] // (32 * half["warps"]) -->
-#
 
 # %% tags=["given"]
 import os
