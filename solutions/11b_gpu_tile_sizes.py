@@ -74,6 +74,7 @@ explore.bars({name: size / 2**20 for name, size in sizes.items()}, unit="MiB", l
 # <!-- 2, 227, 256 = 2 * 8192 * 64 * 2 / 2**20, CHIPS[90].shared_bytes / 2**10, CHIPS[90].registers * 4 / 2**10 -->
 # <!-- 130, 4 = 2 * costs.flash2(8192, 64, Br=128, Bc=64).total / 2**20, 2 * costs.flash2(8192, 64, Br=8192, Bc=64).total / 2**20 -->
 # <!-- "fewer words are read from L2" if all(one["bytes"]["l2"]["read"] < one["bytes"]["closed_form"]["read"] for one in load_record("profile")["runs"]) -->
+# <!-- 203, 153, 206 = [CHIPS[arch].tensor_tflops * 1000 / CHIPS[arch].gbytes_per_s for arch in (75, 80, 90)] -->
 
 # %% tags=["predict"]
 predict("11.10", chips=1)  #> predict("11.10", chips=...)
@@ -242,7 +243,6 @@ measured("11.12", percent=100 * loop["wgmma"] / loop["instructions"])
 # <!-- 64 \times 16, 16 \times 64 as input -->
 # <!-- "*more than half* of the round" if 5 * half["BM"] * half["BN"] // (32 * half["warps"]) > half["hot_loop"]["instructions"] / 2 -->
 # <!-- "a power of two and a sum" if half["hot_loop"]["special"] >= half["BM"] * half["BN"] // (32 * half["warps"]) -->
-#
 
 # %% tags=["given"]
 import os

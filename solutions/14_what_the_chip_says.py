@@ -214,6 +214,7 @@ for room in (256, 512, 1280):
 #
 # <!-- exercise 14A --> Compute (14.2): the bytes of a decode step and the least time they take, in microseconds. A bandwidth of 1 GB/s is $10^9$ bytes a second, as on data sheets. If you are stuck after five minutes, run `hint("14A")` in a cell of your own.
 # <!-- 1 as definition -->
+# <!-- 132 = device("attention")["multiprocessors"] -->
 
 # %% [raw] name="about-14A"
 # title = "One token"

@@ -221,10 +221,11 @@ for law in depth_run["layers"]["growth"] if depth_run else ():
 explore.depth_errors(depth_run)
 
 # %% [markdown]
-# The gradient behaves as the stream does: $m^{0.45}$ here, and 0.36 to 0.39 in the record, where tokens and layers are more. Nothing here proves a law, and a fit says which of two guesses lies closer. But (17.1) has a reason: the initial $W_O$ is symmetric about 0, so the errors that different layers make are orthogonal in expectation. And these are *initial* weights, with logits that spread by about a third. Depth as such is no obstacle. Of weights that have been trained this says nothing, and they are the next question.
+# The gradient behaves as the stream does: $m^{0.45}$ here. In the record, where tokens and layers are more, it is 0.36 to 0.39. Nothing here proves a law, and a fit says which of two guesses lies closer. But (17.1) has a reason: the initial $W_O$ is symmetric about 0, so the errors that different layers make are orthogonal in expectation. And these are *initial* weights, with logits that spread by about a third. Depth as such is no obstacle. Of weights that have been trained this says nothing, and they are the next question.
 # <!-- exponents = [law["exponent"] for law in depth["layers"]["growth"] if law["what"] == "parameters" and law["gradient_degree"] == law["degree"]] -->
 # <!-- 0.36, 0.39 = min(exponents), max(exponents) -->
 # <!-- "a fit says which of two guesses lies closer" if all(law["off_power"] < law["off_exponential"] for law in depth["layers"]["growth"] if law["what"] == "parameters") -->
+# <!-- 0.45 as output -->
 
 # %% [markdown]
 # ## 17.3 A model with one parameter
@@ -637,3 +638,4 @@ explore.lowrank_baselines(lowrank_run)
 # - J. Alman, Z. Song: *Fast attention requires bounded entries*, 2023, [arXiv 2302.13214](https://arxiv.org/abs/2302.13214).
 #
 # **What comes next.** <!-- next -->
+# <!-- 0.25, 0.5 = sorted({one["spread"] for one in record["panels"]})[:2] -->

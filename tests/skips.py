@@ -29,7 +29,6 @@ ALLOWED_IN_CI = {
     "IOCOURSE_LITE names no folder": "jupyterlite.yml builds the pages and runs this test",
     "no weights": "the model is needed only to make the stored attention heads again",
     "no recorded run": "there is no record to test yet",
-    "no full record": "there is no record to test yet",
     "the goals were renewed from another record": "the test concerns an older record",
     "no git checkout to compare with": "an archive of the sources has no list of tracked files",
     "torch has no negative strides": "this combination of parameters does not exist",

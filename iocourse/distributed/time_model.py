@@ -52,7 +52,7 @@ class Cluster:
 
 
 def cluster(link: str = "nvlink4", arch: int = 90) -> Cluster:
-    """Return the cluster of GPUs with compute capability `arch` (90 is 9.0), connected by `link`.
+    """Return the cluster of GPUs of architecture `arch` (such as 90), connected by `link`.
 
     Raises ValueError, with the possible values, if one of them is unknown.
     """

@@ -101,12 +101,14 @@ def test_what_is_none(text):
         ("0.64 of the bytes", ["0.64"]),
         ("an array of 64 × d numbers, 2 × N rows, 8,832 words, 12 rows, $64 \\cdot 32$", []),
         ("0.64 in all", []),
+        ("The H200 took 28.0 and 0.54, at 64 rows, in 4.5", ["28.0", "0.54"]),
+        ("The H200 holds 123,648 words", ["123,648"]),
         (r"the factor $1/\sqrt d$, read $d - 1$ times, ⌈N/Bc⌉ + 1 times", []),
         ("| row | $2.5d^2$ |", []),
     ],
 )
 def test_which_numbers_are_measured(text, numbers):
-    assert [one.text for one in numerals([text]) if one.measured] == numbers
+    assert [one.text for one in numerals([text], {"4.5"}) if one.measured] == numbers
 
 
 def test_a_product_of_sizes_is_one_number():
@@ -347,6 +349,27 @@ def test_another_cell_does_not_bind_a_measured_number():
 def test_a_number_that_a_record_could_give_is_not_listed(text, declaration, message):
     said = found(f"{text}\n<!-- {declaration} -->", PRINTS)
     assert len(said) == 1 and message in said[0], said
+
+
+def test_a_condition_is_for_the_sentences_with_its_words():
+    text = "It is the fastest kernel.\nThis is the fastest, too."
+    (said,) = found(f'{text}\n<!-- "the fastest kernel" if bounds is not None -->')
+    assert said.startswith('3: "fastest" has no condition') and said.endswith('"This is the fastest, too."')
+
+
+def test_a_declared_number_is_not_one_with_another_sign():
+    assert not found("None or -1: in 1 GiB.\n<!-- 1 = bounds.compulsory(4, 4) / 64 -->")
+
+
+def test_what_needs_a_package_that_is_missing_is_not_evaluated(monkeypatch):
+    def gone(name):
+        raise ImportError(f"no module {name}")
+
+    text = 'A tile of 16 × 16.\n<!-- size = tile("forward", 90, 64) -->\n<!-- 16 × 16 = size[:2] -->'
+    monkeypatch.setattr(declared_numbers, "look_up", gone)
+    assert any("no module tile" in message for message in found(text))
+    monkeypatch.setattr(declared_numbers, "missing", lambda: ("triton",))
+    assert not found(text)
 
 
 def test_output_of_a_cell_that_reads_a_record_lists_nothing():

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tools.build.percent_format import is_declaration
+
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "solutions").glob("[0-9]*.py"))
 PAGES = [*SOURCES, ROOT / "README.md", ROOT / "lessons" / "notation.md", ROOT / "docs" / "teaching.md"]
@@ -17,9 +19,10 @@ BRACKETS = re.compile(rf"\(({ONE})\)")
 
 
 def text_of(path):
-    """Return the Markdown of a source, or the content of a page."""
+    """Return the Markdown of a source, or the content of a page, without expressions in comments."""
     lines = path.read_text(encoding="utf-8").splitlines()
-    return "\n".join(line for line in lines if path.suffix != ".py" or line.startswith("#"))
+    shown = (line for line in lines if not is_declaration(line.removeprefix("# ")))
+    return "\n".join(line for line in shown if path.suffix != ".py" or line.startswith("#"))
 
 
 def found(pattern):

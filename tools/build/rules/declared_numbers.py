@@ -38,6 +38,7 @@ from functools import cache
 from typing import Any
 
 import iocourse
+from iocourse.doctor.triton_missing import missing
 from tools.build.rules import record_lookup
 from tools.build.rules.number_parsing import DIGITS, Numeral, numerals
 
@@ -123,18 +124,21 @@ def evaluate(declaration: Declaration, known: Mapping[str, Any]) -> list[Any]:
     Raises:
         DeclarationError: the expression is not valid Python, has an unknown name, raises an error, or gives
             another number of values.
-        ImportError: it needs a package that is not installed, such as triton.
+        ImportError: it needs torch or triton, which are not installed.
     """
+    tree = parse(declaration.right)
     names = used_names(declaration.right)
-    _import_submodules(parse(declaration.right))
-    scope = {name: known[name] if name in known else look_up(name) for name in names}
     try:
-        value = eval(compile(parse(declaration.right), "<declared>", "eval"), scope)
+        _import_submodules(tree)
+        scope = {name: known[name] if name in known else look_up(name) for name in names}
+        value = eval(compile(tree, "<declared>", "eval"), scope)
         wanted = len(declaration.numbers or declaration.names or (declaration.words,))
         given = [value] if wanted == 1 else list(value)
-    except ImportError:
+    except DeclarationError:
         raise
     except Exception as error:
+        if isinstance(error, ImportError) and missing():
+            raise
         raise DeclarationError(f"{declaration.right} raises {type(error).__name__}: {error}") from None
     if len(given) != wanted:
         raise DeclarationError(f"{declaration.right} must give {wanted} values, got {len(given)}")

@@ -18,18 +18,13 @@ from iocourse.course import explore  # noqa: F401  # registers all figures and e
 from iocourse.course.explore.draw.picture import FIGURES
 from iocourse.course.explore.widgets.explorer import EXPLORERS
 from tools.build.rules.declared_numbers import DeclarationError
-from tools.build.rules.number_parsing import Numeral
+from tools.build.rules.number_parsing import RECORDED, Numeral
 
 REASONS = {
     "definition": "a unit or constant of arithmetic: a power of 2 or 10, 60, 3,600, or an integer up to 12",
     "input": "a size of an example or exercise, chosen by the author",
     "output": "printed in the same section by a code cell that reads no record and no default",
 }
-# Words of a sentence whose numbers come from a record, a data sheet or a default.
-RECORDED = re.compile(
-    r"\b(?:[ABH][12]00|H20|L4|T4|GPUs?|NVIDIA|cuDNN|SDPA|FlexAttention|PyTorch|TFLOP/s|measured|timed"
-    r"|records?|recorded|defaults?|the library)\b"
-)
 # Words of a sentence that compares kernels or states a default. Code is not searched.
 CLAIM = re.compile(
     r"\b(?:fast(?:er|est)|slow(?:er|est)|by default|the defaults?|defaults? (?:is|are)|no measurement"

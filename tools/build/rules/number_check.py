@@ -137,6 +137,7 @@ class CheckedText:
         self.borne: list[Numeral] = []
         self.named: dict[str, Any] = {}
         self.reads: set[str] = set()  # names whose value reads the project
+        self.skipped: set[str] = set()  # names that cannot be evaluated without torch or triton
         self.waiting: dict[str, int] = {}  # names not yet used -> their line
         self.tally: Counter[str] = Counter()
         self.problems = [*chain.from_iterable(map(self._judge, passages)), *self._unused()]
@@ -244,18 +245,21 @@ class CheckedText:
             raise DeclarationError(f"{declaration.right} must read a record, a default or the library")
         if not reads:
             self._refuse_unknown_literals(declaration)
-        for name in declared_numbers.used_names(declaration.right):
+        names = declared_numbers.used_names(declaration.right)
+        for name in names:
             self.waiting.pop(name, None)
         try:
-            given = declared_numbers.evaluate(declaration, self.named)
-        except ImportError:  # a package such as triton is not installed here
-            self.named |= dict.fromkeys(declaration.names)
-            return
+            given = [] if names & self.skipped else declared_numbers.evaluate(declaration, self.named)
+        except ImportError:  # torch or triton is not installed here
+            given = []
         except DeclarationError as error:
             sentences = list(_sentences_of(declaration, passage, stands))
             if not sentences:
                 raise
             yield from ((line, f'{error}: "{sentence}"') for line, sentence in sentences)
+            return
+        if not given:
+            self.skipped |= set(declaration.names)
             return
         for name, value in zip(declaration.names, given, strict=False):
             self.named[name], self.waiting[name] = value, n

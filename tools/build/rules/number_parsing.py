@@ -3,7 +3,8 @@ r"""Parse the numbers in a lesson's text, and decide which of them are claims th
 A number is a claim if it has three digits or more, or if it looks like a measurement: it has a decimal point,
 is followed by a unit of `UNITS`, or preceded by "factor (of)". It is measured, too, if the unit is one of
 `MEASURES`, after "factor (of)", in a list before a measured number, if it has decimals in a table or is a
-share ("0.64 of the bytes"), and in a product of sizes, such as the tile 128 × 64, which is one number.
+share ("0.64 of the bytes"), with decimals in a sentence of `RECORDED`, and in a product of sizes, such as the
+tile 128 × 64, which is one number.
 The following numbers are not claims:
 
 * references: a number after a word of `WORDS` (section 4.5), a label in brackets or quotes, such as (4.1),
@@ -28,6 +29,7 @@ MEASURES = (
     r"|[munµμ]?s\b|(?:milli|micro)?seconds?\b|hours?\b|[KMGT]i?B\b|[KMGT]B/s|[MGTP]?FLOPs?\b|[GM]Hz"
     r"|(?:clock )?cycles?\b|clocks?\b|bytes?\b|SMs?\b"
     r"|registers?\b|warps?\b|threads?\b|stages?\b|instructions?\b|programs?\b"
+    r"|multiprocessors?\b"  # style: ok (a unit that a text may have)
 )
 UNITS = rf"{MEASURES}|words?|bits?|tokens?|features?|operations?"
 WORDS = (
@@ -66,6 +68,13 @@ _UNIT = re.compile(rf"{_BEFORE_UNIT}(?:{UNITS})")
 _MEASURE = re.compile(rf"{_BEFORE_UNIT}(?:{MEASURES})")
 _SIZE = re.compile(rf"(?: × | ?\\times ?)(?P<size>{_THOUSANDS}|\d+)(?![\d.,]?\d|\^| ?[×%])")
 _LETTER = re.compile(r"[A-Za-z_]")
+# Words of a sentence whose numbers come from a record, a data sheet or a default.
+RECORDED = re.compile(
+    r"\b(?:[ABH][12]00|H20|L4|T4|GPUs?|NVIDIA|cuDNN|SDPA|FlexAttention|PyTorch|TFLOP/s|measured|timed"
+    r"|records?|recorded|defaults?|the library)\b"
+)
+_WORDS = re.compile(rf"{_BEFORE_UNIT}(?:words?|operations?)\b")
+_CHIP = re.compile(r"\b(?:[ABH][12]00|H20|L4|T4)\b")
 _LISTED = re.compile(r"[$~]*(?:,? and |, | or | to |(?: \|)? ?[-–/] ?)(?:about |up to )?[$~]*")
 _IN_SUM = re.compile(r"[⌉)}A-Za-z] [-+−] $")  # N + 1 times
 _OVER_NAME = re.compile(r"/(?![\d ])")  # the factor 1/√d
@@ -122,7 +131,7 @@ def numerals(lines: Sequence[str], labels: Collection[str] = ()) -> Iterator[Num
             read_to, others = _further_sizes(masked, found)
             line, sentence = text.count("\n", 0, found.start()), sentence_at(text, found.start())
             number = masked[found.start() : read_to]
-            measured = bool(others) or _measures(masked, found)
+            measured = bool(others) or _measures(masked, found) or _recorded(masked, found, sentence, labels)
             one = Numeral(number, value, place, line, sentence, _claims(masked, found), measured, others)
             read.append((one, found.start(), read_to))
     unit = False  # of the number to the right: in "1.08 to 1.46 ×" it is that of both
@@ -197,6 +206,13 @@ def _measures(text: str, found: re.Match[str]) -> bool:
     return bool(found["rest"]) and ((in_a_table and not coefficient) or bool(_SHARE.match(text, found.end())))
 
 
+def _recorded(text: str, found: re.Match[str], sentence: str, labels: Collection[str]) -> bool:
+    """Return True for a number with decimals in a sentence about a record, and for the words of a chip."""
+    if found["rest"]:
+        return found[0] not in labels and RECORDED.search(sentence) is not None
+    return bool(_WORDS.match(text, found.end()) and _CHIP.search(sentence))
+
+
 def _further_sizes(text: str, found: re.Match[str]) -> tuple[int, tuple[Decimal, ...]]:
     """Return the end of a product of sizes that begins with an integer, and the sizes after the first."""
     end, sizes = found.end(), []
@@ -220,6 +236,6 @@ def sentence_at(text: str, at: int) -> str:
     text = _SOFT_BREAK.sub(" ", text)
     start = text.rfind("\n", 0, at) + 1
     line = text[start:].split("\n", 1)[0]
-    ends = [start, *(start + found.end() for found in re.finditer(r"(?<=[.!?:])\s+|$", line))]
+    ends = [start, *(start + found.end() for found in re.finditer(r"[.!?:][)\"*]*\s+|$", line))]
     sentence = text[max(end for end in ends if end <= at) : min(end for end in ends if end > at)]
     return " ".join(sentence.split())
