@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from iocourse.course.course_map import MAP
 from tools.build.rules import style_check
 
 ROOT = Path(__file__).parents[2]
@@ -180,6 +181,21 @@ def test_the_build_writes_a_lower_count_and_never_a_higher_one(checkout):
     assert style_check.problems(checkout) == []
     (checkout / "docs" / "page.md").write_text("Two words a row.\nTwo words a row.\n")
     assert json.loads(style_check.lower_counts(checkout))["docs/page.md"] == {"per": 1}
+
+
+def test_a_renamed_lesson_keeps_its_counts(checkout):
+    (checkout / "solutions").mkdir()
+    lesson = checkout / "solutions" / "01_new.py"
+    lesson.write_text("# %% [markdown]\n# # 01 New\n#\n# Two words a row.\n")
+    (checkout / style_check.COUNTS).write_text('{"solutions/01_old.py": {"per": 1}}\n')
+    assert any("01_new.py" in fault for fault in style_check.problems(checkout))
+    (checkout / "iocourse" / "course").mkdir()
+    (checkout / MAP).write_text(
+        '[[part]]\ntitle = "All"\n[[part.lesson]]\nfile = "01_new"\ntitle = "01 New"\n'
+        'you_will = "add"\nformer = ["01_old"]\n'
+    )
+    assert not any("01_new.py" in fault for fault in style_check.problems(checkout))
+    assert "solutions/01_new.py" in style_check.lower_counts(checkout)
 
 
 def test_an_excuse_without_a_reason_and_a_file_that_is_not_python_are_named(checkout):

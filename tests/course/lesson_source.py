@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from iocourse.course.course_map import lesson_named
 from iocourse.course.exercise import find
 from tools.build.percent_format import Cell, parse, side
 
@@ -18,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Lesson:
-    """Source of one lesson, found by its number or by the name of its file.
+    """Source of one lesson, found by its number, the beginning of its name, or a former name.
 
     Attributes:
         source: content of the file.
@@ -27,7 +28,8 @@ class Lesson:
     """
 
     def __init__(self, name: str) -> None:
-        (path,) = (ROOT / "solutions").glob(f"{name}*.py")
+        file = lesson.file if (lesson := lesson_named(name)) else name  # a renamed lesson is found
+        (path,) = (ROOT / "solutions").glob(f"{file}*.py")
         self.name = path.stem
         self.source = path.read_text(encoding="utf-8")
         self.cells = parse(self.source, path)
