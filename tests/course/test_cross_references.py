@@ -1,46 +1,59 @@
-"""Tests of cross-references: cited sections and formulas exist, and their numbers are unique."""
+"""Tests of cross-references: cited sections, formulas and lessons exist, and numbers are unique."""
 
-import re
-from collections import Counter
-from itertools import chain
 from pathlib import Path
 
 import pytest
 
-from tools.build.percent_format import is_declaration
+from iocourse.course.course_map import course_map
+from tools.build.percent_format import parse
+from tools.build.rules.cross_references import missing_targets, problems, repeated_labels, targets
 
 ROOT = Path(__file__).parents[2]
-SOURCES = sorted((ROOT / "solutions").glob("[0-9]*.py"))
-PAGES = [*SOURCES, ROOT / "README.md", ROOT / "lessons" / "notation.md", ROOT / "docs" / "teaching.md"]
+LESSONS = {
+    path.relative_to(ROOT): parse(path.read_text(encoding="utf-8"), path)
+    for path in sorted((ROOT / "solutions").glob("[0-9]*.py"))
+}
+KNOWN = targets(LESSONS.values(), course_map())
+PAGES = [ROOT / "README.md", ROOT / "lessons" / "notation.md", ROOT / "docs" / "teaching.md"]
 PAGES += sorted((ROOT / "docs" / "guide").glob("*.md"))
-ONE = r"\d{1,2}\.[1-9]\d?"
-NAMED = re.compile(rf"\b[Ss]ections? ({ONE}(?:(?:, and|,| and| to| or) {ONE})*)\b")
-BRACKETS = re.compile(rf"\(({ONE})\)")
-
-
-def text_of(path):
-    """Return the Markdown of a source, or the content of a page, without expressions in comments."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    shown = (line for line in lines if not is_declaration(line.removeprefix("# ")))
-    return "\n".join(line for line in shown if path.suffix != ".py" or line.startswith("#"))
-
-
-def found(pattern):
-    return Counter(chain.from_iterable(re.findall(pattern, text_of(path), re.MULTILINE) for path in SOURCES))
-
-
-SECTIONS, FORMULAS = found(rf"^# ## ({ONE})\b"), found(rf"\\tag\{{({ONE})\}}")
 
 
 def test_no_two_sections_and_no_two_formulas_share_a_number():
-    assert len(SECTIONS) > 150 and set(SECTIONS.values()) == {1}
-    assert len(FORMULAS) > 130 and set(FORMULAS.values()) == {1}
+    assert len(KNOWN.sections) > 150 and len(KNOWN.formulas) > 130
+    assert list(repeated_labels(LESSONS.items())) == []
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+def test_a_lesson_names_what_exists(path):
+    assert list(problems(LESSONS[path], path, KNOWN)) == []
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_sections_and_formulas_that_are_named_exist(path):
-    text = text_of(path)
-    sections = {one for group in NAMED.findall(text) for one in re.findall(ONE, group)}
-    assert sections - set(SECTIONS) == set()
-    assert set(BRACKETS.findall(text)) - set(FORMULAS) - set(SECTIONS) == set()
-    assert re.findall(rf"\b[Ee]xercises? {ONE}", text) == []  # their numbers have letters
+def test_a_page_names_what_exists(path):
+    assert list(missing_targets(path.read_text(encoding="utf-8").splitlines(), KNOWN)) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("See sections 4.1 and 8.77.", "section 8.77 does not exist"),
+        ("See section 1.10.", "section 1.10 does not exist"),  # a formula has this number
+        ("By (8.99) it is less.", "(8.99) is not a formula or a section"),
+        ("See lessons 04, 08b and 47.", "lesson 47 is not in the map"),
+        ("Solve exercise 4.2.", "exercise 4.2 is not the id"),
+        ("See section 4.1, (4.3), lesson 04b and exercise 4B.", ""),
+        ("<!-- 3 = bounds.all(8.99) -->", ""),
+    ],
+)
+def test_a_reference_without_a_target_is_named(line, fault):
+    found = list(missing_targets(["Text.", line], KNOWN))
+    assert [number for number, _ in found] == ([2] if fault else [])
+    assert not fault or fault in found[0][1]
+
+
+def test_a_number_that_two_formulas_have_is_named_with_both_lines():
+    cells = parse(
+        "# %% [markdown]\n# # 01 A\n#\n# $$ x \\tag{1.1} $$\n#\n# $$ y \\tag{1.1} $$\n", Path("a.py")
+    )
+    (fault,) = repeated_labels([(Path("a.py"), cells)])
+    assert fault.startswith("a.py:6: the formula in a.py:4 is 1.1 too")

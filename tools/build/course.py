@@ -25,6 +25,7 @@ from tools.build.percent_format import Cell
 from tools.build.project import read_project
 from tools.build.recorded_mutants import recorded_problems
 from tools.build.rules import (
+    cross_references,
     displays,
     glossary,
     lesson_length,
@@ -104,6 +105,10 @@ def check(root: Path, *, only: Sequence[str] = ()) -> list[str]:
     labels = number_check.course_labels([lesson.cells for lesson in lessons])
     chosen = read_lessons(root, project, only) if only else lessons
     found += [problem for lesson in chosen for problem in _lesson_problems(lesson, root, labels)]
+    known = cross_references.targets((lesson.cells for lesson in lessons), lesson_tables.lessons_of_map(root))
+    for lesson in chosen:
+        found += cross_references.problems(lesson.cells, _source(lesson), known)
+    found += cross_references.repeated_labels((_source(lesson), lesson.cells) for lesson in lessons)
     found += recorded_problems(root, [lesson.cells for lesson in chosen])
     if not only:
         found += _map_faults(root, lessons)
