@@ -69,7 +69,8 @@ def _compared(
     computed = sizes.value(expression, scope)
     if not _agree(shown, computed, binding.within):
         raise DisplayError(
-            f"is {_written(shown)}, but {expression} is {_written(computed)}, for {sizes.text(scope)}"
+            f"is {_written(shown)}, but {expression} is {_written(computed)}, for {sizes.text(scope)}: "
+            "correct one of them, or exclude these sizes after where"
         )
     return shown
 

@@ -30,7 +30,10 @@ from tools.build.rules.number_parsing import Numeral, labels_of, numerals, sente
 Json = dict[str, Any]
 Problem = tuple[int, str]  # line of the source, what is wrong there
 Evidence = list[tuple[Decimal, Decimal]]  # value and place of the numbers in outputs, sorted
-NOWHERE = "is not in an output or a line of code of this lesson, and no expression is declared for it"
+NOWHERE = (
+    "is not in an output or a line of code of this lesson: correct it, or write below it "
+    "<!-- number = expression --> or <!-- number as input -->"
+)
 UNBOUND = (
     "is not bound: write below it <!-- {0} = expression --> with a record, a default or a function of the "
     "library, or list it: <!-- {0} from LINK -->, or <!-- {0} as definition, input or output -->"
