@@ -687,7 +687,7 @@ measured("0.2", constant_traffic=long == short, linear_traffic=long <= 2 * short
 # - B. Saha, C. Ye: *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). $N^2d^2/M$ is optimal up to a constant for $M \ge d^2$.
 # - T. Smith, B. Lowery, J. Langou, R. van de Geijn, 2017, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017). Tight constants for the matrix product; Theorem A borrows from its technique.
 #
-# **What comes next.** <!-- next --> The next question is which part of this traffic no schedule can avoid.
+# **What comes next.** <!-- next --> Lesson 05 answers which part of this traffic no schedule can avoid.
 # <!-- 3.886, 3.82 as output -->
 # <!-- 4 = 2**2 -->
 # <!-- 3.82 = costs.flash2(4096, 64, Br=64, Bc=64).total / costs.flash2(4096, 64, Br=256, Bc=256).total -->

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 04b Debugging a schedule
 #
-# This optional part of lesson 04 has three independent sections: a schedule on two heads of a real model, published block sizes that may not fit in fast memory, and a schedule to repair. Lesson 05 does not depend on it.
+# This part of lesson 04 has three independent sections: a schedule on two heads of a real model, published block sizes that may not fit in fast memory, and a schedule to repair.
 #
 # **What you will learn**
 #

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 08b Lower bounds for sparse attention
 #
-# This optional part of lesson 08 treats the backward pass under a mask, a lower bound that counts pairs, and a published bound that is easily misread.
+# This part of lesson 08 treats the backward pass under a mask, a lower bound that counts pairs, and a published bound that is easily misread.
 #
 # **What you will learn**
 #
@@ -88,7 +88,7 @@ print("dQ, dK and dV correct:", max(errors) < 1e-12)
 # %% [markdown]
 # ## 8.10 A bound from the number of pairs
 #
-# The proof of Theorem A (optional lesson 05b) cuts a run into segments, and in each a fixed number $T$ of words enters fast memory. From these words and those already there, one segment can form at most $F$ products $p_{ij}v_{jc}$. So a run that needs $n$ products has at least $\lfloor n/F \rfloor$ full segments and moves at least about $Tn/F$ words. Without a mask $n = N^2d$. Under a mask only visible pairs need their products: with $\mathrm{nnz}$ visible pairs, $n = \mathrm{nnz}\,d$. The limit $F$ holds whichever pairs the products belong to, so the rest of the proof does not change. This is Theorem D, bound `D`, a derivation of this course. It holds if $M \ge d^2$, for every schedule of Theorem A's class (section 5.7 lists its three conditions):
+# The proof of Theorem A (lesson 05b) cuts a run into segments, and in each a fixed number $T$ of words enters fast memory. From these words and those already there, one segment can form at most $F$ products $p_{ij}v_{jc}$. So a run that needs $n$ products has at least $\lfloor n/F \rfloor$ full segments and moves at least about $Tn/F$ words. Without a mask $n = N^2d$. Under a mask only visible pairs need their products: with $\mathrm{nnz}$ visible pairs, $n = \mathrm{nnz}\,d$. The limit $F$ holds whichever pairs the products belong to, so the rest of the proof does not change. This is Theorem D, bound `D`, a derivation of this course. It holds if $M \ge d^2$, for every schedule of Theorem A's class (section 5.7 lists its three conditions):
 #
 # $$ W \ge \frac{4\,\mathrm{nnz}\,d^2}{M + d^2} - (M + d^2) . \tag{8.7} $$
 # <!-- (8.7) W >= bounds.theorem_A_large(N, d, M) rounded down with nnz = N**2 where M >= d**2 -->

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 09b Beyond the model
 #
-# This optional part b of lesson 09 has three independent parts: a schedule that the search found, a schedule that moves half as many words as a lower bound requires, and the limits of the model.
+# This part of lesson 09 has three independent parts: a schedule that the search found, a schedule that moves half as many words as a lower bound requires, and the limits of the model.
 #
 # **What you will learn**
 #

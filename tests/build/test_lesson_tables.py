@@ -227,22 +227,40 @@ def test_every_key_of_the_map_is_read():
     assert keys == {"week", "lessons", "topic", "exercises", "at_home", "branches"}
 
 
-def test_a_new_lesson_a_split_and_a_new_number_are_rows_of_the_map():
-    """Try what the next changes of the course do: 20 made of 17b, 12D moved to 13b, and a new part c."""
-    text = (ROOT / MAP).read_text(encoding="utf-8")
-    text = text.replace(
-        'file = "17b_a_table_and_a_choice"\n',
-        'file = "20_a_choice"\nformer = ["17b_a_table_and_a_choice"]\n',
-    )
-    text = text.replace(', "12D", "12E"]', ', "12E"]').replace('["13D"]', '["12D", "13D"]')
-    text = text.replace(
-        '[[part]]\ntitle = "Low-rank attention"',
-        '[[part.lesson]]\nfile = "14c_x"\ntitle = "14c X"\nyou_will = "do x"\n\n'
-        '[[part]]\ntitle = "Low-rank attention"',
-    )
-    changed = read_map(text)
-    assert [*changed][-1] == "20" and changed["20"].stem_of_ids == "17b_a_table_and_a_choice"
-    assert "12D" in changed["13b"].exercises and "12D" not in changed["12"].exercises
-    assert [*changed].index("14c") == [*changed].index("14b") + 1
-    assert "[14c X](14c_x.ipynb)" in lesson_tables.what_comes_next("14b", changed)
-    assert lesson_tables.what_comes_next("20", changed) == "This was the last lesson of the course."
+CHANGED = """
+[[part]]
+title = "All"
+
+[[part.lesson]]
+file = "12_first"
+title = "12 First"
+exercises = ["12A"]
+you_will = "do a"
+
+[[part.lesson]]
+file = "13b_next"
+title = "13b Next"
+exercises = ["12B", "13D"]
+you_will = "do b"
+
+[[part.lesson]]
+file = "13c_new"
+title = "13c New"
+you_will = "do c"
+
+[[part.lesson]]
+file = "20_last"
+title = "20 Last"
+former = ["17b_last"]
+exercises = ["17C"]
+you_will = "do d"
+"""
+
+
+def test_a_new_lesson_a_moved_exercise_and_a_new_number_are_rows_of_the_map():
+    """20 was 17b, 12B was in 12, and 13c is new."""
+    lessons = read_map(CHANGED)
+    assert [*lessons] == ["12", "13b", "13c", "20"] and lessons["20"].stem_of_ids == "17b_last"
+    assert lessons["13b"].exercises == ("12B", "13D")
+    assert "[13c New](13c_new.ipynb)" in lesson_tables.what_comes_next("13b", lessons)
+    assert lesson_tables.what_comes_next("20", lessons) == "This was the last lesson of the course."

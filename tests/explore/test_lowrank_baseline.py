@@ -8,6 +8,7 @@ from fake_lowrank_record import record
 from figure_layout import check_layout, texts
 
 from iocourse.course import explore
+from iocourse.course.course_map import course_map, lesson_of
 from iocourse.data.records import load_record
 from tools.bench.lowrank import pictures
 from tools.bench.lowrank.text import text
@@ -18,8 +19,8 @@ TOLD = "by another factor in each row and pass, so every ratio is an upper limit
 RATIO = re.compile(r"[\d,.]+×")
 PAGES = (
     "docs/guide/low-rank.md",
-    "solutions/17_error_growth_and_training.py", "solutions/17b_a_table_and_a_choice.py",
-)  # fmt: skip
+    *(f"solutions/{course_map()[lesson_of(id)].file}.py" for id in ("17A", "17C")),
+)
 
 
 def says_it(words):

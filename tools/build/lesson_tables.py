@@ -172,7 +172,11 @@ def teaching_parts(root: Path, lessons: Mapping[str, Lesson]) -> dict[str, str]:
 def prerequisites_list(lessons: Mapping[str, Lesson]) -> str:
     """Return one sentence with the lessons that each elective and each lesson from 05 on builds on."""
     late = [one for one in lessons.values() if one.builds_on and one.number >= "05"]
-    return "Prerequisites: " + "; ".join(f"{one.number} needs {_and(one.builds_on)}" for one in late) + "."
+    return (
+        "Prerequisites from lesson 05 on: "
+        + "; ".join(f"{one.number} needs {_and(one.builds_on)}" for one in late)
+        + "."
+    )
 
 
 def main_path_in_weeks(lessons: Mapping[str, Lesson]) -> str:

@@ -123,7 +123,13 @@ def _differences(shown: str, statement: Statement, binding: Binding) -> list[Fau
 
 
 def _unbound(shown: str) -> str:
+    condition = (
+        ". If it is a condition, begin it with \\text{if} or \\text{where}"
+        if shown.endswith(("<", "<=", ">", ">="))
+        else ""
+    )
     return (
         f"{shown} is not compared with the library: write <!-- {shown} expression of the library --> below "
-        f"the display, or <!-- {shown} not evaluated: reason -->, with a reason of {', '.join(REASONS)}"
+        f"the display, or <!-- {shown} not evaluated: reason -->, with a reason of "
+        f"{', '.join(REASONS)}{condition}"
     )
