@@ -660,6 +660,19 @@ def test_check_follows_relative_links(released, capsys):
     assert "solutions/01_sum.ipynb links to ../nowhere.md" in said
 
 
+def test_a_former_name_is_read_as_the_present_one(released, capsys):
+    """A link is answered with the present name, and recorded run times count for the renamed notebook."""
+    write(released, "# A picture, and", "# See [that](01_old.ipynb).\n# A picture, and")
+    renamed = MAP_OF_ONE.replace("main_path", 'former = ["01_old"]\nids_of = "01_sum"\nmain_path')
+    (released / "iocourse" / "course" / "lessons.toml").write_text(renamed)
+    times = {"01_old": RECORD["notebooks"]["01_sum"]}
+    (released / sections.TIMES).write_text(json.dumps(RECORD | {"notebooks": times}))
+    main([])
+    told = checked(capsys)[1]
+    assert "links to 01_old.ipynb, which does not exist: write 01_sum.ipynb" in told
+    assert "the times of other notebooks" not in told
+
+
 def test_check_wants_every_notebook_timed(released, capsys):
     (released / sections.TIMES).write_text(json.dumps(RECORD | {"notebooks": {}}))
     assert "has the times of other notebooks than those of solutions/" in checked(capsys)[1]

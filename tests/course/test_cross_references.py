@@ -6,7 +6,13 @@ import pytest
 
 from iocourse.course.course_map import course_map
 from tools.build.percent_format import parse
-from tools.build.rules.cross_references import missing_targets, problems, repeated_labels, targets
+from tools.build.rules.cross_references import (
+    missing_targets,
+    page_problems,
+    problems,
+    repeated_labels,
+    targets,
+)
 
 ROOT = Path(__file__).parents[2]
 LESSONS = {
@@ -14,8 +20,6 @@ LESSONS = {
     for path in sorted((ROOT / "solutions").glob("[0-9]*.py"))
 }
 KNOWN = targets(LESSONS.values(), course_map())
-PAGES = [ROOT / "README.md", ROOT / "lessons" / "notation.md", ROOT / "docs" / "teaching.md"]
-PAGES += sorted((ROOT / "docs" / "guide").glob("*.md"))
 
 
 def test_no_two_sections_and_no_two_formulas_share_a_number():
@@ -28,9 +32,10 @@ def test_a_lesson_names_what_exists(path):
     assert list(problems(LESSONS[path], path, KNOWN)) == []
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_a_page_names_what_exists(path):
-    assert list(missing_targets(path.read_text(encoding="utf-8").splitlines(), KNOWN)) == []
+def test_the_pages_name_what_exists(tmp_path):
+    assert list(page_problems(ROOT, KNOWN)) == []
+    (tmp_path / "README.md").write_text("See lesson 47.\n")
+    assert [one.split(": ")[0] for one in page_problems(tmp_path, KNOWN)] == ["README.md:1"]
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,7 @@ def check(root: Path, *, only: Sequence[str] = ()) -> list[str]:
     found += recorded_problems(root, [lesson.cells for lesson in chosen])
     if not only:
         found += _map_faults(root, lessons)
+        found += cross_references.page_problems(root, known)
         stems = {lesson.stem for lesson in lessons}
         for path in sorted((root / "solutions").glob("*.ipynb")) + sorted((root / "lessons").glob("*.ipynb")):
             if path.stem not in stems:
@@ -143,14 +144,9 @@ def _lesson_problems(lesson: Lesson, root: Path, labels: Collection[str]) -> Ite
         text = "\n".join("".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "markdown")
         for target in dict.fromkeys(found[1] for found in LINK.finditer(text)):
             if not (root / folder / target).exists():
-                advice = f"write {new}" if (new := _new_name(target, root)) else "correct it"
+                new = lesson_tables.present_names(root).get(target.removesuffix(".ipynb"))
+                advice = f"write {new}.ipynb" if new else "correct it"
                 yield f"{folder}/{lesson.stem}.ipynb links to {target}, which does not exist: {advice}"
-
-
-def _new_name(target: str, root: Path) -> str:
-    """Return the present name of a notebook that is linked to by a former name; "" for another target."""
-    lessons = lesson_tables.lessons_of_map(root).values()
-    return next((f"{one.file}.ipynb" for one in lessons if target.removesuffix(".ipynb") in one.former), "")
 
 
 def _source(lesson: Lesson) -> Path:

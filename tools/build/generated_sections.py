@@ -84,10 +84,10 @@ def pieces(root: Path, rows: Sequence[Row], project: Project) -> dict[Path, dict
     lessons = {row.lesson.number: row.lesson for row in rows}
     if rows:
         readme |= lesson_tables.readme_tables(rows, project)
-    record = _read(root / TIMES)
+    record = _run_times(root)
     made = {
         README: readme,
-        RUN_TIMES: {"run-times": times_table(json.loads(record))} if record else {},
+        RUN_TIMES: {"run-times": times_table(record)} if record else {},
         INSTALL: {"published": published(project)},
         LESSONS: {"letters": LETTERS, "lessons": lesson_tables.guide_tables(lessons)} if rows else {},
         INDEX: {"letters": LETTERS},
@@ -131,13 +131,23 @@ def records_without_origin(root: Path) -> list[str]:
     return faults
 
 
+def _run_times(root: Path) -> dict[str, Any]:
+    """Return the record of run times, with the present names of renamed notebooks; empty if there is none."""
+    if not (text := _read(root / TIMES)):
+        return {}
+    present = {
+        former: one.file for one in lesson_tables.lessons_of_map(root).values() for former in one.former
+    }
+    record: dict[str, Any] = json.loads(text)
+    times = {present.get(name, name): one for name, one in record["notebooks"].items()}
+    return record | {"notebooks": times}
+
+
 def _unrecorded(root: Path) -> Iterator[str]:
-    record, how = _read(root / TIMES), f"run: python -m tools.bench notebooks --json {TIMES.as_posix()}"
+    record, how = _run_times(root), f"run: python -m tools.bench notebooks --json {TIMES.as_posix()}"
     if not record:
         yield f"{TIMES.as_posix()} does not exist; {how}"
-    elif set(json.loads(record)["notebooks"]) != {
-        path.stem for path in (root / "solutions").glob("[0-9]*.py")
-    }:
+    elif set(record["notebooks"]) != {path.stem for path in (root / "solutions").glob("[0-9]*.py")}:
         yield f"{TIMES.as_posix()} has the times of other notebooks than those of solutions/; {how}"
 
 

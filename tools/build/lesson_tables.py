@@ -51,6 +51,11 @@ def lessons_of_map(root: Path) -> dict[str, Lesson]:
     return read_map(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
+def present_names(root: Path) -> dict[str, str]:
+    """Return the present file name of each lesson by its former ones, without endings."""
+    return {former: lesson.file for lesson in lessons_of_map(root).values() for former in lesson.former}
+
+
 def problems(lessons: Mapping[str, Lesson], sources: Mapping[str, Sequence[Cell]]) -> Iterator[str]:
     """Yield one message for each difference between the map and the sources.
 

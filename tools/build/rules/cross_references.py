@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from tools.build.percent_format import Cell, is_declaration
 
+PAGES = ("README.md", "lessons/notation.md", "docs/teaching.md", "docs/guide/*.md")
 Fault = tuple[int, str]  # line of the text, counted from 1, and what is wrong there
 _LABEL, _LESSON = r"\d{1,2}\.[1-9]\d?", r"\d\d[a-z]?"
 
@@ -36,7 +37,7 @@ class Targets(NamedTuple):
 
 
 def targets(sources: Iterable[Sequence[Cell]], lessons: Collection[str]) -> Targets:
-    """Return what the texts of these sources define, and the numbers of the lessons."""
+    """Return the numbers that these sources define, with the numbers of the lessons."""
     cells = chain.from_iterable(sources)
     lines = [line for cell in cells if cell.kind == "markdown" for line in cell.lines]
     sections, formulas = (
@@ -57,6 +58,13 @@ def problems(cells: Sequence[Cell], source: Path, known: Targets) -> Iterator[st
         if cell.kind == "markdown":
             for line, fault in missing_targets(cell.lines, known):
                 yield f"{source.as_posix()}:{cell.line + line}: {fault}"
+
+
+def page_problems(root: Path, known: Targets) -> Iterator[str]:
+    """Yield ``file:line: message`` for each reference of README and of the guide that has no target."""
+    for path in (path for pattern in PAGES for path in sorted(root.glob(pattern))):
+        for line, fault in missing_targets(path.read_text(encoding="utf-8").splitlines(), known):
+            yield f"{path.relative_to(root).as_posix()}:{line}: {fault}"
 
 
 def missing_targets(lines: Sequence[str], known: Targets) -> Iterator[Fault]:

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tools.build.lesson_tables import lessons_of_map
+from tools.build.lesson_tables import present_names
 from tools.build.percent_format import SourceError, all_cells
 
 COUNTS = Path("tools") / "build" / "rules" / "style_counts.json"
@@ -250,11 +250,7 @@ def read_counts(root: Path) -> Counts | None:
     path = root / COUNTS
     if not path.exists():
         return None
-    present = {
-        f"solutions/{former}.py": f"solutions/{lesson.file}.py"
-        for lesson in lessons_of_map(root).values()
-        for former in lesson.former
-    }
+    present = {f"solutions/{old}.py": f"solutions/{new}.py" for old, new in present_names(root).items()}
     recorded = json.loads(path.read_text(encoding="utf-8"))
     return {present.get(name, name): counts for name, counts in recorded.items()}
 
