@@ -135,9 +135,7 @@ def _run_times(root: Path) -> dict[str, Any]:
     """Return the record of run times, with the present names of renamed notebooks; empty if there is none."""
     if not (text := _read(root / TIMES)):
         return {}
-    present = {
-        former: one.file for one in lesson_tables.lessons_of_map(root).values() for former in one.former
-    }
+    present = lesson_tables.present_names(root)
     record: dict[str, Any] = json.loads(text)
     times = {present.get(name, name): one for name, one in record["notebooks"].items()}
     return record | {"notebooks": times}
