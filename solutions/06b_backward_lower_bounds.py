@@ -300,7 +300,9 @@ measured("6.13", part=causal_part("split_backward", 256, 64, 16384))
 # It moves 0.661 of its words at $N = 256$, with four query blocks and five key blocks. It is more than half, because a tile on the diagonal is processed completely and $8Nd$ words are moved in any case. The short query block is the first of its pass, where it needs only a few keys; as the last block it would need all of them. The fraction is 0.518 at $N = 4096$ and 0.505 at $N = 16\,384$, about half. The standard backward pass saves nothing, because it stores its matrices with their zeros.
 #
 # </details>
-# <!-- 0.661 as output -->
+# <!-- both = schedules.split_backward -->
+# <!-- tiles = both.tiles(256, 64, 16384) -->
+# <!-- 0.661 = both.cost(256, 64, **tiles, mask=masks.Causal(256)).total / both.cost(256, 64, **tiles).total -->
 
 # %% [markdown]
 # ## 6.14 An open challenge

@@ -470,7 +470,7 @@ print(f"N = 2²², d = 4096: buffer reuse moves fewer words from M = {ahead:.3f}
 #
 # <!-- "$4$, $6$ and $9\,N^2$" if [round(sweeps.min_cost("forward", piece.x_to).cost, 9) for piece in sweeps.lower_envelope("forward", 0.5, 4)[:3]] == [4, 6, 9] -->
 # At each border the two neighbours move the same number of words: $4$, $6$ and $9\,N^2$. Is there a fifth schedule? All of these are made of passes over the data. Each pass processes all pairs once, with some arrays resident, others streamed, and scores read or stored. (In split-d a tile of the result is resident, and a pass takes $2x$.) The library searches all sequences of passes (module `sweeps`; lesson 09 shows how):
-# <!-- 16.3 as output -->
+# <!-- 16.3 = 10**2 * (1 - moved("scores_stored", 2896) / min(moved("flash_optimal", 2896), moved("small_cache", 2896))) -->
 
 # %%
 for piece in sweeps.lower_envelope("forward", 0.5, 4):

@@ -145,6 +145,7 @@ print(f"BM = {rows_of_queries}, BN = 1: {thin.total:,} words, footprint {thin.pe
 # <!-- wide = costs.flash2(4096, 128, Br=128, Bc=128) -->
 # <!-- thin = costs.flash2(4096, 128, Br=(wide.peak - 2 * 128) // (2 * 128 + 3), Bc=1) -->
 # <!-- 2.36 = wide.total / thin.total -->
+# <!-- "the library does not take it" if tile("forward", 90, 128)[1] > 1 -->
 # <!-- by_tile = rows("resources", "forward_by_tile", d=128, bytes=2, causal=True) -->
 # <!-- 8, 32 = max(one["warps"] for one in by_tile), np.iinfo(np.uint32).bits -->
 # <!-- "two sizes of $B_M$ and four of $B_N$" if len({one["BM"] for one in by_tile}) == 2 and len({one["BN"] for one in by_tile}) == 4 -->
@@ -187,10 +188,13 @@ explore.kernel_resources(rows, d=128, chips=[75, 80, 90])
 #
 # **Predict** (guess). In 16 bits, of 100 instructions of a round, how many multiply tiles?
 #
-# <!-- 32, 16, 96, 64 = (2 * 128 * 128 / 2**10, 2 * 64 * 128 / 2**10, 2 * 128 * (128 + 4 * 64) / 2**10, 4 * 128 * 128 / 2**10) -->
 # <!-- 989 = CHIPS[90].tensor_tflops -->
 # <!-- compiled = lambda arch, BN: row("resources", "forward_by_tile", arch=arch, d=128, BM=128, BN=BN, warps=8) -->
-# <!-- 128 \times 128 = (compiled(90, 128)["BM"], compiled(90, 128)["BN"]) -->
+# <!-- thin, wide = compiled(90, 64), compiled(90, 128) -->
+# <!-- 32, 16, 96 = (2 * rows * 128 / 2**10 for rows in (thin["BM"], thin["BN"], thin["BM"] + 2 * thin["stages"] * thin["BN"])) -->
+# <!-- 64 = 4 * wide["BM"] * 128 / 2**10 -->
+# <!-- 64 = CHIPS[75].shared_bytes / 2**10 -->
+# <!-- 128 \times 128 = (wide["BM"], wide["BN"]) -->
 # <!-- 225, 256, 57,600, 65,536 = compiled(90, 128)["registers"], 32 * compiled(90, 128)["warps"], compiled(90, 128)["registers"] * 256, CHIPS[90].registers -->
 # <!-- "two tiles each of $K$ and $V$" if compiled(90, 64)["stages"] == 2 and 0 <= compiled(90, 64)["shared_bytes"] - 96 * 2**10 < 2**10 -->
 # <!-- 128 \times 64 = tile("forward", 80, 128) -->
@@ -206,7 +210,9 @@ explore.kernel_resources(rows, d=128, chips=[75, 80, 90])
 # <!-- "64 registers are all that the compiler used" if {one["registers"] for one in t4 if one["spill_bytes"] > 5000} == {64} -->
 # <!-- half = row("hot-loops", "shipped", kernel="forward", arch=90, d=64, causal=True, pairs="band") -->
 # <!-- 128, 64 \times 64 = 32 * half["warps"], (half["BM"], half["BN"]) -->
-# <!-- 256, 64 \times 32 as input -->
+# <!-- single = rows("resources", "shipped", kernel="forward", arch=90, d=64, bytes=4, causal=True, pairs="band")[0] -->
+# <!-- 256, 64 \times 32 = 32 * single["warps"], (single["BM"], single["BN"]) -->
+# <!-- "no tensor core is at work" if single["tensor_core"] == 0 < half["tensor_core"] -->
 # <!-- 100 as definition -->
 
 # %% tags=["predict"]

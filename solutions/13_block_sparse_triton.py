@@ -48,6 +48,7 @@ explore.kernel_tuner(arch=80, d=512, kernel="forward")
 # <!-- "measured to be fastest" if all(min(one["tried"], key=lambda it: it["ms"][n] if it.get("ms") else math.inf)["tile"][:2] == list(tile("forward", 90, one["d"], causal=bool(n))) for one in rows("tune", "kernels", kernel="forward") for n in (0, 1)) -->
 #
 # **Predict** (guess). Tiles of whole rows for the forward pass, 16 bits. At $d = 64$ there are 64 rows of queries on an H200 and on a T4. How many are left on an H200 at $d = 512$, and on a T4 at $d = 256$?
+# <!-- "At $d = 64$ there are 64 rows of queries on an H200 and on a T4" if {tile("forward", arch, 64, causal=causal)[0] for arch in (75, 90) for causal in (False, True)} == {64} -->
 # <!-- 32,768, 64 = CHIPS[75].shared_bytes / 2, CHIPS[75].shared_bytes / 2**10 -->
 # <!-- 116,224, 227, 256 = CHIPS[90].shared_bytes / 2, CHIPS[90].shared_bytes / 2**10, CHIPS[90].registers * 4 / 2**10 -->
 # <!-- 219, 256, 56,064, 65,536 = (row := next(row for row in load_record("resources")["shipped"] if [row[key] for key in ("kernel", "arch", "d", "bytes", "causal")] == ["forward", 80, 512, 2, True]))["registers"], 32 * row["warps"], 32 * row["warps"] * row["registers"], CHIPS[80].registers -->
@@ -691,7 +692,7 @@ print(f"{slope:,} bytes a tile, {line[-1][1] - slope * line[-1][0]:,} bytes with
 # %% [markdown]
 # 16,388 bytes a tile, of which 4 are the list, and 133,248 bytes without any tile. With all 64 tiles seen, the lists are 384 bytes of 1,182,080. (A kernel that asks for every tile whether it is seen would pay for the unseen ones too.) Programs without a tile still start, read their span and store zeros. Does the time of a GPU follow the same line? Section 13.8 has a record.
 # <!-- 16,388, 133,248 = tile_bytes(np.ones((64, 64), bool)), listed(np.zeros((512, 512), bool), 64) -->
-# <!-- 384 = 4 * (4 * 8 + 64) -->
+# <!-- 384 = kernel_costs.WIDTHS["entries"] * (4 * 8 + 64) -->
 #
 # ## 13.8 Measured
 #
