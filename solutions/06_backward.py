@@ -635,6 +635,9 @@ measured("6.8", b4_over_b3=ratios[4096])
 #
 # `schedules.best(N, d, M, "backward")` returns the schedule with less traffic. Here is the algorithm of both passes, with $T_{r1} = \lceil N/B_{r1} \rceil$ and $T_{c2} = \lceil N/B_{c2} \rceil$:
 # <!-- 6144 = 3 * 64**3 // (2 * 64) -->
+# <!-- more = lambda N: schedules.split_backward.count(N, 64, 2**18).total > schedules.fused_backward.count(N, 64, 2**18).total -->
+# <!-- "it moves *more*" if more(4096) -->
+# <!-- "From $N = 8192$ on it moves less." if not any(more(2**k) for k in range(13, 20)) -->
 #
 # <!-- algorithm split_backward -->
 # | | **Two-pass backward, first pass.** Resident: $Q_i$, $dO_i$, $dQ_i$, $D_i$. Streamed: $K_j$, $V_j$. **Second pass.** Resident: $K_j$, $V_j$, $dK_j$, $dV_j$. Streamed: $Q_i$, $dO_i$, $L_i$, $D_i$. | words |
@@ -647,7 +650,7 @@ measured("6.8", b4_over_b3=ratios[4096])
 # | 6 | &emsp; **for** each query block $i$: load $Q_i$, $dO_i$, $L_i$, $D_i$ | $T_{c2}(2Nd + 2N)$ |
 # | 7 | &emsp;&emsp; $P_{ij}$ by (6.5), $dS_{ij}$ by (6.3); update $dV_j$ and $dK_j$ | |
 # | 8 | &emsp; store $dK_j$, $dV_j$ | $2Nd$ |
-# <!-- 26 = 4 + 8 + 4 + 10 -->
+# <!-- 26 = schedules.split_backward.count(4096, 64, 2**18).total / (4096 * 64) -->
 
 # %% [markdown]
 # ## 6.9 Lower bounds: 14 for complete rows, 12 for all schedules

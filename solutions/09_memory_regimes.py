@@ -625,6 +625,7 @@ for pass_, question in (("forward", "9.9a"), ("backward", "9.9b")):
 # <!-- 2 = 10**2 * (moved("flash_optimal", 2**14) / moved("scores_stored_tiled", 2**14) - 1) -->
 #
 # The L2 cache holds 25 arrays of $Nd$ words. The forward traffic is already compulsory. In the backward pass, the fused backward moves 1.29 times the compulsory words. Now your schedule:
+# <!-- "the fused backward moves 1.29 times the compulsory words" if bounds.lower_bound("backward", 8192, 128, 25 * 2**20)[1].startswith("compulsory") and schedules.best(8192, 128, 25 * 2**20, "backward").schedule.name == "fused_backward" -->
 # <!-- 1.29 = schedules.fused_backward.count(8192, 128, 25 * 2**20).total / bounds.lower_bound("backward", 8192, 128, 25 * 2**20)[0] -->
 # <!-- 64 as input -->
 
