@@ -577,6 +577,7 @@ print(schedules.optimality_gap_table(backward, 64))
 # <!-- 1, 1024 as definition -->
 # <!-- 2 from https://docs.arduino.cc/resources/datasheets/ATmega328P-datasheet.pdf -->
 # <!-- 228, 50 from https://docs.nvidia.com/cuda/hopper-tuning-guide/index.html -->
+# <!-- 227 = CHIPS[90].shared_bytes / 2**10 -->
 # <!-- 64 as input -->
 # <!-- 1.9 = max(gap.ratio for gap in schedules.optimality_gaps("forward", 8192, 64, [8192 * 64 * tenth // 10 for tenth in range(2, 41)])) -->
 
@@ -672,5 +673,6 @@ print(f"yours {yours.ledger.total:,} words, {yours.ledger.total / least:.3f} × 
 # **What comes next.** <!-- next -->
 # <!-- 2 from https://docs.arduino.cc/resources/datasheets/ATmega328P-datasheet.pdf -->
 # <!-- 228, 50 from https://docs.nvidia.com/cuda/hopper-tuning-guide/index.html -->
+# <!-- 227 = CHIPS[90].shared_bytes / 2**10 -->
 # <!-- 64 as input -->
 # <!-- 1.5 = 6 / 4 -->

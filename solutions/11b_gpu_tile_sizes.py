@@ -73,6 +73,7 @@ explore.bars({name: size / 2**20 for name, size in sizes.items()}, unit="MiB", l
 #
 # <!-- 2, 227, 256 = 2 * 8192 * 64 * 2 / 2**20, CHIPS[90].shared_bytes / 2**10, CHIPS[90].registers * 4 / 2**10 -->
 # <!-- 130, 4 = 2 * costs.flash2(8192, 64, Br=128, Bc=64).total / 2**20, 2 * costs.flash2(8192, 64, Br=8192, Bc=64).total / 2**20 -->
+# <!-- 203, 153, 206 = (roofline.ridge_point(CHIPS[arch]) for arch in (75, 80, 90)) -->
 # <!-- "fewer words are read from L2" if all(one["bytes"]["l2"]["read"] < one["bytes"]["closed_form"]["read"] for one in load_record("profile")["runs"]) -->
 
 # %% tags=["predict"]
@@ -125,6 +126,8 @@ explore.roofline([75, 80, 90], {"naive, d = 64": naive[64], "BM = 64": tiles[64]
 # <!-- 128 \times 128 = next(tuple(one[:2]) for one in tried if one[:2] == (128, 128)) -->
 # <!-- "the library takes tiles" if tile("forward", 90, 128) == tile("forward", 90, 128, causal=True) -->
 # <!-- "move fewer words and took longer" if all(large > small for large, small in zip(tried[128, 128, 8, 3], tried[64, 64, 4, 3])) and costs.flash2(4096, 128, Br=128, Bc=128).total < costs.flash2(4096, 128, Br=64, Bc=64).total -->
+# <!-- 203, 153, 206 = (roofline.ridge_point(CHIPS[arch]) for arch in (75, 80, 90)) -->
+# <!-- 124.1, 63.0 = (2 * 4096**2 * 64 / costs.flash2(4096, 64, Br=rows, Bc=1).total for rows in (128, 64)) -->
 # <!-- "All three." if all(2 * 4096**2 * 64 / costs.flash2(4096, 64, Br=128, Bc=64).total < roofline.ridge_point(CHIPS[arch]) for arch in (75, 80, 90)) -->
 # <!-- "more than 200 on a T4 or an H200" if [arch for arch in (75, 80, 90) if roofline.ridge_point(CHIPS[arch]) > 200] == [75, 90] -->
 # <!-- "Triton makes no use of them" if not CHIPS[75].tensor_cores_in_triton -->
@@ -145,6 +148,7 @@ print(f"BM = {rows_of_queries}, BN = 1: {thin.total:,} words, footprint {thin.pe
 # <!-- wide = costs.flash2(4096, 128, Br=128, Bc=128) -->
 # <!-- thin = costs.flash2(4096, 128, Br=(wide.peak - 2 * 128) // (2 * 128 + 3), Bc=1) -->
 # <!-- 2.36 = wide.total / thin.total -->
+# <!-- 255 = gpu.chips.REGISTERS_A_THREAD -->
 # <!-- "the library does not take it" if tile("forward", 90, 128)[1] > 1 -->
 # <!-- by_tile = rows("resources", "forward_by_tile", d=128, bytes=2, causal=True) -->
 # <!-- 8, 32 = max(one["warps"] for one in by_tile), np.iinfo(np.uint32).bits -->

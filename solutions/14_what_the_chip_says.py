@@ -313,6 +313,7 @@ measured("14.4", heads=heads)
 # </details>
 #
 # <!-- 52 = math.ceil(207 / 4) -->
+# <!-- 207 = next(heads for heads in range(1, 1000) if heads > roofline.ridge_point(h200)) -->
 # <!-- 3.1 from https://arxiv.org/abs/2407.21783 -->
 #
 # ## 14.5 Which roof
