@@ -245,6 +245,7 @@ def test_a_faulty_declaration_is_named_with_its_line(declaration, message):
     ("declaration", "message"),
     [
         ("8,832 = 96 * 91", "96 * 91 gives 8,736, but the text has 8,832"),
+        ("8,832 = 96 * 92 - 1 / 2", "96 * 92 - 1 / 2 gives 8,831.5, but the text has 8,832"),
         ("8,832 = 96 / 0", "96 / 0 raises ZeroDivisionError: division by zero"),
         ("8,832 = flash1.total", "unknown name flash1; expected np, "),
         ("8,832 = 96 > 0", "96 > 0 must give a finite real number, got True"),
