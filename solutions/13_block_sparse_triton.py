@@ -99,7 +99,7 @@ measured("13.1", h200_512=compiled("forward", 90, 512)["BM"],
 # 64 rows and 16. In the forward pass no chip in the table is *forced* to cut $d$: even at 512 some tile of whole rows keeps its registers on every one of them. But look at its size. `tl.dot` takes no tile below 16, and the T4 is there at $d = 256$ already. In the backward pass (`fused`, section 12.6), which keeps more arrays, it is forced: the $16 \times 16$ tile spills on a T4 at $d = 256$, and at 512 it needs more shared memory than there is.
 # <!-- forward = lambda arch, d: rows("resources", "shipped", kernel="forward", arch=arch, d=d, bytes=2, pairs="band") -->
 # <!-- "even at 512 some tile of whole rows keeps its registers on every one of them" if all(gpu.Resources.of(one).fits for arch in CHIPS for d in (64, 128, 256, 512) for one in forward(arch, d)) -->
-# <!-- "64 rows and 16" if (forward(90, 512)[0]["BM"], forward(75, 256)[0]["BM"]) == (64, 16) -->
+# <!-- "64 rows and 16" if (forward(90, 512)[0]["BM"], forward(75, 256)[0]["BM"]) == (tile("forward", 90, 512)[0], tile("forward", 75, 256)[0]) == (64, 16) -->
 # <!-- "In the backward pass (`fused`, section 12.6), which keeps more arrays, it is forced" if all(gpu.Resources.of(one).fits == (arch != 75 or d < 256) for arch in CHIPS for d in (64, 128, 256, 512) for one in rows("resources", "shipped", kernel="fused", arch=arch, d=d, bytes=2, pairs="band")) -->
 # <!-- t4 = lambda d: rows("resources", "shipped", kernel="fused", arch=75, d=d, bytes=2, pairs="band") -->
 # <!-- 16 \times 16 = t4(256)[0]["BM"], t4(256)[0]["BN"] -->
@@ -227,6 +227,7 @@ check("13A", my_choice)
 
 # %% [markdown]
 # Now to the chips. For each of them there are two candidates: the recorded tile of whole rows, and the recorded tile of `sliced_forward`, the library's F6, which serves any $d$: $128 \times 128$, on a T4 $64 \times 64$.
+# <!-- "the recorded tile of `sliced_forward`" if all(tuple(tile_table.SLICED[arch, 2].sliced_forward[:3]) == tuple(sliced(arch)[size] for size in ("BM", "BN", "BD")) for arch in CHIPS) -->
 # <!-- 128 \times 128 = min((sliced(arch)["BM"], sliced(arch)["BN"]) for arch in CHIPS if arch != 75) -->
 # <!-- 64 \times 64 = sliced(75)["BM"], sliced(75)["BN"] -->
 #
