@@ -467,6 +467,7 @@ measured("2.6", percent_above=100 * (traffic_of_tiled(1024) / bounds.matmul(n, n
 # <!-- n = 2**10 -->
 # <!-- 6.5 = 10**2 * (costs.matmul(n, n, n, **schedules.matmul_tiles(n, n, n, n)).total / bounds.matmul(n, n, n, n + 4) - 1) -->
 # <!-- 100 = 10**2 -->
+# <!-- 1.00 = costs.matmul(n, n, n, **schedules.matmul_tiles(n, n, n, 4 * n**2)).total / bounds.matmul(n, n, n, 4 * n**2 + 4) -->
 
 # %%
 def three_square_tiles(M):
@@ -809,3 +810,4 @@ attempt(on_both_machines, my_matmul)
 #
 # **What comes next.** <!-- next -->
 # <!-- 1.64 = costs.matmul(120, 120, 120, bm=6, bn=6).total / costs.matmul(120, 120, 120, bm=10, bn=10).total -->
+# <!-- 1.06 = costs.matmul(n, n, n, **schedules.matmul_tiles(n, n, n, n)).total / bounds.matmul(n, n, n, n + 4) -->

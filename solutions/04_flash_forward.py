@@ -625,6 +625,7 @@ measured("4.7", f3_over_bound=reuse.total / least)
 # </details>
 #
 # The figure shows all schedules for many $M$.
+# <!-- 1.195 = schedules.flash_optimal.count(8192, 64, 58368).total / bounds.lower_bound("forward", 8192, 64, 58368)[0] -->
 
 # %%
 explore.traffic_vs_memory(8192, 64)

@@ -507,6 +507,7 @@ measured("5.10", all_schedules=f3_over_bound(16384)[0],
 #
 # **Predict** (compute). By what factor is Theorem A larger, for $N = 8192$, $d = 64$ and $M = 58\,368$? Use all terms of (5.3) and (5.16), and round to an integer.
 # <!-- 1.19 = f3(N, 58368) / bounds.lower_bound("forward", N, d, 58368)[0] -->
+# <!-- 1.33, 1.06 = (f3(N, 16384) / bounds.lower_bound("forward", N, d, 16384, recompute=again)[0] for again in (True, False)) -->
 
 # %% tags=["predict"]
 predict("5.11", factor=17)  #> predict("5.11", factor=...)

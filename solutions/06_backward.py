@@ -310,6 +310,7 @@ measured("6.6", b1_over_b3=b1.total / b3.total, written=b3.written / b3.total)
 # Two more operations of the machine work in place. `probabilities(s, L_i)` turns scores into weights by (6.5). `s.multiply_by_matmul(do, v.T, less=D_i)` multiplies `s`, entry by entry, by $dO_iV_j^\top - D_i$. One tile can therefore hold $S_{ij}$, then $P_{ij}$, then $dS_{ij}$. Transposes are views, as in `dv.add_matmul(s.T, do)`. Zeros for a gradient are `m.zeros(j, d)`.
 #
 # <!-- exercise 6B --> Write the fused backward, with key blocks in the outer loop and query blocks in the inner loop. The first lines, which compute $D$, are given. The factor $1/\sqrt d$ belongs to $S$, to $dQ$ and to $dK$. If you scale $Q_i$ in place (`q *= d**-0.5`), $dK$ contains it already, but $dQ$ does not. Your function may move at most the words of (6.8). The available fast memory is the footprint of (6.8) plus one tile of scores and four words per row. The check uses $B_c + 4 < d$, so separate buffers of $dO_i$ and $dQ_i$ do not fit: free $dO_i$ as in exercise 4C. If you are stuck after twelve minutes, run `hint("6B")` in a new cell. Section 6.9 explains the lower bound that the check prints.
+# <!-- 1.251 = schedules.flash1_backward.count(65536, 64, 64**3).total / schedules.fused_backward.count(65536, 64, 64**3).total -->
 
 # %% [raw] name="about-6B"
 # title = "The fused backward pass"
@@ -651,6 +652,7 @@ measured("6.8", b4_over_b3=ratios[4096])
 # | 7 | &emsp;&emsp; $P_{ij}$ by (6.5), $dS_{ij}$ by (6.3); update $dV_j$ and $dK_j$ | |
 # | 8 | &emsp; store $dK_j$, $dV_j$ | $2Nd$ |
 # <!-- 26 = schedules.split_backward.count(4096, 64, 2**18).total / (4096 * 64) -->
+# <!-- 1.040 = schedules.split_backward.count(4096, 64, 2**18).total / schedules.fused_backward.count(4096, 64, 2**18).total -->
 
 # %% [markdown]
 # ## 6.9 Lower bounds: 14 for complete rows, 12 for all schedules

@@ -104,6 +104,8 @@ measured("6.10", over_C=over_C[2**15], over_E=over_E[2**15])
 # <!-- 12.2, 4.0 = (words * 64**3 / (2**22 * 64) ** 2 for words in (b3.read, b3.written)) -->
 # <!-- fused = schedules.fused_backward.cost(2**24, 64, **schedules.fused_backward.tiles(2**24, 64, 64 * 64**2)) -->
 # <!-- 4 = sum(fused.writes.values()) * 64 / 2**48 -->
+# <!-- over = lambda N, rows: schedules.split_backward.count(N, 64, 64**3).total / bounds.lower_bound("backward", N, 64, 64**3, whole_rows=rows)[0] -->
+# <!-- 1.381, 1.148, 1.285, 1.048 = (over(N, rows) for N in (2**15, 2**17) for rows in (False, True)) -->
 
 # %% [markdown]
 # ## 6.11 Why complete rows need the constant 14

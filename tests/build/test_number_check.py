@@ -94,6 +94,7 @@ def test_what_is_none(text):
         ("from 1.08 to 1.46 times as fast", ["1.08", "1.46"]),
         ("6 percent, 228 KB and $50$ MB", ["6", "228", "50"]),
         ("a factor of $2$, at 400 TFLOP/s and 4,800 GB/s", ["2", "400", "4,800"]),
+        ("the ratios are 1.33 and 1.06, a ratio of $2$, where the ratio is $3N/(8d)$", ["1.33", "2"]),
         ("a tile of 128 × 64, in 4 warps", ["128 × 64", "4"]),
         (r"a tile of $128 \times 64$", [r"128 \times 64"]),
         ("132 SMs read 545,259,520 bytes", ["132", "545,259,520"]),
