@@ -408,6 +408,7 @@ print(f"{triton.next_power_of_2(300)} lanes a row, {ledger.total:,} words")
 # <!-- exercise 10C --> Write the kernel of (10.4) for rows of any length: pieces of `BLOCK` numbers, two passes. (One row of the check is longer than the $2^{20}$ numbers that Triton allows in a block; one that fits may be read once.) Loop over pieces by `for` and `range(0, n, BLOCK)`, as in Python. Start with `m = -float("inf")` and `l = 0.0`; `tl.maximum(a, b)` compares two numbers, `tl.max(s, axis=0)` and `tl.sum(e, axis=0)` reduce a piece to one number. Rows of `X` may lie apart; `Y` lies row by row. Numbers of `X` may lie astronomically far below zero: what stands for minus infinity should lie below them. If you are stuck after seven minutes, run `hint("10C")` in a cell of your own.
 # <!-- 212, 76{,}800 = 512 - 300, 4 * 64 * 300 -->
 # <!-- 123,648 = CHIPS[90].registers + CHIPS[90].shared_bytes / 4 -->
+# <!-- "A row of $2^{18}$ numbers does not fit" if 2**18 > CHIPS[90].registers + CHIPS[90].shared_bytes / 4 -->
 
 # %% [raw] name="about-10C"
 # title = "Softmax of long rows"

@@ -279,6 +279,7 @@ measured("13.2b", t4=begin[75], a100=begin[80], h200=begin[90])
 # </details>
 #
 # <!-- 18.3, 36.6 = 2 / 7 * sliced(75)["BM"], 2 / 7 * sliced(90)["BM"] -->
+# <!-- "16 rows are fewer than $\tfrac27 \cdot 64 = 18.3$; elsewhere 32 are fewer than 36.6" if 16 < 2 / 7 * sliced(75)["BM"] and 32 < min(2 / 7 * sliced(arch)["BM"] for arch in CHIPS if arch != 75) -->
 #
 # ## 13.3 From a mask to lists
 #
