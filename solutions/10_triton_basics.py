@@ -553,7 +553,7 @@ for arch in (75, 80, 90):
 # **Predict** (compute). All matrices are $1024 \times 1024$. With square tiles of side 128 and pieces of depth 32: how many times the bound does the kernel move? And with pieces of depth 1, as in lesson 02?
 # <!-- 128 \times 128, 1024 \times 1024 as input -->
 # <!-- 16,384 = CHIPS[90].registers / 4 -->
-# <!-- 65,536, 227, 123,648 = CHIPS[90].registers, CHIPS[90].shared_bytes / 2**10, CHIPS[90].registers + CHIPS[90].shared_bytes / 4 -->
+# <!-- 65{,}536, 227, 123{,}648 = CHIPS[90].registers, CHIPS[90].shared_bytes / 2**10, CHIPS[90].registers + CHIPS[90].shared_bytes / 4 -->
 
 # %% tags=["predict"]
 predict("10.7", depth_32=1.3, depth_1=1.1)  #> predict("10.7", depth_32=..., depth_1=...)
