@@ -62,6 +62,7 @@ measured("1.5", ratio=4096 // (4 * d), crossover=min(n for n in lengths if n**2 
 # At $N = 131{,}072$ the ratio is 512, and $S$ has 17,179,869,184 words. With two bytes per word this is $34.4\cdot10^9$ bytes for a single head.
 # <!-- 34.4\cdot10^9 = 2 * 131072**2 -->
 # <!-- 16 = 4096 / (4 * 64) -->
+# <!-- 1, 512 = 256 / (4 * 64), 131072 / (4 * 64) -->
 
 # %%
 curve(

@@ -373,7 +373,7 @@ measured(
 #
 # <!-- exercise 2C --> A square tile is good if the matrices are large in both directions. If $A$ has only a few rows, part of a square tile is out of bounds and wasted. Write the function that returns the best tile: among all $b_m \times b_n$ with a footprint of at most $M$, one with the least traffic by (2.4). `costs.matmul(m, n, k, bm=bm, bn=bn).total` evaluates the formula. $M$ is at least 3, so a tile of one word always fits. The sizes here are small enough to try every $b_m$. If you are stuck after ten minutes, run `hint("2C")`.
 # <!-- 1.73, 72 = math.sqrt(3), 120 - costs.matmul(120, 120, 120, bm=6, bn=6).peak -->
-# <!-- 1.64 as output -->
+# <!-- 1.64 = costs.matmul(120, 120, 120, bm=6, bn=6).total / costs.matmul(120, 120, 120, bm=10, bn=10).total -->
 
 
 # %% [raw] name="about-2C"
@@ -464,8 +464,10 @@ measured("2.6", percent_above=100 * (traffic_of_tiled(1024) / bounds.matmul(n, n
 # Towards $M = n^2/4 = 262{,}144$ the ratio grows to 1.71. There $2M$ is an eighth of $2mnk/\sqrt M$ and weakens the bound. The table does not show whether the schedule or the bound could be improved. At $M = 4{,}194{,}304$ everything fits and the ratio is 1.00.
 #
 # The chart has logarithmic axes, so $1/\sqrt M$ is a straight line of slope $-1/2$. To divide the words by 10, $M$ must grow by a factor of 100:
-# <!-- 6.5 as output -->
+# <!-- n = 2**10 -->
+# <!-- 6.5 = 10**2 * (costs.matmul(n, n, n, **schedules.matmul_tiles(n, n, n, n)).total / bounds.matmul(n, n, n, n + 4) - 1) -->
 # <!-- 100 = 10**2 -->
+# <!-- 1.00 = costs.matmul(n, n, n, **schedules.matmul_tiles(n, n, n, 4 * n**2)).total / bounds.matmul(n, n, n, 4 * n**2 + 4) -->
 
 # %%
 def three_square_tiles(M):
@@ -808,4 +810,4 @@ attempt(on_both_machines, my_matmul)
 #
 # **What comes next.** <!-- next -->
 # <!-- 1.64 = costs.matmul(120, 120, 120, bm=6, bn=6).total / costs.matmul(120, 120, 120, bm=10, bn=10).total -->
-# <!-- 1.06 = costs.matmul(1024, 1024, 1024, **schedules.matmul_tiles(1024, 1024, 1024, 1024)).total / bounds.matmul(1024, 1024, 1024, 1028) -->
+# <!-- 1.06 = costs.matmul(n, n, n, **schedules.matmul_tiles(n, n, n, n)).total / bounds.matmul(n, n, n, n + 4) -->

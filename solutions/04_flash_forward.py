@@ -600,8 +600,9 @@ measured("4.5", f1_quarter=f1_quarter, f1_best=f1_best, f2_quarter=f2_quarter, f
 #
 # **Predict** (guess). $N = 8192$, $d = 64$, $M = 58\,368$ (228 KiB of float32, the size of a fast memory on a large GPU). What is the ratio of the traffic of buffer reuse to the lower bound?
 # <!-- 228 = CHIPS[90].shared_bytes / 1024 + 1 -->
-# <!-- 12.25, 6.18, 8.00, 4.10 as output -->
-# <!-- 2, 3 = 12 / 6, 2 * 12 / 8 -->
+# <!-- four = [schedules.get(name).count(2**22, 64, 64**3, published=p).total / 2**38 for name in ("flash1", "flash2") for p in (True, False)] -->
+# <!-- 12.25, 6.18, 8.00, 4.10 = four -->
+# <!-- 2, 3 = four[0] / four[1], 2 * four[0] / four[2] -->
 
 # %% tags=["predict"]
 predict("4.7", f3_over_bound=2)  #> predict("4.7", f3_over_bound=...)
@@ -624,6 +625,7 @@ measured("4.7", f3_over_bound=reuse.total / least)
 # </details>
 #
 # The figure shows all schedules for many $M$.
+# <!-- 1.195 = schedules.flash_optimal.count(8192, 64, 58368).total / bounds.lower_bound("forward", 8192, 64, 58368)[0] -->
 
 # %%
 explore.traffic_vs_memory(8192, 64)
@@ -636,7 +638,7 @@ explore.traffic_vs_memory(8192, 64)
 # In lesson 00 you judged three common statements about FlashAttention: its traffic is $O(1)$, it is $O(N)$, and smaller tiles move fewer words. For the first two, compare $N$ and $2N$ at the same $M$.
 #
 # **Predict** (compute). By what factor does the traffic of buffer reuse grow when $N$ increases from 4096 to 8192, with $d = 64$ and $M = 16\,384$ fixed?
-# <!-- 3 = 2 * 12 / 8 -->
+# <!-- 3 = 2 * four[1] / four[3] -->
 
 # %% tags=["predict"]
 predict("4.8", growth=4)  #> predict("4.8", growth=...)
@@ -688,7 +690,8 @@ measured("0.2", constant_traffic=long == short, linear_traffic=long <= 2 * short
 # - T. Smith, B. Lowery, J. Langou, R. van de Geijn, 2017, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017). Tight constants for the matrix product; Theorem A borrows from its technique.
 #
 # **What comes next.** <!-- next --> Lesson 05 answers which part of this traffic no schedule can avoid.
-# <!-- 3.886, 3.82 as output -->
+# <!-- 3.886 = schedules.flash_optimal.count(8192, 64, 16384).total / schedules.flash_optimal.count(4096, 64, 16384).total -->
+# <!-- 3.82 = costs.flash2(4096, 64, Br=64, Bc=64).total / costs.flash2(4096, 64, Br=256, Bc=256).total -->
 # <!-- 4 = 2**2 -->
 # <!-- 3.82 = costs.flash2(4096, 64, Br=64, Bc=64).total / costs.flash2(4096, 64, Br=256, Bc=256).total -->
-# <!-- 2 = 12 / 6 -->
+# <!-- 2 = four[0] / four[1] -->

@@ -82,8 +82,8 @@ print(f"ratio to the bound {on_sharp.ledger.total / least:.2f}, in section 4.7 {
 # <!-- (4.10) costs.flash1(N, d, Br=Br, Bc=Bc).peak <= M where Br <= N and Bc <= N -->
 #
 # **Predict** (compute). For $d = 8$ and $M = 512$ the published sizes are therefore $B_r = 8$ and $B_c = 16$. How many words does this order need with these sizes?
-# <!-- 1.56 as output -->
-# <!-- 8 = math.ceil(471 / 60) -->
+# <!-- 1.56 = schedules.flash_optimal.count(471, 32, 4096).total / bounds.lower_bound("forward", 471, 32, 4096)[0] -->
+# <!-- 8 = math.ceil(471 / schedules.flash_optimal.tiles(471, 32, 4096)["Br"]) -->
 
 # %% tags=["predict"]
 predict("4.10", footprint=512)  #> predict("4.10", footprint=...)

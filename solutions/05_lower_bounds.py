@@ -395,7 +395,8 @@ for M, schedule in ((58368, schedules.flash_optimal), (1024, schedules.small_cac
 # Part b of this lesson ([05b](05b_lower_bound_proof.ipynb)) counts the products and gives the complete proof. Nothing below depends on it.
 #
 # The map shows three schedules and two bounds. No schedule of the class can reach the grey area, which is below the compulsory traffic $4Nd$ or below Theorem A, again taken at $M + 4$. The coloured bands name the best known kind of schedule for large $N$: row blocks (buffer reuse) from $d^2$ on, and the compulsory traffic from $Nd$ on. The bands below $d^2$ belong to lesson 07. The strip at the bottom shows which of the three schedules moves the fewest words at this $N$.
-# <!-- 1.12 as output -->
+# <!-- 1.12 = schedules.flash_optimal.count(8192, 64, 58368).total / bounds.theorem_A_rows(8192, 64, 58368 + 4) -->
+# <!-- 0.67 = schedules.small_cache.count(8192, 64, 1024).total / bounds.theorem_A_rows(8192, 64, 1024 + 4) -->
 
 # %%
 explore.traffic_map(8192, 64, M=58368, M_range=(128, 2**22), bounds=("compulsory", "A"),

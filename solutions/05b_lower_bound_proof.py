@@ -506,7 +506,8 @@ measured("5.10", all_schedules=f3_over_bound(16384)[0],
 # <!-- (5.16) W >= bounds.saha_ye(N, d, M) rounded down where M >= d**2 -->
 #
 # **Predict** (compute). By what factor is Theorem A larger, for $N = 8192$, $d = 64$ and $M = 58\,368$? Use all terms of (5.3) and (5.16), and round to an integer.
-# <!-- 1.19 as output -->
+# <!-- 1.19 = f3(N, 58368) / bounds.lower_bound("forward", N, d, 58368)[0] -->
+# <!-- 1.33, 1.06 = (f3(N, 16384) / bounds.lower_bound("forward", N, d, 16384, recompute=again)[0] for again in (True, False)) -->
 
 # %% tags=["predict"]
 predict("5.11", factor=17)  #> predict("5.11", factor=...)
@@ -530,7 +531,7 @@ explore.bars(words, title="Forward pass, N = 8192, d = 64, M = 58,368")
 #
 # The library records the origin and the status of every bound of the course. (`A` is (5.8), and `A_large` and `A_small` are its two forms (5.3).)
 # <!-- 16 = 4 / (1 / 4) -->
-# <!-- 16.85 as output -->
+# <!-- 16.85 = bounds.theorem_A(N, d, 58368 + 4) / bounds.saha_ye(N, d, 58368 + 4) -->
 
 # %%
 for name in ("compulsory", "A_rows", "A", "B", "B'", "saha_ye", "matmul", "theta_attention"):

@@ -111,7 +111,8 @@ measured("6.2", squares=squares // N**2)
 # </details>
 #
 # This is the standard backward pass (`standard_backward` in code), the baseline of the FlashAttention paper. The steps for $D_i$ and for $dS$ each read $P$ and $dP$, because $D_i$ needs the complete row before the first $ds_{ij}$ can be computed. (If a row of both fits in fast memory, as here, merging these steps would save $2N^2$ words.) More fast memory does not reduce the multiple of $N^2$, so we avoid storing the matrices.
-# <!-- 83 as output -->
+# <!-- standard = schedules.standard_backward.count(4096, 64, 16384) -->
+# <!-- 83 = 10**2 * sum(sum(part.get(name, 0) for part in (standard.reads, standard.writes)) for name in ("P", "dP", "dS")) / standard.total -->
 
 # %% [markdown]
 # ## 6.3 Recomputing the weights from one word per row
@@ -309,6 +310,7 @@ measured("6.6", b1_over_b3=b1.total / b3.total, written=b3.written / b3.total)
 # Two more operations of the machine work in place. `probabilities(s, L_i)` turns scores into weights by (6.5). `s.multiply_by_matmul(do, v.T, less=D_i)` multiplies `s`, entry by entry, by $dO_iV_j^\top - D_i$. One tile can therefore hold $S_{ij}$, then $P_{ij}$, then $dS_{ij}$. Transposes are views, as in `dv.add_matmul(s.T, do)`. Zeros for a gradient are `m.zeros(j, d)`.
 #
 # <!-- exercise 6B --> Write the fused backward, with key blocks in the outer loop and query blocks in the inner loop. The first lines, which compute $D$, are given. The factor $1/\sqrt d$ belongs to $S$, to $dQ$ and to $dK$. If you scale $Q_i$ in place (`q *= d**-0.5`), $dK$ contains it already, but $dQ$ does not. Your function may move at most the words of (6.8). The available fast memory is the footprint of (6.8) plus one tile of scores and four words per row. The check uses $B_c + 4 < d$, so separate buffers of $dO_i$ and $dQ_i$ do not fit: free $dO_i$ as in exercise 4C. If you are stuck after twelve minutes, run `hint("6B")` in a new cell. Section 6.9 explains the lower bound that the check prints.
+# <!-- 1.251 = schedules.flash1_backward.count(65536, 64, 64**3).total / schedules.fused_backward.count(65536, 64, 64**3).total -->
 
 # %% [raw] name="about-6B"
 # title = "The fused backward pass"
@@ -634,6 +636,9 @@ measured("6.8", b4_over_b3=ratios[4096])
 #
 # `schedules.best(N, d, M, "backward")` returns the schedule with less traffic. Here is the algorithm of both passes, with $T_{r1} = \lceil N/B_{r1} \rceil$ and $T_{c2} = \lceil N/B_{c2} \rceil$:
 # <!-- 6144 = 3 * 64**3 // (2 * 64) -->
+# <!-- more = lambda N: schedules.split_backward.count(N, 64, 2**18).total > schedules.fused_backward.count(N, 64, 2**18).total -->
+# <!-- "it moves *more*" if more(4096) -->
+# <!-- "From $N = 8192$ on it moves less." if not any(more(2**k) for k in range(13, 20)) -->
 #
 # <!-- algorithm split_backward -->
 # | | **Two-pass backward, first pass.** Resident: $Q_i$, $dO_i$, $dQ_i$, $D_i$. Streamed: $K_j$, $V_j$. **Second pass.** Resident: $K_j$, $V_j$, $dK_j$, $dV_j$. Streamed: $Q_i$, $dO_i$, $L_i$, $D_i$. | words |
@@ -646,7 +651,8 @@ measured("6.8", b4_over_b3=ratios[4096])
 # | 6 | &emsp; **for** each query block $i$: load $Q_i$, $dO_i$, $L_i$, $D_i$ | $T_{c2}(2Nd + 2N)$ |
 # | 7 | &emsp;&emsp; $P_{ij}$ by (6.5), $dS_{ij}$ by (6.3); update $dV_j$ and $dK_j$ | |
 # | 8 | &emsp; store $dK_j$, $dV_j$ | $2Nd$ |
-# <!-- 26 = 4 + 8 + 4 + 10 -->
+# <!-- 26 = schedules.split_backward.count(4096, 64, 2**18).total / (4096 * 64) -->
+# <!-- 1.040 = schedules.split_backward.count(4096, 64, 2**18).total / schedules.fused_backward.count(4096, 64, 2**18).total -->
 
 # %% [markdown]
 # ## 6.9 Lower bounds: 14 for complete rows, 12 for all schedules

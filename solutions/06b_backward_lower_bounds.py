@@ -104,6 +104,8 @@ measured("6.10", over_C=over_C[2**15], over_E=over_E[2**15])
 # <!-- 12.2, 4.0 = (words * 64**3 / (2**22 * 64) ** 2 for words in (b3.read, b3.written)) -->
 # <!-- fused = schedules.fused_backward.cost(2**24, 64, **schedules.fused_backward.tiles(2**24, 64, 64 * 64**2)) -->
 # <!-- 4 = sum(fused.writes.values()) * 64 / 2**48 -->
+# <!-- over = lambda N, rows: schedules.split_backward.count(N, 64, 64**3).total / bounds.lower_bound("backward", N, 64, 64**3, whole_rows=rows)[0] -->
+# <!-- 1.381, 1.148, 1.285, 1.048 = (over(N, rows) for N in (2**15, 2**17) for rows in (False, True)) -->
 
 # %% [markdown]
 # ## 6.11 Why complete rows need the constant 14
@@ -300,7 +302,9 @@ measured("6.13", part=causal_part("split_backward", 256, 64, 16384))
 # It moves 0.661 of its words at $N = 256$, with four query blocks and five key blocks. It is more than half, because a tile on the diagonal is processed completely and $8Nd$ words are moved in any case. The short query block is the first of its pass, where it needs only a few keys; as the last block it would need all of them. The fraction is 0.518 at $N = 4096$ and 0.505 at $N = 16\,384$, about half. The standard backward pass saves nothing, because it stores its matrices with their zeros.
 #
 # </details>
-# <!-- 0.661 as output -->
+# <!-- both = schedules.split_backward -->
+# <!-- tiles = both.tiles(256, 64, 16384) -->
+# <!-- 0.661 = both.cost(256, 64, **tiles, mask=masks.Causal(256)).total / both.cost(256, 64, **tiles).total -->
 
 # %% [markdown]
 # ## 6.14 An open challenge

@@ -248,6 +248,7 @@ measured("7.4", score_reads=reads,
 # <!-- "which also fits, each score is read twice" if (twice := costs.small_cache(4096, 64, Br=29, Bc=31, Bd=32)).peak <= 1024 and twice.reads["S"] == 2 * 4096**2 -->
 #
 # <!-- exercise 7B --> Write the split-d schedule with your `my_scores_tile`. Store the raw scores in a slow array `S` of $B_r$ rows and $N$ columns that is created once; block `i` uses its rows `(0, i.size)`. The tools are: `m.row_stats(i)` creates row statistics, `stats.update(s)` updates them with a tile of scores and overwrites the tile, `L = stats.lse()` turns them into $L_i$ in place (call it once), and `probabilities(s, L)` turns scores $s$ into $e^{s-L}$ in place, row by row. `m.zeros(i, c)` also accepts a block of columns `c`. Your function may move at most the words of (7.3) and use its footprint plus $4B_r$ words. If you are stuck after twelve minutes, run `hint("7B")` in a new cell.
+# <!-- 1.757 = schedules.flash_optimal.count(4096, 64, 1024).total / costs.small_cache(4096, 64, Br=30, Bc=30, Bd=30).total -->
 
 
 # %% [raw] name="about-7B"
@@ -470,7 +471,7 @@ print(f"N = 2²², d = 4096: buffer reuse moves fewer words from M = {ahead:.3f}
 #
 # <!-- "$4$, $6$ and $9\,N^2$" if [round(sweeps.min_cost("forward", piece.x_to).cost, 9) for piece in sweeps.lower_envelope("forward", 0.5, 4)[:3]] == [4, 6, 9] -->
 # At each border the two neighbours move the same number of words: $4$, $6$ and $9\,N^2$. Is there a fifth schedule? All of these are made of passes over the data. Each pass processes all pairs once, with some arrays resident, others streamed, and scores read or stored. (In split-d a tile of the result is resident, and a pass takes $2x$.) The library searches all sequences of passes (module `sweeps`; lesson 09 shows how):
-# <!-- 16.3 as output -->
+# <!-- 16.3 = 10**2 * (1 - moved("scores_stored", 2896) / min(moved("flash_optimal", 2896), moved("small_cache", 2896))) -->
 
 # %%
 for piece in sweeps.lower_envelope("forward", 0.5, 4):
@@ -624,6 +625,7 @@ measured("7.7", f5_over_bound=ratio)
 # <!-- words = lambda name, N, d, M: schedules.get(name).cost(N, d, **schedules.get(name).tiles(N, d, M)).total -->
 # <!-- over = words("small_cache", 2**20, 4096, 16384) / bounds.lower_bound("forward", 2**20, 4096, 16384)[0] -->
 # <!-- 3.7 = 10**2 * (1 - 1 / over) -->
+# <!-- 1.038 = schedules.small_cache.count(2**20, 4096, 2**14).total / bounds.lower_bound("forward", 2**20, 4096, 2**14)[0] -->
 
 # %%
 shown = ["square_tiling", "small_cache", "scores_stored", "scores_stored_tiled",

@@ -217,8 +217,8 @@ measured("7.9", percent_less=100 * (1 - least / plain))
 #
 # **Predict** (guess). Each pair has one product $q_{ic}k_{jc}$ and one product $p_{ij}v_{jc}$, so there are 8 products. What is the smallest number of words and pairs together for which step 4 counts all of them?
 # <!-- 4096 = 2**12 -->
-# <!-- 10.9 as output -->
-# <!-- 10 = 10**2 * (1 - 9 / 10) -->
+# <!-- 10.9 = 10**2 * (1 - schedules.best(2**22, 256, 256**2, "gradient").cost.total / schedules.gradient.count(2**22, 256, 256**2).total) -->
+# <!-- 10 = 10**2 * (1 - sweeps.min_cost("gradient", 1).cost / 10) -->
 
 # %% tags=["predict"]
 predict("7.10", fewest=8)  #> predict("7.10", fewest=...)
@@ -493,3 +493,4 @@ explore.traffic_vs_memory(2**16, 1024, list(words), (2**8, 2**20))
 # - B. Saha, C. Ye: *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). Theorem B′ goes beyond its lower bound.
 #
 # **What comes next.** <!-- next -->
+# <!-- 1.105 = schedules.small_cache_fused.count(4096, 64, 1024).total / schedules.small_cache.count(4096, 64, 1024).total -->

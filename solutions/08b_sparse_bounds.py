@@ -38,7 +38,9 @@ explore.block_mask(masks.random(2048, 64, 0.1), 64, 65536, title="Random blocks"
 #
 # **Predict** (compute). The window of section 8.2 has $N = 4096$, $d = 64$, $B = 64$ and 190 of 4096 visible blocks. Which fraction of the dense traffic does the two-pass backward move?
 # <!-- 190 = 64 * (2 * 1 + 1) - 1 * (1 + 1) -->
-# <!-- 0.646, 1.94 as output -->
+# <!-- drawn = masks.random(2048, 64, 0.1) -->
+# <!-- sparse = schedules.get("block_sparse").count(2048, 64, 2**16, mask=drawn).total -->
+# <!-- 0.646, 1.94 = sparse / schedules.flash_optimal.count(2048, 64, 2**16).total, sparse / bounds.lower_bound("forward", 2048, 64, 2**16, mask=drawn)[0] -->
 
 # %% tags=["predict"]
 predict("8.9", part=0.075)  #> predict("8.9", part=...)
@@ -133,7 +135,9 @@ measured("8.10", words=moved["scattered"] / moved["window"],
 # Under the mask of the first figure, the compulsory traffic is the larger of the two bounds. Part of the gap is due to the schedule: the best known schedule of the challenge "sparsity" (section 8.8) moves about a fifth fewer words under this mask than buffer reuse (a count of the course's tests, not of a cell). The rest of the gap is open.
 #
 # For a wide window, buffer reuse reaches the bound to leading order. By section 8.4 the traffic is $4Nd + 8wNd^2/M$. With $\mathrm{nnz} \approx 2wN$ the bound is $8wNd^2/(M+d^2)$. If $w$ is much larger than $B_r$, the second term of the traffic dominates.
-# <!-- 1.699, 8.003, 1.239 as output -->
+# <!-- 8.003 as output -->
+# <!-- over = lambda mask: costs.block_sparse(2**16, 64, mask=mask, Br=448, Bc=1).total / bounds.lower_bound("forward", 2**16, 64, 2**16, mask=mask)[0] -->
+# <!-- 1.699, 1.239 = over(masks.sliding_window(2**16, 64, 16)), over(masks.Causal(2**16)) -->
 
 # %%
 for w in (1024, 4096, 16384, 65536):

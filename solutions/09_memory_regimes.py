@@ -198,7 +198,7 @@ measured("9.2", backward=found.cost)
 # The first part gives the block size: with buffer reuse, two arrays of $R_2$ rows of $d$ words fill $M$. The second part drops the rounding and keeps at least one pass. The *envelope* is the minimum of these formulas for each $M$. (Slices, which save at most 6 percent, are left out.)
 #
 # <!-- exercise 9B --> For given $N$, $d$, $M$ and the forward or the backward pass, return the label of the schedule with the fewest words by (9.2), such as `"F3"`, and these words. Each schedule takes one line of arithmetic, without search or rounding. If you are stuck after seven minutes, run `hint("9B")`.
-# <!-- 6 = 10**2 * max(1 - (1.5 * x**2 + 3) / min(2 * x**2 + 2, 4 * x + 1) for x in np.linspace(1, 2)) -->
+# <!-- 6 = 10**2 * max(1 - sweeps.min_cost("forward", x).cost / min(2 * x**2 + 2, 4 * x + 1) for x in np.linspace(1, 2)) -->
 
 # %% [raw] name="about-9B"
 # title = "An envelope of eight schedules"
@@ -552,7 +552,7 @@ print(schedules.optimality_gap_table(backward, 64))
 # Theorems C' and C'' are variants of (6.19) in section 6.12; `bounds.BOUNDS` has their formulas. C'' gives the counted products, those for $dQ$, $dK$, $dV$ and $dP$, other weights, and holds for all schedules. C' also counts those for $S$, so it is only for schedules that compute $P$ themselves. Theorem E (section 6.10; E' for schedules that store scores) holds if complete rows are loaded, kept and evicted, as in the two-pass backward; there, the constant 14 is exact. All these bounds are derivations of this course, for the classes that they state. The papers prove orders of growth, so the figure was known up to constants.
 #
 # All these results are for attention that computes every pair; lessons 15 and 17 discuss approximations. Another hypothesis is easily overlooked: in Theorem A, $K$ and $V$ are distinct arrays. Section 9.11 of part b uses one array for both.
-# <!-- 9.196 = 4 + 3 * math.sqrt(3) -->
+# <!-- 9.196 = bounds.theorem_C_prime(2**40, 2**30, 2**20) / 2**100 -->
 # <!-- large = lambda pass_, share: schedules.optimality_gaps(pass_, 2**22, 4096, [int(share * 4096**2)])[0] -->
 # <!-- 2.1 = large("forward", 1).bound / (2**22) ** 2 -->
 # <!-- 2.2 = large("backward", 4 / 3).ratio -->
@@ -577,6 +577,7 @@ print(schedules.optimality_gap_table(backward, 64))
 # <!-- 1, 1024 as definition -->
 # <!-- 2 from https://docs.arduino.cc/resources/datasheets/ATmega328P-datasheet.pdf -->
 # <!-- 228, 50 from https://docs.nvidia.com/cuda/hopper-tuning-guide/index.html -->
+# <!-- 227 = CHIPS[90].shared_bytes / 2**10 -->
 # <!-- 64 as input -->
 # <!-- 1.9 = max(gap.ratio for gap in schedules.optimality_gaps("forward", 8192, 64, [8192 * 64 * tenth // 10 for tenth in range(2, 41)])) -->
 
@@ -625,7 +626,8 @@ for pass_, question in (("forward", "9.9a"), ("backward", "9.9b")):
 # <!-- 2 = 10**2 * (moved("flash_optimal", 2**14) / moved("scores_stored_tiled", 2**14) - 1) -->
 #
 # The L2 cache holds 25 arrays of $Nd$ words. The forward traffic is already compulsory. In the backward pass, the fused backward moves 1.29 times the compulsory words. Now your schedule:
-# <!-- 1.29 as output -->
+# <!-- "the fused backward moves 1.29 times the compulsory words" if bounds.lower_bound("backward", 8192, 128, 25 * 2**20)[1].startswith("compulsory") and schedules.best(8192, 128, 25 * 2**20, "backward").schedule.name == "fused_backward" -->
+# <!-- 1.29 = schedules.fused_backward.count(8192, 128, 25 * 2**20).total / bounds.lower_bound("backward", 8192, 128, 25 * 2**20)[0] -->
 # <!-- 64 as input -->
 
 # %%
@@ -642,7 +644,7 @@ print(f"yours {yours.ledger.total:,} words, {yours.ledger.total / least:.3f} × 
 # <!-- 51,200 = l2 / uno -->
 # <!-- small, rows = schedules.small_cache, schedules.flash_optimal -->
 # <!-- 415 = small.cost(8192, 128, **small.tiles(8192, 128, uno)).total / rows.cost(8192, 128, **rows.tiles(8192, 128, l2)).total -->
-# <!-- 1.001 as output -->
+# <!-- 1.001 = 7348224 / bounds.lower_bound("backward", 8192, 128, l2)[0] -->
 
 # %% [markdown]
 # ## Misconceptions
@@ -671,5 +673,6 @@ print(f"yours {yours.ledger.total:,} words, {yours.ledger.total / least:.3f} × 
 # **What comes next.** <!-- next -->
 # <!-- 2 from https://docs.arduino.cc/resources/datasheets/ATmega328P-datasheet.pdf -->
 # <!-- 228, 50 from https://docs.nvidia.com/cuda/hopper-tuning-guide/index.html -->
+# <!-- 227 = CHIPS[90].shared_bytes / 2**10 -->
 # <!-- 64 as input -->
 # <!-- 1.5 = 6 / 4 -->

@@ -182,6 +182,7 @@ measured("9.11", times=tied / bounds.theorem_A(N, d, M))
 # <!-- 4 = 2 * 8192 * 128 * 2 / 2**20 -->
 # <!-- 116,224 = 227 * 1024 // 2 -->
 # <!-- 256 = CHIPS[90].registers * 4 / 1024 -->
+# <!-- 0.51 = schedules.shared_key_value.count(2**22, 256, 64 * 256**2).total / bounds.theorem_A(2**22, 256, 64 * 256**2) -->
 
 # %% tags=["predict"]
 predict("9.12", times=1.35)  #> predict("9.12", times=...)
@@ -225,3 +226,4 @@ measured("9.12", times=words[64] / words[1])
 # - NVIDIA: *Tuning CUDA Applications for Hopper GPU Architecture*, [docs.nvidia.com](https://docs.nvidia.com/cuda/hopper-tuning-guide/index.html), sections 1.4.1.1 and 1.4.2.2.
 #
 # **What comes next.** <!-- next --> Nothing has been timed so far; lesson 14 compares counted words with recorded times.
+# <!-- 1.35 = costs.flash_optimal(8192, 128, Br=320, Bc=64).total / schedules.flash_optimal.count(8192, 128, 116224).total -->

@@ -408,6 +408,7 @@ print(f"{triton.next_power_of_2(300)} lanes a row, {ledger.total:,} words")
 # <!-- exercise 10C --> Write the kernel of (10.4) for rows of any length: pieces of `BLOCK` numbers, two passes. (One row of the check is longer than the $2^{20}$ numbers that Triton allows in a block; one that fits may be read once.) Loop over pieces by `for` and `range(0, n, BLOCK)`, as in Python. Start with `m = -float("inf")` and `l = 0.0`; `tl.maximum(a, b)` compares two numbers, `tl.max(s, axis=0)` and `tl.sum(e, axis=0)` reduce a piece to one number. Rows of `X` may lie apart; `Y` lies row by row. Numbers of `X` may lie astronomically far below zero: what stands for minus infinity should lie below them. If you are stuck after seven minutes, run `hint("10C")` in a cell of your own.
 # <!-- 212, 76{,}800 = 512 - 300, 4 * 64 * 300 -->
 # <!-- 123,648 = CHIPS[90].registers + CHIPS[90].shared_bytes / 4 -->
+# <!-- "A row of $2^{18}$ numbers does not fit" if 2**18 > CHIPS[90].registers + CHIPS[90].shared_bytes / 4 -->
 
 # %% [raw] name="about-10C"
 # title = "Softmax of long rows"
@@ -552,7 +553,7 @@ for arch in (75, 80, 90):
 # **Predict** (compute). All matrices are $1024 \times 1024$. With square tiles of side 128 and pieces of depth 32: how many times the bound does the kernel move? And with pieces of depth 1, as in lesson 02?
 # <!-- 128 \times 128, 1024 \times 1024 as input -->
 # <!-- 16,384 = CHIPS[90].registers / 4 -->
-# <!-- 123{,}648 = CHIPS[90].registers + CHIPS[90].shared_bytes / 4 -->
+# <!-- 65{,}536, 227, 123{,}648 = CHIPS[90].registers, CHIPS[90].shared_bytes / 2**10, CHIPS[90].registers + CHIPS[90].shared_bytes / 4 -->
 
 # %% tags=["predict"]
 predict("10.7", depth_32=1.3, depth_1=1.1)  #> predict("10.7", depth_32=..., depth_1=...)

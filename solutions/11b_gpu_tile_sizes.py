@@ -73,6 +73,7 @@ explore.bars({name: size / 2**20 for name, size in sizes.items()}, unit="MiB", l
 #
 # <!-- 2, 227, 256 = 2 * 8192 * 64 * 2 / 2**20, CHIPS[90].shared_bytes / 2**10, CHIPS[90].registers * 4 / 2**10 -->
 # <!-- 130, 4 = 2 * costs.flash2(8192, 64, Br=128, Bc=64).total / 2**20, 2 * costs.flash2(8192, 64, Br=8192, Bc=64).total / 2**20 -->
+# <!-- 203, 153, 206 = (roofline.ridge_point(CHIPS[arch]) for arch in (75, 80, 90)) -->
 # <!-- "fewer words are read from L2" if all(one["bytes"]["l2"]["read"] < one["bytes"]["closed_form"]["read"] for one in load_record("profile")["runs"]) -->
 # <!-- 203, 153, 206 = [CHIPS[arch].tensor_tflops * 1000 / CHIPS[arch].gbytes_per_s for arch in (75, 80, 90)] -->
 
@@ -126,6 +127,8 @@ explore.roofline([75, 80, 90], {"naive, d = 64": naive[64], "BM = 64": tiles[64]
 # <!-- 128 \times 128 = next(tuple(one[:2]) for one in tried if one[:2] == (128, 128)) -->
 # <!-- "the library takes tiles" if tile("forward", 90, 128) == tile("forward", 90, 128, causal=True) -->
 # <!-- "move fewer words and took longer" if all(large > small for large, small in zip(tried[128, 128, 8, 3], tried[64, 64, 4, 3])) and costs.flash2(4096, 128, Br=128, Bc=128).total < costs.flash2(4096, 128, Br=64, Bc=64).total -->
+# <!-- 203, 153, 206 = (roofline.ridge_point(CHIPS[arch]) for arch in (75, 80, 90)) -->
+# <!-- 124.1, 63.0 = (2 * 4096**2 * 64 / costs.flash2(4096, 64, Br=rows, Bc=1).total for rows in (128, 64)) -->
 # <!-- "All three." if all(2 * 4096**2 * 64 / costs.flash2(4096, 64, Br=128, Bc=64).total < roofline.ridge_point(CHIPS[arch]) for arch in (75, 80, 90)) -->
 # <!-- "more than 200 on a T4 or an H200" if [arch for arch in (75, 80, 90) if roofline.ridge_point(CHIPS[arch]) > 200] == [75, 90] -->
 # <!-- "Triton makes no use of them" if not CHIPS[75].tensor_cores_in_triton -->
@@ -146,6 +149,8 @@ print(f"BM = {rows_of_queries}, BN = 1: {thin.total:,} words, footprint {thin.pe
 # <!-- wide = costs.flash2(4096, 128, Br=128, Bc=128) -->
 # <!-- thin = costs.flash2(4096, 128, Br=(wide.peak - 2 * 128) // (2 * 128 + 3), Bc=1) -->
 # <!-- 2.36 = wide.total / thin.total -->
+# <!-- 255 = gpu.chips.REGISTERS_A_THREAD -->
+# <!-- "the library does not take it" if tile("forward", 90, 128)[1] > 1 -->
 # <!-- by_tile = rows("resources", "forward_by_tile", d=128, bytes=2, causal=True) -->
 # <!-- 8, 32 = max(one["warps"] for one in by_tile), np.iinfo(np.uint32).bits -->
 # <!-- "two sizes of $B_M$ and four of $B_N$" if len({one["BM"] for one in by_tile}) == 2 and len({one["BN"] for one in by_tile}) == 4 -->
@@ -188,10 +193,13 @@ explore.kernel_resources(rows, d=128, chips=[75, 80, 90])
 #
 # **Predict** (guess). In 16 bits, of 100 instructions of a round, how many multiply tiles?
 #
-# <!-- 32, 16, 96, 64 = (2 * 128 * 128 / 2**10, 2 * 64 * 128 / 2**10, 2 * 128 * (128 + 4 * 64) / 2**10, 4 * 128 * 128 / 2**10) -->
 # <!-- 989 = CHIPS[90].tensor_tflops -->
 # <!-- compiled = lambda arch, BN: row("resources", "forward_by_tile", arch=arch, d=128, BM=128, BN=BN, warps=8) -->
-# <!-- 128 \times 128 = (compiled(90, 128)["BM"], compiled(90, 128)["BN"]) -->
+# <!-- thin, wide = compiled(90, 64), compiled(90, 128) -->
+# <!-- 32, 16, 96 = (2 * rows * 128 / 2**10 for rows in (thin["BM"], thin["BN"], thin["BM"] + 2 * thin["stages"] * thin["BN"])) -->
+# <!-- 64 = 4 * wide["BM"] * 128 / 2**10 -->
+# <!-- 64 = CHIPS[75].shared_bytes / 2**10 -->
+# <!-- 128 \times 128 = (wide["BM"], wide["BN"]) -->
 # <!-- 225, 256, 57,600, 65,536 = compiled(90, 128)["registers"], 32 * compiled(90, 128)["warps"], compiled(90, 128)["registers"] * 256, CHIPS[90].registers -->
 # <!-- "two tiles each of $K$ and $V$" if compiled(90, 64)["stages"] == 2 and 0 <= compiled(90, 64)["shared_bytes"] - 96 * 2**10 < 2**10 -->
 # <!-- 128 \times 64 = tile("forward", 80, 128) -->
@@ -207,7 +215,9 @@ explore.kernel_resources(rows, d=128, chips=[75, 80, 90])
 # <!-- "64 registers are all that the compiler used" if {one["registers"] for one in t4 if one["spill_bytes"] > 5000} == {64} -->
 # <!-- half = row("hot-loops", "shipped", kernel="forward", arch=90, d=64, causal=True, pairs="band") -->
 # <!-- 128, 64 \times 64 = 32 * half["warps"], (half["BM"], half["BN"]) -->
-# <!-- 256, 64 \times 32 as input -->
+# <!-- single = rows("resources", "shipped", kernel="forward", arch=90, d=64, bytes=4, causal=True, pairs="band")[0] -->
+# <!-- 256, 64 \times 32 = 32 * single["warps"], (single["BM"], single["BN"]) -->
+# <!-- "no tensor core is at work" if single["tensor_core"] == 0 < half["tensor_core"] -->
 # <!-- 100 as definition -->
 
 # %% tags=["predict"]

@@ -588,6 +588,7 @@ measured("12.7", bytes_ratio=f.bytes / s.bytes)
 # <!-- rows = {(row["d"], row["N"], row["causal"], row["contender"]): row["ms"] for row in load_record("attention")["rows"] if row["pass"] == "backward" and "ms" in row} -->
 # <!-- ratios = [ms / rows[(*shape, "two-pass")] for (*shape, name), ms in rows.items() if name == "fused" and shape[1] == 4096] -->
 # <!-- 1.08, 1.46 = min(ratios), max(ratios) -->
+# <!-- "the fused pass took 1.08 to 1.46 times the time of the split pass" if min(ratios) > 1 -->
 #
 # ## 12.8 The library's kernels, and `deterministic=True`
 #
@@ -607,7 +608,7 @@ measured("12.7", bytes_ratio=f.bytes / s.bytes)
 # <!-- split_bytes = lambda N: kernel_costs.ledger_bytes(kernel_costs.sum_ledgers(kernel_costs.dq_plain(plain(N), 128, 128), kernel_costs.dkdv_plain(plain(N), 128, 128)), 2) -->
 # <!-- fused_bytes = lambda N: kernel_costs.ledger_bytes(kernel_costs.fused_backward_plain(plain(N), 128, 128), 2) -->
 # <!-- 1.449, 1.49 = fused_bytes(4096) / split_bytes(4096), fused_bytes(2**20) / split_bytes(2**20) -->
-# <!-- "Only where one tile holds the whole sequence ($T = 1$)" if all((fused_bytes(128 * T) < split_bytes(128 * T)) == (T == 1) for T in range(1, 40)) -->
+# <!-- "does the fused pass move fewer bytes in float16; from two tiles on the split pass does" if all((fused_bytes(128 * T) < split_bytes(128 * T)) == (T == 1) for T in range(1, 40)) -->
 # <!-- 16,896 = dispatch.FEW_ROWS -->
 # <!-- "the split pass is the default in such cases" if all(dispatch.why_fused(launch(90, d, mask=mask, rows=dispatch.FEW_ROWS)) == "" != dispatch.why_fused(launch(90, d, mask=mask, rows=dispatch.FEW_ROWS - 1)) for d in (64, 128) for mask in ("full", "causal")) -->
 # <!-- "otherwise, up to $d = 128$, the fused pass" if all(dispatch.why_fused(launch(arch, 64)) for arch in (75, 80, 89, 100)) and all(dispatch.why_fused(launch(90, d)) for d in (16, 32, 96)) and all(dispatch.why_fused(launch(90, 64, **other)) for other in (dict(itemsize=4), dict(mask="window"), dict(pairs="block_mask"), dict(pairs="packed"), dict(group=2))) -->
@@ -895,5 +896,6 @@ print(f"the means of the last five losses differ by less than 0.3: {apart < 0.3}
 # **What comes next.** <!-- next -->
 # <!-- 0.3 as input -->
 # <!-- 1.5 = fused_bytes(2**20) / split_bytes(2**20) -->
+# <!-- "the fused pass moves up to 1.5 times the bytes" if fused_bytes(2**20) > fused_bytes(2**12) > split_bytes(2**12) -->
 # <!-- ($2Nd + N$) = kernel_costs.dq_plain(problem, B, B).total + kernel_costs.dkdv_plain(problem, B, B).total - kernel_costs.fused_backward_plain(problem, B, B).total with problem = kernel_costs.KernelProblem(N, N, d) where N <= 1000 -->
 # <!-- ($4Nd + N$) = costs.flash2(N, d, Br=N, Bc=1, lse=True).total -->

@@ -48,6 +48,7 @@ explore.kernel_tuner(arch=80, d=512, kernel="forward")
 # <!-- "measured to be fastest" if all(min(one["tried"], key=lambda it: it["ms"][n] if it.get("ms") else math.inf)["tile"][:2] == list(tile("forward", 90, one["d"], causal=bool(n))) for one in rows("tune", "kernels", kernel="forward") for n in (0, 1)) -->
 #
 # **Predict** (guess). Tiles of whole rows for the forward pass, 16 bits. At $d = 64$ there are 64 rows of queries on an H200 and on a T4. How many are left on an H200 at $d = 512$, and on a T4 at $d = 256$?
+# <!-- "At $d = 64$ there are 64 rows of queries on an H200 and on a T4" if {tile("forward", arch, 64, causal=causal)[0] for arch in (75, 90) for causal in (False, True)} == {64} -->
 # <!-- 32,768, 64 = CHIPS[75].shared_bytes / 2, CHIPS[75].shared_bytes / 2**10 -->
 # <!-- 116,224, 227, 256 = CHIPS[90].shared_bytes / 2, CHIPS[90].shared_bytes / 2**10, CHIPS[90].registers * 4 / 2**10 -->
 # <!-- 219, 256, 56,064, 65,536 = (row := next(row for row in load_record("resources")["shipped"] if [row[key] for key in ("kernel", "arch", "d", "bytes", "causal")] == ["forward", 80, 512, 2, True]))["registers"], 32 * row["warps"], 32 * row["warps"] * row["registers"], CHIPS[80].registers -->
@@ -98,7 +99,7 @@ measured("13.1", h200_512=compiled("forward", 90, 512)["BM"],
 # 64 rows and 16. In the forward pass no chip in the table is *forced* to cut $d$: even at 512 some tile of whole rows keeps its registers on every one of them. But look at its size. `tl.dot` takes no tile below 16, and the T4 is there at $d = 256$ already. In the backward pass (`fused`, section 12.6), which keeps more arrays, it is forced: the $16 \times 16$ tile spills on a T4 at $d = 256$, and at 512 it needs more shared memory than there is.
 # <!-- forward = lambda arch, d: rows("resources", "shipped", kernel="forward", arch=arch, d=d, bytes=2, pairs="band") -->
 # <!-- "even at 512 some tile of whole rows keeps its registers on every one of them" if all(gpu.Resources.of(one).fits for arch in CHIPS for d in (64, 128, 256, 512) for one in forward(arch, d)) -->
-# <!-- "64 rows and 16" if (forward(90, 512)[0]["BM"], forward(75, 256)[0]["BM"]) == (64, 16) -->
+# <!-- "64 rows and 16" if (forward(90, 512)[0]["BM"], forward(75, 256)[0]["BM"]) == (tile("forward", 90, 512)[0], tile("forward", 75, 256)[0]) == (64, 16) -->
 # <!-- "In the backward pass (`fused`, section 12.6), which keeps more arrays, it is forced" if all(gpu.Resources.of(one).fits == (arch != 75 or d < 256) for arch in CHIPS for d in (64, 128, 256, 512) for one in rows("resources", "shipped", kernel="fused", arch=arch, d=d, bytes=2, pairs="band")) -->
 # <!-- t4 = lambda d: rows("resources", "shipped", kernel="fused", arch=75, d=d, bytes=2, pairs="band") -->
 # <!-- 16 \times 16 = t4(256)[0]["BM"], t4(256)[0]["BN"] -->
@@ -226,6 +227,7 @@ check("13A", my_choice)
 
 # %% [markdown]
 # Now to the chips. For each of them there are two candidates: the recorded tile of whole rows, and the recorded tile of `sliced_forward`, the library's F6, which serves any $d$: $128 \times 128$, on a T4 $64 \times 64$.
+# <!-- "the recorded tile of `sliced_forward`" if all(tuple(tile_table.SLICED[arch, 2].sliced_forward[:3]) == tuple(sliced(arch)[size] for size in ("BM", "BN", "BD")) for arch in CHIPS) -->
 # <!-- 128 \times 128 = min((sliced(arch)["BM"], sliced(arch)["BN"]) for arch in CHIPS if arch != 75) -->
 # <!-- 64 \times 64 = sliced(75)["BM"], sliced(75)["BN"] -->
 #
@@ -277,6 +279,7 @@ measured("13.2b", t4=begin[75], a100=begin[80], h200=begin[90])
 # </details>
 #
 # <!-- 18.3, 36.6 = 2 / 7 * sliced(75)["BM"], 2 / 7 * sliced(90)["BM"] -->
+# <!-- "16 rows are fewer than $\tfrac27 \cdot 64 = 18.3$; elsewhere 32 are fewer than 36.6" if 16 < 2 / 7 * sliced(75)["BM"] and 32 < min(2 / 7 * sliced(arch)["BM"] for arch in CHIPS if arch != 75) -->
 #
 # ## 13.3 From a mask to lists
 #
@@ -691,7 +694,7 @@ print(f"{slope:,} bytes a tile, {line[-1][1] - slope * line[-1][0]:,} bytes with
 # %% [markdown]
 # 16,388 bytes a tile, of which 4 are the list, and 133,248 bytes without any tile. With all 64 tiles seen, the lists are 384 bytes of 1,182,080. (A kernel that asks for every tile whether it is seen would pay for the unseen ones too.) Programs without a tile still start, read their span and store zeros. Does the time of a GPU follow the same line? Section 13.8 has a record.
 # <!-- 16,388, 133,248 = tile_bytes(np.ones((64, 64), bool)), listed(np.zeros((512, 512), bool), 64) -->
-# <!-- 384 = 4 * (4 * 8 + 64) -->
+# <!-- 384 = kernel_costs.WIDTHS["entries"] * (4 * 8 + 64) -->
 #
 # ## 13.8 Measured
 #

@@ -467,6 +467,7 @@ measured("13.13c", suspect=diagnosis.faulty_line("C"))
 #
 # - **"The schedule with the fewest bytes is the one to take."** F5 moves fewer than F6, but wants 64 MiB of scratch for each head; the library pays that in the backward pass only, where it was measured to be faster (13.11).
 # <!-- 64 = 4 * stored.writes["S"] / 2**20 -->
+# <!-- "F5 moves fewer than F6" if stored.total < kernel_costs.sliced_forward(wide, BM=tiled("sliced_forward")[0], BN=tiled("sliced_forward")[1]).total -->
 # <!-- "the library pays that in the backward pass only, where it was measured to be faster" if faster and default() and not default(d=255) -->
 # - **"The order of programs does not matter, they run at once."** More programs than processors stand in line: 82 steps in one order, 64 in another (13.9).
 # - **"Right on random inputs is right."** Kernel B is, and loses every row whose scores lie far below 0 (13.13).

@@ -185,6 +185,7 @@ for room in (256, 512, 1280):
 
 # %% [markdown]
 # With 256 rows nearly everything is lost, 7.75 readings instead of 2, and with 512 still 5.75: the cache must now span the distance between the first program and the last. With $K$ and $V$ of a whole head in it, 1,280 rows here, it makes no difference how the programs drift. That is the case to aim for, and by size it is the usual one on an H200. $K$ and $V$ of one head with $N = 8192$ and $d = 64$ are 2 MiB in 16 bits, $B_M = 64$ makes 128 programs of it, and 132 multiprocessors with two programs each are at work on three heads: 6 MiB of the 60. Scattered over 32 heads it would be 64 MiB. One head fills L2 at 245,760 tokens.
+# <!-- 132 = device("profile")["multiprocessors"] -->
 # <!-- at_once = 2 * device("profile")["multiprocessors"] -->
 # <!-- "$B_M = 64$ makes 128 programs" if 8192 // tile("forward", 90, 64)[0] == 128 -->
 # <!-- "with two programs each are at work on three heads" if all(len({(first + n) // 128 for n in range(at_once)}) == 3 for first in range(0, 32 * 128 - at_once, at_once)) -->
@@ -313,6 +314,7 @@ measured("14.4", heads=heads)
 # </details>
 #
 # <!-- 52 = math.ceil(207 / 4) -->
+# <!-- 207 = next(heads for heads in range(1, 1000) if heads > roofline.ridge_point(h200)) -->
 # <!-- 3.1 from https://arxiv.org/abs/2407.21783 -->
 #
 # ## 14.5 Which roof

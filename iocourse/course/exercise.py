@@ -25,7 +25,6 @@ from ..discovery import files_of
 from ..ledger import Ledger
 from ..machine import FastMemoryFull, run
 from ..machine.run import IncompleteResult, NoResult
-from .course_map import lesson_of
 from .guard import solutions_blocked
 
 if TYPE_CHECKING:
@@ -322,6 +321,8 @@ class Exercise:
     @property
     def lesson(self) -> str:
         """The number of the lesson that has the exercise now, such as "04b" for 4E."""
+        from .course_map import lesson_of  # a check does not need the map
+
         return lesson_of(self.id)
 
     @property

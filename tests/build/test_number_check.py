@@ -94,6 +94,7 @@ def test_what_is_none(text):
         ("from 1.08 to 1.46 times as fast", ["1.08", "1.46"]),
         ("6 percent, 228 KB and $50$ MB", ["6", "228", "50"]),
         ("a factor of $2$, at 400 TFLOP/s and 4,800 GB/s", ["2", "400", "4,800"]),
+        ("the ratios are 1.33 and 1.06, a ratio of $2$, where the ratio is $3N/(8d)$", ["1.33", "2"]),
         ("a tile of 128 × 64, in 4 warps", ["128 × 64", "4"]),
         (r"a tile of $128 \times 64$", [r"128 \times 64"]),
         ("132 SMs read 545,259,520 bytes", ["132", "545,259,520"]),
@@ -247,6 +248,7 @@ def test_a_faulty_declaration_is_named_with_its_line(declaration, message):
     ("declaration", "message"),
     [
         ("8,832 = 96 * 91", "96 * 91 gives 8,736, but the text has 8,832"),
+        ("8,832 = 96 * 92 - 1 / 2", "96 * 92 - 1 / 2 gives 8,831.5, but the text has 8,832"),
         ("8,832 = 96 / 0", "96 / 0 raises ZeroDivisionError: division by zero"),
         ("8,832 = flash1.total", "unknown name flash1; expected np, "),
         ("8,832 = 96 > 0", "96 > 0 must give a finite real number, got True"),

@@ -312,6 +312,7 @@ def decode(
     Raises:
         TypeError, ValueError: an argument is not as described; the message names it.
     """
+    # <!-- 264 = kernels.host.launches.MOST_PARTS -->
     q, k, v, factor = checked_inputs(q, k, v, scale, LARGEST_DECODE)
     if q.shape[2] != 1:
         raise ValueError(f"q must have 1 query per head, got {q.shape[2]}. Use attention for more")

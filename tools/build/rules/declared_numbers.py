@@ -178,7 +178,10 @@ def used_names(expression: str) -> set[str]:
 
 
 def refuse_unless_it_gives(numeral: Numeral, value: object, expression: str) -> None:
-    """Raise DeclarationError unless `value`, rounded to the digits of `numeral`, is this number."""
+    """Raise DeclarationError unless `value`, rounded to the digits of `numeral`, is this number.
+
+    A value halfway between two numbers is neither: 0.5 is not 1.
+    """
     if numeral.others:
         sizes = tuple(value) if isinstance(value, tuple | list) else (value,)
         if sizes != (int(numeral.value), *map(int, numeral.others)):
@@ -187,7 +190,8 @@ def refuse_unless_it_gives(numeral: Numeral, value: object, expression: str) -> 
     exact = as_decimal(value)
     if exact is None:
         raise DeclarationError(f"{expression} must give a finite real number, got {value!r}")
-    if not numeral.rounds(exact):
+    off = min(abs(exact - numeral.value), abs(abs(exact) - numeral.value))
+    if off >= numeral.place / 2:
         raise DeclarationError(f"{expression} gives {exact:,}, but the text has {numeral.text}")
 
 

@@ -2,9 +2,9 @@ r"""Parse the numbers in a lesson's text, and decide which of them are claims th
 
 A number is a claim if it has three digits or more, or if it looks like a measurement: it has a decimal point,
 is followed by a unit of `UNITS`, or preceded by "factor (of)". It is measured, too, if the unit is one of
-`MEASURES`, after "factor (of)", in a list before a measured number, if it has decimals in a table or is a
-share ("0.64 of the bytes"), with decimals in a sentence of `RECORDED`, and in a product of sizes, such as the
-tile 128 × 64, which is one number.
+`MEASURES`, after "factor (of)" or "ratio is", in a list before a measured number, if it has decimals in a
+table or is a share ("0.64 of the bytes"), with decimals in a sentence of `RECORDED`, and in a product of
+sizes, such as the tile 128 × 64, which is one number.
 The following numbers are not claims:
 
 * references: a number after a word of `WORDS` (section 4.5), a label in brackets or quotes, such as (4.1),
@@ -81,7 +81,7 @@ _OVER_NAME = re.compile(r"/(?![\d ])")  # the factor 1/√d
 # A line that does not end its sentence, before one that is not a list item, heading, table or display.
 _SOFT_BREAK = re.compile(r"(?<![.:!?|\n])\n(?=[ \t]*(?!\d+\. )[^\s|#$<>*\"\[\-])")
 _SHARE = re.compile(r" of (?:the|its?|all|what|this|that)\b")
-_FACTOR = re.compile(r"factors? (?:of |is )?(?:about |nearly )?\$?$")
+_FACTOR = re.compile(r"(?:factors? (?:of |is )?|\bratios? (?:of |is |are ))(?:about |nearly )?\$?$")
 
 
 @dataclass(frozen=True)
@@ -199,10 +199,10 @@ def _measures(text: str, found: re.Match[str]) -> bool:
     before = text[max(found.start() - 40, 0) : found.start()]
     if _IN_SUM.search(before) or _OVER_NAME.match(text, found.end()):
         return False
-    if _MEASURE.match(text, found.end()) or _FACTOR.search(before):
+    coefficient = re.match(r"[A-Za-z\\]", text[found.end() : found.end() + 1])
+    if _MEASURE.match(text, found.end()) or (_FACTOR.search(before) and not coefficient):
         return True
     in_a_table = text.startswith("|", text.rfind("\n", 0, found.start()) + 1)  # its unit is in the head
-    coefficient = re.match(r"[A-Za-z\\]", text[found.end() : found.end() + 1])
     return bool(found["rest"]) and ((in_a_table and not coefficient) or bool(_SHARE.match(text, found.end())))
 
 
