@@ -673,6 +673,13 @@ def test_a_former_name_is_read_as_the_present_one(released, capsys):
     assert "the times of other notebooks" not in told
 
 
+def test_an_entry_of_the_map_without_its_source_stops_the_build_and_the_check(released, capsys):
+    (released / "iocourse" / "course" / "lessons.toml").write_text(MAP_OF_ONE.replace("01_sum", "01_other"))
+    assert main([]) != 0
+    told = "lessons.toml:6: no solutions/01_other.py: write it, or delete the entry"
+    assert told in capsys.readouterr().err and told in checked(capsys)[1]
+
+
 def test_check_wants_every_notebook_timed(released, capsys):
     (released / sections.TIMES).write_text(json.dumps(RECORD | {"notebooks": {}}))
     assert "has the times of other notebooks than those of solutions/" in checked(capsys)[1]

@@ -54,6 +54,8 @@ def write(root: Path, *, force: bool = False, only: Sequence[str] = ()) -> list[
         BuildFailed: a source, a display, a cell or an output has an error; no notebook and no page was
             changed.
     """
+    if faults := lesson_tables.entries_without_source(root):
+        raise BuildFailed("\n".join(faults))
     texts: dict[Path, str] = {}
     about = exercise_texts.data_text(root)
     changed_data = _read(root / exercise_texts.DATA) != about
@@ -96,7 +98,9 @@ def check(root: Path, *, only: Sequence[str] = ()) -> list[str]:
         UsageError: the repository's URL is unset, or there is no such lesson.
         BuildFailed: a source cannot be read.
     """
-    if faults := generated_sections.records_without_origin(root):
+    if faults := lesson_tables.entries_without_source(root) or generated_sections.records_without_origin(
+        root
+    ):
         return faults
     stale = _read(root / exercise_texts.DATA) != exercise_texts.data_text(root)
     found = [f"{exercise_texts.DATA.as_posix()} is stale: run python -m tools.build"] if stale else []

@@ -51,6 +51,15 @@ def lessons_of_map(root: Path) -> dict[str, Lesson]:
     return read_map(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
+def entries_without_source(root: Path) -> list[str]:
+    """Return one message for each lesson of the map that has no file in solutions/."""
+    return [
+        f"{MAP}:{lesson.line}: no solutions/{lesson.file}.py: write it, or delete the entry"
+        for lesson in lessons_of_map(root).values()
+        if not (root / "solutions" / f"{lesson.file}.py").is_file()
+    ]
+
+
 def present_names(root: Path) -> dict[str, str]:
     """Return the present file name of each lesson by its former ones, without endings."""
     return {former: lesson.file for lesson in lessons_of_map(root).values() for former in lesson.former}
@@ -66,9 +75,6 @@ def problems(lessons: Mapping[str, Lesson], sources: Mapping[str, Sequence[Cell]
     if not lessons:
         return
     files = {lesson.file: lesson for lesson in lessons.values()}
-    for lesson in files.values():
-        if lesson.file not in sources:
-            yield f"{MAP}:{lesson.line}: no solutions/{lesson.file}.py: write it, or delete the entry"
     for stem, cells in sources.items():
         path = f"solutions/{stem}.py"
         if stem not in files:
