@@ -106,7 +106,7 @@ def _differences(lesson: Lesson, onward: str, cells: Sequence[Cell], path: str) 
 
 def prerequisites(line: str) -> list[str]:
     """Return the numbers of the lessons that a line of prerequisites names, in order."""
-    return sorted(set(re.findall(r"\b(?<!/)([01]\d[a-z]?)\b(?!_)", _ASIDE.sub("", line))))
+    return sorted(set(re.findall(r"\b(?<!/)([0-2]\d[a-z]?)\b(?!_)", _ASIDE.sub("", line))))
 
 
 def needs(code: str) -> str:
