@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 18 Context parallelism
 #
-# If a sequence does not fit on one device, its rows are distributed over several devices (*context parallelism*). The *network* between the devices then plays the role of slow memory. How many words must cross it? This lesson and the next, lesson 19, are electives.
+# If a sequence does not fit on one device, its rows are distributed over several devices (*context parallelism*). The *network* between the devices then plays the role of slow memory. How many words must cross it?
 #
 # **What you will learn**
 #
