@@ -20,17 +20,13 @@ from __future__ import annotations
 import functools
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
 
 from ..errors import UsageError
 
 MAP = "iocourse/course/lessons.toml"
-LETTERS = (  # what the letter in 04b means; written once, here, and copied to pages by the build
-    "A letter after a number marks a further part of a lesson: 04b continues lesson 04. Such parts are\n"
-    "electives. The main path needs none of them, but some electives build on one, as the tables show."
-)
 _FILE = re.compile(r"(\d\d[a-z]?)_[a-z0-9_]+")
 _EXERCISE = re.compile(r"\d{1,2}[A-Z]")
 _KEYS = {"file": str, "title": str, "ids_of": str, "you_will": str, "main_path": bool, "builds_on": list}
@@ -214,10 +210,5 @@ def lesson_of(exercise_id: str) -> str:
 
 
 def lesson_named(name: str) -> Lesson | None:
-    """Return the lesson whose file has, or had, this name without ending; None if there is none."""
+    """Return the lesson whose file has, or had, this name without ending, otherwise None."""
     return next((one for one in course_map().values() if name in (one.file, *one.former)), None)
-
-
-def main_path() -> Iterator[Lesson]:
-    """Yield the lessons of the main path, in order."""
-    yield from (lesson for lesson in course_map().values() if lesson.main_path)

@@ -392,7 +392,7 @@ def exercises() -> Mapping[str, Exercise]:
 
 @functools.cache
 def _declared(number: int) -> Mapping[str, Exercise]:
-    """Return the exercises whose ids have this number, or {} if there are none."""
+    """Return the exercises whose ids have this number; {} if no exercise has it."""
     name = f"{__package__}.exercises.lesson{number:02d}"
     if importlib.util.find_spec(name) is None:
         return {}

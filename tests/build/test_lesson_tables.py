@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from iocourse.course.course_map import LETTERS, MAP, course_map, lesson_of, main_path, read_map
+from iocourse.course.course_map import MAP, course_map, lesson_of, read_map
 from iocourse.errors import UsageError
 from tools.build import course, lesson_tables
 from tools.build.generated_sections import marked
@@ -18,6 +18,7 @@ from tools.build.project import Project, read_project
 
 ROOT = Path(__file__).parents[2]
 LESSONS = course_map()
+MAIN_PATH = [one for one in LESSONS.values() if one.main_path]
 SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "solutions").glob("[0-9]*.py")}
 PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
@@ -74,7 +75,7 @@ def table(page, name):
 
 def test_readmes_tables_have_a_row_a_lesson_with_the_minutes_that_stand_at_its_head():
     spine, electives = table("README.md", "spine"), table("README.md", "electives")
-    assert [*spine] == [one.number for one in main_path()]
+    assert [*spine] == [one.number for one in MAIN_PATH]
     assert [*electives] == [one.number for one in LESSONS.values() if not one.main_path]
     for number, (links, minutes, builds_on, needed, *_) in (spine | electives).items():
         lesson = LESSONS[number]
@@ -93,7 +94,7 @@ def test_readmes_tables_have_a_row_a_lesson_with_the_minutes_that_stand_at_its_h
 
 
 def test_readme_counts_the_lessons_of_the_main_path():
-    assert f"The main path: {len([*main_path()])} lessons" in PAGES["README.md"]
+    assert f"The main path: {len(MAIN_PATH)} lessons" in PAGES["README.md"]
 
 
 def test_links_to_colab_are_a_column_of_the_tables_once_the_address_is_claimed():
@@ -133,7 +134,7 @@ def last_paragraph(stem):
 
 
 def test_what_comes_next_leads_along_the_main_path_and_to_every_elective():
-    for one, other in pairwise(main_path()):
+    for one, other in pairwise(MAIN_PATH):
         assert f"The main path continues with [{other.title}]({other.file}.ipynb)" in last_paragraph(one.file)
     reached, order = set(), [*LESSONS]
     for number, lesson in LESSONS.items():
@@ -167,7 +168,7 @@ def test_no_text_places_a_lesson_by_hand():
 
 
 def test_what_a_letter_means_is_written_once_and_is_true():
-    pages = {name for name, text in PAGES.items() if LETTERS in text}
+    pages = {name for name, text in PAGES.items() if lesson_tables.LETTERS in text}
     assert pages == {"docs/index.md", "docs/teaching.md", "docs/guide/lessons.md"}
     lettered = {number for number in LESSONS if not number.isdigit()}
     assert all(number[:2] in LESSONS and not LESSONS[number].main_path for number in lettered)

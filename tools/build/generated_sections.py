@@ -20,7 +20,6 @@ from typing import Any
 
 from iocourse import __version__
 from iocourse.bounds import lower_bound
-from iocourse.course.course_map import LETTERS
 from iocourse.course.explore.draw.picture import Picture
 from iocourse.course.explore.figures.traffic_charts import curve
 from iocourse.course.explore.models.memory_regimes import memories
@@ -89,8 +88,8 @@ def pieces(root: Path, rows: Sequence[Row], project: Project) -> dict[Path, dict
         README: readme,
         RUN_TIMES: {"run-times": times_table(record)} if record else {},
         INSTALL: {"published": published(project)},
-        LESSONS: {"letters": LETTERS, "lessons": lesson_tables.guide_tables(lessons)} if rows else {},
-        INDEX: {"letters": LETTERS},
+        LESSONS: lesson_tables.guide_parts(lessons) if rows else {},
+        INDEX: {"letters": lesson_tables.LETTERS},
         TEACHING: lesson_tables.teaching_parts(root, lessons) if rows else {},
     }
     return {page: parts for page, parts in made.items() if page == README or (root / page).is_file()}

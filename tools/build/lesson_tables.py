@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from iocourse.course.course_map import LETTERS, MAP, Lesson, read_map
+from iocourse.course.course_map import MAP, Lesson, read_map
 from iocourse.errors import UsageError
 from tools.build.notebook_execution import runs_kernels
 from tools.build.percent_format import Cell
@@ -23,6 +23,10 @@ from tools.build.project import Project
 HEAD = ("lesson", "minutes", "builds on", "needs")
 # Sections and formulas, and the link to the notation page.
 _ASIDE = re.compile(r"\d+\.\d+|(?:Signs|Symbols) and terms.*")
+LETTERS = (  # what the letter in 04b means; written once, here, and copied to pages by the build
+    "A letter after a number marks a further part of a lesson: 04b continues lesson 04. Such parts are\n"
+    "electives. The main path needs none of them, but some electives build on one, as the tables show."
+)
 SESSIONS = 2  # per week, in the plan and in the course of the main path
 
 
@@ -151,6 +155,11 @@ def _links(lesson: Lesson, to_root: str = "") -> str:
 
 def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def guide_parts(lessons: Mapping[str, Lesson]) -> dict[str, str]:
+    """Return the generated parts of docs/guide/lessons.md, by marker name."""
+    return {"letters": LETTERS, "lessons": guide_tables(lessons)}
 
 
 def guide_tables(lessons: Mapping[str, Lesson]) -> str:

@@ -48,7 +48,7 @@ class Copy:
 
 
 def present_name(name: str, lessons: Collection[str]) -> str:
-    """Return the file name, without ending, of the lesson that has or had this name; "" if there is none."""
+    """Return the file name, without ending, of the lesson that has or had this name, otherwise ""."""
     if name in lessons:
         return name
     lesson = lesson_named(name)
