@@ -1,6 +1,6 @@
 """check("4B", my_function): run the student's function on new inputs and report its properties by name.
 
-Also: hint("4B"), the points of an exercise, the progress messages of a long check, and the note that an old
+Also: hint("4B"), the progress messages of a long check, and the note that an old
 version of a function is checked because the last run of its cell failed.
 """
 
@@ -28,7 +28,10 @@ from .exercise import (
     STORES,
     Better,
     Exercise,
+    FirstCause,
     NotJudged,
+    NotReached,
+    Property,
     Trial,
     WrongEverywhere,
     WrongForm,
@@ -39,6 +42,8 @@ from .exercise import (
 )
 from .guard import LibrarySolutionUsed
 from .missing_packages import Placeholder, caused_by_missing_package, raise_missing, what_to_do
+from .points import points_of
+from .reached import reached
 from .run_context import (
     ipython_shell,
     is_graded,
@@ -53,7 +58,8 @@ from .trials.kernel_errors import KernelError
 RUNS = "runs without an error"
 OWN = "is your own work"
 UNWRITTEN = "not written yet"
-NOT_TRIED = "not tried"
+NOT_TRIED = "not tried"  # of an exercise whose packages are missing
+OTHER_FORM = "the result has another form"
 KEEPS_RESULTS = "does not modify earlier results"
 # Names that the report on any exercise may have, in addition to its properties.
 COURSE_WIDE = (RUNS, OWN, RETURNS, FORM, STORES, KEEPS_INPUTS, KEEPS_RESULTS)
@@ -136,7 +142,7 @@ def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = No
         first = read_first(exercise, failed)
         why = f"\n{WHY_IT_RAISES}" if is_solved_notebook() else ""
         raise CheckFailed(f"exercise {exercise.id} is not solved: {first}: {failed[first]}{why}")
-    return round(points_of(exercise, verdicts), NBGRADER_DIGITS) if nbgrader_execution() else None
+    return round(points_of(exercise, verdicts).total, NBGRADER_DIGITS) if nbgrader_execution() else None
 
 
 def _judged_aloud(exercise: Exercise, answer: Any, seed: int) -> list[Verdict]:
@@ -172,8 +178,9 @@ def _from_0(name: str, came: object, number: int | None) -> int:
 def judge(exercise: Exercise, answer: Any, seed: int, activity: Activity | None = None) -> list[Verdict]:
     """Run the function on all cases and return (name, None or a message) for every property.
 
-    After an error only that error is returned. After a wrong form, other properties that need the form are
-    marked as not tried.
+    A property holds (None), fails (a message), or is not reached (a NotReached). After an error only that
+    error is returned. After a wrong form, the other properties that need the form are not reached. If a
+    property fails, traffic is not reached where the result was not computed from the inputs.
 
     Args:
         exercise: its cases and properties.
@@ -219,9 +226,51 @@ def judge(exercise: Exercise, answer: Any, seed: int, activity: Activity | None 
             verdicts.append((HeldWithRemark(prop.name, complaint), None))
             continue
         again = wrong_form and isinstance(complaint, WrongForm)
-        verdicts.append((prop.name, NOT_TRIED if again else complaint))
+        verdicts.append((prop.name, NotReached(OTHER_FORM) if again else complaint))
         wrong_form = wrong_form or isinstance(complaint, WrongForm)
+    if not failed_properties(verdicts):  # right results: what was not touched was not needed
+        return [(name, None) for name, _ in verdicts]
+    return _with_first_cause(exercise, trials, _with_reach(exercise, answer, trials, verdicts))
+
+
+def _with_reach(
+    exercise: Exercise, answer: Any, trials: Sequence[Trial], verdicts: list[Verdict]
+) -> list[Verdict]:
+    """Return the verdicts; what holds only because nothing was computed from the inputs is not reached."""
+    asked = {prop.name: prop for prop in exercise.properties}
+    told = [asked[name] for name, said in verdicts if said is not None and not isinstance(said, NotReached)]
+    vain = [name for name, said in verdicts if said is None and (asked[name].traffic or asked[name].idle)]
+    if not vain or all(prop.traffic for prop in told):  # right values are computed from all inputs
+        return verdicts
+    seen = reached(exercise, answer, trials)
+
+    def instead(name: str) -> str | None:
+        lost = [array for array in asked[name].of if array in seen.unused]
+        why = seen.nothing or (f"your result does not depend on {lost[0]}" if lost else "")
+        return NotReached(why) if why else None
+
+    return [(name, instead(name) if name in vain else said) for name, said in verdicts]
+
+
+def _with_first_cause(exercise: Exercise, trials: Sequence[Trial], verdicts: list[Verdict]) -> list[Verdict]:
+    """Return the verdicts; a fault of one kind of cases that explains all wrong values is a FirstCause.
+
+    Softmax without its maximum is wrong for large logits only, and then no row sums to one either.
+    """
+    said = {name: text for name, text in failed_properties(verdicts).items()}
+    wrong = [prop for prop in exercise.properties if prop.name in said and not prop.traffic]
+    for prop in wrong if len(wrong) > 1 else ():
+        others = [trial for trial in trials if prop.tag and not trial.case.has(prop.tag)]
+        if others and all(_holds(one, others) for one in wrong):
+            return [(name, FirstCause(text) if name == prop.name else text) for name, text in verdicts]
     return verdicts
+
+
+def _holds(prop: Property, trials: Sequence[Trial]) -> bool:
+    try:
+        return not prop.judge(trials)
+    except Exception:  # it needs a case that is left out
+        return False
 
 
 def _not_a_student_function(exercise: Exercise, answer: Any) -> str | None:
@@ -250,18 +299,24 @@ def _verdict_on(exercise: Exercise, error: BaseException, label: str) -> Verdict
 
 
 def report(exercise: Exercise, verdicts: Sequence[Verdict], seed: int) -> str:
-    """Return the report for the student. Lines of properties that hold have no sizes, so they are stable."""
+    """Return the report for the student. Lines of properties that hold have no sizes, so they are stable.
+
+    Properties that fail with another one are named below it, so one fault reads as one.
+    """
     lines = [f"{exercise.id} {exercise.title}"]
     failed = failed_properties(verdicts)
+    with_it = _followers(exercise, failed)
+    quiet = {name for names in with_it.values() for name in names}
     for name, complaint in verdicts:
         if complaint is None:
             remark = f": {name.remark}" if isinstance(name, HeldWithRemark) and not failed else ""
             lines.append(f"  holds  {name}{remark}")
-        else:
-            lines.append(
-                f"  {NOT_TRIED}  {name}" if complaint == NOT_TRIED else f"  FAILS  {name}: {complaint}"
-            )
-    if len(failed) > 1:
+        elif isinstance(complaint, NotReached):
+            lines.append(f"  not reached  {name}: {complaint}")
+        elif name not in quiet:
+            lines.append(f"  FAILS  {name}: {complaint}")
+            lines += [f"         and with it: {'; '.join(with_it[name])}"] if name in with_it else []
+    if len(failed) - len(quiet) > 1:
         first = read_first(exercise, failed)
         lines.append(f'Read "{first}" first: the others may fail for the same reason.')
     if not failed:
@@ -271,34 +326,43 @@ def report(exercise: Exercise, verdicts: Sequence[Verdict], seed: int) -> str:
     return "\n".join(lines)
 
 
+def _followers(exercise: Exercise, failed: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the failed properties that one other explains, by the name of that one.
+
+    One fault explains all wrong values if it is a FirstCause, or if no property of right values holds. The
+    sum of all words fails with the words of an array.
+    """
+    values = [prop for prop in exercise.properties if prop.name in failed and not prop.traffic]
+    words = [prop for prop in exercise.properties if prop.name in failed and prop.traffic]
+    nothing_right = all(
+        prop.name in failed for prop in exercise.properties if not (prop.traffic or prop.idle)
+    )
+    found: dict[str, list[str]] = {}
+    first = read_first(exercise, {prop.name: failed[prop.name] for prop in values}) if values else ""
+    if len(values) > 1 and (nothing_right or isinstance(failed[first], FirstCause)):
+        found[first] = [prop.name for prop in values if prop.name != first]
+    special = [prop.name for prop in words if not prop.general]
+    if special and len(special) < len(words):
+        found[special[0]] = [prop.name for prop in words if prop.general]
+    return found
+
+
 def failed_properties(verdicts: Sequence[Verdict]) -> dict[str, str]:
     """Return the properties that were tested and failed, with their messages."""
-    return {name: said for name, said in verdicts if said is not None and said != NOT_TRIED}
+    return {name: said for name, said in verdicts if said is not None and not isinstance(said, NotReached)}
 
 
 def read_first(exercise: Exercise, failed: Mapping[str, str]) -> str:
-    """Return the failed property to read first: a wrong form, or the first specific failure.
+    """Return the failed property to read first: a wrong form, a FirstCause, or the first specific failure.
 
     Most failures have one cause. If the values are wrong in every case, `echo` properties count as vague.
     """
     everywhere = any(isinstance(said, WrongEverywhere) for said in failed.values())
     vague = {one.name for one in exercise.properties if one.general or (one.echo and everywhere)}
-    misshapen = [name for name, said in failed.items() if isinstance(said, WrongForm)]
-    return next(iter([*misshapen, *(name for name in failed if name not in vague), *failed]))
-
-
-# ------------------------------------------------------------------ points
-def points_of(exercise: Exercise, verdicts: Sequence[tuple[str, str | None]]) -> float:
-    """Return the points for the verdicts of `judge`.
-
-    All properties have the same weight. Properties that also hold for a function that does nothing (`idle`,
-    such as few words moved) count by the fraction of the other properties that hold.
-    """
-    held = {name for name, complaint in verdicts if complaint is None}
-    working = [prop.name in held for prop in exercise.properties if not prop.idle]
-    idle = [prop.name in held for prop in exercise.properties if prop.idle]
-    counted = sum(working) + sum(idle) * sum(working) / len(working)
-    return exercise.importance * counted / len(exercise.properties)
+    certain = [
+        name for kind in (WrongForm, FirstCause) for name, said in failed.items() if isinstance(said, kind)
+    ]
+    return next(iter([*certain, *(name for name in failed if name not in vague), *failed]))
 
 
 # ------------------------------------------------------------------ progress messages

@@ -162,6 +162,18 @@ class WrongEverywhere(str):
     __slots__ = ()
 
 
+class NotReached(str):
+    """A message about a property of which nothing can be said: the run, or the result, does not reach it."""
+
+    __slots__ = ()
+
+
+class FirstCause(str):
+    """A message about the fault without which every other failing property of the values would hold."""
+
+    __slots__ = ()
+
+
 class Better(str):
     """A remark of a property that holds: the result is better than required."""
 
@@ -172,12 +184,17 @@ class Better(str):
 class Property:
     """A named property of the student's function, tested on all trials.
 
+    `idle` and `traffic` decide what it earns (`points.py`). Without `traffic` it is about the values.
+
     Attributes:
         name: a sentence, such as "K is read once".
-        judge: returns None if the property holds, otherwise a message.
+        judge: returns None if the property holds, otherwise a message: a NotReached if nothing was tested.
         general: it fails for many reasons, so a report recommends to read other failures first.
-        idle: it also holds for a function that does nothing, so it earns no points alone (`points_of`).
+        idle: it also holds for some functions with wrong values, such as one that returns zeros.
         echo: it usually fails if the values are wrong in every case, and then says nothing new.
+        traffic: it is about words moved, memory held or work done.
+        of: the input arrays that it counts; it is not reached if the result does not depend on one of them.
+        tag: the tag of the cases on which it is tested, if these are the cases with one tag.
     """
 
     name: str
@@ -185,6 +202,9 @@ class Property:
     general: bool = False
     idle: bool = False
     echo: bool = False
+    traffic: bool = False
+    of: tuple[str, ...] = ()
+    tag: str = ""
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from .. import exact
 from ..exact import real_numbers
 from ..ledger import Ledger
-from .exercise import Better, Case, Property, Trial, WrongEverywhere, WrongForm
+from .exercise import Better, Case, NotReached, Property, Trial, WrongEverywhere, WrongForm
 from .runtime_errors import below, failing_line
 
 LARGE = "scores of ±10,000"  # a tag of a case, and part of the name of the property that selects it
@@ -29,7 +29,13 @@ T = TypeVar("T")
 
 # ------------------------------------------------------------------ which cases
 def _first(complaints: Iterable[str | None]) -> str | None:
-    return next((complaint for complaint in complaints if complaint), None)
+    """Return the first message of a failure, otherwise the first NotReached, otherwise None."""
+    waiting = None
+    for complaint in complaints:
+        if complaint and not isinstance(complaint, NotReached):
+            return complaint
+        waiting = waiting or complaint
+    return waiting
 
 
 def each(name: str, judge: Callable[[Trial], str | None]) -> Property:
@@ -46,12 +52,21 @@ def each(name: str, judge: Callable[[Trial], str | None]) -> Property:
 def only_where(name: str, where: Where, judge: Callable[[Trial], str | None]) -> Property:
     """Return a property that is tested on the cases selected by `where` only."""
     concerned = where if callable(where) else lambda case: not where or case.has(where)
-    return each(name, lambda trial: judge(trial) if concerned(trial.case) else None)
+    asked = each(name, lambda trial: judge(trial) if concerned(trial.case) else None)
+    return replace(asked, tag="" if callable(where) else where)
 
 
 def idle(prop: Property) -> Property:
-    """Return the property marked as one that also holds for a function that does nothing."""
+    """Return the property of values marked as one that also holds for some wrong values, such as zeros."""
     return replace(prop, idle=True)
+
+
+def as_traffic(prop: Property, *arrays: str) -> Property:
+    """Return the property marked as one of words moved, memory held or work done.
+
+    It is not reached if the result does not depend on each of these input `arrays`.
+    """
+    return replace(prop, traffic=True, of=arrays)
 
 
 # ------------------------------------------------------------------ the form of an answer
@@ -366,6 +381,7 @@ def _equal(got: Any, want: Any, tolerance: float) -> bool:
 
 
 # ------------------------------------------------------------------ words moved, and fast memory used
+# A property of words is not reached where its array was not touched: no word moved is not few words moved.
 def budget_of(trial: Trial) -> Ledger:
     """Return the closed form of a case whose words are tested."""
     assert isinstance(trial.case.budget, Ledger), "a case whose words are tested has a closed form"
@@ -374,16 +390,16 @@ def budget_of(trial: Trial) -> Ledger:
 
 def reads_within(array: str, name: str) -> Property:
     """Return the property that at most as many words of `array` are read as in the closed form."""
-    return idle(each(name, lambda trial: _over_budget(trial, array, "reads")))
+    return as_traffic(each(name, lambda trial: _over_budget(trial, array, "reads")), array)
 
 
 def writes_within(array: str, name: str) -> Property:
     """Return the property that at most as many words of `array` are written as in the closed form."""
-    return idle(each(name, lambda trial: _over_budget(trial, array, "writes")))
+    return as_traffic(each(name, lambda trial: _over_budget(trial, array, "writes")))
 
 
 def reads(**how_often: str) -> tuple[Property, ...]:
-    """Return a property per array: `reads(K="⌈N/Br⌉ times")` gives "K is read ⌈N/Br⌉ times"."""
+    """Return a property per array: `reads(K="at most ⌈N/Br⌉ times")`: "K is read at most ⌈N/Br⌉ times"."""
     return tuple(reads_within(array, f"{array} is read {often}") for array, often in how_often.items())
 
 
@@ -396,13 +412,31 @@ def _over_budget(trial: Trial, array: str, direction: str) -> str | None:
     budget = budget_of(trial)
     got = getattr(trial.ledger, direction).get(array, 0)
     allowed = getattr(budget, direction).get(array, 0)
+    size = budget.sizes.get(array, 0)
+    verb = "read" if direction == "reads" else "written"
     if got <= allowed:
-        return None
-    size = budget.sizes.get(array)
+        return _too_few(trial, array, verb, got, min(allowed, size or 1))
     if not size:
         return f"{direction} {got:,} words of {array}, expected at most {allowed:,}"
-    verb = "read" if direction == "reads" else "written"
     return f"{array} is {verb} {_multiple(got, size)}, expected at most {_multiple(allowed, size)}"
+
+
+def _too_few(trial: Trial, array: str, verb: str, got: int, least: int) -> NotReached | None:
+    """Return a message if fewer than `least` words of an array were moved; a result must be written for 0."""
+    if not least and array not in trial.case.inputs and not trial.ledger.writes.get(array):
+        return NotReached(f"{array} is never written")
+    if got >= least:
+        return None
+    return NotReached(f"only {got:,} words of {array} are {verb}" if got else f"{array} is never {verb}")
+
+
+def untouched(trial: Trial) -> NotReached | None:
+    """Return a message if an input of the closed form is not read at all, or no word is written."""
+    budget = budget_of(trial)
+    for array in array_names(trial.case):
+        if budget.reads.get(array) and not trial.ledger.reads.get(array):
+            return NotReached(f"{array} is never read")
+    return NotReached("nothing is written") if budget.written and not trial.ledger.written else None
 
 
 def _multiple(words: int, size: int) -> str:
@@ -417,7 +451,7 @@ def total_within(name: str = "moves no more words than the closed form") -> Prop
 
     def judge(trial: Trial) -> str | None:
         got, allowed = trial.ledger.total, budget_of(trial).total
-        return None if got <= allowed else f"moves {got:,} words, expected at most {allowed:,}"
+        return untouched(trial) if got <= allowed else f"moves {got:,} words, expected at most {allowed:,}"
 
     within = each(name, judge)
 
@@ -430,7 +464,7 @@ def total_within(name: str = "moves no more words than the closed form") -> Prop
         words = f"{got:,} words instead of {allowed:,}"
         return Better(f"fewer than the closed form, {words} ({fewer.case.label})")
 
-    return Property(name, judge_all, general=True, idle=True)
+    return as_traffic(Property(name, judge_all, general=True))
 
 
 def fits_in_fast_memory() -> Property:
@@ -441,9 +475,9 @@ def fits_in_fast_memory() -> Property:
             return f"{trial.overflow}{_all_of_it(trial)}{below(failing_line(trial.overflow))}"
         room = trial.case.M or 0
         peak = trial.ledger.peak
-        return None if peak <= room else f"the peak is {peak:,} words, but M = {room:,}"
+        return untouched(trial) if peak <= room else f"the peak is {peak:,} words, but M = {room:,}"
 
-    return idle(each("fits in fast memory", judge))
+    return as_traffic(each("fits in fast memory", judge))
 
 
 def _all_of_it(trial: Trial) -> str:
@@ -473,4 +507,4 @@ def every_input_loaded(*arrays: str) -> Property:
                 return f"{array} has {size:,} words, but only {read:,} are read"
         return None
 
-    return idle(each("loads every word of its inputs", judge))
+    return as_traffic(each("loads every word of its inputs", judge))

@@ -69,7 +69,7 @@ FLASH = Exercise(
         properties.values(),
         properties.fits_in_fast_memory(),
         properties.every_input_loaded("Q", "K", "V"),
-        properties.reads_within("K", "K is read ⌈N/Br⌉ times"),
+        properties.reads_within("K", "K is read at most ⌈N/Br⌉ times"),
         properties.writes_within("O", "O is written once"),
         properties.total_within(),
     ),
@@ -237,7 +237,7 @@ class TestSchedules:
         verdicts = dict(checking.judge(FLASH, variant(extra=1), 0))
         assert (
             "K is read 6 times (198 words), expected at most 3 times (99 words)"
-            in verdicts["K is read ⌈N/Br⌉ times"]
+            in verdicts["K is read at most ⌈N/Br⌉ times"]
         )
         assert verdicts["moves no more words than the closed form"]
 
@@ -464,7 +464,7 @@ class TestWhichFirst:
     def test_of_several_that_fail_the_particular_one_is_read_first(self, capsys):
         check("99.2", variant(extra=1))
         out = capsys.readouterr().out
-        assert 'Read "K is read ⌈N/Br⌉ times" first: the others may fail for the same reason.' in out
+        assert 'Read "K is read at most ⌈N/Br⌉ times" first: the others may fail for the same reason.' in out
 
         def nothing(m, Q, K, V, *, Br, Bc):
             O = m.new("O", Q.shape)
@@ -622,8 +622,12 @@ class TestJudging:
         assert said == ["seen (two, not three)", "seen (one, not three)", None]
 
     def test_sentences_about_words_are_made_of_the_array_and_how_often(self):
-        made = (*properties.reads(K="⌈N/Br⌉ times", V="once"), *properties.writes(O="once"))
-        assert [p.name for p in made] == ["K is read ⌈N/Br⌉ times", "V is read once", "O is written once"]
+        made = (*properties.reads(K="at most ⌈N/Br⌉ times", V="once"), *properties.writes(O="once"))
+        assert [p.name for p in made] == [
+            "K is read at most ⌈N/Br⌉ times",
+            "V is read once",
+            "O is written once",
+        ]
         case = Case("", {}, budget=Ledger(reads={"K": 9, "V": 3}, writes={"O": 3}))
         said = [p.judge([Trial(case, ledger=Ledger(reads={"K": 9, "V": 4}, writes={"O": 4}))]) for p in made]
         assert said == [

@@ -119,7 +119,7 @@ EXERCISES = (
         moves=costs.matmul,
         values=(values("values equal A @ B"), same_answer_from("A")),
         words=(
-            *reads(A="⌈n/bn⌉ times", B="⌈m/bm⌉ times"),
+            *reads(A="at most ⌈n/bn⌉ times", B="at most ⌈m/bm⌉ times"),
             *writes(C="once"),
             reads_within("C", "C is not read back"),
         ),
@@ -142,6 +142,6 @@ EXERCISES = (
         equals=lambda A, b: A @ A.T,
         moves=half_of_the_tiles,
         values=(values("values equal A @ A.T"), same_answer_from("A")),
-        words=(*reads(A="⌈m/b⌉ times"), *writes(G="once"), reads_within("G", "G is not read back")),
+        words=(*reads(A="at most ⌈m/b⌉ times"), *writes(G="once"), reads_within("G", "G is not read back")),
     ),
 )

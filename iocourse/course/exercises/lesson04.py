@@ -16,6 +16,7 @@ from ..kinds.schedule import one_more_of_each_kind, repaired, schedule_exercise
 from ..properties import (
     LARGE,
     block_size,
+    every_input_loaded,
     fits_in_fast_memory,
     idle,
     is_right,
@@ -55,10 +56,10 @@ VALUES = (
     values_in(f"{LARGE} neither overflow nor vanish", LARGE),
 )
 ONE_Q = reads(Q="once")
-QUERIES_STAY = (*ONE_Q, *reads(K="⌈N/Br⌉ times", V="⌈N/Br⌉ times"), *writes(O="once"))
+QUERIES_STAY = (*ONE_Q, *reads(K="at most ⌈N/Br⌉ times", V="at most ⌈N/Br⌉ times"), *writes(O="once"))
 KEYS_STAY = (
-    *reads(K="once", V="once", Q="⌈N/Bc⌉ times", O="⌈N/Bc⌉ times"),
-    *writes(O="⌈N/Bc⌉ + 1 times"),
+    *reads(K="once", V="once", Q="at most ⌈N/Bc⌉ times", O="at most ⌈N/Bc⌉ times"),
+    *writes(O="at most ⌈N/Bc⌉ + 1 times"),
 )
 OVER_QUERIES, OVER_KEYS = "your outer loop is over queries", "your outer loop is over keys"
 TIGHT = replace(fits_in_fast_memory(), name="fits in Br(2d + 2 + Bc) + Bc·d words")
@@ -134,7 +135,8 @@ EXERCISES = (
         moves=costs.flash_optimal,
         values=tuple(map(idle, VALUES)),
         room=repaired(TIGHT, name="is correct and fits in the footprint of (4.3)"),
-        words=QUERIES_STAY,
+        loads=idle(every_input_loaded()),
+        words=tuple(map(idle, QUERIES_STAY)),
         total=repaired(*ONE_Q, total_within(), name="is correct and moves no more words than (4.3)"),
     ),
 )

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ... import pebbling
 from ..exercise import Case, Exercise, Trial, exercise
 from ..guard import library_solution
-from ..properties import Form, idle, is_number
+from ..properties import Form, as_traffic, idle, is_number
 
 Bits = NDArray[np.bool_]
 PEBBLES = 3  # red pebbles of both pebbling exercises
@@ -77,7 +77,7 @@ def _pebbling(
             MOVES.kept(),
             idle(MOVES.must(f"every move is legal with M = {PEBBLES} red pebbles", _legal)),
             MOVES.must("every result is stored", _finished),
-            idle(MOVES.must(f"moves at most {least} words", _within)),
+            as_traffic(MOVES.must(f"moves at most {least} words", _within)),
         ),
     )
 

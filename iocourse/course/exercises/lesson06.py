@@ -237,9 +237,9 @@ EXERCISES = (
         spare=one_more_of_each_kind,
         values=_values(("dQ", "dK", "dV")),
         words=(
-            *reads(K="once", V="once", O="once", Q="⌈N/Bc⌉ times"),
-            *reads(dO="⌈N/Bc⌉ + 1 times", dQ="⌈N/Bc⌉ - 1 times"),
-            *writes(dQ="⌈N/Bc⌉ times", dK="once", dV="once"),
+            *reads(K="once", V="once", O="once", Q="at most ⌈N/Bc⌉ times"),
+            *reads(dO="at most ⌈N/Bc⌉ + 1 times", dQ="at most ⌈N/Bc⌉ - 1 times"),
+            *writes(dQ="at most ⌈N/Bc⌉ times", dK="once", dV="once"),
         ),
         comparison=attention_comparison("backward", INPUTS, N=2**20, d=64, Br=1, Bc=1008),
     ),
@@ -262,7 +262,7 @@ EXERCISES = (
         spare=one_more_of_each_kind,
         values=_values(("dQ", "D")),
         words=(
-            *reads(Q="once", dO="once", O="once", K="⌈N/Br⌉ times", V="⌈N/Br⌉ times"),
+            *reads(Q="once", dO="once", O="once", K="at most ⌈N/Br⌉ times", V="at most ⌈N/Br⌉ times"),
             *writes(dQ="once", D="once"),
             reads_within("dQ", "dQ is not read back"),
         ),

@@ -21,12 +21,15 @@ from ..properties import (
     LARGE,
     TOLERANCE,
     Form,
+    as_traffic,
     block_size,
     each,
+    every_input_loaded,
     fits_in_fast_memory,
     idle,
     reads,
     several,
+    total_within,
     values,
     values_in,
     whole,
@@ -117,8 +120,8 @@ def _scratch(trial: Trial) -> str | None:
 
 LARGE_VALUES = values_in(f"{LARGE} neither overflow nor vanish", LARGE)
 VALUES = (values(), block_size(), LARGE_VALUES)
-SCRATCH = idle(each("scratch in slow memory is at most Br rows of scores", _scratch))
-OVER_BLOCKS = reads(K="⌈N/Br⌉ times", V="⌈N/Br⌉ times")
+SCRATCH = as_traffic(each("scratch in slow memory is at most Br rows of scores", _scratch))
+OVER_BLOCKS = reads(K="at most ⌈N/Br⌉ times", V="at most ⌈N/Br⌉ times")
 
 
 # ------------------------------------------------------------------ 7D: a plan for any M
@@ -383,7 +386,7 @@ EXERCISES = (
         moves=_scores_by_columns,
         values=(values("the tile holds the scores of query block i and key block j"), block_size()),
         room=replace(fits_in_fast_memory(), name="fits in Br·Bc + Br + Bc words"),
-        words=reads(Q="⌈N/Bc⌉ times", K="⌈N/Br⌉ times"),
+        words=reads(Q="at most ⌈N/Bc⌉ times", K="at most ⌈N/Br⌉ times"),
         run_case=lambda student, case: run_schedule(tile_by_tile(student), case),
         comparison=product_comparison({"Q": COUNTED, "K": COUNTED}, COUNTED[0], *COUNTED, Br=31, Bc=31),
     ),
@@ -396,9 +399,9 @@ EXERCISES = (
         values=VALUES,
         words=(
             SCRATCH,
-            *reads(Q="⌈N/Bc⌉ times"),
+            *reads(Q="at most ⌈N/Bc⌉ times"),
             *OVER_BLOCKS,
-            *reads(S="⌈d/Bd⌉ times"),
+            *reads(S="at most ⌈d/Bd⌉ times"),
             *writes(S="once", O="once"),
         ),
         comparison=attention_comparison("forward", N=2**16, d=1024, Br=64, Bc=64, Bd=64),
@@ -441,11 +444,16 @@ EXERCISES = (
         moves=costs.scores_stored_tiled,
         values=(idle(values_in("values equal exact attention", "")), block_size(), idle(LARGE_VALUES)),
         room=repaired(replace(fits_in_fast_memory(), name="fits in the footprint of (7.6)")),
+        loads=idle(every_input_loaded()),
         words=(
-            *reads(Q="once", K="⌈N/Br⌉ times", V="⌈N/Bo⌉ times", S="⌈d/Bd⌉ times"),
+            *map(
+                idle,
+                reads(Q="once", K="at most ⌈N/Br⌉ times", V="at most ⌈N/Bo⌉ times", S="at most ⌈d/Bd⌉ times"),
+            ),
             repaired(*reads(LSE="once")),
-            *writes(S="once", LSE="once", O="once"),
+            *map(idle, writes(S="once", LSE="once", O="once")),
         ),
+        total=idle(total_within()),
         comparison=attention_comparison("forward", N=2**20, d=256, Br=83, Bo=167, Bd=128),
     ),
 )

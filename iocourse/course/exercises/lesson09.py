@@ -326,7 +326,7 @@ def _second_row(N: int, Bc: int, **_: int) -> int:
     return min(Bc, N) + 2
 
 
-EACH_BLOCK = "⌈N/Bc⌉ times"
+EACH_BLOCK = "at most ⌈N/Bc⌉ times"
 EXERCISES = (
     choice_exercise(
         "9A",

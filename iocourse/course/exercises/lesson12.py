@@ -24,7 +24,7 @@ from ..exercise import Case, Draw, Exercise, Property, Sample, Trial, snapshot, 
 from ..kinds.forward_cases import token_major
 from ..kinds.function import EVERY, TOGETHER, function_exercise
 from ..kinds.kernel import SINGLE, kernel_exercise
-from ..properties import budget_of, each, idle
+from ..properties import as_traffic, budget_of, each, idle
 from ..trials.kernel_launch import (
     as_shared_arrays,
     kernels_compute,
@@ -335,7 +335,7 @@ def keeps_little() -> Property:
             else f"saves {kept:,} words, expected at most {allowed:,} (4Nd + N per head)"
         )
 
-    return idle(each("saves only Q, K, V, O and LSE", judge))
+    return as_traffic(each("saves only Q, K, V, O and LSE", judge))
 
 
 def both_passes_launch() -> Property:
@@ -352,7 +352,7 @@ def both_passes_launch() -> Property:
                 )
         return None
 
-    return idle(each("kernels do the work, forward and backward", judge))
+    return as_traffic(each("kernels do the work, forward and backward", judge))
 
 
 SMALLEST = 16  # queries and keys per tile in `tl.dot`
@@ -389,7 +389,7 @@ def moves_each_pass_once() -> Property:
                     )
         return None
 
-    return idle(each("moves each pass once", judge))
+    return as_traffic(each("moves each pass once", judge))
 
 
 def saves_with_autograd() -> Property:

@@ -17,7 +17,7 @@ from ...costs.kernels import KernelProblem, attention_forward, sliced_forward
 from ..exercise import Better, Case, Property, Sample, Trial, WrongForm, exercise
 from ..guard import library_solution
 from ..kinds.kernel import ATTENTION, kernel_exercise
-from ..properties import Form, budget_of, difference, each, idle, is_number, only_where, several
+from ..properties import Form, as_traffic, budget_of, difference, each, idle, is_number, only_where, several
 from ..trials.float32_inputs import FAR, attention_of, far_apart, normal
 from ..trials.kernel_launch import heavy_first, launch_and_count_programs, words_exactly
 
@@ -442,7 +442,7 @@ def _sums_travel() -> Property:
         got, want = trial.ledger.written, budget_of(trial).written
         return None if got == want else f"writes {got:,} words, expected {want:,}"
 
-    return each("stores partial sums only between two tiles of keys", judge)
+    return as_traffic(each("stores partial sums only between two tiles of keys", judge))
 
 
 def _sums_apart() -> Property:

@@ -16,7 +16,7 @@ from ...ledger import Ledger
 from ..exercise import Better, Property, Sample, Trial, WrongForm
 from ..kinds.function import EVERY, function_exercise
 from ..kinds.kernel import kernel_exercise
-from ..properties import budget_of, each, idle, several
+from ..properties import as_traffic, budget_of, each, several
 from ..trials.float32_inputs import (
     FAR,
     FAR_NAME,
@@ -327,7 +327,7 @@ def _rows_in_order() -> Property:
             )
         return complaint
 
-    return idle(Property(name, judge))
+    return as_traffic(Property(name, judge))
 
 
 def _scattered(trial: Trial) -> bool:

@@ -36,6 +36,7 @@ from ..properties import (
     describe_value,
     difference,
     each,
+    every_input_loaded,
     fits_in_fast_memory,
     idle,
     is_number,
@@ -585,12 +586,14 @@ REPAIR = schedule_exercise(
     moves=columns_in_turn,
     values=(idle(LOW_RANK_VALUES), idle(PSI_USED)),
     room=_and_right(fits_in_fast_memory(), "is correct and fits in fast memory"),
+    loads=idle(every_input_loaded()),
     words=(
         _and_right(reads_within("V", "V is read once"), "is correct and reads V once"),
-        *reads(Q="once per iteration", K="once per iteration"),
-        *writes(O="once"),
+        *map(
+            idle, (*reads(Q="at most once per iteration", K="at most once per iteration"), *writes(O="once"))
+        ),
     ),
-    total=total_within("moves at most 2Nd words per iteration plus 2Nd"),
+    total=idle(total_within("moves at most 2Nd words per iteration plus 2Nd")),
 )
 
 EXERCISES = (FEATURES, DEGREE, TWO_PASSES, SAFE, REPAIR)

@@ -18,6 +18,7 @@ from ..exercise import Case, Property, Sample, Trial, exercise
 from ..guard import library_solution
 from ..kinds.schedule import schedule_exercise
 from ..properties import (
+    as_traffic,
     difference,
     every_input_loaded,
     idle,
@@ -90,7 +91,7 @@ PRODUCT = exercise(
         idle(values_in("rows of p sum to zero", ONES)),
         values_in("is correct when queries and keys differ in number", UNLIKE),
         values_in("is correct when h has more columns than features", WIDE),
-        idle(only_where("creates nothing larger than the inputs", MANY, _no_wider_than_the_inputs)),
+        as_traffic(only_where("creates nothing larger than the inputs", MANY, _no_wider_than_the_inputs)),
         linear_work("the work grows linearly with the number of tokens"),
     ),
     run_case=does_not_modify_results(detect_side_effects(partial(run_counted, watched=MANY))),
@@ -160,7 +161,7 @@ PULL_BACK = exercise(
         values_in("is correct for powers of one coordinate", POWERS, DERIVED),
         values_in("is correct for features computed from features", DEEP, DERIVED),
         values("the gradients of all features are correct", DERIVED),
-        only_where("the number of passes does not grow with d", MANY_COORDINATES, _one_pass),
+        as_traffic(only_where("the number of passes does not grow with d", MANY_COORDINATES, _one_pass)),
     ),
     run_case=does_not_modify_results(detect_side_effects(run_counted, "df")),
 )

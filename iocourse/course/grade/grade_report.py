@@ -14,6 +14,7 @@ from typing import Any
 from ...console import printable, table
 from ...errors import UsageError
 from ...files import atomic_write
+from ..points import RULE
 from ..student_copies.answers import notes_of
 from ..student_copies.notebook import text_of
 from .batch import Grade
@@ -23,10 +24,6 @@ from .submissions import Submission
 
 WIDTH = 70  # characters of a reason in the table
 KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
-IDLE = (
-    "Properties that an empty answer would also have, such as few words moved or unmodified inputs, are "
-    "weighted by the fraction of the other properties that hold."
-)
 
 
 def as_table(grades: Sequence[Grade], lesson: Lesson) -> str:
@@ -196,17 +193,13 @@ def _note(name: str, text: str) -> dict[str, Any]:
 
 def _summary(grade: Grade, lesson: Lesson) -> str:
     most = sum(mark.of for mark in grade.marks)
-    rows = [
-        f"| {m.report.splitlines()[0]} | {_number(m.points)} | {m.of} | {m.held} of {m.asked} |"
-        for m in grade.marks
-    ]
-    head = ["| exercise | points | of | properties that hold |", "| --- | ---: | ---: | ---: |"]
+    rows = [f"| {m.report.splitlines()[0]} | {_number(m.points)} | {m.of} | {m.parts} |" for m in grade.marks]
+    head = ["| exercise | points | of | made of |", "| --- | ---: | ---: | --- |"]
     name = re.sub(r"([!-/:-@[-`{-~])", r"\\\1", grade.name)  # escape all punctuation for Markdown
     title = f"**{name}: {_number(grade.points)} of {most} points** for {lesson.stem}"
-    alike = all(mark.points * mark.asked == mark.of * mark.held for mark in grade.marks)
-    return "\n".join([title, "", *head, *rows, *([] if alike else ["", IDLE])])
+    return "\n".join([title, "", *head, *rows, *([] if grade.points == most else ["", RULE])])
 
 
 def _report(mark: Mark) -> str:
     lines = "\n".join(f"    {line}" for line in mark.report.splitlines())
-    return f"**{_number(mark.points)} of {mark.of} points**\n\n{lines}"
+    return f"**{_number(mark.points)} of {mark.of} points** ({mark.parts})\n\n{lines}"

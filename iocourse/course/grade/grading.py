@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import UsageError
-from ..checking import RUNS, Verdict, judge, points_of, report
-from ..exercise import Case, Exercise, Trial
+from ..checking import RUNS, Verdict, failed_properties, judge, read_first, report
+from ..exercise import Case, Exercise, NotJudged, Trial
+from ..points import points_of
 from ..student_copies.answers import AnswerCell, find_answers
 from ..student_copies.notebook import text_of
 from .lesson_cells import Lesson, LessonCell
@@ -27,21 +28,19 @@ class Mark:
 
     Attributes:
         id: id of the exercise, such as 2A.
-        held: number of properties that hold.
-        asked: number of properties of the exercise.
         points: points of the student.
+        parts: how they are made, such as "values 2.5 of 2.5, traffic 0.3 of 2.5".
         of: maximum points of the exercise.
         report: the report that a check would print.
-        why: the first failed property and its complaint; "" if all hold.
+        why: the failed property to read first, and its complaint; "" if none fails.
         cell: position of the graded cell in the notebook; None if no cell was graded.
         notes: notes for the teacher, if the cell was not found by the name and id that the lesson gives it.
         fault: for the teacher, the reason why no cell was graded; "" if one was.
     """
 
     id: str
-    held: int
-    asked: int
     points: float
+    parts: str
     of: int
     report: str
     why: str
@@ -50,10 +49,11 @@ class Mark:
     fault: str = ""
 
 
-class _Stopped(Exception):
+class _Stopped(NotJudged):
     """The student's function raised or was not called, so judging stops with these verdicts."""
 
     def __init__(self, verdicts: list[Verdict]) -> None:
+        super().__init__(RUNS, "stopped")
         self.verdicts = verdicts
 
 
@@ -116,15 +116,15 @@ class _Run:
         answer = self.answers[exercise.id]
         fault = answer.fault
         verdicts = [(RUNS, fault)] if fault else self._verdicts(at, exercise, seed)
-        held = sum(complaint is None for _, complaint in verdicts)
-        asked = max(len(verdicts), len(exercise.properties))
         text = report(exercise, verdicts, seed)
-        why = next((f"{name}: {complaint}" for name, complaint in verdicts if complaint is not None), "")
+        failed = failed_properties(verdicts)
+        first = read_first(exercise, failed) if failed else ""
+        why = f"{first}: {failed[first]}" if failed else ""
         points = points_of(exercise, verdicts)
         text, why, fault = map(_writable, (text, why, fault))
         notes = [*map(_writable, answer.notes)]
         most = exercise.importance
-        return Mark(exercise.id, held, asked, points, most, text, why, answer.at, notes, fault)
+        return Mark(exercise.id, points.total, str(points), most, text, why, answer.at, notes, fault)
 
     def _verdicts(self, at: int, exercise: Exercise, seed: int) -> list[Verdict]:
         try:

@@ -26,7 +26,7 @@ from ..exercise import (
     exercise,
     run_schedule,
 )
-from ..properties import array_names, every_input_loaded, fits_in_fast_memory, total_within
+from ..properties import array_names, as_traffic, every_input_loaded, fits_in_fast_memory, total_within
 from ..properties import values as values_are_right
 
 
@@ -164,4 +164,4 @@ def repaired(*asked: Property, name: str = "", right: Property | None = None) ->
             return wrong if isinstance(wrong, WrongForm) else f"the values are wrong: {wrong}"
         return next((said for one in asked if (said := one.judge(trials))), None)
 
-    return Property(name or asked[0].name, judge, general=True)
+    return as_traffic(Property(name or asked[0].name, judge, general=True))

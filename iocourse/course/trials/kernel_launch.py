@@ -37,7 +37,7 @@ from ..exercise import (
     trial_from_error,
 )
 from ..guard import LibrarySolutionUsed
-from ..properties import budget_of, each, idle, is_right
+from ..properties import as_traffic, budget_of, each, idle, is_right, untouched
 from .compile_check import record_interpreted_launches
 from .kernel_errors import name_failing_line
 
@@ -304,7 +304,7 @@ def words_exactly(name: str = "moves exactly the words of the closed form") -> P
             "writes", trial.ledger.written, budget.written
         )
 
-    return idle(each(name, judge))
+    return as_traffic(each(name, judge))
 
 
 def words_within(name: str, formula: str) -> Property:
@@ -328,10 +328,10 @@ def words_within(name: str, formula: str) -> Property:
             if got > want:
                 said = f"{verb} {got:,} words in total, expected at most {want:,}"
                 return f"{_read_too_often(trial)}{said}{_turning_back(trial)}"
-        return None
+        return untouched(trial)
 
     at_most = each(name, too_many)
-    return Property(name, judge, idle=True)
+    return as_traffic(Property(name, judge))
 
 
 def _read_too_often(trial: Trial) -> str:
@@ -377,7 +377,7 @@ def launches_kernels(*arrays: str) -> Property:
             else f"{returned:,} words are returned, but your kernels wrote {wrote:,}"
         )
 
-    return idle(each("a kernel does the work", judge))
+    return as_traffic(each("a kernel does the work", judge))
 
 
 # ------------------------------------------------------------------ products of rounded factors

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..exercise import Case, Property, Trial, snapshot, student_call, trial_from_error
+from ..properties import as_traffic
 from ..side_effects import WatchedTrial, changed
 from .streamed_rows import HeldTrial, least_held, memory_watch
 
@@ -162,4 +163,4 @@ def linear_work(name: str, most: float = 2.3) -> Property:
             else f"twice the tokens take {ratio:.1f} times the operations, expected about 2"
         )
 
-    return Property(name, judge, idle=True)
+    return as_traffic(Property(name, judge))

@@ -25,6 +25,7 @@ from ..exercise import (
     FORM,
     Case,
     NotJudged,
+    NotReached,
     Property,
     Sample,
     Trial,
@@ -34,7 +35,7 @@ from ..exercise import (
     trial_from_error,
 )
 from ..guard import LibrarySolutionUsed
-from ..properties import LARGE, TOLERANCE, Where, each, idle, is_right, only_where
+from ..properties import LARGE, TOLERANCE, Where, as_traffic, each, is_right, only_where
 
 SECONDS = 10.0  # for all ranks of a case: a thousand times the run time of a correct function
 _NOT_HELD = (ModuleType, type, CodeType, FrameType, PendingTransfer, str, int, float, np.generic)
@@ -333,8 +334,7 @@ def receives(name: str, *arrays: str, where: Where = "", fewer: bool = False) ->
 
     With `fewer`, it may receive fewer words, or none.
     """
-    made = _moves("received", "receives", name, arrays, where, fewer)
-    return idle(made) if fewer else made
+    return _moves("received", "receives", name, arrays, where, fewer)
 
 
 def sends(name: str, *arrays: str, where: Where = "") -> Property:
@@ -373,7 +373,7 @@ def nothing_else_moves(name: str = "sends and receives no other array", where: W
                 return f"rank {rank} {verb} {words:,} words of {array}, expected none"
         return None
 
-    return idle(on_each_rank(name, judge, where))
+    return on_each_rank(name, judge, where)
 
 
 def rank_words_within(name: str, where: Where = "") -> Property:
@@ -384,7 +384,7 @@ def rank_words_within(name: str, where: Where = "") -> Property:
             return None
         return f"rank {rank} has W = {got.words:,} words, expected at most {want.words:,}"
 
-    return idle(on_each_rank(name, judge, where))
+    return on_each_rank(name, judge, where)
 
 
 Room = Callable[[RankCase], int]  # words that a rank may hold at the same time
@@ -412,9 +412,9 @@ def holds_within(name: str, room: Room | None = None, *, copies_of: Sequence[str
                     f"rank {rank} holds {words:,} words in its arrays, and {' and '.join(copies_of)} of all "
                     f"ranks have {whole:,}. Does it keep copies of the blocks that it received?"
                 )
-        return None
+        return _silent(trial)
 
-    return idle(each(name, judge))
+    return as_traffic(each(name, judge))
 
 
 def on_each_rank(
@@ -422,11 +422,22 @@ def on_each_rank(
     judge: Callable[[int, distributed.RankLedger, distributed.RankLedger], str | None],
     where: Where = "",
 ) -> Property:
-    """Return a property of (rank, ledger, closed form); its message is about the first rank that fails."""
+    """Return a property of (rank, ledger, closed form); its message is about the first rank that fails.
+
+    It is about traffic, and not reached in a case in which no rank sends a word of those in the closed form.
+    """
 
     def over_ranks(trial: Trial) -> str | None:
         assert isinstance(trial, RankTrial) and isinstance(trial.case.budget, tuple)
         pairs = enumerate(zip(trial.ledgers, trial.case.budget, strict=True))
-        return next((said for rank, (got, want) in pairs if (said := judge(rank, got, want))), None)
+        failed = next((said for rank, (got, want) in pairs if (said := judge(rank, got, want))), None)
+        return failed or _silent(trial)
 
-    return only_where(name, where, over_ranks) if where else each(name, over_ranks)
+    return as_traffic(only_where(name, where, over_ranks) if where else each(name, over_ranks))
+
+
+def _silent(trial: RankTrial) -> NotReached | None:
+    """Return a message if the closed form has words and no rank moved one."""
+    assert isinstance(trial.case.budget, tuple)
+    moved, wanted = ([one for one in some if list(one.rows())] for some in (trial.ledgers, trial.case.budget))
+    return NotReached("no rank sends a word") if wanted and not moved else None

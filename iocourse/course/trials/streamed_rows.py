@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...errors import error_text
 from ..exercise import Case, Property, Trial, snapshot, student_call
-from ..properties import each, idle, only_where, same_answer_from
+from ..properties import as_traffic, each, only_where, same_answer_from
 
 LONG = "long"  # the tag of a row for which the kept memory is measured
 Array = NDArray[np.float64]
@@ -230,7 +230,7 @@ def _held(trial: RowTrial) -> str:
 
 
 ONE_PASS = (
-    idle(each("reads each piece once", _visited_once)),
-    Property("memory use does not grow with the length of the row", _keeps_no_more, idle=True),
+    as_traffic(each("reads each piece once", _visited_once)),
+    as_traffic(Property("memory use does not grow with the length of the row", _keeps_no_more)),
 )
 SAME_ROW = same_answer_from("row", "the result does not depend on the size of the pieces")
