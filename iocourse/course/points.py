@@ -1,16 +1,17 @@
 """Points of an exercise: half for the values, half for the traffic.
 
 This is the only rule. Reports, feedback, the CSV file and nbgrader take their points from here. `RULE` states
-it in words; the guide for teachers quotes it.
+it in words, and the guide for teachers quotes it.
 
 - A property that fails or is not reached earns nothing.
 - The values' half is shared equally by the properties of the values. Those that wrong values can have too
   (`idle`, such as "is finite for large logits") count half until all others hold.
 - The traffic's half is shared equally by the properties of traffic. If one of them fails, at most a fifth of
   the half is paid: a schedule that moves every word twice meets many properties and is still wrong.
-- If only one of the two is judged, it carries all points.
-- A schedule that the student repairs already has right values and some right traffic. Both are marked `idle`
-  and count by the share of the other properties that hold, so the unchanged schedule earns nothing.
+- If an exercise has no property of traffic, its points are the values' alone.
+- A schedule to repair has right values and some right traffic from the start, and both are marked `idle`.
+  The traffic's half is shared by the other properties, those that the student repairs. The values' half is
+  paid in proportion to them, so the unchanged schedule earns nothing.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ UNTIL_RIGHT = 0.5  # of its share earns a property that wrong values can have to
 
 @dataclass(frozen=True)
 class Points:
-    """The points of one answer; a part is None if the exercise does not judge it.
+    """The points of one answer; `traffic` is None if no property is about it.
 
     Attributes:
         values: points for the values, and `values_of` their maximum.
         traffic: points for the traffic, and `traffic_of` their maximum.
     """
 
-    values: float | None
+    values: float
     traffic: float | None
     values_of: float
     traffic_of: float
@@ -47,7 +48,7 @@ class Points:
     @property
     def total(self) -> float:
         """All points of the answer."""
-        return (self.values or 0.0) + (self.traffic or 0.0)
+        return self.values + (self.traffic or 0.0)
 
     def __str__(self) -> str:
         """Return "values 2.5 of 2.5, traffic 0.3 of 2.5"."""
@@ -60,35 +61,28 @@ def points_of(exercise: Exercise, verdicts: Sequence[tuple[str, str | None]]) ->
 
     Verdicts without a property's name, such as one on an error, earn nothing for it.
     """
-    said = dict(verdicts)
-    failed = {name for name, complaint in verdicts if complaint and not isinstance(complaint, NotReached)}
-    held = {name for name, complaint in said.items() if complaint is None}
+    held = {name for name, complaint in verdicts if complaint is None}
+    failed = {name for name, said in verdicts if said is not None and not isinstance(said, NotReached)}
     values = [one for one in exercise.properties if not one.traffic]
     traffic = [one for one in exercise.properties if one.traffic]
-    most = float(exercise.importance)
+    most, right = float(exercise.importance), _of_values(values, held)
     if not traffic:
-        return Points(most * _of_values(values, held), None, most, 0.0)
-    if all(one.idle for one in values):
-        return Points(None, most * _of_repair(exercise.properties, held), 0.0, most)
+        return Points(most * right, None, most, 0.0)
+    to_repair = all(one.idle for one in values)  # the values of the given schedule are right
+    earning = [one for one in traffic if not (to_repair and one.idle)]
+    exact = sum(one.name in held for one in earning) / len(earning)
+    if to_repair:
+        right *= exact
+    kept = [one for one in traffic if one.idle] if to_repair else traffic
+    if any(one.name in failed for one in kept):
+        exact *= MOST_WITH_A_FAULT
     half = HALF * most
-    share = _share(traffic, held)
-    if any(one.name in failed for one in traffic):
-        share *= MOST_WITH_A_FAULT
-    return Points(half * _of_values(values, held), half * share, half, most - half)
-
-
-def _share(some: Sequence[Property], held: set[str]) -> float:
-    return sum(one.name in held for one in some) / len(some) if some else 0.0
+    return Points(half * right, half * exact, half, half)
 
 
 def _of_values(values: Sequence[Property], held: set[str]) -> float:
-    telling, idle = [one for one in values if not one.idle], [one for one in values if one.idle]
-    right = sum(one.name in held for one in telling)
-    each = 1.0 if right == len(telling) else UNTIL_RIGHT
-    return (right + each * sum(one.name in held for one in idle)) / len(values)
-
-
-def _of_repair(properties: Sequence[Property], held: set[str]) -> float:
-    repaired, given = [one for one in properties if not one.idle], [one for one in properties if one.idle]
-    share = _share(repaired, held)
-    return (share * len(repaired) + share * sum(one.name in held for one in given)) / len(properties)
+    """Return the share of the values' points, from 0 to 1."""
+    telling = [one for one in values if not one.idle] or values
+    each_idle = 1.0 if all(one.name in held for one in telling) else UNTIL_RIGHT
+    earned = (each_idle if one.idle else 1.0 for one in values if one.name in held)
+    return sum(earned) / len(values)

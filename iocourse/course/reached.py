@@ -57,12 +57,11 @@ def reached(exercise: Exercise, answer: Callable[..., Any], trials: Sequence[Tri
 def _unused(exercise: Exercise, answer: Callable[..., Any], trials: Sequence[Trial]) -> tuple[str, ...]:
     """Return the arrays without influence on the result of a small case, nor on that of the largest."""
     plain = sorted([one for one in trials if not one.case.tags] or trials, key=_words)
-    small = next(
-        (one for one in plain if min(map(np.size, _arrays(one).values()), default=0) >= SMALLEST), plain[-1]
-    )
+    large = plain[-1]
+    small = next((one for one in plain if min(map(np.size, _arrays(one).values())) >= SMALLEST), large)
     unused = tuple(_arrays(small))
-    for trial in dict.fromkeys((plain.index(small), len(plain) - 1)):
-        unused = tuple(name for name in unused if not _influences(exercise, answer, plain[trial], name))
+    for trial in (small,) if small is large else (small, large):
+        unused = tuple(name for name in unused if not _influences(exercise, answer, trial, name))
     return unused
 
 

@@ -9,8 +9,8 @@ import pytest
 from iocourse import exact
 from iocourse.course.checking import HeldWithRemark, judge, read_first, report
 from iocourse.course.exercise import Better, Sample, Trial, exercises, find
-from iocourse.course.kinds.schedule import ScheduleCase, repaired, schedule_exercise
-from iocourse.course.properties import LARGE, fits_in_fast_memory, reads, values, values_in, writes
+from iocourse.course.kinds.schedule import ScheduleCase, schedule_exercise
+from iocourse.course.properties import LARGE, reads, values, values_in, writes
 from iocourse.ledger import Ledger
 from tests.mutation.references import INTERPRETED, build, exercise_source
 
@@ -144,14 +144,6 @@ def test_the_allowance_is_beyond_the_footprint():
     roomy = declared(spare=lambda N, b: 4 * min(b, N))
     assert [case.M for case in roomy.cases(np.random.default_rng(0))] == [16, 40]
     assert failures(roomy, makes_a_second_block) == {}
-
-
-def test_a_repair_is_asked_where_the_values_are_right_and_is_worth_points():
-    room = repaired(fits_in_fast_memory(), name="fits, and is right", right=values("Y is 2A"))
-    said = failures(declared(room=room), keeps_the_last_row)["fits, and is right"]
-    assert said.startswith("the values are wrong: 4 of 20 entries differ")
-    assert set(failures(declared(room=room), makes_a_second_block)) == {"fits, and is right"}
-    assert not room.idle
 
 
 # ---------------------------------------------------------------------- the cause is named

@@ -16,7 +16,7 @@ from ..bound_ratio import attention_comparison, product_comparison
 from ..exercise import Case, Sample, Trial, exercise, run_function, run_schedule, wrong_return
 from ..guard import library_solution
 from ..kinds.choice import choice_exercise
-from ..kinds.schedule import repaired, schedule_exercise
+from ..kinds.schedule import schedule_exercise
 from ..properties import (
     LARGE,
     TOLERANCE,
@@ -443,14 +443,14 @@ EXERCISES = (
         equals=exact_attention,
         moves=costs.scores_stored_tiled,
         values=(idle(values_in("values equal exact attention", "")), block_size(), idle(LARGE_VALUES)),
-        room=repaired(replace(fits_in_fast_memory(), name="fits in the footprint of (7.6)")),
+        room=replace(fits_in_fast_memory(), name="fits in the footprint of (7.6)"),
         loads=idle(every_input_loaded()),
         words=(
             *map(
                 idle,
                 reads(Q="once", K="at most ⌈N/Br⌉ times", V="at most ⌈N/Bo⌉ times", S="at most ⌈d/Bd⌉ times"),
             ),
-            repaired(*reads(LSE="once")),
+            *reads(LSE="once"),
             *map(idle, writes(S="once", LSE="once", O="once")),
         ),
         total=idle(total_within()),

@@ -22,12 +22,10 @@ from ..exercise import (
     RunCase,
     Sample,
     Trial,
-    WrongForm,
     exercise,
     run_schedule,
 )
-from ..properties import array_names, as_traffic, every_input_loaded, fits_in_fast_memory, total_within
-from ..properties import values as values_are_right
+from ..properties import array_names, every_input_loaded, fits_in_fast_memory, total_within
 
 
 @dataclass(frozen=True)
@@ -148,20 +146,3 @@ def _with_cause(asked: Property) -> Property:
 def _reads_alike(trial: Trial, form: Ledger) -> bool:
     names = array_names(trial.case)
     return all(trial.ledger.reads.get(name, 0) == form.reads.get(name, 0) for name in names)
-
-
-def repaired(*asked: Property, name: str = "", right: Property | None = None) -> Property:
-    """Combine properties of a schedule that students repair; they are tested only if its values are correct.
-
-    The schedule to repair has correct values, and a schedule that does nothing moves few words. One without
-    the other earns no points. `right` is the property of the values.
-    """
-    judge_values = (right or values_are_right()).judge
-
-    def judge(trials: Sequence[Trial]) -> str | None:
-        wrong = judge_values(trials)
-        if wrong:
-            return wrong if isinstance(wrong, WrongForm) else f"the values are wrong: {wrong}"
-        return next((said for one in asked if (said := one.judge(trials))), None)
-
-    return as_traffic(Property(name or asked[0].name, judge, general=True))
