@@ -136,9 +136,10 @@ def _as_array(value: Any) -> Any:
 
 
 def _fingerprint(value: Any) -> str:
-    """Return a text that differs for different results; an array of equal entries counts as one number."""
+    """Return a text that differs for different results; equal entries, or equal parts, count as one."""
     if isinstance(value, (tuple, list)):
-        return f"[{', '.join(map(_fingerprint, value))}]"
+        parts = list(map(_fingerprint, value))
+        return parts[0] if len(set(parts)) == 1 else f"[{', '.join(parts)}]"
     x = _as_array(value)
     if x is not None:
         return repr(float(x.flat[0]) if x.size and _constant(x) else (x.shape, x.tobytes()))
