@@ -132,7 +132,7 @@ def _as_array(value: Any) -> Any:
         x = np.asarray(value)
     except Exception:  # rows of different lengths, or an array of another library
         return None
-    return x.astype(np.float64) if x.dtype.kind in "biuf" else None
+    return x.astype(np.float64) + 0.0 if x.dtype.kind in "biuf" else None  # -0.0 is 0.0
 
 
 def _fingerprint(value: Any) -> str:
