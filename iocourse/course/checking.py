@@ -42,8 +42,6 @@ from .exercise import (
 )
 from .guard import LibrarySolutionUsed
 from .missing_packages import Placeholder, caused_by_missing_package, raise_missing, what_to_do
-from .points import points_of
-from .reached import reached
 from .run_context import (
     ipython_shell,
     is_graded,
@@ -142,7 +140,11 @@ def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = No
         first = read_first(exercise, failed)
         why = f"\n{WHY_IT_RAISES}" if is_solved_notebook() else ""
         raise CheckFailed(f"exercise {exercise.id} is not solved: {first}: {failed[first]}{why}")
-    return round(points_of(exercise, verdicts).total, NBGRADER_DIGITS) if nbgrader_execution() else None
+    if not nbgrader_execution():
+        return None
+    from .points import points_of  # other checks do not need the points
+
+    return round(points_of(exercise, verdicts).total, NBGRADER_DIGITS)
 
 
 def _judged_aloud(exercise: Exercise, answer: Any, seed: int) -> list[Verdict]:
@@ -215,7 +217,7 @@ def judge(exercise: Exercise, answer: Any, seed: int, activity: Activity | None 
     if reused is not None:
         return [(KEEPS_RESULTS, f"{REUSED} ({reused})")]
     verdicts: list[Verdict] = []
-    wrong_form = False  # reported at the first property that needs the form; later ones are not tried
+    wrong_form = False  # reported at the first property that needs the form; later ones are not reached
     for prop in exercise.properties:
         tell(f'property "{prop.name}"')
         try:
@@ -242,6 +244,8 @@ def _with_reach(
     vain = [name for name, said in verdicts if said is None and (asked[name].traffic or asked[name].idle)]
     if not vain or all(prop.traffic for prop in told):  # right values are computed from all inputs
         return verdicts
+    from .reached import reached  # a check of a right result does not need it
+
     seen = reached(exercise, answer, trials)
 
     def instead(name: str) -> str | None:

@@ -8,7 +8,7 @@ it in words, and the guide for teachers quotes it.
   (`idle`, such as "is finite for large logits") count half until all others hold.
 - The traffic's half is shared equally by the properties of traffic. If one of them fails, at most a fifth of
   the half is paid: a schedule that moves every word twice meets many properties and is still wrong.
-- If an exercise has no property of traffic, its points are the values' alone.
+- If all properties are of one kind, all points are of that kind.
 - A schedule to repair has right values and some right traffic from the start, and both are marked `idle`.
   The traffic's half is shared by the other properties, those that the student repairs. The values' half is
   paid in proportion to them, so the unchanged schedule earns nothing.
@@ -65,23 +65,32 @@ def points_of(exercise: Exercise, verdicts: Sequence[tuple[str, str | None]]) ->
     failed = {name for name, said in verdicts if said is not None and not isinstance(said, NotReached)}
     values = [one for one in exercise.properties if not one.traffic]
     traffic = [one for one in exercise.properties if one.traffic]
-    most, right = float(exercise.importance), _of_values(values, held)
-    if not traffic:
-        return Points(most * right, None, most, 0.0)
-    to_repair = all(one.idle for one in values)  # the values of the given schedule are right
-    earning = [one for one in traffic if not (to_repair and one.idle)]
-    exact = sum(one.name in held for one in earning) / len(earning)
-    if to_repair:
-        right *= exact
-    kept = [one for one in traffic if one.idle] if to_repair else traffic
-    if any(one.name in failed for one in kept):
-        exact *= MOST_WITH_A_FAULT
-    half = HALF * most
-    return Points(half * right, half * exact, half, half)
+    right, exact = _of_values(values, held), 0.0
+    if traffic:
+        repairs = _repairs(values, traffic)
+        earning = repairs or traffic
+        exact = sum(one.name in held for one in earning) / len(earning)
+        if repairs:
+            right *= exact
+        kept = [one for one in traffic if one.idle] if repairs else traffic
+        if any(one.name in failed for one in kept):
+            exact *= MOST_WITH_A_FAULT
+    most = float(exercise.importance)
+    of_traffic = most * (HALF if values else 1.0) if traffic else 0.0
+    of_values = most - of_traffic
+    return Points(of_values * right, of_traffic * exact if traffic else None, of_values, of_traffic)
+
+
+def _repairs(values: Sequence[Property], traffic: Sequence[Property]) -> list[Property]:
+    """Return the properties of traffic that a schedule to repair lacks; [] for any other exercise."""
+    given = bool(values) and all(one.idle for one in values)
+    return [one for one in traffic if given and not one.idle]
 
 
 def _of_values(values: Sequence[Property], held: set[str]) -> float:
     """Return the share of the values' points, from 0 to 1."""
+    if not values:
+        return 0.0
     telling = [one for one in values if not one.idle] or values
     each_idle = 1.0 if all(one.name in held for one in telling) else UNTIL_RIGHT
     earned = (each_idle if one.idle else 1.0 for one in values if one.name in held)

@@ -1,22 +1,24 @@
-"""Did the student's function compute something from its inputs? If not, few words moved mean nothing.
+"""Was a wrong result computed from the inputs? If not, few words moved mean nothing.
 
-A check tests this only if the result is wrong: a right result is computed from all inputs. The result is
-compared with the inputs, with those of the other cases, and with the result of a second call in which one
-input array has other numbers. An array that is loaded and not used leaves the result unchanged.
+A right result is computed from all inputs, so only wrong ones are tested. The results are compared with the
+inputs, with each other, and with those of further calls in which one input array has other numbers. An array
+that is loaded and not used leaves the result unchanged.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from .exercise import Exercise, NotJudged, Trial
+from .exercise import Case, Exercise, Trial
 
 SCALE, SHIFT = 0.75, 0.1  # of the other numbers: softmax hides a shift, and a normalisation hides a scale
-SMALLEST = 2  # entries of every array in the case that is run again
+SMALLEST = 2  # entries of every array in the smaller case that is run again
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # in the repr of an object: new in every call
 
 
 @dataclass(frozen=True)
@@ -35,48 +37,73 @@ class Reached:
 def reached(exercise: Exercise, answer: Callable[..., Any], trials: Sequence[Trial]) -> Reached:
     """Return what the results of these trials were computed from; calls `answer` up to twice per input array.
 
-    Nothing was computed if every result is an input (or a multiple of one), if all results are equal, or if
-    the result depends on at most one of several input arrays.
+    Nothing was computed if every result has the entries of an input (scaled or in another order), if all
+    results are equal, if the result changes from call to call, or if it depends on at most one of several
+    input arrays.
     """
-    if trials and all(_handed_back(trial) for trial in trials):
-        return Reached("your function returns its input")
-    if len({repr(_fingerprint(trial.value)) for trial in trials}) == 1 and len(trials) > 1:
-        return Reached("your function returns the same for every input")
-    if not any(_arrays(trial) for trial in trials):
-        return Reached()
-    unused = _unused(exercise, answer, trials)
-    names = _arrays(trials[0])
-    used = [name for name in names if name not in unused]
+    with np.errstate(all="ignore"):
+        if trials and _handed_back(trials):
+            return Reached("your function returns an input, scaled or in another order")
+        if len({_fingerprint(trial.value) for trial in trials}) == 1 < len(set(map(_given, trials))):
+            return Reached("your function returns the same for every input")
+        tested = [trial for trial in trials if _arrays(trial)]
+        return _reached_arrays(exercise, answer, tested) if tested else Reached()
+
+
+def _reached_arrays(exercise: Exercise, answer: Callable[..., Any], trials: Sequence[Trial]) -> Reached:
+    """Change one array at a time in a small case, and in the largest one if that changes nothing."""
+    plain = sorted([one for one in trials if not one.case.tags] or trials, key=_words)
+    large = plain[-1]
+    small = next(filter(_has_room, plain), large)
+    names = tuple(_arrays(small))
+
+    def influences(trial: Trial, name: str) -> bool:
+        return name in _arrays(trial) and _changes(exercise, answer, trial, _with_others(trial, name))
+
+    used = [name for name in names if influences(small, name)]
+    if used and _never_repeats(exercise, answer, small):
+        return Reached("your function returns something else when it is called again with the same input")
+    if large is not small:
+        used += [name for name in names if name not in used and influences(large, name)]
     if not used:
         return Reached("your result does not depend on the input arrays")
     if len(used) == 1 < len(names):
         return Reached(f"your result depends on {used[0]} only")
-    return Reached(unused=unused)
+    return Reached(unused=tuple(name for name in names if name not in used))
 
 
-def _unused(exercise: Exercise, answer: Callable[..., Any], trials: Sequence[Trial]) -> tuple[str, ...]:
-    """Return the arrays without influence on the result of a small case, nor on that of the largest."""
-    plain = sorted([one for one in trials if not one.case.tags] or trials, key=_words)
-    large = plain[-1]
-    small = next((one for one in plain if min(map(np.size, _arrays(one).values())) >= SMALLEST), large)
-    unused = tuple(_arrays(small))
-    for trial in (small,) if small is large else (small, large):
-        unused = tuple(name for name in unused if not _influences(exercise, answer, trial, name))
-    return unused
-
-
-def _influences(exercise: Exercise, answer: Callable[..., Any], trial: Trial, name: str) -> bool:
-    """Return whether the result changes with the numbers of an array; a failed call counts as a change."""
-    given = _arrays(trial).get(name)
-    if given is None:
-        return False
-    other = (given * SCALE + SHIFT).astype(given.dtype)
-    case = replace(trial.case, inputs={**trial.case.inputs, name: other})
+# ------------------------------------------------------------------ further calls
+def _again(exercise: Exercise, answer: Callable[..., Any], case: Case) -> Trial | None:
+    """Return the trial of a further call, or None if it fails."""
     try:
-        again = exercise.run_case(answer, case)
-    except (NotJudged, SystemExit):
-        return True
-    return again.error is not None or repr(_fingerprint(again.value)) != repr(_fingerprint(trial.value))
+        trial = exercise.run_case(answer, case)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # also exit() in a student's function
+        return None
+    return trial if trial.error is None else None
+
+
+def _changes(exercise: Exercise, answer: Callable[..., Any], trial: Trial, case: Case) -> bool:
+    """Return whether the result for this case is another one; a failed call counts as a change."""
+    again = _again(exercise, answer, case)
+    return again is None or _fingerprint(again.value) != _fingerprint(trial.value)
+
+
+def _never_repeats(exercise: Exercise, answer: Callable[..., Any], trial: Trial) -> bool:
+    """Return whether a second call with equal inputs repeats no entry of the result.
+
+    Some entries may differ: memory that was never written.
+    """
+    again = _again(exercise, answer, trial.case)
+    return again is None or not _shares_entries(again.value, trial.value)
+
+
+def _with_others(trial: Trial, name: str) -> Case:
+    """Return the case with other numbers in one input array."""
+    given = trial.case.inputs[name]
+    other = (given * SCALE + SHIFT).astype(given.dtype)
+    return replace(trial.case, inputs={**trial.case.inputs, name: other})
 
 
 def _arrays(trial: Trial) -> dict[str, Any]:
@@ -89,45 +116,83 @@ def _words(trial: Trial) -> int:
     return sum(x.size for x in _arrays(trial).values())
 
 
-def _fingerprint(value: Any) -> Any:
-    """Return an object whose `repr` differs for different results; equal entries count as one number."""
+def _has_room(trial: Trial) -> bool:
+    return min((x.size for x in _arrays(trial).values()), default=0) >= SMALLEST
+
+
+def _given(trial: Trial) -> str:
+    """Return a text that differs for different input arrays; tiles may change without them."""
+    return _fingerprint([*(_arrays(trial) or trial.case.inputs).values()])
+
+
+# ------------------------------------------------------------------ comparing results
+def _as_array(value: Any) -> Any:
+    """Return the value as an array of float64, or None if it does not consist of real numbers."""
+    try:
+        x = np.asarray(value)
+    except Exception:  # rows of different lengths, or an array of another library
+        return None
+    return x.astype(np.float64) + 0.0 if x.dtype.kind in "biuf" else None  # -0.0 is 0.0
+
+
+def _fingerprint(value: Any) -> str:
+    """Return a text that differs for different results; equal entries, or equal parts, count as one."""
     if isinstance(value, (tuple, list)):
-        return [_fingerprint(part) for part in value]
+        parts = list(map(_fingerprint, value))
+        return parts[0] if len(set(parts)) == 1 else f"[{', '.join(parts)}]"
     x = _as_array(value)
-    if x is None:
-        return repr(value)
-    return float(x.flat[0]) if x.size and _constant(x) else (x.shape, x.tobytes())
+    if x is not None:
+        return repr(float(x.flat[0]) if x.size and _constant(x) else (x.shape, x.tobytes()))
+    try:
+        return ADDRESS.sub("", repr(value))
+    except Exception:  # of a student's class
+        return type(value).__name__
 
 
 def _constant(x: Any) -> bool:
     return bool((x == x.flat[0]).all() or np.isnan(x).all())
 
 
-def _as_array(value: Any) -> Any:
-    try:
-        x = np.asarray(value)
-    except Exception:
-        return None
-    return x.astype(np.float64) if x.dtype.kind in "biuf" else None
+def _shares_entries(one: Any, other: Any) -> bool:
+    """Return whether an entry of one result is equal to that of the other at the same place."""
+    if isinstance(one, (tuple, list)) and isinstance(other, (tuple, list)):
+        return any(map(_shares_entries, one, other))
+    x, y = _as_array(one), _as_array(other)
+    if x is None or y is None:
+        return _fingerprint(one) == _fingerprint(other)
+    return x.shape == y.shape and (not x.size or bool(((x == y) | (np.isnan(x) & np.isnan(y))).any()))
 
 
-def _handed_back(trial: Trial) -> bool:
-    """Return whether each part of the result is an input or a multiple of one."""
-    value = trial.value
+def _handed_back(trials: Sequence[Trial]) -> bool:
+    """Return whether every result has the entries of an input, and the expected ones do not.
+
+    Those of a transposed copy do.
+    """
+    telling = [trial for trial in trials if _has_room(trial)] or trials
+    asked = all(_of_inputs(trial, trial.case.expected) for trial in telling)
+    return not asked and all(_of_inputs(trial, trial.value) for trial in telling)
+
+
+def _of_inputs(trial: Trial, value: Any) -> bool:
+    """Return whether each part of the value has the entries of an input."""
     parts = list(value) if isinstance(value, (tuple, list)) and value else [value]
-    return all(any(_multiple(part, x) for x in trial.case.inputs.values()) for part in parts)
+    return all(any(_same_entries(part, x) for x in trial.case.inputs.values()) for part in parts)
 
 
-def _multiple(part: Any, given: Any) -> bool:
-    if part is given:
-        return True
+def _same_entries(part: Any, given: Any) -> bool:
+    """Return whether `part` is `given`, possibly scaled and in another order."""
     x, y = _as_array(given), _as_array(part)
-    if x is None or y is None or x.shape != y.shape or not x.size:
+    if x is None or y is None:  # such as an iterator
+        return part is given and part is not None
+    if x.size != y.size:
         return False
-    if not x.shape:
-        return bool(x == y)
-    finite = np.isfinite(x)
-    if not finite.any() or not np.isfinite(y).all() or not x[finite].any() or not y.any():
-        return False
-    at = np.unravel_index(np.abs(np.where(finite, x, 0.0)).argmax(), x.shape)
-    return bool(np.allclose(y, y[at] / x[at] * x, rtol=1e-5, atol=1e-12 * np.abs(y).max()))
+    if x.size == 1:  # one number is a multiple of every other
+        return bool(x.flat[0] == y.flat[0])
+    of_x, of_y = _largest(x) or 1.0, _largest(y) or 1.0
+    x = np.sort(x, axis=None) / of_x
+    signed = (np.sort(y, axis=None) / of_y, np.sort(-y, axis=None) / of_y)
+    return any(np.allclose(x, one, rtol=1e-5, atol=1e-12, equal_nan=True) for one in signed)
+
+
+def _largest(x: Any) -> float:
+    return float(np.abs(x[np.isfinite(x)]).max(initial=0.0))

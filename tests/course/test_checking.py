@@ -464,7 +464,9 @@ class TestWhichFirst:
     def test_of_several_that_fail_the_particular_one_is_read_first(self, capsys):
         check("99.2", variant(extra=1))
         out = capsys.readouterr().out
-        assert 'Read "K is read at most ⌈N/Br⌉ times" first: the others may fail for the same reason.' in out
+        assert "  FAILS  K is read at most ⌈N/Br⌉ times: " in out
+        assert "\n         and with it: moves no more words than the closed form\n" in out
+        assert "  FAILS  moves no more words" not in out and 'Read "' not in out  # one fault
 
         def nothing(m, Q, K, V, *, Br, Bc):
             O = m.new("O", Q.shape)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from iocourse.course.checking import NOT_TRIED, RUNS, failed_properties, judge, read_first, report
-from iocourse.course.exercise import FORM, KEEPS_INPUTS, RETURNS, STORES, exercises, find
+from iocourse.course.checking import OTHER_FORM, RUNS, failed_properties, judge, read_first, report
+from iocourse.course.exercise import FORM, KEEPS_INPUTS, RETURNS, STORES, NotReached, exercises, find
 from iocourse.course.properties import single, whole, wrong_factor, wrong_scale
 from iocourse.exact import attention
 from tests.mutation.references import build, exercise_source, sources_of
@@ -20,26 +20,32 @@ def reference(exercise_id, *edit):
 
 # ------------------------------------------------------------------ an answer of the wrong form
 @pytest.mark.parametrize("exercise_id", ["4D", "7D", "9A", "9B", "17D", "6A", "15B"])
-def test_a_wrong_form_is_told_once_and_the_rest_is_not_tried(exercise_id):
+def test_a_wrong_form_is_told_once_and_the_rest_is_not_reached(exercise_id):
     exercise = find(exercise_id)
     first, *others = judge(exercise, lambda *given: 0, 3)
-    assert first[1] not in (None, NOT_TRIED)
-    assert [complaint for _, complaint in others] == [NOT_TRIED] * (len(exercise.properties) - 1)
+    assert first[1] and not isinstance(first[1], NotReached)
+    assert [complaint for _, complaint in others] == [OTHER_FORM] * (len(exercise.properties) - 1)
+    assert all(isinstance(complaint, NotReached) for _, complaint in others)
 
 
-def test_a_report_lists_what_was_not_tried_and_sends_nobody_there():
+def test_a_report_lists_what_was_not_reached_and_sends_nobody_there():
     exercise = find("4D")
     said = report(exercise, judge(exercise, lambda *given: 0, 3), 3).splitlines()
     assert said[1].startswith("  FAILS  returns two positive integers: expected a tile (Br, Bc), got ")
     assert said[2:4] == [
-        "  not tried  the tile fits in M words",
-        "  not tried  no tile that fits moves fewer words",
+        f"  not reached  the tile fits in M words: {OTHER_FORM}",
+        f"  not reached  no tile that fits moves fewer words: {OTHER_FORM}",
     ]
     assert not any(line.startswith("Read ") for line in said)
 
 
 def test_what_holds_and_fails_beside_a_wrong_form_is_told():
-    assert dict(judge(find("3B"), lambda *given: 0, 3))["reads each piece once"] is None
+    def first_piece(pieces):
+        return next(pieces)
+
+    assert (
+        dict(judge(find("3B"), first_piece, 3))["memory use does not grow with the length of the row"] is None
+    )
     text = report(find("16A"), judge(find("16A"), lambda *given: 0, 3), 3)
     assert "  FAILS  the work grows linearly with the number of tokens: " in text
     assert 'Read "p x is correct" first' in text  # the form, before what follows from it
@@ -48,7 +54,7 @@ def test_what_holds_and_fails_beside_a_wrong_form_is_told():
 def test_different_forms_in_different_properties_are_told_one_after_the_other():
     exercise = find("17A")
     one, *others = judge(exercise, lambda *given: (None, None, None), 3)
-    assert "returned None" in one[1] and others[0][1] == NOT_TRIED
+    assert "returned None" in one[1] and others[0][1] == OTHER_FORM
 
 
 # ------------------------------------------------------------------ what ran to its end

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from iocourse import exact
-from iocourse.course.checking import HeldWithRemark, judge, read_first, report
+from iocourse.course.checking import HeldWithRemark, failed_properties, judge, read_first, report
 from iocourse.course.exercise import Better, Sample, Trial, exercises, find
 from iocourse.course.kinds.schedule import ScheduleCase, schedule_exercise
 from iocourse.course.properties import LARGE, reads, values, values_in, writes
@@ -53,7 +53,7 @@ def doubles(m, A, *, b):
 
 
 def failures(exercise, function, seed=0):
-    return {name: said for name, said in judge(exercise, function, seed) if said is not None}
+    return failed_properties(judge(exercise, function, seed))
 
 
 # ---------------------------------------------------------------------- invalid declarations

@@ -1,0 +1,336 @@
+"""Tests of `reached`: results that were not computed from the inputs, on made-up functions."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iocourse.course.checking import judge
+from iocourse.course.exercise import Case, Exercise, NotReached, Property, run_function
+from iocourse.course.points import points_of
+from iocourse.course.properties import as_traffic, idle, values
+from iocourse.course.reached import Reached, reached
+
+SHAPES = ((1, 1), (3, 2), (4, 3))
+
+
+def drawn(seed=0, shapes=SHAPES, expected=lambda A, B: A @ B.T, names="AB", tags=()):
+    rng = np.random.default_rng(seed)
+    found = []
+    for shape in shapes:
+        arrays = [rng.standard_normal(shape) for _ in names]
+        inputs = dict(zip(names, arrays, strict=True)) | {"b": 2}
+        found.append(Case(f"{shape}", inputs, expected(*arrays), tags=frozenset(tags)))
+    return found
+
+
+def made(cases, properties=()):
+    return Exercise("99.1", "", "f", 1, 4, 1, ("", "", ""), lambda rng: cases, tuple(properties))
+
+
+class Counted:
+    """The function, which counts its calls; `fails` raises this error from the second series of calls on."""
+
+    def __init__(self, function, cases, fails=None):
+        self.function, self.calls, self.first, self.fails = function, 0, len(cases), fails
+
+    def __call__(self, *inputs):
+        self.calls += 1
+        if self.fails and self.calls > self.first:
+            raise self.fails
+        return self.function(*inputs)
+
+
+def seen(function, cases=None, fails=None):
+    """Return what is reached, and the number of further calls."""
+    cases = drawn() if cases is None else cases
+    counted = Counted(function, cases, fails)
+    trials = [run_function(counted, case) for case in cases]
+    assert not any(trial.error for trial in trials)
+    return reached(made(cases), counted, trials), counted.calls - len(cases)
+
+
+# ------------------------------------------------------------------ what counts as no work
+HANDED_BACK = "your function returns an input, scaled or in another order"
+CONSTANT = "your function returns the same for every input"
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda A, B, b: A,
+        lambda A, B, b: B,
+        lambda A, B, b: -3.0 * A,
+        lambda A, B, b: A.T.copy(),
+        lambda A, B, b: 0.5 * A[::-1],
+        lambda A, B, b: (A, 2 * B),
+        lambda A, B, b: [B, B],
+        lambda A, B, b: A.astype(np.float32),
+    ],
+)
+def test_an_input_is_not_a_result(function):
+    assert seen(function) == (Reached(HANDED_BACK), 0)
+
+
+def test_an_input_with_infinite_entries_is_an_input_too():
+    cases = drawn()
+    for case in cases:
+        case.inputs["A"][0, 0] = -np.inf
+    assert seen(lambda A, B, b: 2.0 * A, cases)[0].nothing == HANDED_BACK
+
+
+def test_a_zero_input_is_handed_back_only_as_zeros():
+    zeros = drawn(shapes=((2, 2),))[0]
+    zeros.inputs["A"][:] = 0.0
+    assert seen(lambda A, B, b: A, [*drawn(), zeros])[0].nothing == HANDED_BACK
+    assert seen(lambda A, B, b: A + 1.0 + B, [*drawn(), zeros])[0] == Reached()
+
+
+def test_an_object_that_is_handed_back_is_an_input():
+    given_ones = [Case(str(n), {"pieces": object(), "n": n}) for n in (5, 6)]
+    trials = [run_function(lambda pieces, n: pieces, case) for case in given_ones]
+    assert reached(made(given_ones), None, trials).nothing in (HANDED_BACK, CONSTANT)
+
+
+def test_the_same_entries_are_a_result_where_the_task_is_to_move_them():
+    def transposed(A):
+        return A.T
+
+    cases = drawn(expected=transposed, names="A")
+    assert seen(lambda A, b: A, cases)[0] == Reached()
+    assert seen(lambda A, b: 0 * A, cases)[0].nothing == CONSTANT
+
+
+def test_one_number_is_not_a_multiple_of_another():
+    cases = drawn(shapes=((1, 1), (1, 1)), expected=lambda A, B: A + B)
+    assert seen(lambda A, B, b: A + 2 * B, cases)[0] == Reached()
+    assert seen(lambda A, B, b: A, cases)[0].nothing == HANDED_BACK
+
+
+@pytest.mark.parametrize(
+    "value",
+    [0, 1.5, np.nan, (1, 1), [], (), "flash2", np.empty(0), np.full((2, 2), np.nan), [0.0, (0.0, 0.0)]],
+)
+def test_a_constant_is_not_a_result(value):
+    assert seen(lambda A, B, b: value) == (Reached(CONSTANT), 0)
+
+
+@pytest.mark.parametrize("number", [0.0, np.nan, np.inf, 1e300])
+def test_a_constant_of_the_right_shape_is_not_a_result(number):
+    assert seen(lambda A, B, b: np.full((len(A), len(B)), number))[0].nothing == CONSTANT
+    assert seen(lambda A, B, b: [number] * len(A))[0].nothing == CONSTANT
+
+
+def test_objects_that_differ_only_in_their_address_are_the_same_result():
+    assert seen(lambda A, B, b: object())[0].nothing == CONSTANT
+
+
+def test_equal_results_say_nothing_where_the_arrays_are_equal():
+    one = drawn(shapes=((3, 2),))[0]
+    cases = [Case(f"b={b}", one.inputs | {"b": b}, one.expected) for b in (1, 2, 3)]
+    assert seen(lambda A, B, b: A @ B.T + 1, cases)[0] == Reached()
+
+
+@pytest.mark.parametrize(("name", "function"), [("A", lambda A, B, b: A**2), ("B", lambda A, B, b: B @ B.T)])
+def test_one_array_of_several_is_not_enough(name, function):
+    found, calls = seen(function)
+    assert found == Reached(f"your result depends on {name} only") and calls <= 4
+
+
+def test_the_only_array_is_enough():
+    cases = drawn(expected=lambda A: A + 1, names="A")
+    assert seen(lambda A, b: A**2, cases)[0] == Reached()
+
+
+def test_an_array_that_is_not_used_is_named():
+    cases = drawn(expected=lambda A, B, C: A + B + C, names="ABC")
+    assert seen(lambda A, B, C, b: A * B + 0 * C, cases)[0] == Reached(unused=("C",))
+    assert seen(lambda A, B, C, b: B * C, cases)[0] == Reached(unused=("A",))
+
+
+def test_shapes_alone_are_not_used_arrays():
+    found, calls = seen(lambda A, B, b: np.arange(A.size * 1.0))
+    assert found.nothing == "your result does not depend on the input arrays" and calls == 4
+
+
+def test_an_array_that_only_the_largest_case_uses_is_used():
+    assert seen(lambda A, B, b: A + (B if len(A) > 3 else 0))[0] == Reached()
+
+
+def test_cases_with_a_tag_are_not_run_again_if_others_have_none():
+    odd = drawn(shapes=((9, 9),), tags=("large",))
+    assert seen(lambda A, B, b: A + (B if len(A) == 9 else 0), [*drawn(), *odd])[0].nothing
+    assert seen(lambda A, B, b: A + (B if len(A) == 9 else 0), odd)[0] == Reached()
+
+
+def test_a_shift_or_a_scale_hides_no_array():
+    assert seen(lambda A, B, b: A - A.mean() + B / np.linalg.norm(B))[0] == Reached()
+
+
+# ------------------------------------------------------------------ functions with state
+NEVER_THE_SAME = "your function returns something else when it is called again with the same input"
+
+
+def test_random_numbers_are_not_a_result():
+    rng = np.random.default_rng()
+    found, calls = seen(lambda A, B, b: rng.standard_normal(A.shape))
+    assert found.nothing == NEVER_THE_SAME and calls <= 4
+
+
+def test_the_result_of_the_call_before_is_not_a_result():
+    kept = [np.ones((2, 2))]
+
+    def earlier(A, B, b):
+        kept.append(A @ B.T)
+        return kept[-2]
+
+    assert seen(earlier)[0].nothing == NEVER_THE_SAME
+
+
+def test_a_result_with_some_memory_that_was_never_written_is_computed():
+    rng = np.random.default_rng()
+
+    def last_row_unwritten(A, B, b):
+        made = A @ B.T + 1
+        made[-1:] = rng.standard_normal(made.shape[1])
+        return made
+
+    assert seen(last_row_unwritten, drawn(shapes=((3, 2), (4, 3))))[0] == Reached()
+
+
+# ------------------------------------------------------------------ it never raises
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(2), GeneratorExit(), RecursionError()])
+def test_an_error_in_a_further_call_never_ends_the_check(error):
+    found, calls = seen(lambda A, B, b: A + B, fails=error)
+    assert found.nothing == NEVER_THE_SAME and calls <= 4  # it does not repeat its result
+
+
+def test_an_interrupt_ends_it():
+    with pytest.raises(KeyboardInterrupt):
+        seen(lambda A, B, b: A + B, fails=KeyboardInterrupt())
+
+
+def test_only_one_array_may_make_a_further_call_fail():
+    """A function that refuses other numbers depends on them."""
+    cases = drawn()
+    known = [case.inputs["A"].tobytes() for case in cases]
+
+    def picky(A, B, b):
+        if A.tobytes() not in known:
+            raise ValueError
+        return A * 2 + B
+
+    assert seen(picky, cases)[0] == Reached()
+
+
+class Odd:
+    """An object without a text."""
+
+    def __repr__(self):
+        raise ValueError("no text")
+
+
+def test_a_function_without_arrays_of_real_numbers():
+    plain = [Case(str(n), {"N": n, "mask": np.arange(n) > 1}, n * n) for n in (3, 4)]
+    assert seen(lambda N, mask: N + 1, plain) == (Reached(), 0)
+    assert seen(lambda N, mask: 7, plain) == (Reached(CONSTANT), 0)
+    assert seen(lambda N, mask: N, plain) == (Reached(HANDED_BACK), 0)
+    assert reached(made([]), None, []) == Reached()
+
+
+def test_cases_may_have_different_arrays():
+    without = Case("without", {"n": 3}, 3.0)
+    first = seen(lambda *given: sum(np.sum(x) for x in given[:-1]), [without, *drawn()])[0]
+    assert first == Reached() and seen(lambda *given: len(given), [*drawn(), without])[0].nothing
+
+
+VALUES = st.sampled_from(
+    [0, None, Odd(), [Odd(), 1], {"a": np.ones(3)}, np.array(["x", "y"]), 1j * np.ones(3), [[1, 2], [3]],
+     np.array(None, dtype=object), np.array([]), b"", True, (np.ones(2), np.ones((2, 3))), np.inf, lambda: 0,
+     np.full((3, 2), np.nan), range(3), np.float32(1), {1, 2}]
+)  # fmt: skip
+
+
+@given(st.lists(VALUES, min_size=3, max_size=3), st.lists(VALUES, min_size=1, max_size=8))
+def test_results_of_any_type_never_raise_and_need_at_most_two_calls_per_array(first, later):
+    """The results of further calls may be any others too."""
+    cases, queue = drawn(), [*first]
+    trials = [run_function(lambda *given: queue.pop(0), case) for case in cases]
+    calls = []
+
+    def answer(*inputs):
+        calls.append(inputs)
+        return later[len(calls) % len(later)]
+
+    found = reached(made(cases), answer, trials)
+    assert len(calls) <= 4 and isinstance(found.nothing, str) and set(found.unused) <= {"A", "B"}
+
+
+# ------------------------------------------------------------------ in a check
+CHEAP = as_traffic(Property("moves few words", lambda trials: None))
+OF_B = as_traffic(Property("B is read once", lambda trials: None), "B")
+FINITE = idle(Property("is finite", lambda trials: None))
+ALSO = Property("has the right form", lambda trials: None)
+
+
+def verdicts_on(function):
+    cases = drawn(expected=lambda A, B, C: A + B + C, names="ABC")
+    exercise = made(cases, (values("right"), CHEAP, OF_B, FINITE, ALSO))
+    verdicts = judge(exercise, function, 0)
+    return dict(verdicts), points_of(exercise, verdicts)
+
+
+def test_what_holds_without_work_is_not_reached_and_earns_nothing():
+    said, points = verdicts_on(lambda A, B, C, b: A)
+    for name in ("moves few words", "B is read once", "is finite"):
+        assert isinstance(said[name], NotReached) and said[name] == HANDED_BACK
+    assert said["right"] and not isinstance(said["right"], NotReached) and points.traffic == 0
+
+
+def test_the_words_of_an_array_that_is_not_used_are_not_reached():
+    said, points = verdicts_on(lambda A, B, C, b: A * C)
+    assert said["B is read once"] == "your result does not depend on B" and said["moves few words"] is None
+    assert isinstance(said["B is read once"], NotReached) and points.traffic == 1
+
+
+def test_a_wrong_result_of_all_arrays_keeps_its_traffic():
+    said, points = verdicts_on(lambda A, B, C, b: A + B + 2 * C)
+    assert [name for name, complaint in said.items() if complaint] == ["right"] and points.traffic == 2
+
+
+def test_a_right_result_is_not_run_again():
+    cases = drawn(expected=lambda A, B: A + B)
+    right = Counted(lambda A, B, b: A + B, cases, fails=ValueError())
+    assert not any(said for _, said in judge(made(cases, (values("right"), CHEAP)), right, 0))
+
+
+def test_right_values_with_a_fault_of_traffic_are_not_run_again():
+    cases = drawn(expected=lambda A, B: A + B)
+    right = Counted(lambda A, B, b: A + B, cases, fails=ValueError())
+    much = as_traffic(Property("moves few words", lambda trials: "too many"))
+    said = dict(judge(made(cases, (values("right"), much, FINITE)), right, 0))
+    assert said == {"right": None, "moves few words": "too many", "is finite": None}
+
+
+def test_a_right_result_needs_no_array_that_it_did_not_touch():
+    cases = drawn(expected=lambda A, B: A + B)
+    untouched = as_traffic(Property("K is read once", lambda trials: NotReached("K is never read")))
+    assert judge(made(cases, (values("right"), untouched)), lambda A, B, b: A + B, 0) == [
+        ("right", None), ("K is read once", None)
+    ]  # fmt: skip
+
+
+@given(st.sampled_from([0.0, 1.0, 2.0, -1.0]), st.sampled_from([0.0, 1.0, 2.0]), st.booleans(), st.booleans())
+def test_no_verdict_on_a_whole_answer_changes(a, b, cheap, finite):
+    """Exactly the properties that fail on the trials are reported as failed."""
+    cases = drawn(expected=lambda A, B: A + B)
+    asked = (
+        values("right"),
+        as_traffic(Property("few", lambda trials: None if cheap else "many")),
+        idle(Property("finite", lambda trials: None if finite else "not finite")),
+    )
+    trials = [run_function(lambda A, B, _: a * A + b * B, case) for case in cases]
+    alone = {one.name for one in asked if one.judge(trials)}
+    said = judge(made(cases, asked), lambda A, B, _: a * A + b * B, 0)
+    failed = {name for name, one in said if one is not None and not isinstance(one, NotReached)}
+    assert failed == alone and (not any(one for _, one in said)) == (not alone)
