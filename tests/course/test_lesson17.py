@@ -246,7 +246,7 @@ def test_17c_accepts_the_true_range_also_as_an_array_and_refuses_the_false_one()
     for seed in (1, 2):
         assert all(said is None for _, said in judge(find("17C"), pair, seed))
         wrong = [name for name, said in judge(find("17C"), false, seed) if said is not None]
-        assert wrong == ["the upper end can be reached for errors above 1"]
+        assert wrong == ["the upper end is correct for errors above 1"]
 
 
 @pytest.mark.parametrize("theirs", [0.05, 0.5, 1.0, 2.0])

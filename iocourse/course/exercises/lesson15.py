@@ -32,6 +32,7 @@ from ..guard import no_calls_into
 from ..kinds.schedule import schedule_exercise
 from ..properties import (
     Form,
+    as_traffic,
     describe_value,
     difference,
     each,
@@ -508,7 +509,7 @@ SAFE = exercise(
         only_where("positive roots count like negative ones", RIGHT, _told_apart),
         only_where("calls no row safe whose scores can reach beyond a root", AGAIN, _told_apart),
         only_where("each row is judged by its own length", BORDER, _each_row),
-        idle(only_where("does not compute the scores of all pairs", MANY, _no_pairs)),
+        as_traffic(only_where("does not compute the scores of all pairs", MANY, _no_pairs), "Q", "K"),
     ),
     run_case=_play_safe,
 )
