@@ -29,7 +29,6 @@ from ..properties import (
     idle,
     reads,
     several,
-    total_within,
     values,
     values_in,
     whole,
@@ -467,7 +466,6 @@ EXERCISES = (
             *reads(LSE="once"),
             *map(idle, writes(S="once", LSE="once", O="once")),
         ),
-        total=idle(total_within()),
         comparison=attention_comparison("forward", N=2**20, d=256, Br=83, Bo=167, Bd=128),
     ),
 )
