@@ -106,9 +106,9 @@ def stored_inputs(rng: np.random.Generator) -> list[Sample]:
 
 
 def _all_scores(form: Callable[..., Ledger]) -> Callable[..., Ledger]:
-    """Return the closed form with N² words as the size of S, whose few rows hold all scores in turn.
+    """Return the closed form with N² words as the size of S, because its few rows hold all scores in turn.
 
-    A message then says that S is read twice if every score is.
+    If every score is read twice, the message is then "S is read 2 times".
     """
 
     def moves(N: int, d: int, **tiles: int) -> Ledger:
