@@ -231,7 +231,7 @@ def values(name: str = "values equal exact attention", tolerance: float = TOLERA
 
 def _one_key(case: Case) -> bool:
     """Return whether there is one key: its weight is then 1 for any scale of the scores."""
-    return np.shape(case.inputs.get("K"))[-2:-1] == (1,)
+    return "K" in case.inputs and np.shape(case.inputs["K"])[-2:-1] == (1,)
 
 
 def as_general(asked: Property, ordinary: Callable[[Case], bool]) -> Property:
