@@ -10,10 +10,11 @@ from lesson_source import Lesson
 
 from iocourse import bounds, costs, exact, run, schedules, sweeps
 from iocourse.course import explore
-from iocourse.course.checking import judge, points_of
-from iocourse.course.exercise import find
+from iocourse.course.checking import judge
+from iocourse.course.exercise import NotReached, find
 from iocourse.course.exercises.lesson07 import FORMS, MASKED, best_plan
 from iocourse.course.explore.models.memory_states import memory_states, totals
+from iocourse.course.points import points_of
 from iocourse.machine import probabilities
 from tests.mutation.references import build, exercise_source
 from tools.build import latex
@@ -164,6 +165,34 @@ def test_the_best_plan_is_the_best_of_all_tiles():
         assert best_plan(N, d, M).ledger.total == min(ledger.total for ledger in every if ledger.peak <= M)
 
 
+def test_a_plan_of_7D_that_does_not_fit_is_not_praised_for_few_words():
+    verdicts = judge(find("7D"), lambda N, d, M: ("flash_optimal", {"Br": N, "Bc": 1}), 0)
+    said = dict(verdicts)["no plan that fits moves fewer words"]
+    assert isinstance(said, NotReached) and said.startswith("flash_optimal {")
+    assert points_of(find("7D"), verdicts).total < 0.2 * find("7D").importance
+
+
+def test_the_calls_of_7E_count_only_if_the_gradient_depends_on_their_results():
+    def calls_in_vain(X, A1, A2, A3, Y, E, forward, backward):
+        backward(A1 @ X, A2, A3 @ Y, forward(A1 @ X, A2, A3 @ Y))
+        return A1.T @ (A1 @ X - E)
+
+    def stops_at_dQ(X, A1, A2, A3, Y, E, forward, backward):
+        Q, V = A1 @ X, A3 @ Y
+        return Q.T @ backward(Q, A2, V, forward(Q, A2, V) - E)[0]
+
+    points = [points_of(find("7E"), judge(find("7E"), one, 0)) for one in (calls_in_vain, stops_at_dQ)]
+    assert [one.traffic for one in points] == [0, points[1].traffic_of] and points[0].total == 0
+
+
+def test_messages_on_stored_scores_count_all_scores():
+    line = "                    with m.load(S, (0, i.size), j) as s"
+    again = "                    m.load(S, (0, i.size), j).free()\n" + line
+    twice = exercise_source("7C", solved=True).replace(line, again)
+    said = dict(judge(find("7C"), build("7C", twice), 0))["S is read once"]
+    assert said.startswith("S is read 2 times (") and "expected at most once (" in said
+
+
 def test_rows_of_two_arrays_never_fit_in_the_room_of_7C():
     for seed in range(20):
         for case in find("7C").cases(np.random.default_rng(seed)):
@@ -232,12 +261,13 @@ def test_each_fault_alone_is_refused_in_the_room_of_7F():
     assert any(d > Bd for Br, Bo, Bd, N, d, M in found)
 
 
-def test_the_schedule_as_found_is_worth_nothing_and_half_repaired_half():
-    """test_points.py tests the empty answer."""
+def test_the_schedule_as_found_is_worth_nothing_and_half_repaired_a_third():
+    """Of the three properties that the faults violate, the half without the spare tile has one."""
     exercise, most = find("7F"), find("7F").importance
     reference = exercise_source("7F", solved=True)
     stub = exercise_source("7F", solved=False).replace("    raise NotImplementedError\n", "")
     half = stub.replace("LSE, i)\n    for i", "LSE, i)\n        q.free()\n    for i")
     assert half != stub
-    points = [points_of(exercise, judge(exercise, build("7F", one), 0)) for one in (stub, half, reference)]
-    assert points[0] == 0 and 0.4 * most < points[1] < 0.6 * most and points[2] == most
+    answers = (build("7F", one) for one in (stub, half, reference))
+    points = [points_of(exercise, judge(exercise, one, 0)).total for one in answers]
+    assert points[0] == 0 and points[1] == pytest.approx(most / 3) and points[2] == most

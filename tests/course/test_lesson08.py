@@ -8,7 +8,7 @@ from lesson_source import Lesson
 
 from iocourse import bounds, costs, exact, masks, run, schedules
 from iocourse.course.challenges.rolling_rows import rolling_rows
-from iocourse.course.checking import HeldWithRemark, failed_properties, judge
+from iocourse.course.checking import HeldWithRemark, failed_properties, judge, read_first
 from iocourse.course.exercise import find
 from iocourse.course.exercises.lesson08 import PAIRS_DECIDE, UNASKED, bucket_pairs, words_in_order
 from iocourse.data import real_head
@@ -194,3 +194,19 @@ def test_the_ragged_last_block_of_8A_is_seen_in_its_corner_alone_and_not_empty()
                 assert tiles[-1, -1] and not tiles[-1, 0]
                 seen += 1
     assert seen == 60
+
+
+@pytest.mark.parametrize(
+    ("exercise_id", "edit"),
+    [
+        ("7C", ("q *= d**-0.5", "q *= 1.0")),
+        ("8C", ("q *= d**-0.5", "q *= 1.0")),
+        ("15C", ("q *= d**-0.5", "q *= 1.0")),
+        ("16D", ("T += w *", "T += 1.0 *")),
+    ],
+)
+def test_values_that_are_wrong_in_every_ordinary_case_are_read_first(exercise_id, edit):
+    """A single key, and a single tile in 16D, are correct in spite of the mistake."""
+    exercise, source = find(exercise_id), exercise_source(exercise_id, solved=True)
+    verdicts = judge(exercise, build(exercise_id, source.replace(*edit)), 0)
+    assert read_first(exercise, failed_properties(verdicts)) == exercise.properties[0].name

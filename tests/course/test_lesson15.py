@@ -12,9 +12,10 @@ from numpy.polynomial import Polynomial
 from numpy.polynomial.hermite_e import hermegauss, hermeval
 
 from iocourse import exact, lowrank, run
-from iocourse.course.checking import judge, points_of
+from iocourse.course.checking import failed_properties, judge
 from iocourse.course.exercise import find
 from iocourse.course.exercises import lesson15 as exercises
+from iocourse.course.points import points_of
 from iocourse.lowrank import polynomials
 from iocourse.lowrank.advice import predicted_error
 from iocourse.monomials import coordinates, plan, rank_of
@@ -348,7 +349,30 @@ def test_what_is_handed_out_to_repair_is_what_the_lesson_measured():
         assert ours[0] == shown[0] and ours[0].moves == shown[0].moves and (ours[1] == shown[1]).all()
         assert ours[1] == pytest.approx(case.expected)  # its values are correct
     verdicts = judge(find("15E"), handed_out, 0)
-    assert points_of(find("15E"), verdicts) == 0 and sum(complaint is None for _, complaint in verdicts) > 4
+    assert points_of(find("15E"), verdicts).total == 0
+    assert list(failed_properties(verdicts)) == [
+        "fits in fast memory",
+        "V is read once",
+        "moves at most 2Nd words per iteration plus 2Nd",
+    ]
+
+
+def test_each_half_of_the_repair_of_15E_is_worth_its_properties():
+    """Too much memory violates one property, and complete rows of V two."""
+    found = exercise_source("15E", solved=False).replace("    raise NotImplementedError\n", "")
+    stored = "                    m.store(o, O, i, c)\n"
+    memory = found.replace(stored, f"{stored}            state.free()\n")
+    loads = found.replace("m.load(V, j) as v", "m.load(V, j, c) as v").replace("v[:, c.start : c.stop]", "v")
+    for half, share in ((memory, 1 / 3), (loads, 2 / 3)):
+        points = points_of(find("15E"), judge(find("15E"), build("15E", half), 0))
+        assert points.total / find("15E").importance == pytest.approx(share)
+
+
+def test_a_constant_answer_to_15D_earns_nothing_for_its_little_memory():
+    for answer in (lambda Q, K, c: np.ones(len(Q), bool), lambda Q, K, c: (Q**2).sum(axis=1) < c[0]):
+        verdicts = judge(find("15D"), answer, 0)
+        assert dict(verdicts)["does not compute the scores of all pairs"]
+        assert points_of(find("15D"), verdicts).traffic == 0
 
 
 def test_the_budget_of_15E_is_what_the_reference_moves_and_the_faults_are_two():
@@ -358,7 +382,7 @@ def test_the_budget_of_15E_is_what_the_reference_moves_and_the_faults_are_two():
             turns, columns = -(-d // case.inputs["Bd"]), min(case.inputs["Bd"], d)
             repaired, _ = _run(LESSON["my_columns"], case)
             wrong, _ = _run(exercises.columns_gone_wrong, case)
-            assert repaired == case.budget and repaired.peak == case.M
+            assert repaired == case.budget and repaired.peak == case.M - max(0, d - columns - 1)
             assert wrong.total - repaired.total == wrong.reads["V"] - N * d == (turns - 1) * N * d
             following = 0 if turns == 1 else d - columns if turns == 2 else columns
             in_a_turn = r * (1 + columns) + max(2 * d, d + columns + 1)  # k and v, or q, o and l

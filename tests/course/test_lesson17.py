@@ -246,7 +246,17 @@ def test_17c_accepts_the_true_range_also_as_an_array_and_refuses_the_false_one()
     for seed in (1, 2):
         assert all(said is None for _, said in judge(find("17C"), pair, seed))
         wrong = [name for name, said in judge(find("17C"), false, seed) if said is not None]
-        assert wrong == ["the upper end can be reached for errors above 1"]
+        assert wrong == ["the upper end is correct for errors above 1"]
+
+
+def test_a_wrong_gradient_in_17B_is_not_blamed_on_the_rows_of_zeros():
+    def without_length(X, length, dY):
+        Y, dX = of("my_bounded")(X, length, dY)
+        return Y, dX / length
+
+    said = dict(judge(find("17B"), without_length, 0))
+    assert said["the gradient is correct for short and long rows"]
+    assert said["a row of zeros gives zeros in both results"] is None
 
 
 @pytest.mark.parametrize("theirs", [0.05, 0.5, 1.0, 2.0])

@@ -6,7 +6,10 @@ from harness import Mutant, Suite, as_scratch
 from iocourse.monomials import coordinates
 
 # ---------------------------------------------------------------------- 16A
-SMALL, LINEAR = "creates nothing larger than the inputs", "the work grows linearly with the number of tokens"
+SMALL, LINEAR = (
+    "needs at most 1.5 times the memory of its inputs",
+    "the work grows linearly with the number of tokens",
+)
 
 
 def column_of_x_by_column(Phi, Psi, G, h, x):

@@ -98,14 +98,14 @@ RANGE = Suite(
         "it leaves out the absolute value": (
             Mutant(
                 "no-end-above-1",
-                "the upper end can be reached for errors above 1",
+                "the upper end is correct for errors above 1",
                 ("if theirs != 1", "if theirs < 1"),
             ),
         ),
         "no operator makes it": (
             Mutant(
                 "lower-end-of-0",
-                "the lower end can be reached",
+                "the lower end is the smallest usual error",
                 ("least = 2 * theirs / (1 + theirs)", "least = 0.0"),
             ),
             Mutant("upper-end-of-2e", "every pair of vectors is in the range", ("/ abs(1 - theirs)", "")),

@@ -32,6 +32,7 @@ from ..guard import no_calls_into
 from ..kinds.schedule import schedule_exercise
 from ..properties import (
     Form,
+    as_traffic,
     describe_value,
     difference,
     each,
@@ -508,7 +509,7 @@ SAFE = exercise(
         only_where("positive roots count like negative ones", RIGHT, _told_apart),
         only_where("calls no row safe whose scores can reach beyond a root", AGAIN, _told_apart),
         only_where("each row is judged by its own length", BORDER, _each_row),
-        idle(only_where("does not compute the scores of all pairs", MANY, _no_pairs)),
+        as_traffic(only_where("does not compute the scores of all pairs", MANY, _no_pairs), "Q", "K"),
     ),
     run_case=_play_safe,
 )
@@ -555,6 +556,11 @@ def columns_in_turn(N: int, d: int, r: int, Bd: int, **_: Any) -> Ledger:
     )
 
 
+def _rest_of_a_row(d: int, Bd: int, **_: Any) -> int:
+    """Return the allowance: the words of a complete row of V, so that each fault alone can be repaired."""
+    return max(0, d - min(Bd, d) - 1)
+
+
 def turn_inputs(rng: np.random.Generator) -> Iterator[Sample]:
     """Yield equal and ragged iterations, single columns, one iteration, other weights, and one token."""
     asked: list[tuple[str, int, int, Sequence[float] | Array, int]] = [
@@ -577,6 +583,7 @@ REPAIR = schedule_exercise(
     turn_inputs,
     equals=_low_rank_attention,
     moves=columns_in_turn,
+    spare=_rest_of_a_row,
     values=(idle(LOW_RANK_VALUES), idle(PSI_USED)),
     loads=idle(every_input_loaded()),
     words=(
@@ -585,7 +592,7 @@ REPAIR = schedule_exercise(
             idle, (*reads(Q="at most once per iteration", K="at most once per iteration"), *writes(O="once"))
         ),
     ),
-    total=idle(total_within("moves at most 2Nd words per iteration plus 2Nd")),
+    total=total_within("moves at most 2Nd words per iteration plus 2Nd"),
 )
 
 EXERCISES = (FEATURES, DEGREE, TWO_PASSES, SAFE, REPAIR)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...ledger import Ledger
-from ..exercise import Case, Draw, Exercise, Property, Sample, Trial, exercise
+from ..exercise import Case, Draw, Exercise, NotReached, Property, Sample, Trial, exercise
 from ..properties import Form, idle, several, whole
 from .schedule import require_parts
 
@@ -93,7 +93,9 @@ def choice_exercise(
         return None if peak <= M else f"{_shown(pick)} needs {peak:,} words, but M = {M:,}"
 
     def moves_fewest(trial: Trial, pick: T) -> str | None:
-        (moved, _), least = costs_of(pick, trial.case.inputs), trial.case.expected
+        (moved, peak), least = costs_of(pick, trial.case.inputs), trial.case.expected
+        if fits and peak > trial.case.inputs["M"]:  # otherwise a tile that never fits would have this merit
+            return NotReached(f"{_shown(pick)} does not fit")
         cheaper = best(trial.case.inputs) if moved > least * (1 + 1e-9) else None
         if cheaper is None:
             return None
