@@ -244,13 +244,17 @@ def _with_reach(
     vain = [name for name, said in verdicts if said is None and (asked[name].traffic or asked[name].idle)]
     if not vain or all(prop.traffic for prop in told):  # right values are computed from all inputs
         return verdicts
-    from .reached import reached  # a check of a right result does not need it
+    from .reached import few_words, reached  # a check of a right result does not need it
 
     seen = reached(exercise, answer, trials)
 
     def instead(name: str) -> str | None:
-        lost = [array for array in asked[name].of if array in seen.unused]
-        why = seen.nothing or (f"your result does not depend on {lost[0]}" if lost else "")
+        prop = asked[name]
+        lost = [f"your result does not depend on {array}" for array in prop.of if array in seen.unused]
+        few = [
+            few_words(trials, array) for array in prop.of or ([""] if prop.traffic and prop.general else [])
+        ]
+        why = next(filter(None, [seen.nothing, *lost, *few]), "")
         return NotReached(why) if why else None
 
     return [(name, instead(name) if name in vain else said) for name, said in verdicts]
