@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...ledger import Ledger
-from ..exercise import Case, Draw, Exercise, Property, Sample, Trial, exercise
+from ..exercise import Case, Draw, Exercise, NotReached, Property, Sample, Trial, exercise
 from ..properties import Form, idle, several, whole
 from .schedule import require_parts
 
@@ -93,10 +93,13 @@ def choice_exercise(
         return None if peak <= M else f"{_shown(pick)} needs {peak:,} words, but M = {M:,}"
 
     def moves_fewest(trial: Trial, pick: T) -> str | None:
-        (moved, _), least = costs_of(pick, trial.case.inputs), trial.case.expected
+        (moved, peak), least = costs_of(pick, trial.case.inputs), trial.case.expected
         cheaper = best(trial.case.inputs) if moved > least * (1 + 1e-9) else None
         if cheaper is None:
-            return None
+            too_large = (
+                fits and peak > trial.case.inputs["M"]
+            )  # a choice that needs more than M moves few words
+            return NotReached(f"{_shown(pick)} does not fit") if too_large else None
         more = clue(cheaper[0])
         return f"{_shown(pick)} moves {_number(moved)} {unit}, the minimum is {_number(least)}{more}"
 
