@@ -1,8 +1,8 @@
 """Print the points of typical answers to the exercises: a factor forgotten, untiled, and words moved twice.
 
 `python -m tests.typical_points` judges the answers that `tests/mutants/typical_answers.toml` declares. A line
-has the points of values and of traffic, their total, its share of the exercise's points, and the change of the
-reference. `--only 4A` judges one exercise, and `--report` also prints what the student reads.
+has the points of values and of traffic, their total, its share of the exercise's points, and the change of
+the reference. `--only 4A` judges one exercise, and `--report` also prints what the student reads.
 """
 
 from __future__ import annotations
