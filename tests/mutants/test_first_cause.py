@@ -33,3 +33,17 @@ def test_the_line_to_read_first_names_the_kind_of_cases(fault):
     assert isinstance(failed[first], FirstCause) and read_first(exercise, failed) == first
     lines = [line for line in report(exercise, verdicts, seed).splitlines() if "  FAILS  " in line]
     assert len(failed) > 1 and [line.partition(": ")[0].strip() for line in lines] == [f"FAILS  {first}"]
+
+
+def test_the_sum_of_all_words_follows_the_words_of_an_array_and_not_the_peak():
+    exercise, q = find("4E"), "m.load(Q, i) as q"
+    edits = (
+        (f", {q}:", ":"),
+        ("with m.load(K, j) as k:", f"with {q}, m.load(K, j) as k:"),
+        ("v.free()\n", "pass\n"),
+    )
+    verdicts = judge(exercise, mutate("4E", Mutant("unrepaired", "Q is read once", *edits)), drawn("4E"))
+    lines = report(exercise, verdicts, 0).splitlines()
+    assert any(line.startswith("  FAILS  fits in the footprint") for line in lines)
+    after = next(n for n, line in enumerate(lines) if line.startswith("  FAILS  Q is read once")) + 1
+    assert lines[after].strip() == "and with it: moves no more words than (4.3)"
