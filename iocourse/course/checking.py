@@ -349,9 +349,12 @@ def _followers(exercise: Exercise, failed: Mapping[str, str]) -> dict[str, list[
     first = read_first(exercise, {prop.name: failed[prop.name] for prop in values}) if values else ""
     if len(values) > 1 and (nothing_right or isinstance(failed[first], FirstCause)):
         found[first] = [prop.name for prop in values if prop.name != first]
-    special = [prop.name for prop in words if not prop.general]
+    special = [prop for prop in words if not prop.general]
     if special and len(special) < len(words):
-        found[special[0]] = [prop.name for prop in words if prop.general]
+        counted = next(
+            (prop for prop in special if prop.of), special[0]
+        )  # not a peak, which is no sum of words
+        found[counted.name] = [prop.name for prop in words if prop.general]
     return found
 
 

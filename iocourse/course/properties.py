@@ -400,7 +400,7 @@ def reads_within(array: str, name: str) -> Property:
 
 def writes_within(array: str, name: str) -> Property:
     """Return the property that at most as many words of `array` are written as in the closed form."""
-    return as_traffic(each(name, lambda trial: _over_budget(trial, array, "writes")))
+    return as_traffic(each(name, lambda trial: _over_budget(trial, array, "writes")), array)
 
 
 def reads(**how_often: str) -> tuple[Property, ...]:

@@ -1,7 +1,7 @@
 """Lesson 03: alternative correct answers, and wrong answers that no recorded mutant covers."""
 
 import numpy as np
-from harness import Mutant, Suite, as_scratch
+from harness import MOST, Mutant, Suite, as_scratch
 
 # ---------------------------------------------------------------------- 3A maximum and sum
 SUM = "l is the sum of e^(s - m) over the whole row"
@@ -137,12 +137,6 @@ SUITES = (
     Suite(
         "3D",
         right=own_tiles,
-        wrong={
-            "no operator makes it": (
-                as_scratch(
-                    "S", "stats.update(s)", "m.store(s, S, i, j)", "writes one word per row and nothing else"
-                ),
-            )
-        },
+        wrong={"no operator makes it": (as_scratch("S", "stats.update(s)", "m.store(s, S, i, j)", MOST),)},
     ),
 )

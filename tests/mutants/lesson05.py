@@ -30,9 +30,12 @@ DOT = Suite(
     "5A",
     right=dot_with_waiting_products,
     wrong={
+        "one move less, and all others legal": (
+            Mutant("never-stored", "every result is stored", ('[*moves, "store s"]', "moves")),
+        ),
         "one more move, and a legal one": (
             Mutant("products-stored-too", DOT_WORDS, ('"compute p{l}", ', '"compute p{l}", f"store p{l}", ')),
-        )
+        ),
     },
 )
 

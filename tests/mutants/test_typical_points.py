@@ -8,6 +8,7 @@ from typical_answers import KINDS, declared, typical_answers
 from iocourse.course.checking import judge
 from iocourse.course.exercise import NotReached, exercises, find
 from iocourse.course.points import points_of
+from tests import typical_points
 
 TYPICAL = [one for exercise_id in exercises() for one in typical_answers(exercise_id)]
 MADE = [one for one in TYPICAL if one.make]
@@ -51,3 +52,12 @@ def test_right_values_with_untiled_or_doubled_traffic_earn_at_most_three_fifths(
     failed = [prop for prop in exercise.properties if said[prop.name] is not None]
     assert failed and not any(isinstance(said[prop.name], NotReached) for prop in failed)
     assert 0 < share <= AT_MOST_FOR_RIGHT_VALUES
+
+
+def test_the_command_prints_the_points_that_are_tested(capsys):
+    typical_points.main(["--only", "2A"])
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.split()[:5] == ["answer", "values", "traffic", "total", "share"]
+    for one, line in zip(typical_answers("2A"), lines, strict=True):
+        *_, share = judged(one)
+        assert line.split()[:2] == ["2A", one.kind] and line.split()[5] == f"{share:.0%}"

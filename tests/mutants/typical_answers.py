@@ -1,8 +1,7 @@
 """Four typical answers to every exercise: a factor forgotten, untiled, twice the traffic, and nothing.
 
-`typical_answers.toml` declares the first three for each exercise, most of them by a recorded mutant. The tests
-judge them and compare their points with the rule (`iocourse.course.points`). `python -m tests.typical_points`
-prints the table.
+`typical_answers.toml` declares the first three for each exercise. The tests judge them and compare their
+points with the rule (`iocourse.course.points`). `python -m tests.typical_points` prints the table.
 """
 
 from __future__ import annotations

@@ -29,7 +29,6 @@ from ..properties import (
     reads_within,
     same_answer_from,
     several,
-    total_within,
     values_in,
 )
 from ..trials.case_inputs import LEVELS, bottomless_scores, low_scores
@@ -381,7 +380,6 @@ LSE = schedule_exercise(
         values_in("scores of ±10,000 neither overflow nor vanish", "large"),
     ),
     words=(reads_within("S", "S is read once"),),
-    total=total_within("writes one word per row and nothing else"),
 )
 
 EXERCISES = (RUNNING, ATTENTION, MERGE, LSE)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import pebbling
-from ..exercise import Case, Exercise, Trial, exercise
+from ..exercise import Case, Exercise, NotReached, Trial, exercise
 from ..guard import library_solution
 from ..properties import Form, as_traffic, idle, is_number
 
@@ -47,15 +47,29 @@ def _understood(trial: Trial, moves: Sequence[Any]) -> Iterator[pebbling.Move]:
 
 
 def _finished(trial: Trial, moves: Sequence[Any]) -> str | None:
-    stored = {move.vertex for move in _understood(trial, moves) if move.kind == "store"}
-    missing = [v for v in trial.case.expected[0].outputs if v not in stored]
+    """Test the results by the rules of the game without its limit M: `_legal` reports that one."""
+    graph = trial.case.expected[0]
+    game = pebbling.Game(graph, len(graph.vertices))
+    state = game.start()
+    try:
+        for move in moves:
+            state = game.after(state, move)
+    except pebbling.IllegalMove:
+        return None if game.finished(state) else NotReached("no move after the first illegal one counts")
+    missing = [v for v in graph.outputs if v not in state.blue]
     return f"{missing[0]} is never stored" if missing else None
 
 
 def _within(trial: Trial, moves: Sequence[Any]) -> str | None:
+    """Compare the words moved; few words of an illegal or an unfinished pebbling say nothing."""
     words = sum(move.kind in ("load", "store") for move in _understood(trial, moves))
     allowed = trial.case.expected[1]
-    return None if words <= allowed else f"moves {words} words, expected at most {allowed}"
+    if words > allowed:
+        return f"moves {words} words, expected at most {allowed}"
+    if _legal(trial, moves):
+        return NotReached("the pebbling is not legal")
+    unfinished = _finished(trial, moves)
+    return unfinished and NotReached(unfinished)
 
 
 def _pebbling(

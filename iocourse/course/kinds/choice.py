@@ -94,11 +94,10 @@ def choice_exercise(
 
     def moves_fewest(trial: Trial, pick: T) -> str | None:
         (moved, peak), least = costs_of(pick, trial.case.inputs), trial.case.expected
-        if fits and peak > trial.case.inputs["M"]:  # otherwise a tile that never fits would have this merit
-            return NotReached(f"{_shown(pick)} does not fit")
         cheaper = best(trial.case.inputs) if moved > least * (1 + 1e-9) else None
-        if cheaper is None:
-            return None
+        if cheaper is None:  # a choice that needs more than M may move few words, which is no merit
+            fitting = not fits or peak <= trial.case.inputs["M"]
+            return None if fitting else NotReached(f"{_shown(pick)} does not fit")
         more = clue(cheaper[0])
         return f"{_shown(pick)} moves {_number(moved)} {unit}, the minimum is {_number(least)}{more}"
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import error_text
-from ..exercise import Case, Property, Trial, snapshot, student_call
+from ..exercise import Case, NotReached, Property, Trial, snapshot, student_call
 from ..properties import as_traffic, each, only_where, same_answer_from
 
 LONG = "long"  # the tag of a row for which the kept memory is measured
@@ -29,8 +29,9 @@ class HeldTrial(Trial):
 
 @dataclass(frozen=True)
 class RowTrial(HeldTrial):
-    """A trial with a flag for a second loop over the pieces."""
+    """A trial with flags: every piece was read, and a second loop was tried."""
 
+    read_all: bool = True
     asked_again: bool = False
 
 
@@ -46,14 +47,14 @@ class SecondPass(RuntimeError):
 class Pieces(Iterator[Any]):
     """An iterator over the pieces without length or index; it records a second loop, which finds no pieces.
 
-    `held` is the most bytes that the student's function held when it requested a piece, that is, the memory
-    kept between pieces. It is measured in a `_stacks_kept` block, whenever the memory of the process has
-    doubled since the last measurement, and after the last piece.
+    `over` is true if the function has read every piece. `held` is the most bytes that it held when it
+    requested a piece, that is, the memory kept between pieces. It is measured in a `_stacks_kept` block,
+    whenever the memory of the process has doubled since the last measurement, and after the last piece.
     """
 
     def __init__(self, source: Iterable[Any], watched: bool = False) -> None:
         self._source = iter(source)
-        self._over = False
+        self.over = False
         self._watched = watched
         self._seen = 0
         self.asked_again = False
@@ -63,11 +64,11 @@ class Pieces(Iterator[Any]):
         return self
 
     def __next__(self) -> Any:
-        self.asked_again |= self._over
+        self.asked_again |= self.over
         self._look()
         for piece in self._source:
             return piece
-        self._over = True
+        self.over = True
         self._look()
         raise StopIteration
 
@@ -75,7 +76,7 @@ class Pieces(Iterator[Any]):
         if not self._watched:
             return
         of_all = tracemalloc.get_traced_memory()[0]
-        if self._over or of_all > 2 * self._seen:
+        if self.over or of_all > 2 * self._seen:
             self._seen, self.held = of_all, max(self.held, _bytes_below())
 
     def _refuse(self, *args: Any) -> NoReturn:
@@ -101,7 +102,7 @@ def run_streamed(student: Callable[..., Any], case: Case) -> Trial:
     try:
         with student_call(), _stacks_kept(watched):
             value = snapshot(student(pieces))
-        return RowTrial(case, value, asked_again=pieces.asked_again, held=pieces.held)
+        return RowTrial(case, value, held=pieces.held, read_all=pieces.over, asked_again=pieces.asked_again)
     except Exception as error:
         if not pieces.asked_again:
             return RowTrial(case, error=error)
@@ -199,7 +200,13 @@ def least_held(attempt: Callable[[], H]) -> H:
 def _visited_once(trial: Trial) -> str | None:
     if isinstance(trial, RowTrial) and trial.asked_again:
         return "a piece was requested after the last one; a second loop finds none"
-    return None
+    return _left_over(trial)
+
+
+def _left_over(trial: Trial) -> NotReached | None:
+    """Return a message if the function ended before it had read every piece."""
+    stopped = isinstance(trial, RowTrial) and not trial.read_all
+    return NotReached("your function ends before it has read every piece") if stopped else None
 
 
 SPARE = 1024  # bytes that the longer row may hold in addition to the shorter one, for Python objects
@@ -211,7 +218,7 @@ def _keeps_no_more(trials: Sequence[Trial]) -> str | None:
     short, long = sorted(watched, key=lambda trial: trial.case.inputs["row"].size)
     complaint = _keeps_little(long)
     if complaint or long.held <= short.held + SPARE:
-        return complaint
+        return complaint or _left_over(long)
     return f"{_held(short)} are held, and {_held(long)}"
 
 
