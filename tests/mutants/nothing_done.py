@@ -40,7 +40,7 @@ def zeros_stored(exercise_id: str) -> Answer:
 
 @triton.jit
 def copy_kernel(X, Y, B, H, rows, columns, s_b, s_h, s_row, s_column, n, BLOCK: tl.constexpr):
-    """Copy X (B, H, rows, columns), of any strides, to the n words of Y, and begin again where Y is longer."""
+    """Copy X (B, H, rows, columns), of any strides, to the n words of Y, again where Y is longer."""
     to = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     at = to % (B * H * rows * columns)
     row = at // columns

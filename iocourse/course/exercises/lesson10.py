@@ -270,8 +270,8 @@ DEPTH, PIECES = "ragged depth", "several pieces of k"
 
 
 def factors(rng: np.random.Generator) -> Iterator[Sample]:
-    """Yield several pieces of k, matrices with one ragged size each, all sizes ragged, slices, different tiles, and small matrices
-    (twice, with equal sizes).
+    """Yield several pieces of k, matrices with one ragged size each, all sizes ragged, slices, different
+    tiles, and small matrices (twice, with equal sizes).
     """
     m, n, k = (int(x) for x in rng.integers(33, 47, size=3))
     for A, B, BM, BN, BK in [

@@ -439,8 +439,8 @@ def full_products() -> Property:
 
 
 # ------------------------------------------------------------------ loads per tile
-# A load with all lanes masked moves no word, but an iteration of such loads is work done for nothing. If the same load has active lanes in another iteration, the loop
-# has an iteration too many, which multiplies zeros. If the addresses of a tile wrap around, lanes are active
+# A load with all lanes masked moves no word. If the same load has active lanes in another iteration, the loop
+# has an iteration too many, which multiplies zeros: work done in vain. If the addresses of a tile wrap around, lanes are active
 # that should be masked.
 @dataclass
 class Loads:
