@@ -440,8 +440,8 @@ def full_products() -> Property:
 
 # ------------------------------------------------------------------ loads per tile
 # A load with all lanes masked moves no word. If the same load has active lanes in another iteration, the loop
-# has an iteration too many, which multiplies zeros: work done in vain. If the addresses of a tile wrap around, lanes are active
-# that should be masked.
+# has an iteration too many, which multiplies zeros in vain. If the addresses of a tile wrap around, lanes are
+# active that should be masked.
 @dataclass
 class Loads:
     """The loads of a block.
