@@ -163,6 +163,11 @@ PRODUCT = Suite(
                 "tl.store(C + i * n + j, c, mask=(i < m) & (j < n))",
                 "moves exactly the words of (10.3)",
             ),
+            Mutant(
+                "last-product-only",
+                "adds up the products of all pieces of k",
+                ("c += tl.dot(a, b", "c = tl.dot(a, b"),
+            ),
         )
     },
 )

@@ -128,7 +128,7 @@ LOOPS = Suite(
                 "scores far from 0 neither overflow nor vanish",
                 ('m = tl.full((BM,), float("-inf")', "m = tl.full((BM,), -1e9"),
             ),
-            launched_twice("my_two_loops", "does not load empty blocks"),
+            launched_twice("my_two_loops", "moves exactly the words of the blocks that are not empty"),
             as_scratch(
                 "Q",
                 "acc = tl.zeros((BM, d)",

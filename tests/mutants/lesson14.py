@@ -144,12 +144,12 @@ PACKED = Suite(
     right=whole_texts,
     wrong={
         "no operator makes it": (
-            launched_twice("my_packed", "reads no word of padding or of another sequence"),
+            launched_twice("my_packed", "moves exactly the words of the sequences, and no padding"),
             as_scratch(
                 "O",
                 "acc = tl.zeros",
                 "tl.store(O + rows, q, mask=i[:, None] < end)",
-                "reads no word of padding or of another sequence",
+                "moves exactly the words of the sequences, and no padding",
             ),
         )
     },

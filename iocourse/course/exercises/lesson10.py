@@ -266,12 +266,12 @@ LONG = kernel_exercise(
 
 
 # ---------------------------------------------------------------------- 10D the product in tiles
-DEPTH = "ragged depth"
+DEPTH, PIECES = "ragged depth", "several pieces of k"
 
 
 def factors(rng: np.random.Generator) -> Iterator[Sample]:
-    """Yield matrices with one ragged size each, all sizes ragged, slices, different tiles, and small matrices
-    (twice, with equal sizes).
+    """Yield several pieces of k, matrices with one ragged size each, all sizes ragged, slices, different
+    tiles, and small matrices (twice, with equal sizes).
     """
     m, n, k = (int(x) for x in rng.integers(33, 47, size=3))
     for A, B, BM, BN, BK in [
@@ -287,13 +287,14 @@ def factors(rng: np.random.Generator) -> Iterator[Sample]:
         (rows, depth), columns = A.shape, B.shape[1]
         tile = {"BM": BM, "BN": BN, "BK": BK}
         words = costs.matmul(rows, columns, depth, bm=BM, bn=BN)
-        alone = depth % BK and not rows % BM and not columns % BN
+        even = not rows % BM and not columns % BN
+        depths = (DEPTH,) if depth % BK else (PIECES,) if depth > BK else ()
         yield Sample(
             {"m": rows, "n": columns, "k": depth, **tile},
             {"A": A, "B": B, **tile},
             {"C": A.astype(np.float64) @ B.astype(np.float64)},
             Ledger(reads=dict(words.reads), writes=dict(words.writes)),
-            (DEPTH,) if alone else _layout(A),
+            (even and depths) or _layout(A),
         )
 
 
@@ -303,6 +304,7 @@ PRODUCT = kernel_exercise(
     factors,
     {
         ("C", EVERY): "C equals the product",
+        ("C", PIECES): "adds up the products of all pieces of k",
         ("C", DEPTH): "out-of-bounds lanes in k add nothing",
         ("C", SLICE): "uses the row stride of a slice",
     },

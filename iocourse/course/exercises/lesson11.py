@@ -79,7 +79,7 @@ LOOPS = kernel_exercise(
         **FAR_FROM_0,
     },
     loads="Q K V",
-    words=words_exactly("does not load empty blocks"),
+    words=words_exactly("moves exactly the words of the blocks that are not empty"),
     also=(masks_only(cut_tiles),),
     run_case=launch_and_count_masks,
 )

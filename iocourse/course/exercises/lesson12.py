@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from ...ledger import Ledger, PhaseTotal
 from ..exercise import Case, Draw, Exercise, Property, Sample, Trial, snapshot, trial_from_error, wrong_return
 from ..kinds.forward_cases import token_major
 from ..kinds.function import EVERY, TOGETHER, function_exercise
-from ..kinds.kernel import SINGLE, kernel_exercise
+from ..kinds.kernel import MOVES, SINGLE, kernel_exercise
 from ..properties import as_traffic, budget_of, each, idle
 from ..trials.kernel_launch import (
     as_shared_arrays,
@@ -159,7 +159,9 @@ def _tiles(takes: str, returns: str, words: Words) -> Draw:
     return draw
 
 
-def _backward(id: str, takes: str, returns: str, words: Words, *also: Property) -> Exercise:
+def _backward(
+    id: str, takes: str, returns: str, words: Words, *also: Property, moves: Property = MOVES
+) -> Exercise:
     *some, last = returns.split()
     return kernel_exercise(
         id,
@@ -173,6 +175,7 @@ def _backward(id: str, takes: str, returns: str, words: Words, *also: Property) 
             (TOGETHER, LOW): "scores near -100 do not overflow",
         },
         loads=takes,
+        words=moves,
         also=also,
         looser={LOW: LOW_TOLERANCE},
         run_case=launch,
@@ -186,12 +189,16 @@ def added_atomically() -> Property:
         got, want = sum(trial.ledger.atomics.values()), sum(budget_of(trial).atomics.values())
         return None if got == want else f"adds {got:,} words atomically, expected {want:,}"
 
-    return each("accumulates dQ with atomic additions", judge)
+    return as_traffic(each("accumulates dQ with atomic additions", judge))
 
 
 DQ = _backward("12B", "Q K V O dO LSE", "dQ D", dq_plain)
 KEYS = _backward("12C", "Q K V dO LSE D", "dK dV", dkdv_plain)
-FUSED = _backward("12D", "Q K V O dO LSE", "dQ dK dV", fused_backward_plain, added_atomically())
+# Words that are added atomically are among all words, and their property is read first.
+FUSED = _backward(
+    "12D", "Q K V O dO LSE", "dQ dK dV", fused_backward_plain, added_atomically(),
+    moves=replace(MOVES, general=True),
+)  # fmt: skip
 
 
 # ------------------------------------------------------------------ 12E: under autograd

@@ -284,7 +284,7 @@ def _globals_read(code: CodeType) -> Iterator[str]:
 def right_on_every_rank(name: str = "values equal exact attention") -> Property:
     """The outputs, put together, are right; a complaint says on which ranks they are not.
 
-    It is read first where they are right in no ordinary case of several ranks.
+    It is read first if they are wrong in half or more of the ordinary cases of several ranks.
     """
 
     def judge(trial: Trial) -> str | None:
@@ -297,8 +297,8 @@ def right_on_every_rank(name: str = "values equal exact attention") -> Property:
         said = asked.judge(trials)
         if said is None or isinstance(said, WrongForm):
             return said
-        hopeless = all(asked.judge([one]) for one in trials if _telling(one))
-        return WrongEverywhere(said) if hopeless else said
+        wrong = [bool(asked.judge([one])) for one in trials if _telling(one)]
+        return WrongEverywhere(said) if 2 * sum(wrong) >= len(wrong) else said
 
     return Property(name, over_all, general=True)
 
