@@ -337,25 +337,26 @@ def report(exercise: Exercise, verdicts: Sequence[Verdict], seed: int) -> str:
 def _followers(exercise: Exercise, failed: Mapping[str, str]) -> dict[str, list[str]]:
     """Return the failed properties that one other explains, by the name of that one.
 
-    One fault explains all wrong values if it is a FirstCause, or if no property of right values holds. The
-    sum of all words fails with the words of an array.
+    One fault explains all wrong values if it is a FirstCause, or if no property of right values holds.
+    Otherwise a specific property explains the vague ones. The sum of all words fails with those of an array.
     """
-    values = [prop for prop in exercise.properties if prop.name in failed and not prop.traffic]
-    words = [prop for prop in exercise.properties if prop.name in failed and prop.traffic]
-    nothing_right = all(
-        prop.name in failed for prop in exercise.properties if not (prop.traffic or prop.idle)
-    )
     found: dict[str, list[str]] = {}
-    first = read_first(exercise, {prop.name: failed[prop.name] for prop in values}) if values else ""
-    if len(values) > 1 and (nothing_right or isinstance(failed[first], FirstCause)):
-        found[first] = [prop.name for prop in values if prop.name != first]
-    special = [prop for prop in words if not prop.general]
-    if special and len(special) < len(words):
-        counted = next(
-            (prop for prop in special if prop.of), special[0]
-        )  # not a peak, which is no sum of words
+    values = [prop for prop in exercise.properties if prop.name in failed and not prop.traffic]
+    if values:
+        first = read_first(exercise, {prop.name: failed[prop.name] for prop in values})
+        lead = next(prop for prop in values if prop.name == first)
+        telling = [prop for prop in exercise.properties if not (prop.traffic or prop.idle)]
+        alone = isinstance(failed[first], FirstCause) or all(prop.name in failed for prop in telling)
+        found[first] = [one.name for one in values if one is not lead and (alone or _vaguer(one, lead))]
+    words = [prop for prop in exercise.properties if prop.name in failed and prop.traffic]
+    if special := [prop for prop in words if not prop.general]:
+        counted = next((prop for prop in special if prop.of), special[0])  # a peak is no sum of words
         found[counted.name] = [prop.name for prop in words if prop.general]
-    return found
+    return {name: others for name, others in found.items() if others}
+
+
+def _vaguer(one: Property, lead: Property) -> bool:
+    return (one.general and not lead.general) or (one.echo and not lead.echo)
 
 
 def failed_properties(verdicts: Sequence[Verdict]) -> dict[str, str]:

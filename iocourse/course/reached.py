@@ -38,7 +38,9 @@ class Reached:
 
 
 def reached(exercise: Exercise, answer: Callable[..., Any], trials: Sequence[Trial]) -> Reached:
-    """Return what the results of these trials were computed from; calls `answer` up to twice per input array.
+    """Return what the results of these trials were computed from.
+
+    It calls `answer` up to twice per input array, and twice more.
 
     Nothing was computed if every result has the entries of an input (scaled or in another order), if all
     results are equal, if the result changes from call to call, or if it depends on at most one of several
@@ -47,10 +49,15 @@ def reached(exercise: Exercise, answer: Callable[..., Any], trials: Sequence[Tri
     with np.errstate(all="ignore"):
         if trials and _handed_back(trials):
             return Reached("your function returns an input, scaled or in another order")
-        if len({_fingerprint(trial.value) for trial in trials}) == 1 < len(set(map(_given, trials))):
+        tested = [trial for trial in trials if _arrays(trial) and not _of_booleans(trial.value)]
+        overflows = tested and not any(_finite(trial.value) for trial in trials)
+        alike = len({_fingerprint(trial.value) for trial in trials}) == 1 < len(set(map(_given, trials)))
+        if alike and not overflows:  # an overflow hides what it was computed from, see `_tame`
             return Reached("your function returns the same for every input")
-        tested = [trial for trial in trials if _arrays(trial)]
-        return _reached_arrays(exercise, answer, tested) if tested else Reached()
+        try:
+            return _reached_arrays(exercise, answer, tested) if tested else Reached()
+        except _Failed:  # a function gains nothing by raising now
+            return Reached("your function fails when it is called again with other numbers in its inputs")
 
 
 def _reached_arrays(exercise: Exercise, answer: Callable[..., Any], trials: Sequence[Trial]) -> Reached:
@@ -63,8 +70,6 @@ def _reached_arrays(exercise: Exercise, answer: Callable[..., Any], trials: Sequ
     def influences(trial: Trial, name: str) -> bool:
         return name in _arrays(trial) and _changes(exercise, answer, trial, _with_others(trial, name))
 
-    if not _of_floats(small.value):
-        return Reached()  # a table of booleans may stay the same for other numbers
     small = _tame(exercise, answer, small)
     used = [name for name in names if influences(small, name)]
     if used and _never_repeats(exercise, answer, small):
@@ -100,24 +105,26 @@ def few_words(trials: Sequence[Trial], array: str = "") -> str:
 
 
 # ------------------------------------------------------------------ further calls
-def _again(exercise: Exercise, answer: Callable[..., Any], case: Case) -> Trial | None:
-    """Return the trial of a further call, or None if it fails, as when a grader's time is over."""
+class _Failed(Exception):
+    """A further call ended without a result."""
+
+
+def _again(exercise: Exercise, answer: Callable[..., Any], case: Case) -> Trial:
+    """Return the trial of a further call. Raises _Failed, also if a grader's time is over."""
     try:
         trial = exercise.run_case(answer, case)
     except KeyboardInterrupt:
         raise
     except BaseException:  # also exit() in a student's function
-        return None
-    return trial if trial.error is None else None
+        raise _Failed from None
+    if trial.error is not None:
+        raise _Failed
+    return trial
 
 
 def _changes(exercise: Exercise, answer: Callable[..., Any], trial: Trial, case: Case) -> bool:
-    """Return whether the result for this case is another one.
-
-    A failed call shows nothing, so a function gains nothing by raising in it.
-    """
-    again = _again(exercise, answer, case)
-    return again is not None and _fingerprint(again.value) != _fingerprint(trial.value)
+    """Return whether the result for this case is another one."""
+    return _fingerprint(_again(exercise, answer, case).value) != _fingerprint(trial.value)
 
 
 def _tame(exercise: Exercise, answer: Callable[..., Any], trial: Trial) -> Trial:
@@ -128,7 +135,7 @@ def _tame(exercise: Exercise, answer: Callable[..., Any], trial: Trial) -> Trial
     if _finite(trial.value):
         return trial
     small = {name: (x * TAME).astype(x.dtype) for name, x in _arrays(trial).items()}
-    return _again(exercise, answer, replace(trial.case, inputs={**trial.case.inputs, **small})) or trial
+    return _again(exercise, answer, replace(trial.case, inputs={**trial.case.inputs, **small}))
 
 
 def _never_repeats(exercise: Exercise, answer: Callable[..., Any], trial: Trial) -> bool:
@@ -136,8 +143,7 @@ def _never_repeats(exercise: Exercise, answer: Callable[..., Any], trial: Trial)
 
     Some entries may differ: memory that was never written.
     """
-    again = _again(exercise, answer, trial.case)
-    return again is None or not _shares_entries(again.value, trial.value)
+    return not _shares_entries(_again(exercise, answer, trial.case).value, trial.value)
 
 
 def _with_others(trial: Trial, name: str) -> Case:
@@ -176,14 +182,9 @@ def _as_array(value: Any) -> Any:
     return x.astype(np.float64) + 0.0 if x.dtype.kind in "biuf" else None  # -0.0 is 0.0
 
 
-def _of_floats(value: Any) -> bool:
-    """Return whether the result, or a part of it, is more than booleans and integers."""
-    if isinstance(value, (tuple, list)):
-        return any(map(_of_floats, value))
-    try:
-        return np.asarray(value).dtype.kind not in "bui"
-    except Exception:  # not an array
-        return True
+def _of_booleans(value: Any) -> bool:
+    """Return whether the result is an array of booleans, which may be the same for other numbers."""
+    return getattr(value, "dtype", None) == np.bool_
 
 
 def _finite(value: Any) -> bool:
