@@ -42,7 +42,6 @@ from .exercise import (
 )
 from .guard import LibrarySolutionUsed
 from .missing_packages import Placeholder, caused_by_missing_package, raise_missing, what_to_do
-from .points import points_of
 from .reached import reached
 from .run_context import (
     ipython_shell,
@@ -142,7 +141,13 @@ def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = No
         first = read_first(exercise, failed)
         why = f"\n{WHY_IT_RAISES}" if is_solved_notebook() else ""
         raise CheckFailed(f"exercise {exercise.id} is not solved: {first}: {failed[first]}{why}")
-    return round(points_of(exercise, verdicts).total, NBGRADER_DIGITS) if nbgrader_execution() else None
+    if not nbgrader_execution():
+        return None
+    from .points import points_of  # other checks do not need the points
+
+    points = points_of(exercise, verdicts)
+    print(f"Points: {points.total:.3g} of {exercise.importance} ({points})")  # nbgrader shows the sum alone
+    return round(points.total, NBGRADER_DIGITS)
 
 
 def _judged_aloud(exercise: Exercise, answer: Any, seed: int) -> list[Verdict]:

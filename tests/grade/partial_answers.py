@@ -1,6 +1,6 @@
 """Partly right answers to the schedules of lesson 04, as changes of the solved cell, and what they earn.
 
-The tests compare both graders on them, and the table of points in `docs/teaching.md` is bound to `share`.
+The tests compare both graders on them, and the table of points in `docs/teaching.md` is bound to `parts`.
 """
 
 import re
@@ -48,6 +48,18 @@ def keys_read_and_not_used(text: str) -> str:
     return re.sub(r"( +)(stats\.update\(s, o\))", r"\1s *= 0\n\1\2", text)
 
 
+def one_tile_used(text: str) -> str:
+    """Load and store the right words, and compute with the first tile of Q, of K and of V only."""
+    used = r"\1if i.start == j.start == 0:\n\1    stats.update(s, o)\n\1    o.add_matmul(s, v)\n"
+    text = re.sub(r"( +)stats\.update\(s, o\)\n +o\.add_matmul\(s, v\)\n", used, text)
+    return text.replace("stats.normalise(o)", "pass")
+
+
+def without_softmax(text: str) -> str:
+    """Compute QKᵀV/√d, which mixes all arrays."""
+    return re.sub(r"stats\.(update|normalise)\(.*\)", "pass", text)
+
+
 def unchanged(text: str) -> str:
     """Return the right answer."""
     return text
@@ -60,7 +72,15 @@ PARTIAL: tuple[Callable[[str], str], ...] = (
     zeros_after_the_reads,
     copy_of_an_input,
     keys_read_and_not_used,
+    one_tile_used,
+    without_softmax,
 )
+
+
+def parts(answer: str) -> tuple[float, ...]:
+    """Return points for values, points for traffic and all points of an answer to 4A, to two decimals."""
+    points = share("4A", answer)
+    return tuple(round(x, 2) for x in (points.values, points.traffic or 0.0, points.total))
 
 
 @cache
