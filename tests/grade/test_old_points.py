@@ -121,7 +121,9 @@ def test_a_read_only_table_of_the_old_rule_is_kept_as_it_is(folder, capsys):
 
 
 # ------------------------------------------------------------------ bad input: one line, nothing is graded
-@pytest.mark.parametrize("content", ["name,mark\nanna,1\n", "Dear class,\nthe points follow.\n", '"student\0'])
+@pytest.mark.parametrize(
+    "content", ["name,mark\nanna,1\n", "Dear class,\nthe points follow.\n", '"student\0']
+)
 def test_a_file_that_is_not_a_table_of_points_is_not_overwritten(content, folder, capsys):
     table = folder / "points.csv"
     table.write_text(content)
@@ -160,7 +162,9 @@ def test_a_table_that_cannot_be_renamed_is_not_overwritten(tmp_path, monkeypatch
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "rename", refused)
-    with pytest.raises(UsageError, match=r"cannot be renamed to .*Permission denied\. Move it to another folder"):
+    with pytest.raises(
+        UsageError, match=r"cannot be renamed to .*Permission denied\. Move it to another folder"
+    ):
         old_points.keep_table(tmp_path / "points.csv")
     assert (tmp_path / "points.csv").read_text() == OLD
 

@@ -40,8 +40,8 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
         "--csv",
         metavar="FILE",
         type=Path,
-        help="also write a table to FILE: student, lesson, points, of, each exercise, rule, reasons, notes; an "
-        "existing table whose points follow another rule is kept under another name",
+        help="also write a table to FILE: student, lesson, points, of, each exercise, rule, reasons, notes; "
+        "an existing table whose points follow another rule is kept under another name",
     )
     parser.add_argument(
         "--feedback",
