@@ -66,23 +66,24 @@ def test_a_table_names_its_rule_and_is_written_again(folder, capsys):
     ("before", "rule"),
     [
         (OLD, "an older rule (no column rule)"),
+        (OLD.replace("anna", "märta"), "an older rule (no column rule)"),
         (EXCEL, "an older rule (no column rule)"),
         (UNKNOWN, "another rule (of-2031)"),
         (OURS + UNKNOWN.splitlines()[1], "another rule (of-2031)"),
     ],
-    ids=["old", "saved by a spreadsheet", "unknown", "mixed"],
+    ids=["old", "of another encoding", "saved by a spreadsheet", "unknown", "mixed"],
 )
 def test_a_table_of_another_rule_is_kept_and_one_line_says_so(before, rule, folder, capsys):
     table = folder / "points.csv"
-    table.write_text(before, encoding="utf-8")
+    table.write_bytes(before.encode("cp1252" if "ä" in before else "utf-8"))
     assert graded(folder, capsys) == [
         f"{table} has points of {rule}: it is kept as points-old-rule.csv, and the new points are in {table}"
     ]
-    assert (folder / "points-old-rule.csv").read_text(encoding="utf-8") == before
-    assert rules(table) == [RULE_NAME]
+    kept = (folder / "points-old-rule.csv").read_bytes()
+    assert before.encode("cp1252" if "ä" in before else "utf-8") == kept and rules(table) == [RULE_NAME]
     table.write_text(OLD)
     assert "points-old-rule-2.csv" in graded(folder, capsys)[0]
-    assert (folder / "points-old-rule.csv").read_text(encoding="utf-8") == before
+    assert (folder / "points-old-rule.csv").read_bytes() == kept
 
 
 def test_a_kept_table_among_the_submissions_is_not_listed_as_left_out(folder, capsys):
