@@ -43,7 +43,7 @@ def without_processes(monkeypatch):
 
 
 def graded(folder, capsys, table=None, expected=0):
-    """Grade the folder; return what standard error says without the progress bar."""
+    """Grade the folder; return the lines on standard error without the progress bar."""
     table = table or folder / "points.csv"
     assert main(["grade", str(folder / "in"), "--no-sandbox", "--csv", str(table)]) == expected
     said = capsys.readouterr().err.splitlines()
@@ -73,7 +73,7 @@ def test_a_table_names_its_rule_and_is_written_again(folder, capsys):
     ],
     ids=["old", "of another encoding", "saved by a spreadsheet", "unknown", "mixed"],
 )
-def test_a_table_of_another_rule_is_kept_and_one_line_says_so(before, rule, folder, capsys):
+def test_a_table_of_another_rule_is_kept_with_one_line(before, rule, folder, capsys):
     table = folder / "points.csv"
     table.write_bytes(before.encode("cp1252" if "ä" in before else "utf-8"))
     assert graded(folder, capsys) == [

@@ -81,7 +81,7 @@ def test_what_partly_right_answers_to_a_schedule_earn(exercise_id):
             assert points.values == points.traffic == half, kind
         elif kind in ("one_row_at_a_time", "every_load_twice"):
             assert points.values == half and 0 < points.traffic <= half / 5, kind
-        else:  # wrong values, exact traffic; the guide says that two of these are tricks
+        else:  # wrong values, exact traffic; two of these are tricks, which the guide names
             assert points.values < half and points.traffic == half, kind
     assert share(exercise_id, "stub").total == 0
 

@@ -1,8 +1,8 @@
 """Keep points that follow another rule: the table that `--csv` names, and stored grades.
 
 Points of two rules cannot be compared or added. So a table and a stored grade name their rule
-(`points.RULE_NAME`); without a name they are of the rule before names. What follows another rule gets another
-file name before it would be overwritten, and a line says so.
+(`points.RULE_NAME`); without a name they are of the first rule. Before a file of another rule would be
+overwritten, it is renamed, and one line is printed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def rules_of(table: Path) -> set[str]:
 
 
 def keep_table(table: Path) -> str:
-    """Rename an existing table whose points follow another rule; return a line that says so, otherwise "".
+    """Rename an existing table whose points follow another rule; return a line for the user, otherwise "".
 
     Raises:
         UsageError: as `rules_of`, or the file cannot be renamed.
@@ -68,7 +68,7 @@ def keep_table(table: Path) -> str:
 
 
 def keep_grades(folder: Path) -> str:
-    """Move stored grades of another rule to a subfolder; return a line that says so, or "" if there are none.
+    """Move stored grades of another rule to a subfolder; return a line for the user, or "" if there are none.
 
     Args:
         folder: the folder of the stored grades.
