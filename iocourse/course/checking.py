@@ -144,7 +144,9 @@ def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = No
         return None
     from .points import points_of  # other checks do not need the points
 
-    return round(points_of(exercise, verdicts).total, NBGRADER_DIGITS)
+    points = points_of(exercise, verdicts)
+    print(f"Points: {points.total:.3g} of {exercise.importance} ({points})")  # nbgrader shows the sum alone
+    return round(points.total, NBGRADER_DIGITS)
 
 
 def _judged_aloud(exercise: Exercise, answer: Any, seed: int) -> list[Verdict]:

@@ -22,10 +22,12 @@ from dataclasses import dataclass
 from .exercise import Exercise, NotReached, Property
 
 RULE = (
-    "Values and traffic each carry half of an exercise's points, and within a half every property counts "
-    "equally. If a property of traffic fails, the traffic's half pays at most a fifth. A property that wrong "
-    "values can have too counts half until the values are right. What is not reached earns nothing."
+    "Values and traffic each carry half of an exercise's points; without traffic, the values carry all. "
+    "Within a half every property counts equally. If a property of traffic fails, the traffic's half pays at "
+    "most a fifth. A property that wrong values can have too counts half until the values are right. A "
+    "property that is not reached earns nothing."
 )
+RULE_NAME = "values-and-traffic-1"  # in tables and stored grades; change it with the rule
 HALF = 0.5  # of an exercise's points, for the values and for the traffic
 MOST_WITH_A_FAULT = 0.2  # of the traffic's half, if a property of traffic fails
 UNTIL_RIGHT = 0.5  # of its share earns a property that wrong values can have too

@@ -190,7 +190,7 @@ def _of_booleans(value: Any) -> bool:
 def _finite(value: Any) -> bool:
     """Return whether a part of the result has a finite entry, or is not an array."""
     if isinstance(value, (tuple, list)):
-        return any(map(_finite, value))
+        return not value or any(map(_finite, value))
     x = _as_array(value)
     return x is None or not x.size or bool(np.isfinite(x).any())
 
@@ -224,23 +224,23 @@ def _shares_entries(one: Any, other: Any) -> bool:
 
 
 def _handed_back(trials: Sequence[Trial]) -> bool:
-    """Return whether every result has the entries of an input, and the expected ones do not.
+    """Return whether every result has the entries of an input.
 
-    Those of a transposed copy do.
+    Where the expected result has them too, as in a transposed copy, they must also be in the input's order.
     """
     telling = [trial for trial in trials if _has_room(trial)] or trials
-    asked = all(_of_inputs(trial, trial.case.expected) for trial in telling)
-    return not asked and all(_of_inputs(trial, trial.value) for trial in telling)
+    moved = all(_of_inputs(trial, trial.case.expected, in_order=False) for trial in telling)
+    return all(_of_inputs(trial, trial.value, in_order=moved) for trial in telling)
 
 
-def _of_inputs(trial: Trial, value: Any) -> bool:
+def _of_inputs(trial: Trial, value: Any, in_order: bool) -> bool:
     """Return whether each part of the value has the entries of an input."""
     parts = list(value) if isinstance(value, (tuple, list)) and value else [value]
-    return all(any(_same_entries(part, x) for x in trial.case.inputs.values()) for part in parts)
+    return all(any(_same_entries(part, x, in_order) for x in trial.case.inputs.values()) for part in parts)
 
 
-def _same_entries(part: Any, given: Any) -> bool:
-    """Return whether `part` is `given`, possibly scaled and in another order."""
+def _same_entries(part: Any, given: Any, in_order: bool) -> bool:
+    """Return whether `part` is `given`, possibly scaled, in another shape, or in another order."""
     x, y = _as_array(given), _as_array(part)
     if x is None or y is None:  # such as an iterator
         return part is given and part is not None
@@ -248,9 +248,9 @@ def _same_entries(part: Any, given: Any) -> bool:
         return False
     if x.size == 1:  # one number is a multiple of every other
         return bool(x.flat[0] == y.flat[0])
-    of_x, of_y = _largest(x) or 1.0, _largest(y) or 1.0
-    x = np.sort(x, axis=None) / of_x
-    signed = (np.sort(y, axis=None) / of_y, np.sort(-y, axis=None) / of_y)
+    x, y = x.ravel() / (_largest(x) or 1.0), y.ravel() / (_largest(y) or 1.0)
+    signed = (y, -y) if in_order else (np.sort(y), np.sort(-y))
+    x = x if in_order else np.sort(x)
     return any(np.allclose(x, one, rtol=1e-5, atol=1e-12, equal_nan=True) for one in signed)
 
 

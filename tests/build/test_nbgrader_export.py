@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from iocourse.course import check, progress
-from iocourse.course.checking import judge, points_of
+from iocourse.course.checking import judge
 from iocourse.course.exercise import find
 from iocourse.course.grade.lesson_cells import text_of
+from iocourse.course.points import points_of
 from tools.build.lesson import build
 from tools.build.percent_format import SourceError
 from tools.build.project import Project
@@ -103,9 +104,20 @@ def recorded(monkeypatch, tmp_path):
     )
 
 
-def test_a_student_sees_no_points(recorded, monkeypatch):
+def test_a_student_sees_no_points(recorded, monkeypatch, capsys):
     monkeypatch.delenv("NBGRADER_EXECUTION", raising=False)
     assert check("0A", compulsory) is None and recorded() == {"0A"}
+    assert "oints" not in capsys.readouterr().out
+
+
+def test_a_graded_report_ends_with_the_points_and_their_parts(recorded, monkeypatch, capsys):
+    monkeypatch.setenv("NBGRADER_EXECUTION", "autograde")
+    check("0A", compulsory)
+    assert capsys.readouterr().out.endswith("\nSolved.\nPoints: 4 of 4 (values 4 of 4)\n")
+    points = check("0A", only_reads, seed=0)
+    assert capsys.readouterr().out.endswith(
+        f"\nPoints: {points:.3g} of 4 ({points_of(find('0A'), judge(find('0A'), only_reads, 0))})\n"
+    )
 
 
 def test_graded_a_check_is_worth_its_points_and_records_nothing(recorded, monkeypatch, capsys):
@@ -125,5 +137,5 @@ def test_a_student_who_validates_gets_points_and_progress(recorded, monkeypatch)
 def test_points_are_those_of_the_other_grader_to_four_digits(recorded, monkeypatch):
     monkeypatch.setenv("NBGRADER_EXECUTION", "autograde")
     exercise = find("0A")
-    points = points_of(exercise, judge(exercise, only_reads, 0))
+    points = points_of(exercise, judge(exercise, only_reads, 0)).total
     assert check("0A", only_reads, seed=0) == round(points, 4) > 0 and points != round(points, 4)

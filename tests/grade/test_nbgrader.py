@@ -120,7 +120,7 @@ def test_the_assignment_is_the_lesson_with_its_stubs(course):
     assert all(cell["metadata"]["editable"] is False for cell in cells(given, "check").values())
 
 
-def test_points_are_the_importance_in_proportion_to_what_holds(course):
+def test_points_are_the_importance_if_everything_holds_and_less_otherwise(course):
     assert {float(row["max_score"]) for row in rows(course / "grades.csv")} == {MOST}
     points = exported(course)
     assert points["anna"] == MOST
@@ -149,3 +149,8 @@ def test_the_feedback_names_the_property(course):
     assert "FAILS  merging two parts gives the result of both together: " in feedback(course, "carla")
     assert "FAILS  runs without an error: not written yet" in feedback(course, "carla")
     assert "careful" in feedback(course, "dora")
+
+
+def test_the_feedback_shows_how_the_points_are_made(course):
+    assert "Points: 5 of 5 (values 2.5 of 2.5, traffic 2.5 of 2.5)" in feedback(course, "anna")
+    assert "Points: 0 of 5 (values 0 of 2.5, traffic 0 of 2.5)" in feedback(course, "bert")

@@ -412,7 +412,7 @@ def test_feedback_opens_whatever_the_students_notebook_holds(tmp_path):
     made["cells"] += [made["cells"][1], {"cell_type": "poem", "source": "x"}]
     made["cells"].append({"cell_type": "markdown", "id": "feedback-0A", "source": "**4 of 4 points**"})
     written(made, tmp_path / "anna.ipynb")
-    mark = Mark("0A", 3, 6, 1.0, 4, "the report", "why")
+    mark = Mark("0A", 3, "values 3 of 4", 4, "the report", "why")
     back = grade_report._feedback(batch.Grade("anna", (mark,)), find_submissions(tmp_path)[0], LESSONS[STEM])
     nbformat.validate(nbformat.reads(json.dumps(back, allow_nan=False), as_version=4))
     assert (

@@ -50,7 +50,8 @@ typical of it.
 
 The minutes of a lesson are computed from its words, formulas, predictions and exercises. The minutes of an
 exercise are estimates for a reader who has read the lesson up to that exercise; no class has been timed yet.
-Importance is the weight of an exercise in a grade.
+Importance is the maximum of an exercise's points. Values and traffic each carry half of them, as
+[How points are made](teaching.md#how-points-are-made) describes.
 
 A program also changed each solution in one place at a time, and the check was run on each of these mutants. A
 mutant that is a mistake but is accepted would be a wrong answer with full marks. If only a sample of the

@@ -12,7 +12,7 @@ from typing import Any
 from ...errors import UsageError
 from ...files import atomic_write
 from ..project_paths import find_course
-from . import grade_report, sandbox, submissions
+from . import grade_report, old_points, sandbox, submissions
 from .batch import Grade, grade_all
 from .lesson_cells import Lesson, read_lessons
 from .sandbox import Limits, cores
@@ -40,7 +40,8 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
         "--csv",
         metavar="FILE",
         type=Path,
-        help="also write a table to FILE: student, lesson, points, of, each exercise, reasons, notes",
+        help="also write a table to FILE: student, lesson, points, of, each exercise, rule, reasons, notes; "
+        "an existing table whose points follow another rule is kept under another name",
     )
     parser.add_argument(
         "--feedback",
@@ -110,12 +111,18 @@ def grade(arguments: argparse.Namespace, limits: Limits | None = None) -> int:
 
 
 def _write_table(path: Path, lesson: Lesson, grades: Sequence[Grade]) -> None:
+    if line := old_points.keep_table(path):
+        print(line, file=sys.stderr)
     atomic_write(path, grade_report.as_csv(grades, lesson))
 
 
 def _tell_what_is_left_out(folder: Path, ours: Path | None) -> None:
-    own = ours.name if ours and ours.parent.resolve() == folder.resolve() else ""
-    others = [name for name in submissions.other_files(folder) if name != own]
+    own = ours if ours and ours.parent.resolve() == folder.resolve() else None
+    others = [
+        name
+        for name in submissions.other_files(folder)
+        if not (own and (name == own.name or name.startswith(f"{own.stem}-{old_points.KEPT}")))
+    ]
     if others:
         more = ", …" if len(others) > 9 else ""
         print(f"not graded, because they are not notebooks: {', '.join(others[:9])}{more}", file=sys.stderr)

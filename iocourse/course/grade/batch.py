@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import secrets
 import signal
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -26,9 +27,11 @@ from typing import Any, Generic, TypeVar
 from ...console import with_progress_bar
 from ...errors import UsageError
 from ...files import atomic_write
+from ..points import RULE_NAME
 from ..progress import home
 from .grading import Mark, grade, require_runnable
 from .lesson_cells import Lesson
+from .old_points import COLUMN, keep_grades
 from .sandbox import Limits, apply_limits
 from .submission_process import START
 from .submissions import Submission
@@ -105,6 +108,8 @@ def grade_all(
     complete, tell = True, done_so_far or (lambda grades: None)
     if missing:
         require_runnable(lesson, limits, sandboxed)
+        if line := keep_grades(folder / KEPT):
+            print(line, file=sys.stderr)
         try:
             with tempfile.TemporaryDirectory(prefix="iocourse-", ignore_cleanup_errors=True) as scratch:
                 work = partial(_grade_and_keep, folder, task)
@@ -135,7 +140,7 @@ def _zero(submission: Submission, task: Task, fault: str) -> Grade:
 def _grade_and_keep(folder: Path, task: Task, submission: Submission) -> None:
     marks = grade(submission, task.lesson, task.seed, task.limits, task.sandboxed)
     told = [asdict(mark) for mark in marks]
-    done = {"signature": _signature(submission, task, told), "marks": told}
+    done = {"signature": _signature(submission, task, told), COLUMN: RULE_NAME, "marks": told}
     atomic_write(_place(folder, submission), json.dumps(done, indent=1, ensure_ascii=False) + "\n")
 
 

@@ -14,16 +14,17 @@ from typing import Any
 from ...console import printable, table
 from ...errors import UsageError
 from ...files import atomic_write
-from ..points import RULE
+from ..points import RULE, RULE_NAME
 from ..student_copies.answers import notes_of
 from ..student_copies.notebook import text_of
 from .batch import Grade
 from .grading import Mark
 from .lesson_cells import Lesson
+from .old_points import COLUMN, rules_of
 from .submissions import Submission
 
-WIDTH = 70  # characters of a reason in the table
-KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
+_WIDTH = 70  # characters of a reason in the table
+_KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 
 
 def as_table(grades: Sequence[Grade], lesson: Lesson) -> str:
@@ -58,16 +59,15 @@ def _number(points: float) -> str:
 def _first_reason(grade: Grade) -> str:
     why = next((f"{mark.id} {mark.why}" for mark in grade.marks if mark.why), "")
     why = printable(" ".join(why.split()))
-    return why if len(why) <= WIDTH else why[: WIDTH - 1] + "…"
+    return why if len(why) <= _WIDTH else why[: _WIDTH - 1] + "…"
 
 
 def as_csv(grades: Sequence[Grade], lesson: Lesson) -> str:
-    """Format CSV, one row per student: name, lesson, points, maximum, points per exercise, reasons, notes."""
+    """Format CSV, one row per student: name, lesson, points, maximum, each exercise, rule, reasons, notes."""
     written = io.StringIO()
     rows = csv.writer(written, lineterminator="\n")
-    rows.writerow(
-        ["student", "lesson", "points", "of", *(one.id for one in lesson.exercises), "reasons", "notes"]
-    )
+    ids = [one.id for one in lesson.exercises]
+    rows.writerow(["student", "lesson", "points", "of", *ids, COLUMN, "reasons", "notes"])
     most = sum(one.importance for one in lesson.exercises)
     for grade in grades:
         reasons = "; ".join(_reasons(grade))
@@ -78,6 +78,7 @@ def as_csv(grades: Sequence[Grade], lesson: Lesson) -> str:
             _number(grade.points),
             most,
             *each,
+            RULE_NAME,
             reasons,
             printable(note_of(grade)),
         ]
@@ -122,6 +123,8 @@ def require_writable(table: Path | None, feedback: Path | None, submissions: Seq
     """
     if table and (table.is_dir() or table.suffix.lower() == ".ipynb"):
         raise UsageError(f"--csv must be a file name for a table, such as points.csv, got {table}")
+    if table and table.is_file():
+        rules_of(table)  # raises now what it would raise when the first table is written
     if feedback and feedback.exists() and not feedback.is_dir():
         raise UsageError(f"--feedback must be a folder, but {feedback} is a file")
     for target in (table and table.parent, feedback):
@@ -171,7 +174,7 @@ def _feedback(grade: Grade, submission: Submission, lesson: Lesson) -> dict[str,
         if mark:
             cells.append(_note(f"feedback-{mark.id}", _report(mark)))
     cells += [_note(f"feedback-{mark.id}", _report(mark)) for mark in lost]
-    return {"cells": cells, "metadata": {"kernelspec": KERNEL}, "nbformat": 4, "nbformat_minor": 5}
+    return {"cells": cells, "metadata": {"kernelspec": _KERNEL}, "nbformat": 4, "nbformat_minor": 5}
 
 
 def _copied(cell: dict[str, Any], name: str) -> dict[str, Any]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from ...errors import UsageError
 from ..checking import RUNS, Verdict, failed_properties, judge, read_first, report
@@ -136,6 +139,9 @@ class _Run:
         except ProcessEnded as ended:
             self.drop()
             return [(RUNS, str(ended))]
+        finally:
+            if self.session is not None and self.session.ended:  # in a further call
+                self.drop()
 
     def reach(self, at: int) -> ProcessClient:
         """Return a process that has run every cell up to and including position `at`."""
@@ -190,15 +196,28 @@ def _judged(session: ProcessClient, exercise: Exercise, seed: int, raised: str) 
     if refusal:
         raise _Stopped([(RUNS, f"its cell raises {raised}")] if raised else refusal)
 
+    drawn: list[Case] = []
+    calls = itertools.count(1)
+
+    def draw(rng: np.random.Generator) -> list[Case]:
+        drawn.extend(exercise.cases(rng))
+        return drawn
+
     def run_case(_: Any, case: Case) -> Trial:
-        told = session.ask("run case", exercise.id, replace(case, expected=None, budget=None))
+        further = next(calls) > len(drawn)  # after all cases, to see on which inputs a wrong result depends
+        try:
+            told = session.ask("run case", exercise.id, replace(case, expected=None, budget=None))
+        except ProcessEnded:
+            if further:
+                raise _Stopped([]) from None  # all trials were complete, so the verdicts on them count
+            raise
         return _trial(told, case)
 
     def submitted() -> None:
         """Placeholder for the student's function, which exists only in the other process."""
 
     submitted.__module__, submitted.__name__ = "__main__", exercise.function
-    return judge(replace(exercise, run_case=run_case), submitted, seed)
+    return judge(replace(exercise, cases=draw, run_case=run_case), submitted, seed)
 
 
 def _trial(told: Any, case: Case) -> Trial:

@@ -42,10 +42,14 @@ class ProcessEnded(Exception):
 
 
 class ProcessClient:
-    """Client of one submission's process: starts it, sends requests and ends it."""
+    """Client of one submission's process: starts it, sends requests and ends it.
+
+    Attributes:
+        ended: True after the first ProcessEnded.
+    """
 
     def __init__(self, limits: Limits, sandboxed: bool) -> None:
-        self.limits, self._late = limits, False
+        self.limits, self._late, self.ended = limits, False, False
         self.allow(START)
         self._home = tempfile.TemporaryDirectory(prefix="iocourse-grade-", ignore_cleanup_errors=True)
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the session
@@ -82,10 +86,9 @@ class ProcessClient:
                 with contextlib.suppress(OSError):  # if the process has ended, reading the answer fails below
                     write_request(asked, message)
             return read_answer(answers, self.limits.answer)
-        except EOFError:
-            raise ProcessEnded(self._why()) from None
-        except Unreadable as error:
-            raise ProcessEnded(str(error)) from None
+        except (EOFError, Unreadable) as error:
+            self.ended = True
+            raise ProcessEnded(str(error) if isinstance(error, Unreadable) else self._why()) from None
         finally:
             timer.cancel()
 
