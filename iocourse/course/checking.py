@@ -352,7 +352,7 @@ def _followers(exercise: Exercise, failed: Mapping[str, str]) -> dict[str, list[
         found[first] = [one.name for one in values if one is not lead and (alone or _vaguer(one, lead))]
     words = [prop for prop in exercise.properties if prop.name in failed and prop.traffic]
     if special := [prop for prop in words if not prop.general]:
-        counted = next((prop for prop in special if prop.of), special[0])  # a peak is no sum of words
+        counted = next((prop for prop in special if prop.of), special[0])  # a peak does not add up words
         found[counted.name] = [prop.name for prop in words if prop.general]
     return {name: others for name, others in found.items() if others}
 

@@ -163,7 +163,7 @@ class WrongEverywhere(str):
 
 
 class NotReached(str):
-    """A message about a property of which nothing can be said: the run, or the result, does not reach it."""
+    """A message about a property that neither holds nor fails: the run, or the result, does not reach it."""
 
     __slots__ = ()
 

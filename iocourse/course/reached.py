@@ -26,7 +26,7 @@ ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # in the repr of an object: new in 
 
 @dataclass(frozen=True)
 class Reached:
-    """What a wrong result was computed from.
+    """The inputs from which a wrong result was computed.
 
     Attributes:
         nothing: why the result counts as no work; "" if it was computed from the inputs.

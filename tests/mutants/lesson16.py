@@ -7,7 +7,7 @@ from iocourse.monomials import coordinates
 
 # ---------------------------------------------------------------------- 16A
 SMALL, LINEAR = (
-    "needs at most 1.5 times the memory of its inputs",
+    "holds little more than its inputs",
     "the work grows linearly with the number of tokens",
 )
 

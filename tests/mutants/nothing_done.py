@@ -1,6 +1,6 @@
 """Answers that do nothing: zeros stored after the right loads, an input copied by a kernel, zeros of torch.
 
-They are made of the reference of any exercise, so none of them depends on what the exercise asks for.
+They are made of the reference of any exercise, so none of them depends on the exercise.
 """
 
 from __future__ import annotations

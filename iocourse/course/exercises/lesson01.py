@@ -236,7 +236,7 @@ def _looks_ahead(trials: Sequence[Trial]) -> str | None:
     pair = frozenset([EARLY]), frozenset([EARLY, LATER])
     found = [next((t for t in trials if t.case.tags == tags), None) for tags in pair]
     before, after = found
-    if before is None or after is None:  # asked for the trials without a mask, to find the cause of a fault
+    if before is None or after is None:  # only the trials without a mask, to find the cause of a fault
         return None
     rows = int((before.case.inputs["K"] == after.case.inputs["K"]).all(axis=1).sum())
     one, other = _numbers(before.value), _numbers(after.value)

@@ -61,7 +61,7 @@ def _finished(trial: Trial, moves: Sequence[Any]) -> str | None:
 
 
 def _within(trial: Trial, moves: Sequence[Any]) -> str | None:
-    """Compare the words moved; few words of an illegal or an unfinished pebbling say nothing."""
+    """Compare the words moved; few words of an illegal or an unfinished pebbling do not count."""
     words = sum(move.kind in ("load", "store") for move in _understood(trial, moves))
     allowed = trial.case.expected[1]
     if words > allowed:

@@ -108,7 +108,7 @@ def stored_inputs(rng: np.random.Generator) -> list[Sample]:
 def _all_scores(form: Callable[..., Ledger]) -> Callable[..., Ledger]:
     """Return the closed form with N² words as the size of S, because its few rows hold all scores in turn.
 
-    If every score is read twice, the message is then "S is read 2 times".
+    A message then counts in sizes of all scores: "S is read once" if every score is.
     """
 
     def moves(N: int, d: int, **tiles: int) -> Ledger:

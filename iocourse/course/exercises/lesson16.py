@@ -92,7 +92,7 @@ PRODUCT = exercise(
         idle(values_in("rows of p sum to zero", ONES)),
         values_in("is correct when queries and keys differ in number", UNLIKE),
         values_in("is correct when h has more columns than features", WIDE),
-        as_traffic(only_where("needs at most 1.5 times the memory of its inputs", MANY, _little_memory)),
+        as_traffic(only_where("holds little more than its inputs", MANY, _little_memory)),
         linear_work("the work grows linearly with the number of tokens"),
     ),
     run_case=does_not_modify_results(detect_side_effects(partial(run_counted, watched=MANY))),

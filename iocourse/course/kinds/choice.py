@@ -95,7 +95,7 @@ def choice_exercise(
     def moves_fewest(trial: Trial, pick: T) -> str | None:
         (moved, peak), least = costs_of(pick, trial.case.inputs), trial.case.expected
         cheaper = best(trial.case.inputs) if moved > least * (1 + 1e-9) else None
-        if cheaper is None:  # a choice that needs more than M may move few words, which is no merit
+        if cheaper is None:  # a choice that needs more than M may move few words
             fitting = not fits or peak <= trial.case.inputs["M"]
             return None if fitting else NotReached(f"{_shown(pick)} does not fit")
         more = clue(cheaper[0])
