@@ -80,7 +80,7 @@ def my_compulsory(Nq, Nk, d):
 check("0A", my_compulsory)
 
 # %% [markdown]
-# `check` calls your function with new random sizes and tests *properties*. Each holds, fails, or is not reached (say, no word was moved). This is the report on a function that omits one array:
+# `check` calls your function with new random sizes and tests *properties*. Each holds, fails, or is not reached. This is the report on a function that omits one array:
 #
 # ```text
 # 0A The words attention must move
