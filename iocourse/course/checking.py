@@ -42,6 +42,7 @@ from .exercise import (
 )
 from .guard import LibrarySolutionUsed
 from .missing_packages import Placeholder, caused_by_missing_package, raise_missing, what_to_do
+from .properties import LARGE
 from .run_context import (
     ipython_shell,
     is_graded,
@@ -142,10 +143,12 @@ def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = No
         raise CheckFailed(f"exercise {exercise.id} is not solved: {first}: {failed[first]}{why}")
     if not nbgrader_execution():
         return None
-    from .points import points_of  # other checks do not need the points
+    from .points import how_paid, points_of  # other checks do not need the points
 
     points = points_of(exercise, verdicts)
     print(f"Points: {points.total:.3g} of {exercise.importance} ({points})")  # nbgrader shows the sum alone
+    if 0 < points.total < exercise.importance:
+        print(how_paid(exercise))
     return round(points.total, NBGRADER_DIGITS)
 
 
@@ -325,7 +328,8 @@ def report(exercise: Exercise, verdicts: Sequence[Verdict], seed: int) -> str:
             lines.append(f"  not reached  {name}: {complaint}")
         elif name not in quiet:
             lines.append(f"  FAILS  {name}: {complaint}")
-            lines += [f"         and with it: {'; '.join(with_it[name])}"] if name in with_it else []
+            if name in with_it:
+                lines.append(f"         {_joined(exercise, name)}: {'; '.join(with_it[name])}")
     if len(failed) - len(quiet) > 1:
         first = read_first(exercise, failed)
         lines.append(f'Read "{first}" first: the others may fail for the same reason.')
@@ -357,6 +361,15 @@ def _followers(exercise: Exercise, failed: Mapping[str, str]) -> dict[str, list[
     return {name: others for name, others in found.items() if others}
 
 
+def _joined(exercise: Exercise, lead: str) -> str:
+    """Return the words before the properties that fail with this one.
+
+    Where values are wrong for one reason, the other properties of the values were not tested apart from it.
+    """
+    traffic = next(prop.traffic for prop in exercise.properties if prop.name == lead)
+    return "and with it" if traffic else "with it, and not tested apart"
+
+
 def _vaguer(one: Property, lead: Property) -> bool:
     return (one.general and not lead.general) or (one.echo and not lead.echo)
 
@@ -370,9 +383,13 @@ def read_first(exercise: Exercise, failed: Mapping[str, str]) -> str:
     """Return the failed property to read first: a wrong form, a FirstCause, or the first specific failure.
 
     Most failures have one cause. If the values are wrong in every case, `echo` properties count as vague.
+    Large scores alone are a FirstCause. If they fail with a general property of the values, they are vague.
     """
     everywhere = any(isinstance(said, WrongEverywhere) for said in failed.values())
-    vague = {one.name for one in exercise.properties if one.general or (one.echo and everywhere)}
+    wrong = [one for one in exercise.properties if one.name in failed and not one.traffic]
+    some_general = any(one.general for one in wrong)
+    echoes = {one.name for one in wrong if one.echo and (everywhere or (some_general and one.tag == LARGE))}
+    vague = echoes | {one.name for one in exercise.properties if one.general}
     certain = [
         name for kind in (WrongForm, FirstCause) for name, said in failed.items() if isinstance(said, kind)
     ]

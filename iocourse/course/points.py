@@ -6,12 +6,13 @@ it in words, and the guide for teachers quotes it.
 - A property that fails or is not reached earns nothing.
 - The values' half is shared equally by the properties of the values. Those that wrong values can have too
   (`idle`, such as "is finite for large logits") count half until all others hold.
-- The traffic's half is shared equally by the properties of traffic. If one of them fails, at most a fifth of
-  the half is paid: a schedule that moves every word twice meets many properties and is still wrong.
+- The traffic's half is shared equally by the properties of traffic. If one of them fails, the others earn a
+  fifth of their shares: a schedule that moves every word twice meets many of them and is still wrong.
 - If all properties are of one kind, all points are of that kind.
 - A schedule to repair has right values and some right traffic from the start, and both are marked `idle`.
-  The traffic's half is shared by the other properties, those that the student repairs. The values' half is
-  paid in proportion to them, so the unchanged schedule earns nothing.
+  The traffic's half is shared by the other properties, those that the student repairs, and it is reduced to
+  a fifth only if a property fails that the given schedule has. The values' half is paid in proportion to the
+  repairs, so the unchanged schedule earns nothing.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from .exercise import Exercise, NotReached, Property
 
 RULE = (
     "Values and traffic each carry half of an exercise's points; without traffic, the values carry all. "
-    "Within a half every property counts equally. If a property of traffic fails, the traffic's half pays at "
-    "most a fifth. A property that wrong values can have too counts half until the values are right. A "
-    "property that is not reached earns nothing."
+    "The points of each are divided equally among its properties, and each property that holds earns its "
+    "part. If a property of traffic fails, the others earn a fifth of their parts. A property that wrong "
+    "values can have too earns half of its part until the other properties of the values hold."
 )
 RULE_NAME = "values-and-traffic-1"  # in tables and stored grades; change it with the rule
 HALF = 0.5  # of an exercise's points, for the values and for the traffic
@@ -81,6 +82,23 @@ def points_of(exercise: Exercise, verdicts: Sequence[tuple[str, str | None]]) ->
     of_traffic = most * (HALF if values else 1.0) if traffic else 0.0
     of_values = most - of_traffic
     return Points(of_values * right, of_traffic * exact if traffic else None, of_values, of_traffic)
+
+
+def how_paid(exercise: Exercise) -> str:
+    """Return sentences that list the properties of an exercise by what they earn, for feedback."""
+    values = [one for one in exercise.properties if not one.traffic]
+    traffic = [one for one in exercise.properties if one.traffic]
+    if repairs := _repairs(values, traffic):
+        listed = f"The repairs are: {_listed(repairs)}. They earn the points for the traffic"
+        return f"{listed}, and the points for the values in proportion. The rest must stay as it was given."
+    idle = [one for one in values if one.idle]
+    told = [f"Properties of the traffic: {_listed(traffic)}."] if traffic else []
+    told += [f"Properties that wrong values can have too: {_listed(idle)}."] if idle else []
+    return " ".join(told)
+
+
+def _listed(some: Sequence[Property]) -> str:
+    return "; ".join(f'"{one.name}"' for one in some)
 
 
 def _repairs(values: Sequence[Property], traffic: Sequence[Property]) -> list[Property]:

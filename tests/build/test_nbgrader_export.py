@@ -10,7 +10,7 @@ from iocourse.course import check, progress
 from iocourse.course.checking import judge
 from iocourse.course.exercise import find
 from iocourse.course.grade.lesson_cells import text_of
-from iocourse.course.points import points_of
+from iocourse.course.points import how_paid, points_of
 from tools.build.lesson import build
 from tools.build.percent_format import SourceError
 from tools.build.project import Project
@@ -115,9 +115,8 @@ def test_a_graded_report_ends_with_the_points_and_their_parts(recorded, monkeypa
     check("0A", compulsory)
     assert capsys.readouterr().out.endswith("\nSolved.\nPoints: 4 of 4 (values 4 of 4)\n")
     points = check("0A", only_reads, seed=0)
-    assert capsys.readouterr().out.endswith(
-        f"\nPoints: {points:.3g} of 4 ({points_of(find('0A'), judge(find('0A'), only_reads, 0))})\n"
-    )
+    parts, paid = points_of(find("0A"), judge(find("0A"), only_reads, 0)), how_paid(find("0A"))
+    assert capsys.readouterr().out.endswith(f"\nPoints: {points:.3g} of 4 ({parts})\n{paid}\n")
 
 
 def test_graded_a_check_is_worth_its_points_and_records_nothing(recorded, monkeypatch, capsys):

@@ -39,13 +39,12 @@ def test_a_report_lists_what_was_not_reached_and_sends_nobody_there():
     assert not any(line.startswith("Read ") for line in said)
 
 
-def test_what_holds_and_fails_beside_a_wrong_form_is_told():
+def test_what_is_not_reached_and_what_fails_beside_a_wrong_form_is_told():
     def first_piece(pieces):
         return next(pieces)
 
-    assert (
-        dict(judge(find("3B"), first_piece, 3))["memory use does not grow with the length of the row"] is None
-    )
+    said = dict(judge(find("3B"), first_piece, 3))["memory use does not grow with the length of the row"]
+    assert isinstance(said, NotReached) and said == "your function ends before it has read every piece"
     text = report(find("16A"), judge(find("16A"), lambda *given: 0, 3), 3)
     assert "  FAILS  the work grows linearly with the number of tokens: " in text
     assert 'Read "p x is correct" first' in text  # the form, before what follows from it

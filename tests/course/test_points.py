@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from iocourse.course.checking import RUNS, judge
 from iocourse.course.exercise import Case, Exercise, NotReached, Property, exercises, run_schedule
-from iocourse.course.points import RULE, Points, points_of
+from iocourse.course.points import RULE, Points, how_paid, points_of
 from tests.mutation.references import INTERPRETED
 
 HOLDS, FAILS, MISSED = None, "wrong", NotReached("A is never read")
@@ -204,7 +204,17 @@ def test_points_are_shown_by_half():
 
 
 def test_the_rule_states_the_shares_in_words():
-    assert "each carry half" in RULE and "at most a fifth" in RULE and "counts half until" in RULE
+    assert "each carry half" in RULE and "earn a fifth" in RULE and "earns half of its part until" in RULE
+
+
+def test_feedback_lists_which_properties_are_about_traffic_and_which_count_half():
+    telling, idle, words = named("v", 2), named("i", 1, idle=True), named("t", 2, traffic=True)
+    half = 'Properties that wrong values can have too: "i0".'
+    assert how_paid(made(telling + idle + words)) == f'Properties of the traffic: "t0"; "t1". {half}'
+    assert how_paid(made(telling + idle)) == half and how_paid(made(telling)) == ""
+    given = named("g", 1, traffic=True, idle=True)
+    repair = how_paid(made(idle + words + given))
+    assert repair.startswith('The repairs are: "t0"; "t1". They earn') and "g0" not in repair
 
 
 # ------------------------------------------------------------------ answers that do nothing

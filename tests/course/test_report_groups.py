@@ -19,6 +19,8 @@ from iocourse.course.exercise import (
 )
 from iocourse.course.properties import LARGE, as_traffic, idle, values, values_in
 
+APART = "with it, and not tested apart"  # of values; of words: "and with it"
+WITH_IT = tuple(f"         {words}: " for words in (APART, "and with it"))
 MARKS = st.fixed_dictionaries({"general": st.booleans(), "idle": st.booleans(), "traffic": st.booleans()})
 SAID = st.sampled_from(
     [None, "wrong", WrongEverywhere("wrong"), WrongForm("no form"), FirstCause("cause"), NotReached("unseen")]
@@ -45,7 +47,7 @@ def test_every_property_is_named_once_under_its_verdict(drawn):
     assert last == ('Not solved yet. Same inputs again: seed=5. Stuck? hint("99.1")' if failed else "Solved.")
     read = [line for line in lines if line.startswith("Read ")]
     shown = [line for line in lines if line.startswith("  FAILS  ")]
-    with_it = [line for line in lines if line.startswith("         and with it: ")]
+    with_it = [line for line in lines if line.startswith(WITH_IT)]
     named = [line.split(": ")[0].removeprefix("  FAILS  ") for line in shown]
     named += [name for line in with_it for name in line.split(": ", 1)[1].split("; ")]
     assert sorted(named) == sorted(failed)
@@ -66,7 +68,7 @@ def test_values_are_grouped_with_values_and_words_with_words(drawn):
     marks = {f"property {n}": mark for n, (mark, _) in enumerate(drawn)}
     lines = report(asked, [(f"property {n}", said) for n, (_, said) in enumerate(drawn)], 5).splitlines()
     for above, line in pairwise(lines):
-        if line.startswith("         and with it: "):
+        if line.startswith(WITH_IT):
             head = marks[above.split(": ")[0].removeprefix("  FAILS  ")]
             below = [marks[name] for name in line.split(": ", 1)[1].split("; ")]
             assert all(one["traffic"] == head["traffic"] for one in below)
@@ -99,12 +101,12 @@ READ_B = 'Read "b" first: the others may fail for the same reason.'
 @pytest.mark.parametrize(
     ("said", "marks", "lines"),
     [
-        (WRONG, {}, ["FAILS  a: 1", "and with it: b; c"]),  # no value is right
+        (WRONG, {}, ["FAILS  a: 1", f"{APART}: b; c"]),  # no value is right
         (WRONG | {"d": None}, {}, ["FAILS  a: 1", "FAILS  b: 2", "FAILS  c: 3", READ_A]),
-        (WRONG | {"d": None}, {"idle": "d"}, ["FAILS  a: 1", "and with it: b; c"]),
-        (WRONG | {"d": None}, {"traffic": "d"}, ["FAILS  a: 1", "and with it: b; c"]),
-        (WRONG, {"general": "a"}, ["FAILS  b: 2", "and with it: a; c"]),
-        (WRONG | {"b": FirstCause("2"), "d": None}, {}, ["FAILS  b: 2", "and with it: a; c"]),
+        (WRONG | {"d": None}, {"idle": "d"}, ["FAILS  a: 1", f"{APART}: b; c"]),
+        (WRONG | {"d": None}, {"traffic": "d"}, ["FAILS  a: 1", f"{APART}: b; c"]),
+        (WRONG, {"general": "a"}, ["FAILS  b: 2", f"{APART}: a; c"]),
+        (WRONG | {"b": FirstCause("2"), "d": None}, {}, ["FAILS  b: 2", f"{APART}: a; c"]),
         ({"a": "1", "d": None}, {}, ["FAILS  a: 1"]),
         (WRONG | {"d": None}, {"traffic": "abc", "general": "c"},
          ["FAILS  a: 1", "and with it: c", "FAILS  b: 2", READ_A]),
@@ -149,7 +151,7 @@ def test_a_fault_of_one_kind_of_cases_that_explains_all_is_the_first_cause():
     said = said_on(ASKED, overflows)
     assert isinstance(said[FINITE.name], FirstCause) and not isinstance(said[ASKED[0].name], FirstCause)
     text = report(made(ASKED, cases()), list(said.items()), 5)
-    assert f"  FAILS  {FINITE.name}: " in text and f"and with it: {ASKED[0].name}" in text
+    assert f"  FAILS  {FINITE.name}: " in text and f"{APART}: {ASKED[0].name}" in text
 
 
 @pytest.mark.parametrize(

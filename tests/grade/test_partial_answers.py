@@ -1,5 +1,7 @@
 """Tests that partly right answers get the same points from both graders, by the rule of points."""
 
+import csv
+import io
 import json
 import re
 from functools import cache
@@ -87,17 +89,19 @@ def test_what_partly_right_answers_to_a_schedule_earn(exercise_id):
 
 
 @pytest.mark.parametrize("ending", ["__import__('os')._exit(1)", "raise SystemExit", "1 / 0"])
-def test_what_ends_a_further_call_costs_no_points(ending):
-    """A function with a wrong result is called again with other inputs. The next exercise is unaffected."""
+def test_a_function_that_ends_a_further_call_earns_nothing_and_harms_no_other_exercise(ending):
+    """A function with a wrong result is called again with other numbers; refusing them hides what it uses."""
     drawn = len(find("4A").cases(np.random.default_rng(SEED)))
     made = submission(scale_forgotten)
     cell = edited_notebooks.cell(made.notebook, "ex-4A")
     late = f"    calls.append(1)\n    if len(calls) > {drawn}:\n        {ending}\n"
     cell["source"] = "calls = []\n" + cell["source"].replace(START, START + late)
     marks = grade(made, LESSON, SEED, Limits(), False)
-    assert [mark.points for mark in marks] == [mark.points for mark in marks_of(scale_forgotten)], marks[
-        0
-    ].report
+    first, *others = marks
+    assert first.points == 0 and "your function fails when it is called again" in first.report
+    assert others and [mark.points for mark in others] == [
+        mark.points for mark in marks_of(scale_forgotten)[1:]
+    ]
 
 
 # ------------------------------------------------------------------ what the feedback shows
@@ -131,14 +135,17 @@ def test_the_rule_is_shown_only_if_points_were_lost():
 
 
 def test_the_reason_is_the_property_to_read_first():
-    """Another property fails before it in the report."""
+    """A property of the values holds before it in the report, and another one fails with it."""
     marks = marks_of(last_block_ignored)
-    first = re.search(r'^Read "(.*)" first', marks[0].report, re.MULTILINE)[1]
-    failing = re.findall(r"^  FAILS  (.*?): ", marks[0].report, re.MULTILINE)
-    assert first in failing[1:] and marks[0].why.startswith(f"{first}: ")
+    (first,) = re.findall(
+        r"^  FAILS  (.*?): .*\n +with it, and not tested apart: ", marks[0].report, re.MULTILINE
+    )
+    assert marks[0].why.startswith(f'"{first}" fails: ')
     grades = [Grade("anna", tuple(marks))]
-    assert f"4A {first}" in grade_report.as_table(grades, LESSON)
-    assert f"4A, 4B, 4C {first}: " in grade_report.as_csv(grades, LESSON)
+    table = grade_report.as_table(grades, LESSON)
+    assert f'4A "{first}" fails' in table and re.search(r"… \(and \d more\)$", table)
+    (row,) = csv.DictReader(io.StringIO(grade_report.as_csv(grades, LESSON)))
+    assert row["reasons"].startswith(f'4A, 4B, 4C "{first}" fails: ')
 
 
 # ------------------------------------------------------------------ the guide

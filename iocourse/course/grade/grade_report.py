@@ -57,9 +57,10 @@ def _number(points: float) -> str:
 
 
 def _first_reason(grade: Grade) -> str:
-    why = next((f"{mark.id} {mark.why}" for mark in grade.marks if mark.why), "")
-    why = printable(" ".join(why.split()))
-    return why if len(why) <= _WIDTH else why[: _WIDTH - 1] + "…"
+    whys = [f"{mark.id} {mark.why}" for mark in grade.marks if mark.why]
+    why = printable(" ".join("".join(whys[:1]).split()))
+    more = f" (and {len(whys) - 1} more)" if len(whys) > 1 else ""
+    return (why if len(why) <= _WIDTH else why[: _WIDTH - 1] + "…") + more
 
 
 def as_csv(grades: Sequence[Grade], lesson: Lesson) -> str:
@@ -205,4 +206,5 @@ def _summary(grade: Grade, lesson: Lesson) -> str:
 
 def _report(mark: Mark) -> str:
     lines = "\n".join(f"    {line}" for line in mark.report.splitlines())
-    return f"**{_number(mark.points)} of {mark.of} points** ({mark.parts})\n\n{lines}"
+    paid = f"\n\n{mark.paid}" if mark.paid else ""
+    return f"**{_number(mark.points)} of {mark.of} points** ({mark.parts})\n\n{lines}{paid}"

@@ -12,7 +12,7 @@ import numpy as np
 from ...errors import UsageError
 from ..checking import RUNS, Verdict, failed_properties, judge, read_first, report
 from ..exercise import Case, Exercise, NotJudged, Trial
-from ..points import points_of
+from ..points import how_paid, points_of
 from ..student_copies.answers import AnswerCell, find_answers
 from ..student_copies.notebook import text_of
 from .lesson_cells import Lesson, LessonCell
@@ -35,10 +35,11 @@ class Mark:
         parts: how they are made, such as "values 2.5 of 2.5, traffic 0.3 of 2.5".
         of: maximum points of the exercise.
         report: the report that a check would print.
-        why: the failed property to read first, and its complaint; "" if none fails.
+        why: the failed property to read first and its complaint, or an error; "" if all hold.
         cell: position of the graded cell in the notebook; None if no cell was graded.
         notes: notes for the teacher, if the cell was not found by the name and id that the lesson gives it.
         fault: for the teacher, the reason why no cell was graded; "" if one was.
+        paid: sentences that list the properties by what they earn; "" without partial points.
     """
 
     id: str
@@ -50,6 +51,7 @@ class Mark:
     cell: int | None = None
     notes: Sequence[str] = ()
     fault: str = ""
+    paid: str = ""
 
 
 class _Stopped(NotJudged):
@@ -122,12 +124,13 @@ class _Run:
         text = report(exercise, verdicts, seed)
         failed = failed_properties(verdicts)
         first = read_first(exercise, failed) if failed else ""
-        why = f"{first}: {failed[first]}" if failed else ""
+        why = failed[first] if first == RUNS else f'"{first}" fails: {failed[first]}' if failed else ""
         points = points_of(exercise, verdicts)
+        paid = how_paid(exercise) if 0 < points.total < exercise.importance else ""
         text, why, fault = map(_writable, (text, why, fault))
         notes = [*map(_writable, answer.notes)]
         most = exercise.importance
-        return Mark(exercise.id, points.total, str(points), most, text, why, answer.at, notes, fault)
+        return Mark(exercise.id, points.total, str(points), most, text, why, answer.at, notes, fault, paid)
 
     def _verdicts(self, at: int, exercise: Exercise, seed: int) -> list[Verdict]:
         try:
