@@ -8,9 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iocourse.course.checking import judge
-from iocourse.course.exercise import Case, Exercise, NotReached, Property, Trial, run_function
+from iocourse.course.exercise import Better, Case, Exercise, NotReached, Property, Trial, run_function
 from iocourse.course.points import points_of
-from iocourse.course.properties import as_traffic, idle, values
+from iocourse.course.properties import (
+    as_traffic,
+    fits_in_fast_memory,
+    idle,
+    reads_within,
+    total_within,
+    values,
+    writes_within,
+)
 from iocourse.course.reached import Reached, few_words, reached
 from iocourse.ledger import Ledger
 
@@ -129,6 +137,15 @@ def test_a_constant_of_the_right_shape_is_not_a_result(number):
     assert seen(lambda A, B, b: [number] * len(A))[0].nothing == why
 
 
+def test_two_entries_are_enough_to_recognise_an_input():
+    assert seen(lambda A, B, b: 2 * A, drawn(shapes=((1, 1), (1, 2))))[0].nothing == HANDED_BACK
+
+
+def test_an_infinite_constant_without_arrays_of_real_numbers_is_a_constant():
+    plain = [Case(str(n), {"N": n}, n * n) for n in (3, 4)]
+    assert seen(lambda N: np.inf, plain) == (Reached(CONSTANT), 0)
+
+
 def test_objects_that_differ_only_in_their_address_are_the_same_result():
     assert seen(lambda A, B, b: object())[0].nothing == CONSTANT
 
@@ -165,6 +182,38 @@ def test_an_array_that_only_the_largest_case_uses_is_used():
     assert seen(lambda A, B, b: A + (B if len(A) > 3 else 0))[0] == Reached()
 
 
+def test_the_smaller_case_that_is_run_again_has_room():
+    sizes = []
+
+    def recorded(A, B, b):
+        sizes.append(A.size)
+        return A + B + 1
+
+    cases = drawn(shapes=((4, 3), (3, 2), (1, 1)))
+    one_entry_of_B = Case("4 and 1", {"A": np.arange(4.0), "B": np.ones(1), "b": 2}, np.zeros(4))
+    assert seen(recorded, [*cases, one_entry_of_B])[0] == Reached() and sizes[4:] == [6, 6, 6]
+
+
+def test_the_largest_case_has_the_most_words_of_all_arrays():
+    sizes = ((3, 3), (8, 2), (6, 6))
+    cases = [Case(str(n), {"A": np.arange(1.0, n + 1), "B": np.arange(1.0, m + 1)}, 0.0) for n, m in sizes]
+    assert seen(lambda A, B: A.sum() + (B.sum() if len(A) == 6 else 0), cases)[0] == Reached()
+
+
+def test_an_empty_array_is_not_one_of_several():
+    cases = [Case(str(n), {"A": np.arange(1.0, n), "B": np.empty(0)}, 0.0) for n in (4, 5)]
+    assert seen(lambda A, B: A**2, cases)[0] == Reached()
+
+
+def test_the_only_case_is_not_run_twice_as_the_smaller_and_the_largest():
+    assert seen(lambda A, B, b: A**2, drawn(shapes=((3, 2),)))[1] == 3
+
+
+def test_an_array_that_the_largest_case_lacks_is_not_changed_in_it():
+    large = drawn(shapes=((9, 9),), names="A", expected=lambda A: A)
+    assert seen(lambda A, *rest: A + 1, [*drawn(), *large])[0] == Reached("your result depends on A only")
+
+
 def test_cases_with_a_tag_are_not_run_again_if_others_have_none():
     odd = drawn(shapes=((9, 9),), tags=("large",))
     assert seen(lambda A, B, b: A + (B if len(A) == 9 else 0), [*drawn(), *odd])[0].nothing
@@ -172,7 +221,12 @@ def test_cases_with_a_tag_are_not_run_again_if_others_have_none():
 
 
 def test_a_shift_or_a_scale_hides_no_array():
-    assert seen(lambda A, B, b: A - A.mean() + B / np.linalg.norm(B))[0] == Reached()
+    """Rounded, because a rounding error would also be a difference."""
+
+    def normalised(A, B, b):
+        return np.round(A - A.mean(), 6) + np.round(B / np.linalg.norm(B), 6)
+
+    assert seen(normalised)[0] == Reached()
 
 
 # ------------------------------------------------------------------ functions with state
@@ -249,6 +303,8 @@ def test_cases_may_have_different_arrays():
     without = Case("without", {"n": 3}, 3.0)
     first = seen(lambda *given: sum(np.sum(x) for x in given[:-1]), [without, *drawn()])[0]
     assert first == Reached() and seen(lambda *given: len(given), [*drawn(), without])[0].nothing
+    copied = seen(lambda *given: given[0] if given[1:] else 7, [without, *drawn()])[0]
+    assert copied.nothing == HANDED_BACK
 
 
 VALUES = st.sampled_from(
@@ -296,6 +352,10 @@ def counted(*words, of="A"):
     return [Trial(Case("", {}, budget=budget), ledger=ledger) for ledger, budget in pairs]
 
 
+def test_the_share_of_few_words():
+    assert few_words(counted((74, 100))) and not few_words(counted((76, 100)))
+
+
 @pytest.mark.parametrize("words", [[(75, 100)], [(100, 100)], [(70, 100), (80, 100)], [(0, 0)], []])
 def test_a_few_words_less_are_a_better_schedule(words):
     assert (
@@ -307,6 +367,81 @@ def test_far_fewer_words_with_wrong_values_are_no_merit():
     trials = counted((10, 100), (100, 100))
     assert few_words(trials, "A") == "the values are wrong, and only 110 of 200 words of A are read"
     assert few_words(trials) == "the values are wrong, and only 110 of 200 words are moved"
+
+
+# ------------------------------------------------------------------ words that were not moved
+ALL, TWICE = {"Y": 6}, {"A": 12}
+
+
+def ran(read, written, most_read=TWICE, most_written=ALL):
+    """Return a trial of a schedule that reads A and writes Y, arrays of 6 words, with its closed form."""
+    form = Ledger(reads=most_read, writes=most_written, sizes={"A": 6, "Y": 6})
+    return Trial(Case("N=6", {"A": np.ones(6)}, M=9, budget=form), ledger=Ledger(reads=read, writes=written))
+
+
+READS_A, READS_Y = reads_within("A", "A is read twice"), reads_within("Y", "Y is not read")
+WRITES_Y = writes_within("Y", "Y is written once")
+TOTAL, FITS = total_within(), fits_in_fast_memory()
+
+
+@pytest.mark.parametrize(
+    ("prop", "trial", "missed"),
+    [
+        (READS_A, ran({"A": 12}, {}), None),
+        (READS_A, ran({"A": 6}, {}), None),
+        (READS_A, ran({"A": 5}, {}), "only 5 words of A are read"),
+        (READS_A, ran({}, ALL), "A is never read"),
+        (READS_A, ran({"A": 3}, ALL, {"A": 3}), None),  # a mask hides half of it
+        (READS_A, ran({"A": 2}, ALL, {"A": 3}), "only 2 words of A are read"),
+        (READS_A, ran({}, {}, {}), None),  # this case does not need it
+        (WRITES_Y, ran({}, {"Y": 6}), None),
+        (WRITES_Y, ran({"Y": 6}, {"Y": 5}), "only 5 words of Y are written"),
+        (WRITES_Y, ran({"A": 12}, {}), "Y is never written"),
+        (READS_Y, ran({"A": 12}, {"Y": 6}), None),
+        (READS_Y, ran({"A": 12}, {}), "Y is never written"),
+        (TOTAL, ran({"A": 12}, {"Y": 6}), None),
+        (TOTAL, ran({}, {"Y": 6}), "A is never read"),
+        (TOTAL, ran({"B": 1}, {"Y": 6}), "A is never read"),
+        (TOTAL, ran({"A": 12}, {}), "nothing is written"),
+        (TOTAL, ran({}, {"Y": 6}, {}), None),
+        (TOTAL, ran({"A": 12}, {}, TWICE, {}), None),
+        (FITS, ran({"A": 12}, {"Y": 6}), None),
+        (FITS, ran({}, {"Y": 6}), "A is never read"),
+        (FITS, replace(ran({}, {}), case=Case("a challenge", {"A": np.ones(6)}, M=9)), None),
+    ],
+)
+def test_too_few_words_are_not_reached(prop, trial, missed):
+    said = prop.judge([trial])
+    assert said == (missed and f"{missed} (N=6)") and (said is None or isinstance(said, NotReached))
+
+
+@pytest.mark.parametrize(
+    ("prop", "trial", "said"),
+    [
+        (READS_A, ran({"A": 18}, ALL), "A is read 3 times (18 words), expected at most 2 times (12 words)"),
+        (WRITES_Y, ran({}, {"Y": 9}), "Y is written 1.5 times (9 words), expected at most once (6 words)"),
+        (TOTAL, ran({"A": 13}, ALL), "moves 19 words, expected at most 18"),
+        (FITS, replace(ran({}, {}), ledger=Ledger(TWICE, ALL, 10)), "the peak is 10 words, but M = 9"),
+    ],
+)
+def test_too_many_words_fail(prop, trial, said):
+    found = prop.judge([trial])
+    assert found == f"{said} (N=6)" and not isinstance(found, (NotReached, Better))
+
+
+def test_fewer_words_are_better_only_if_no_case_moves_too_many():
+    fewer, same, more = (ran({"A": words}, ALL) for words in (6, 12, 13))
+    found = TOTAL.judge([same, fewer])
+    assert isinstance(found, Better) and found == "fewer than the closed form, 12 words instead of 18 (N=6)"
+    for trials in ([fewer, more], [more, fewer]):
+        assert TOTAL.judge(trials) == "moves 19 words, expected at most 18 (N=6)"
+    assert isinstance(TOTAL.judge([fewer, ran({}, ALL)]), NotReached)
+
+
+def test_words_of_an_array_and_all_words_are_marked_as_traffic():
+    assert [(one.traffic, one.of, one.general) for one in (READS_A, WRITES_Y, TOTAL, FITS)] == [
+        (True, ("A",), False), (True, ("Y",), False), (True, (), True), (True, (), False)
+    ]  # fmt: skip
 
 
 # ------------------------------------------------------------------ in a check
