@@ -85,6 +85,11 @@ def test_an_input_is_not_a_result(function):
     assert seen(function) == (Reached(HANDED_BACK), 0)
 
 
+def test_whole_numbers_are_an_input_too():
+    cases = [Case(str(n), {"counts": np.arange(n)}, n) for n in (4, 5)]
+    assert seen(lambda counts: 2 * counts, cases) == (Reached(HANDED_BACK), 0)
+
+
 def test_an_input_with_infinite_entries_is_an_input_too():
     cases = drawn()
     for case in cases:
@@ -124,8 +129,9 @@ def test_one_number_is_not_a_multiple_of_another():
 
 @pytest.mark.parametrize(
     "value",
-    [0, 1.5, (1, 1), [], (), "flash2", np.empty(0), [0.0, (0.0, 0.0)]],
-)
+    [0, 1.5, (1, 1), [], (), "flash2", np.empty(0), [0.0, (0.0, 0.0)], (np.inf, 1.0),
+     np.array([np.inf, 1.0])],
+)  # fmt: skip
 def test_a_constant_is_not_a_result(value):
     assert seen(lambda A, B, b: value) == (Reached(CONSTANT), 0)
 
@@ -144,6 +150,7 @@ def test_two_entries_are_enough_to_recognise_an_input():
 def test_an_infinite_constant_without_arrays_of_real_numbers_is_a_constant():
     plain = [Case(str(n), {"N": n}, n * n) for n in (3, 4)]
     assert seen(lambda N: np.inf, plain) == (Reached(CONSTANT), 0)
+    assert seen(lambda N: np.full(N, np.nan), plain) == (Reached(CONSTANT), 0)
 
 
 def test_objects_that_differ_only_in_their_address_are_the_same_result():
@@ -258,6 +265,34 @@ def test_a_result_with_some_memory_that_was_never_written_is_computed():
         return made
 
     assert seen(last_row_unwritten, drawn(shapes=((3, 2), (4, 3))))[0] == Reached()
+
+
+def test_one_of_two_results_may_be_memory_that_was_never_written():
+    rng = np.random.default_rng()
+    assert seen(lambda A, B, b: (A + B, rng.standard_normal(A.shape)))[0] == Reached()
+
+
+def test_an_entry_that_is_not_a_number_does_not_make_a_result_constant():
+    def first_entry_lost(A, B, b):
+        made = A + B
+        made[0, 0] = np.nan
+        return made
+
+    assert seen(first_entry_lost, drawn(shapes=((3, 2), (4, 3))))[0] == Reached()
+
+
+def test_a_result_that_is_not_an_array_is_compared_as_a_whole():
+    assert seen(lambda A, B, b: {"sum": float(A.sum() + B.sum())})[0] == Reached()
+
+
+def test_a_result_of_another_length_in_each_call_is_not_a_result():
+    calls = []
+
+    def longer(A, B, b):
+        calls.append(1)
+        return np.full(len(calls) + 1, A.sum())
+
+    assert seen(longer)[0].nothing == NEVER_THE_SAME
 
 
 # ------------------------------------------------------------------ it never raises

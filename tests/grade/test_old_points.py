@@ -68,10 +68,11 @@ def test_a_table_names_its_rule_and_is_written_again(folder, capsys):
         (OLD, "an older rule (no column rule)"),
         (OLD.replace("anna", "märta"), "an older rule (no column rule)"),
         (EXCEL, "an older rule (no column rule)"),
+        (OLD.replace(",", "\t"), "an older rule (no column rule)"),
         (UNKNOWN, "another rule (of-2031)"),
         (OURS + UNKNOWN.splitlines()[1], "another rule (of-2031)"),
     ],
-    ids=["old", "of another encoding", "saved by a spreadsheet", "unknown", "mixed"],
+    ids=["old", "of another encoding", "saved by a spreadsheet", "with tabs", "unknown", "mixed"],
 )
 def test_a_table_of_another_rule_is_kept_with_one_line(before, rule, folder, capsys):
     table = folder / "points.csv"
@@ -123,7 +124,14 @@ def test_a_read_only_table_of_the_old_rule_is_kept_as_it_is(folder, capsys):
 
 # ------------------------------------------------------------------ bad input: one line, nothing is graded
 @pytest.mark.parametrize(
-    "content", ["name,mark\nanna,1\n", "Dear class,\nthe points follow.\n", '"student\0']
+    "content",
+    [
+        "name,mark\nanna,1\n",
+        "student,mark\nanna,1\n",
+        "name,points\nanna,1\n",
+        "Dear class,\nthe points follow.\n",
+        '"student\0',
+    ],
 )
 def test_a_file_that_is_not_a_table_of_points_is_not_overwritten(content, folder, capsys):
     table = folder / "points.csv"
@@ -132,6 +140,29 @@ def test_a_file_that_is_not_a_table_of_points_is_not_overwritten(content, folder
     assert f"--csv must be a new file or a table of iocourse grade, but {table} has other content" in line
     assert line.endswith("Choose another file")
     assert table.read_text() == content and not (folder / "in" / batch.KEPT).exists()
+
+
+def test_a_text_that_no_table_can_contain_is_not_overwritten(folder, capsys):
+    table = folder / "points.csv"
+    table.write_text('"' + "x" * (csv.field_size_limit() + 1))
+    (line,) = graded(folder, capsys, expected=2)
+    assert "has other content" in line
+
+
+def test_a_rule_of_many_letters_is_shortened_and_its_control_characters_are_not_printed(folder, capsys):
+    (folder / "points.csv").write_text(UNKNOWN.replace("of-2031", "\x1b[31m" + "x" * 100))
+    (line,) = graded(folder, capsys)
+    assert "\x1b" not in line and 40 < line.count("x") <= 60
+
+
+def test_several_rules_are_named_in_order_and_rows_without_a_rule_are_not(tmp_path):
+    rows = "".join(f"anna,1,{rule}\n" for rule in ("of-2032", "", "of-2031", RULE_NAME))
+    (tmp_path / "points.csv").write_text(f"student,points,rule\n{rows}")
+    assert "another rule (of-2031, of-2032): it is kept" in old_points.keep_table(tmp_path / "points.csv")
+
+
+def test_what_is_not_a_file_has_no_points(tmp_path):
+    assert old_points.keep_table(tmp_path) == old_points.keep_table(tmp_path / "missing.csv") == ""
 
 
 def test_a_folder_is_not_a_table(folder, capsys):
