@@ -91,10 +91,16 @@ def test_whole_numbers_are_an_input_too():
 
 
 def test_an_input_with_infinite_entries_is_an_input_too():
-    cases = drawn()
-    for case in cases:
-        case.inputs["A"][0, 0] = -np.inf
-    assert seen(lambda A, B, b: 2.0 * A, cases)[0].nothing == HANDED_BACK
+    for number in (-np.inf, np.nan):
+        cases = drawn()
+        for case in cases:
+            case.inputs["A"][0, 0] = number
+        assert seen(lambda A, B, b: 2.0 * A, cases)[0].nothing == HANDED_BACK
+        assert seen(lambda A, B, b: A + B, cases)[0] == Reached()
+
+
+def test_a_result_close_to_an_input_is_computed():
+    assert seen(lambda A, B, b: A * (1 + 1e-3 * np.tanh(B)))[0] == Reached()
 
 
 def test_a_zero_input_is_handed_back_only_as_zeros():
@@ -110,6 +116,16 @@ def test_an_object_that_is_handed_back_is_an_input():
     assert reached(made(given_ones), None, trials).nothing in (HANDED_BACK, CONSTANT)
 
 
+def test_a_text_that_is_handed_back_is_an_input_and_None_is_not():
+    words = [Case(kind, {"kind": kind, "mask": None}) for kind in ("rows", "columns")]
+    assert seen(lambda kind, mask: kind, words) == (Reached(HANDED_BACK), 0)
+    assert seen(lambda kind, mask: mask, words) == (Reached(CONSTANT), 0)
+
+
+def test_an_input_beside_a_result_is_a_result():
+    assert seen(lambda A, B, b: (A, A * B))[0] == Reached()
+
+
 def test_the_same_entries_are_a_result_where_the_task_is_to_move_them():
     def transposed(A):
         return A.T
@@ -118,6 +134,9 @@ def test_the_same_entries_are_a_result_where_the_task_is_to_move_them():
     assert seen(lambda A, b: A.T[::-1], cases)[0] == Reached()
     assert seen(lambda A, b: A, cases)[0].nothing == HANDED_BACK  # in its order, it was not moved
     assert seen(lambda A, b: A.reshape(A.T.shape), cases)[0].nothing == HANDED_BACK
+    assert seen(lambda A, b: -A, cases)[0].nothing == HANDED_BACK
+    only_once = drawn(expected=lambda A: A.T if len(A) == 3 else A + 1, names="A")
+    assert seen(lambda A, b: A.T[::-1], only_once)[0].nothing == HANDED_BACK
     assert seen(lambda A, b: 0 * A, cases)[0].nothing == CONSTANT
 
 

@@ -113,6 +113,14 @@ def test_of_a_link_the_table_it_points_to_is_kept(folder, capsys):
     assert (folder / "term" / "all-old-rule.csv").read_text() == OLD
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="needs links")
+def test_a_link_without_a_file_is_not_replaced(tmp_path):
+    (tmp_path / "points.csv").write_text(OLD)
+    (tmp_path / "points-old-rule.csv").symlink_to(tmp_path / "missing.csv")
+    assert "kept as points-old-rule-2.csv" in old_points.keep_table(tmp_path / "points.csv")
+    assert (tmp_path / "points-old-rule.csv").is_symlink()
+
+
 def test_a_read_only_table_of_the_old_rule_is_kept_as_it_is(folder, capsys):
     table = folder / "points.csv"
     table.write_text(OLD)
@@ -156,9 +164,11 @@ def test_a_rule_of_many_letters_is_shortened_and_its_control_characters_are_not_
 
 
 def test_several_rules_are_named_in_order_and_rows_without_a_rule_are_not(tmp_path):
-    rows = "".join(f"anna,1,{rule}\n" for rule in ("of-2032", "", "of-2031", RULE_NAME))
+    rows = "".join(f"anna,1,{rule}\n" for rule in ("of-4", "", "of-3", "of-2", "of-1", RULE_NAME))
     (tmp_path / "points.csv").write_text(f"student,points,rule\n{rows}")
-    assert "another rule (of-2031, of-2032): it is kept" in old_points.keep_table(tmp_path / "points.csv")
+    assert "another rule (of-1, of-2, of-3, of-4): it is kept" in old_points.keep_table(
+        tmp_path / "points.csv"
+    )
 
 
 def test_what_is_not_a_file_has_no_points(tmp_path):
@@ -219,6 +229,19 @@ def test_stored_grades_of_an_older_rule_are_kept_and_graded_again(folder, capsys
     assert graded(folder, capsys) == []
     (place / "anna.json").write_text(json.dumps(old | {"rule": "of-2031"}))
     assert len(graded(folder, capsys)) == 1 and (place / "old-rule" / "anna-2.json").exists()
+
+
+def test_a_file_that_the_grader_did_not_write_is_not_a_stored_grade(tmp_path):
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    (tmp_path / "other.json").write_text('{"points": 1}')
+    assert old_points.keep_grades(tmp_path) == ""
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["deep.json", "other.json"]
+
+
+def test_several_stored_grades_are_counted(tmp_path):
+    for name in ("anna", "ben"):
+        (tmp_path / f"{name}.json").write_text('{"marks": []}')
+    assert old_points.keep_grades(tmp_path).startswith("2 stored grades follow an older rule of points: ")
 
 
 def test_a_grade_of_the_same_rule_that_is_no_longer_valid_is_replaced(folder, capsys):
