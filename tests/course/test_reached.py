@@ -544,6 +544,44 @@ def test_right_values_with_a_fault_of_traffic_are_not_run_again():
     assert said == {"right": None, "moves few words": "too many", "is finite": None}
 
 
+def asked_of(function, *properties):
+    """Return the verdicts, and the number of calls after the first ones."""
+    cases = drawn(expected=lambda A, B: A + B)
+    counted = Counted(function, cases)
+    return dict(judge(made(cases, properties), counted, 0)), counted.calls - len(cases)
+
+
+MUCH = as_traffic(Property("much", lambda trials: "too many"))
+
+
+def test_nothing_is_run_again_if_no_property_needs_it():
+    assert asked_of(lambda A, B, b: A * B, values("right"), ALSO)[1] == 0
+    unseen = Property("unseen", lambda trials: NotReached("no such case"))
+    assert asked_of(lambda A, B, b: A * B, unseen, MUCH, CHEAP)[1] == 0  # no value is wrong
+
+
+def test_wrong_values_decide_also_beside_a_fault_of_traffic_and_if_they_are_idle():
+    for right in (values("right"), idle(values("right"))):
+        said, _ = asked_of(lambda A, B, b: A, right, MUCH, CHEAP)
+        assert said["moves few words"] == HANDED_BACK and said["much"] == "too many"
+
+
+def test_few_words_concern_the_array_that_a_property_counts_and_the_sum_of_all_words():
+    few, most = Ledger(reads={"A": 10, "B": 10}), Ledger(reads={"A": 100, "B": 10})
+    cases = [replace(case, budget=most) for case in drawn(expected=lambda A, B: A + B)]
+    of_A, of_B = (as_traffic(Property(name, lambda trials: None), name) for name in "AB")
+    total, form = (Property(name, lambda trials: None, general=True) for name in ("total", "form"))
+    exercise = replace(
+        made(cases, (values("right"), of_A, of_B, as_traffic(total), CHEAP, idle(form))),
+        run_case=lambda answer, case: replace(run_function(answer, case), ledger=few),
+    )
+    said = dict(judge(exercise, lambda A, B, b: A * B, 0))
+    assert {name for name, one in said.items() if isinstance(one, NotReached)} == {"A", "total"}
+    assert said["A"] == few_words([Trial(case, ledger=few) for case in cases], "A")
+    said = dict(judge(exercise, lambda A, B, b: A, 0))
+    assert {said[name] for name in ("A", "B", "total", "moves few words", "form")} == {HANDED_BACK}
+
+
 def test_a_right_result_needs_no_array_that_it_did_not_touch():
     cases = drawn(expected=lambda A, B: A + B)
     untouched = as_traffic(Property("K is read once", lambda trials: NotReached("K is never read")))
