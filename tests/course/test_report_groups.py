@@ -84,6 +84,7 @@ def lines_of(said, **marks):
             traffic=name in marks.get("traffic", ""),
             general=name in marks.get("general", ""),
             idle=name in marks.get("idle", ""),
+            echo=name in marks.get("echo", ""),
         )
         for name in said
     )
@@ -93,6 +94,7 @@ def lines_of(said, **marks):
 
 WRONG = {"a": "1", "b": "2", "c": "3"}
 READ_A = 'Read "a" first: the others may fail for the same reason.'
+READ_C = 'Read "c" first: the others may fail for the same reason.'
 READ_B = 'Read "b" first: the others may fail for the same reason.'
 
 
@@ -106,6 +108,19 @@ READ_B = 'Read "b" first: the others may fail for the same reason.'
         (WRONG, {"general": "a"}, ["FAILS  b: 2", "and with it: a; c"]),
         (WRONG | {"b": FirstCause("2"), "d": None}, {}, ["FAILS  b: 2", "and with it: a; c"]),
         ({"a": "1", "d": None}, {}, ["FAILS  a: 1"]),
+        # a vague property follows one that is not
+        (WRONG | {"d": None}, {"general": "b"}, ["FAILS  a: 1", "and with it: b", "FAILS  c: 3", READ_A]),
+        (WRONG | {"d": None}, {"echo": "b"}, ["FAILS  a: 1", "and with it: b", "FAILS  c: 3", READ_A]),
+        ({"a": "1", "b": "2", "d": None}, {"general": "ab"}, ["FAILS  a: 1", "FAILS  b: 2", READ_A]),
+        ({"a": "1", "b": "2", "d": None}, {"echo": "ab"}, ["FAILS  a: 1", "FAILS  b: 2", READ_A]),
+        # values that are wrong in every case are read before their echoes, other wrong values are not
+        (WRONG | {"c": WrongEverywhere("3"), "d": None}, {"echo": "ab"},
+         ["FAILS  c: 3", "and with it: a; b"]),
+        (WRONG | {"d": None}, {"echo": "ab"},
+         ["FAILS  a: 1", "FAILS  b: 2", "FAILS  c: 3", READ_A]),
+        # a wrong form comes before a first cause
+        (WRONG | {"b": FirstCause("2"), "c": WrongForm("3"), "d": None}, {},
+         ["FAILS  a: 1", "FAILS  b: 2", "FAILS  c: 3", READ_C]),
         (WRONG | {"d": None}, {"traffic": "abc", "general": "c"},
          ["FAILS  a: 1", "and with it: c", "FAILS  b: 2", READ_A]),
         (WRONG, {"traffic": "bc", "general": "c"}, ["FAILS  a: 1", "FAILS  b: 2", "and with it: c", READ_A]),
@@ -150,6 +165,11 @@ def test_a_fault_of_one_kind_of_cases_that_explains_all_is_the_first_cause():
     assert isinstance(said[FINITE.name], FirstCause) and not isinstance(said[ASKED[0].name], FirstCause)
     text = report(made(ASKED, cases()), list(said.items()), 5)
     assert f"  FAILS  {FINITE.name}: " in text and f"and with it: {ASKED[0].name}" in text
+
+
+def test_a_fault_of_traffic_hides_no_first_cause():
+    said = said_on((*ASKED, as_traffic(Property("few words", lambda trials: "many"))), overflows)
+    assert isinstance(said[FINITE.name], FirstCause) and not isinstance(said["few words"], FirstCause)
 
 
 @pytest.mark.parametrize(
