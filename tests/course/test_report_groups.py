@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iocourse.course.checking import failed_properties, judge, read_first, report
+from iocourse.course.checking import OTHER_FORM, failed_properties, judge, read_first, report
 from iocourse.course.exercise import (
+    Better,
     Case,
     Exercise,
     FirstCause,
@@ -198,3 +199,37 @@ def test_the_report_of_a_right_answer_has_no_groups():
     assert report(made(ASKED, cases()), judge(made(ASKED, cases()), lambda x: x.copy(), 0), 5) == (
         f"99.1 Made up\n  holds  {ASKED[0].name}\n  holds  {FINITE.name}\nSolved."
     )
+
+
+# ------------------------------------------------------------------ a wrong form, and a remark
+def says(name, said):
+    """Return the property with this verdict, which is raised if it is an error."""
+
+    def verdict(trials):
+        if isinstance(said, BaseException):
+            raise said
+        return said
+
+    return Property(name, verdict)
+
+
+def test_only_the_first_property_that_needs_the_form_fails():
+    form = WrongForm("got a dict")
+    asked = (says("a", None), says("b", form), says("c", "wrong"), says("d", form), says("e", None))
+    said = said_on(asked, lambda x: x)
+    assert said == {"a": None, "b": form, "c": "wrong", "d": OTHER_FORM, "e": None}
+    assert isinstance(said["b"], WrongForm) and isinstance(said["d"], NotReached)
+
+
+@pytest.mark.parametrize("error", [SystemExit(2), TypeError("no number")])
+def test_a_result_that_cannot_be_tested_has_a_wrong_form(error):
+    said = said_on((says("a", error),), lambda x: x)["a"]
+    assert isinstance(said, WrongForm) and said.startswith("the result cannot be tested: ")
+
+
+def test_a_remark_is_shown_only_if_nothing_fails():
+    better, wrong = says("b", Better("fewer words")), says("c", "wrong")
+    asked = made((better,), cases())
+    assert "  holds  b: fewer words" in report(asked, judge(asked, lambda x: x, 0), 5).splitlines()
+    asked = made((better, wrong), cases())
+    assert "  holds  b" in report(asked, judge(asked, lambda x: x, 0), 5).splitlines()
