@@ -353,6 +353,15 @@ def test_a_function_without_arrays_of_real_numbers():
     assert reached(made([]), None, []) == Reached()
 
 
+def test_equal_entries_in_another_shape_are_another_result():
+    sizes = [Case(f"{m} × {n}", {"m": m, "n": n}, 0.0) for m, n in ((2, 3), (3, 2))]
+    assert seen(lambda m, n: np.arange(m * n).reshape(m, n), sizes) == (Reached(), 0)
+
+
+def test_a_number_that_float64_cannot_hold_is_infinite():
+    assert seen(lambda A, B, b: np.full(A.shape, np.finfo(np.longdouble).max))[0].nothing
+
+
 def test_cases_may_have_different_arrays():
     without = Case("without", {"n": 3}, 3.0)
     first = seen(lambda *given: sum(np.sum(x) for x in given[:-1]), [without, *drawn()])[0]
