@@ -161,7 +161,6 @@ WITH_TRAFFIC = made(named("v", 1) + named("i", 1, idle=True) + named("t", 4, tra
 TO_REPAIR = made(
     named("i", 1, idle=True) + named("g", 2, traffic=True, idle=True) + named("t", 2, traffic=True)
 )
-
 IDLE_ONLY = made(named("i", 2, idle=True))  # no value tells more than another: half until all hold
 
 
