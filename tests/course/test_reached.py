@@ -12,6 +12,7 @@ from iocourse.course.exercise import Better, Case, Exercise, NotReached, Propert
 from iocourse.course.points import points_of
 from iocourse.course.properties import (
     as_traffic,
+    every_input_loaded,
     fits_in_fast_memory,
     idle,
     reads_within,
@@ -170,6 +171,7 @@ def test_an_infinite_constant_without_arrays_of_real_numbers_is_a_constant():
     plain = [Case(str(n), {"N": n}, n * n) for n in (3, 4)]
     assert seen(lambda N: np.inf, plain) == (Reached(CONSTANT), 0)
     assert seen(lambda N: np.full(N, np.nan), plain) == (Reached(CONSTANT), 0)
+    assert seen(lambda N: [np.zeros(N), np.zeros(N + 1)], plain) == (Reached(CONSTANT), 0)
 
 
 def test_objects_that_differ_only_in_their_address_are_the_same_result():
@@ -398,6 +400,7 @@ def test_an_overflow_is_computed_from_the_arrays_that_matter_for_smaller_numbers
     cases = drawn(shapes=((3, 2), (4, 3)))
     large = [replace(case, inputs={**case.inputs, "A": 1e4 + case.inputs["A"]}) for case in cases]
     assert seen(lambda A, B, b: np.exp(A + 1) * B, large)[0] == Reached()
+    assert seen(lambda A, B, b: [np.exp(A + 1) * B, np.exp(A + 1)[0] * B[0]], large)[0] == Reached()
     assert seen(lambda A, B, b: np.exp(A + 1), large)[0].nothing
     assert seen(lambda A, B, b: np.full(A.shape, np.inf), large)[0].nothing
 
@@ -445,6 +448,7 @@ def ran(read, written, most_read=TWICE, most_written=ALL):
 READS_A, READS_Y = reads_within("A", "A is read twice"), reads_within("Y", "Y is not read")
 WRITES_Y = writes_within("Y", "Y is written once")
 TOTAL, FITS = total_within(), fits_in_fast_memory()
+LOADS = every_input_loaded()
 
 
 @pytest.mark.parametrize(
@@ -483,6 +487,8 @@ def test_too_few_words_are_not_reached(prop, trial, missed):
     [
         (READS_A, ran({"A": 18}, ALL), "A is read 3 times (18 words), expected at most 2 times (12 words)"),
         (WRITES_Y, ran({}, {"Y": 9}), "Y is written 1.5 times (9 words), expected at most once (6 words)"),
+        (LOADS, ran({"A": 5}, ALL), "A has 6 words, but only 5 are read"),
+        (LOADS, ran({}, ALL), "A has 6 words, but only 0 are read"),
         (TOTAL, ran({"A": 13}, ALL), "moves 19 words, expected at most 18"),
         (FITS, replace(ran({}, {}), ledger=Ledger(TWICE, ALL, 10)), "the peak is 10 words, but M = 9"),
     ],
@@ -499,6 +505,12 @@ def test_fewer_words_are_better_only_if_no_case_moves_too_many():
     for trials in ([fewer, more], [more, fewer]):
         assert TOTAL.judge(trials) == "moves 19 words, expected at most 18 (N=6)"
     assert isinstance(TOTAL.judge([fewer, ran({}, ALL)]), NotReached)
+
+
+def test_an_array_that_need_not_be_loaded_may_be_left_out():
+    trial = ran(TWICE, ALL)
+    two = replace(trial, case=replace(trial.case, inputs={"A": np.ones(6), "mask": np.ones(6)}))
+    assert every_input_loaded("A").judge([two]) is None and "mask has 6 words" in LOADS.judge([two])
 
 
 def test_words_of_an_array_and_all_words_are_marked_as_traffic():

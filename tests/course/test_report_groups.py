@@ -1,5 +1,6 @@
 """Tests of a report that groups its failures: one fault reads as one, and nothing is left out."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -153,6 +154,17 @@ FINITE = values_in(f"{LARGE} do not overflow", LARGE)
 ASKED = (values(), FINITE)
 
 
+def says(name, said):
+    """Return the property with this verdict, which is raised if it is an error."""
+
+    def verdict(trials):
+        if isinstance(said, BaseException):
+            raise said
+        return said
+
+    return Property(name, verdict)
+
+
 def said_on(asked, function):
     return dict(judge(made(asked, cases()), function, 0))
 
@@ -166,6 +178,12 @@ def test_a_fault_of_one_kind_of_cases_that_explains_all_is_the_first_cause():
     assert isinstance(said[FINITE.name], FirstCause) and not isinstance(said[ASKED[0].name], FirstCause)
     text = report(made(ASKED, cases()), list(said.items()), 5)
     assert f"  FAILS  {FINITE.name}: " in text and f"and with it: {ASKED[0].name}" in text
+
+
+def test_a_property_that_holds_is_no_first_cause():
+    same = replace(says("has the shape of x", None), tag=LARGE)
+    said = said_on((same, *ASKED), overflows)
+    assert said[same.name] is None and isinstance(said[FINITE.name], FirstCause)
 
 
 def test_a_fault_of_traffic_hides_no_first_cause():
@@ -202,17 +220,6 @@ def test_the_report_of_a_right_answer_has_no_groups():
 
 
 # ------------------------------------------------------------------ a wrong form, and a remark
-def says(name, said):
-    """Return the property with this verdict, which is raised if it is an error."""
-
-    def verdict(trials):
-        if isinstance(said, BaseException):
-            raise said
-        return said
-
-    return Property(name, verdict)
-
-
 def test_only_the_first_property_that_needs_the_form_fails():
     form = WrongForm("got a dict")
     asked = (says("a", None), says("b", form), says("c", "wrong"), says("d", form), says("e", None))

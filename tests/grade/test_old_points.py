@@ -193,6 +193,7 @@ def test_a_table_that_cannot_be_read_is_not_overwritten(folder, capsys, monkeypa
     monkeypatch.setattr(Path, "read_text", refused)
     (line,) = graded(folder, capsys, expected=2)
     assert f"--csv {folder / 'points.csv'} exists and cannot be read (Permission denied)" in line
+    assert line.endswith("Choose another file")
     monkeypatch.undo()
     assert (folder / "points.csv").read_text() == OLD
 
@@ -242,6 +243,9 @@ def test_several_stored_grades_are_counted(tmp_path):
     for name in ("anna", "ben"):
         (tmp_path / f"{name}.json").write_text('{"marks": []}')
     assert old_points.keep_grades(tmp_path).startswith("2 stored grades follow an older rule of points: ")
+    kept = ["old-rule", "old-rule/anna.json", "old-rule/ben.json"]
+    assert sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")) == kept
+    assert old_points.keep_grades(tmp_path) == ""
 
 
 def test_a_grade_of_the_same_rule_that_is_no_longer_valid_is_replaced(folder, capsys):
