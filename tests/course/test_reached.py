@@ -347,6 +347,16 @@ class Odd:
         raise ValueError("no text")
 
 
+class Other(Odd):
+    """Another one."""
+
+
+def test_objects_without_a_text_differ_by_their_class():
+    plain = [Case(str(n), {"N": n}, n) for n in (3, 4)]
+    assert seen(lambda N: Odd() if N == 3 else Other(), plain) == (Reached(), 0)
+    assert seen(lambda N: Odd(), plain) == (Reached(CONSTANT), 0)
+
+
 def test_a_function_without_arrays_of_real_numbers():
     plain = [Case(str(n), {"N": n, "mask": np.arange(n) > 1}, n * n) for n in (3, 4)]
     assert seen(lambda N, mask: N + 1, plain) == (Reached(), 0)
