@@ -161,6 +161,7 @@ WITH_TRAFFIC = made(named("v", 1) + named("i", 1, idle=True) + named("t", 4, tra
 TO_REPAIR = made(
     named("i", 1, idle=True) + named("g", 2, traffic=True, idle=True) + named("t", 2, traffic=True)
 )
+IDLE_ONLY = made(named("i", 2, idle=True))  # no value tells more than another: half until all hold
 
 
 @pytest.mark.parametrize(
@@ -184,6 +185,8 @@ TO_REPAIR = made(
         (TO_REPAIR, "i0", "", 0, 2),
         (TO_REPAIR, "g0 t0", "", 1, 0.2),
         (TO_REPAIR, "t0", "g0", 1, 1),
+        (IDLE_ONLY, "", "", 4, None),
+        (IDLE_ONLY, "i0", "", 1, None),
     ],
 )
 def test_the_rule_in_numbers(exercise, fails, missed, values, traffic):

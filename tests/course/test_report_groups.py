@@ -1,5 +1,6 @@
 """Tests of a report that groups its failures: one fault reads as one, and nothing is left out."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -7,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iocourse.course.checking import failed_properties, judge, read_first, report
+from iocourse.course.checking import OTHER_FORM, failed_properties, judge, read_first, report
 from iocourse.course.exercise import (
+    Better,
     Case,
     Exercise,
     FirstCause,
@@ -86,6 +88,7 @@ def lines_of(said, **marks):
             traffic=name in marks.get("traffic", ""),
             general=name in marks.get("general", ""),
             idle=name in marks.get("idle", ""),
+            echo=name in marks.get("echo", ""),
         )
         for name in said
     )
@@ -95,6 +98,7 @@ def lines_of(said, **marks):
 
 WRONG = {"a": "1", "b": "2", "c": "3"}
 READ_A = 'Read "a" first: the others may fail for the same reason.'
+READ_C = 'Read "c" first: the others may fail for the same reason.'
 READ_B = 'Read "b" first: the others may fail for the same reason.'
 
 
@@ -121,6 +125,27 @@ def test_which_failures_are_one(said, marks, lines):
     assert lines_of(said, **marks) == lines
 
 
+@pytest.mark.parametrize(
+    ("said", "marks", "followers", "read"),
+    [
+        # a vague property follows one that is not
+        (WRONG | {"d": None}, {"general": "b"}, ["b"], [READ_A]),
+        (WRONG | {"d": None}, {"echo": "b"}, ["b"], [READ_A]),
+        ({"a": "1", "b": "2", "d": None}, {"general": "ab"}, [], [READ_A]),
+        ({"a": "1", "b": "2", "d": None}, {"echo": "ab"}, [], [READ_A]),
+        # values that are wrong in every case are read before their echoes, other wrong values are not
+        (WRONG | {"c": WrongEverywhere("3"), "d": None}, {"echo": "ab"}, ["a; b"], []),
+        (WRONG | {"d": None}, {"echo": "ab"}, [], [READ_A]),
+        # a wrong form comes before a first cause
+        (WRONG | {"b": FirstCause("2"), "c": WrongForm("3"), "d": None}, {}, [], [READ_C]),
+    ],
+)
+def test_which_failures_are_vague(said, marks, followers, read):
+    lines = lines_of(said, **marks)
+    assert [line.split(": ", 1)[1] for line in lines if "with it" in line] == followers
+    assert [line for line in lines if line.startswith("Read ")] == read
+
+
 # ------------------------------------------------------------------ the first cause, found by the judge
 def cases():
     ones = np.ones((2, 2))
@@ -139,6 +164,17 @@ FINITE = values_in(f"{LARGE} do not overflow", LARGE)
 ASKED = (values(), FINITE)
 
 
+def says(name, said):
+    """Return the property with this verdict, which is raised if it is an error."""
+
+    def verdict(trials):
+        if isinstance(said, BaseException):
+            raise said
+        return said
+
+    return Property(name, verdict)
+
+
 def said_on(asked, function):
     return dict(judge(made(asked, cases()), function, 0))
 
@@ -152,6 +188,17 @@ def test_a_fault_of_one_kind_of_cases_that_explains_all_is_the_first_cause():
     assert isinstance(said[FINITE.name], FirstCause) and not isinstance(said[ASKED[0].name], FirstCause)
     text = report(made(ASKED, cases()), list(said.items()), 5)
     assert f"  FAILS  {FINITE.name}: " in text and f"{APART}: {ASKED[0].name}" in text
+
+
+def test_a_property_that_holds_is_no_first_cause():
+    same = replace(says("has the shape of x", None), tag=LARGE)
+    said = said_on((same, *ASKED), overflows)
+    assert said[same.name] is None and isinstance(said[FINITE.name], FirstCause)
+
+
+def test_a_fault_of_traffic_hides_no_first_cause():
+    said = said_on((*ASKED, as_traffic(Property("few words", lambda trials: "many"))), overflows)
+    assert isinstance(said[FINITE.name], FirstCause) and not isinstance(said["few words"], FirstCause)
 
 
 @pytest.mark.parametrize(
@@ -180,3 +227,26 @@ def test_the_report_of_a_right_answer_has_no_groups():
     assert report(made(ASKED, cases()), judge(made(ASKED, cases()), lambda x: x.copy(), 0), 5) == (
         f"99.1 Made up\n  holds  {ASKED[0].name}\n  holds  {FINITE.name}\nSolved."
     )
+
+
+# ------------------------------------------------------------------ a wrong form, and a remark
+def test_only_the_first_property_that_needs_the_form_fails():
+    form = WrongForm("got a dict")
+    asked = (says("a", None), says("b", form), says("c", "wrong"), says("d", form), says("e", None))
+    said = said_on(asked, lambda x: x)
+    assert said == {"a": None, "b": form, "c": "wrong", "d": OTHER_FORM, "e": None}
+    assert isinstance(said["b"], WrongForm) and isinstance(said["d"], NotReached)
+
+
+@pytest.mark.parametrize("error", [SystemExit(2), TypeError("no number")])
+def test_a_result_that_cannot_be_tested_has_a_wrong_form(error):
+    said = said_on((says("a", error),), lambda x: x)["a"]
+    assert isinstance(said, WrongForm) and said.startswith("the result cannot be tested: ")
+
+
+def test_a_remark_is_shown_only_if_nothing_fails():
+    better, wrong = says("b", Better("fewer words")), says("c", "wrong")
+    asked = made((better,), cases())
+    assert "  holds  b: fewer words" in report(asked, judge(asked, lambda x: x, 0), 5).splitlines()
+    asked = made((better, wrong), cases())
+    assert "  holds  b" in report(asked, judge(asked, lambda x: x, 0), 5).splitlines()

@@ -68,10 +68,11 @@ def test_a_table_names_its_rule_and_is_written_again(folder, capsys):
         (OLD, "an older rule (no column rule)"),
         (OLD.replace("anna", "märta"), "an older rule (no column rule)"),
         (EXCEL, "an older rule (no column rule)"),
+        (OLD.replace(",", "\t"), "an older rule (no column rule)"),
         (UNKNOWN, "another rule (of-2031)"),
         (OURS + UNKNOWN.splitlines()[1], "another rule (of-2031)"),
     ],
-    ids=["old", "of another encoding", "saved by a spreadsheet", "unknown", "mixed"],
+    ids=["old", "of another encoding", "saved by a spreadsheet", "with tabs", "unknown", "mixed"],
 )
 def test_a_table_of_another_rule_is_kept_with_one_line(before, rule, folder, capsys):
     table = folder / "points.csv"
@@ -112,6 +113,14 @@ def test_of_a_link_the_table_it_points_to_is_kept(folder, capsys):
     assert (folder / "term" / "all-old-rule.csv").read_text() == OLD
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="needs links")
+def test_a_link_without_a_file_is_not_replaced(tmp_path):
+    (tmp_path / "points.csv").write_text(OLD)
+    (tmp_path / "points-old-rule.csv").symlink_to(tmp_path / "missing.csv")
+    assert "kept as points-old-rule-2.csv" in old_points.keep_table(tmp_path / "points.csv")
+    assert (tmp_path / "points-old-rule.csv").is_symlink()
+
+
 def test_a_read_only_table_of_the_old_rule_is_kept_as_it_is(folder, capsys):
     table = folder / "points.csv"
     table.write_text(OLD)
@@ -123,7 +132,14 @@ def test_a_read_only_table_of_the_old_rule_is_kept_as_it_is(folder, capsys):
 
 # ------------------------------------------------------------------ bad input: one line, nothing is graded
 @pytest.mark.parametrize(
-    "content", ["name,mark\nanna,1\n", "Dear class,\nthe points follow.\n", '"student\0']
+    "content",
+    [
+        "name,mark\nanna,1\n",
+        "student,mark\nanna,1\n",
+        "name,points\nanna,1\n",
+        "Dear class,\nthe points follow.\n",
+        '"student\0',
+    ],
 )
 def test_a_file_that_is_not_a_table_of_points_is_not_overwritten(content, folder, capsys):
     table = folder / "points.csv"
@@ -132,6 +148,31 @@ def test_a_file_that_is_not_a_table_of_points_is_not_overwritten(content, folder
     assert f"--csv must be a new file or a table of iocourse grade, but {table} has other content" in line
     assert line.endswith("Choose another file")
     assert table.read_text() == content and not (folder / "in" / batch.KEPT).exists()
+
+
+def test_a_text_that_no_table_can_contain_is_not_overwritten(folder, capsys):
+    table = folder / "points.csv"
+    table.write_text('"' + "x" * (csv.field_size_limit() + 1))
+    (line,) = graded(folder, capsys, expected=2)
+    assert "has other content" in line
+
+
+def test_a_rule_of_many_letters_is_shortened_and_its_control_characters_are_not_printed(folder, capsys):
+    (folder / "points.csv").write_text(UNKNOWN.replace("of-2031", "\x1b[31m" + "x" * 100))
+    (line,) = graded(folder, capsys)
+    assert "\x1b" not in line and 40 < line.count("x") <= 60
+
+
+def test_several_rules_are_named_in_order_and_rows_without_a_rule_are_not(tmp_path):
+    rows = "".join(f"anna,1,{rule}\n" for rule in ("of-4", "", "of-3", "of-2", "of-1", RULE_NAME))
+    (tmp_path / "points.csv").write_text(f"student,points,rule\n{rows}")
+    assert "another rule (of-1, of-2, of-3, of-4): it is kept" in old_points.keep_table(
+        tmp_path / "points.csv"
+    )
+
+
+def test_what_is_not_a_file_has_no_points(tmp_path):
+    assert old_points.keep_table(tmp_path) == old_points.keep_table(tmp_path / "missing.csv") == ""
 
 
 def test_a_folder_is_not_a_table(folder, capsys):
@@ -152,6 +193,7 @@ def test_a_table_that_cannot_be_read_is_not_overwritten(folder, capsys, monkeypa
     monkeypatch.setattr(Path, "read_text", refused)
     (line,) = graded(folder, capsys, expected=2)
     assert f"--csv {folder / 'points.csv'} exists and cannot be read (Permission denied)" in line
+    assert line.endswith("Choose another file")
     monkeypatch.undo()
     assert (folder / "points.csv").read_text() == OLD
 
@@ -188,6 +230,22 @@ def test_stored_grades_of_an_older_rule_are_kept_and_graded_again(folder, capsys
     assert graded(folder, capsys) == []
     (place / "anna.json").write_text(json.dumps(old | {"rule": "of-2031"}))
     assert len(graded(folder, capsys)) == 1 and (place / "old-rule" / "anna-2.json").exists()
+
+
+def test_a_file_that_the_grader_did_not_write_is_not_a_stored_grade(tmp_path):
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    (tmp_path / "other.json").write_text('{"points": 1}')
+    assert old_points.keep_grades(tmp_path) == ""
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["deep.json", "other.json"]
+
+
+def test_several_stored_grades_are_counted(tmp_path):
+    for name in ("anna", "ben"):
+        (tmp_path / f"{name}.json").write_text('{"marks": []}')
+    assert old_points.keep_grades(tmp_path).startswith("2 stored grades follow an older rule of points: ")
+    kept = ["old-rule", "old-rule/anna.json", "old-rule/ben.json"]
+    assert sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")) == kept
+    assert old_points.keep_grades(tmp_path) == ""
 
 
 def test_a_grade_of_the_same_rule_that_is_no_longer_valid_is_replaced(folder, capsys):
