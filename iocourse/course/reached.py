@@ -8,7 +8,7 @@ that is loaded and not used leaves the result unchanged.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,16 +40,16 @@ class Reached:
 def reached(exercise: Exercise, answer: Callable[..., Any], trials: Sequence[Trial]) -> Reached:
     """Return what the results of these trials were computed from.
 
-    It calls `answer` up to twice per input array, and twice more.
+    It calls `answer` up to twice per input array, and four times more; more often for a table of booleans.
 
     Nothing was computed if every result has the entries of an input (scaled or in another order), if all
-    results are equal, if the result changes from call to call, or if it depends on at most one of several
+    results are equal, if no entry is repeated by a second call, or if it depends on at most one of several
     input arrays.
     """
     with np.errstate(all="ignore"):
         if trials and _handed_back(trials):
             return Reached("your function returns an input, scaled or in another order")
-        tested = [trial for trial in trials if _arrays(trial) and not _of_booleans(trial.value)]
+        tested = [trial for trial in trials if _arrays(trial)]
         overflows = tested and not any(_finite(trial.value) for trial in trials)
         alike = len({_fingerprint(trial.value) for trial in trials}) == 1 < len(set(map(_given, trials)))
         if alike and not overflows:  # an overflow hides what it was computed from, see `_tame`
@@ -61,21 +61,26 @@ def reached(exercise: Exercise, answer: Callable[..., Any], trials: Sequence[Tri
 
 
 def _reached_arrays(exercise: Exercise, answer: Callable[..., Any], trials: Sequence[Trial]) -> Reached:
-    """Change one array at a time in a small case, and in the largest one if that changes nothing."""
+    """Change one array at a time in a small case, and in the largest one if that changes nothing.
+
+    A table of booleans stays the same for most other numbers, so further cases are tried for it.
+    """
     plain = sorted([one for one in trials if not one.case.tags] or trials, key=_words)
     large = plain[-1]
     small = next(filter(_has_room, plain), large)
     names = tuple(_arrays(small))
-
-    def influences(trial: Trial, name: str) -> bool:
-        return name in _arrays(trial) and _changes(exercise, answer, trial, _with_others(trial, name))
-
-    small = _tame(exercise, answer, small)
-    used = [name for name in names if influences(small, name)]
-    if used and _never_repeats(exercise, answer, small):
-        return Reached("your function returns something else when it is called again with the same input")
-    if large is not small:
-        used += [name for name in names if name not in used and influences(large, name)]
+    used = list[str]()
+    further = trials if _of_booleans(small.value) else () if small is large else (large,)
+    for trial in (small, *further):
+        if len(used) == len(names):
+            break
+        tested = _tame(exercise, answer, trial)
+        repeated = _alike(_again(exercise, answer, tested.case).value, tested.value)
+        enough = np.all if _of_booleans(tested.value) else np.any  # half of random booleans are repeated
+        if not any(map(enough, repeated)):
+            return Reached("your function returns something else when it is called again with the same input")
+        left = [name for name in names if name not in used and name in _arrays(tested)]
+        used += [name for name in left if _influences(exercise, answer, tested, repeated, name)]
     if not used:
         return Reached("your result does not depend on the input arrays")
     if len(used) == 1 < len(names):
@@ -122,9 +127,22 @@ def _again(exercise: Exercise, answer: Callable[..., Any], case: Case) -> Trial:
     return trial
 
 
-def _changes(exercise: Exercise, answer: Callable[..., Any], trial: Trial, case: Case) -> bool:
-    """Return whether the result for this case is another one."""
-    return _fingerprint(_again(exercise, answer, case).value) != _fingerprint(trial.value)
+def _influences(
+    exercise: Exercise, answer: Callable[..., Any], trial: Trial, repeated: Sequence[Any], name: str
+) -> bool:
+    """Return whether a repeated entry of the result changes with the numbers of an array.
+
+    Entries that a second call does not repeat are random, or memory that was never written.
+    """
+    for case in _with_others(trial, name):
+        alike = _alike(_again(exercise, answer, case).value, trial.value)
+        if len(alike) != len(repeated) or any(map(_one_without_other, repeated, alike)):
+            return True
+    return False
+
+
+def _one_without_other(one: Any, other: Any) -> bool:
+    return bool(one.shape != other.shape or (one & ~other).any())
 
 
 def _tame(exercise: Exercise, answer: Callable[..., Any], trial: Trial) -> Trial:
@@ -138,19 +156,14 @@ def _tame(exercise: Exercise, answer: Callable[..., Any], trial: Trial) -> Trial
     return _again(exercise, answer, replace(trial.case, inputs={**trial.case.inputs, **small}))
 
 
-def _never_repeats(exercise: Exercise, answer: Callable[..., Any], trial: Trial) -> bool:
-    """Return whether a second call with equal inputs repeats no entry of the result.
-
-    Some entries may differ: memory that was never written.
-    """
-    return not _shares_entries(_again(exercise, answer, trial.case).value, trial.value)
-
-
-def _with_others(trial: Trial, name: str) -> Case:
-    """Return the case with other numbers in one input array."""
+def _with_others(trial: Trial, name: str) -> Iterator[Case]:
+    """Yield the case with other numbers in one input array: the first that change the result are enough."""
     given = trial.case.inputs[name]
-    other = (given * SCALE + SHIFT).astype(given.dtype)
-    return replace(trial.case, inputs={**trial.case.inputs, name: other})
+    others = [given * SCALE + SHIFT]
+    if _of_booleans(trial.value):
+        others = [given / TAME, given * TAME, -given]
+    for other in others:
+        yield replace(trial.case, inputs={**trial.case.inputs, name: other.astype(given.dtype)})
 
 
 def _arrays(trial: Trial) -> dict[str, Any]:
@@ -183,7 +196,7 @@ def _as_array(value: Any) -> Any:
 
 
 def _of_booleans(value: Any) -> bool:
-    """Return whether the result is an array of booleans, which may be the same for other numbers."""
+    """Return whether the result is a table of booleans."""
     return getattr(value, "dtype", None) == np.bool_
 
 
@@ -213,14 +226,20 @@ def _constant(x: Any) -> bool:
     return bool((x == x.flat[0]).all() or np.isnan(x).all())
 
 
-def _shares_entries(one: Any, other: Any) -> bool:
-    """Return whether an entry of one result is equal to that of the other at the same place."""
-    if isinstance(one, (tuple, list)) and isinstance(other, (tuple, list)):
-        return any(map(_shares_entries, one, other))
-    x, y = _as_array(one), _as_array(other)
-    if x is None or y is None:
-        return _fingerprint(one) == _fingerprint(other)
-    return x.shape == y.shape and (not x.size or bool(((x == y) | (np.isnan(x) & np.isnan(y))).any()))
+def _entries(value: Any) -> list[Any]:
+    """Return the arrays of numbers, and the texts of other objects, of which a result consists."""
+    if isinstance(value, (tuple, list)) and value:
+        return [entry for part in value for entry in _entries(part)]
+    x = _as_array(value)
+    return [np.array(_fingerprint(value)) if x is None else x]
+
+
+def _alike(one: Any, other: Any) -> list[Any]:
+    """Return for every entry whether both results have it; [] if the results have different forms."""
+    pairs = [*zip(_entries(one), _entries(other), strict=False)]
+    if len(_entries(one)) != len(_entries(other)) or any(x.shape != y.shape for x, y in pairs):
+        return []
+    return [np.asarray((x == y) | ((x != x) & (y != y))) for x, y in pairs]  # NaN is not equal to itself
 
 
 def _handed_back(trials: Sequence[Trial]) -> bool:

@@ -18,6 +18,7 @@ from ..exercise import (
     Case,
     Draw,
     Exercise,
+    NotReached,
     Property,
     RunCase,
     Sample,
@@ -132,7 +133,7 @@ def _with_cause(asked: Property) -> Property:
 
     def judge(trials: Sequence[Trial]) -> str | None:
         said = asked.judge(trials)
-        if not said or isinstance(said, Better):
+        if not said or isinstance(said, (Better, NotReached)):
             return said
         others = [one.case.others if isinstance(one.case, ScheduleCase) else {} for one in trials]
         for cause in others[0]:
