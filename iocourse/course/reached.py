@@ -227,7 +227,7 @@ def _constant(x: Any) -> bool:
 
 
 def _entries(value: Any) -> list[Any]:
-    """Return the arrays of numbers, and the texts of other objects, of which a result consists."""
+    """Return the arrays of numbers, and the strings of other objects, of which a result consists."""
     if isinstance(value, (tuple, list)) and value:
         return [entry for part in value for entry in _entries(part)]
     x = _as_array(value)
