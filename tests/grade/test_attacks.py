@@ -61,7 +61,7 @@ def test_every_attack_is_a_zero_with_a_reason_and_the_honest_exercise_beside_the
     marks = grade(*handed_in([*texts, ("0A", HONEST)]), 7, LIMITS, True)
     for mark in marks[:-1]:
         name = tried[mark.id]
-        assert mark.held < mark.asked and mark.why, (name, mark)
+        assert mark.points < mark.of and mark.why, (name, mark)
         assert BODIES[name][1] in mark.why, (name, mark.why)
     zero = {tried[mark.id]: mark.points for mark in marks[:-1]}
     assert not any(zero.values()), zero
