@@ -1,0 +1,314 @@
+"""What `attention` and `decode` choose: the kernels of a pass and the tile of each kernel, with the reason.
+
+Every choice is a row of `iocourse/data/choices.json`. A row names the cases that it decides, the choice, and
+why: timed on a GPU, compiled only, or by the bytes of the closed forms. A row marked `otherwise` decides the
+cases that no other row names. So each case has exactly one row, and a timed row decides only cases like the
+timed ones (`tools.bench.choices` checks both). Nothing is compiled or timed to decide.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache, lru_cache
+from importlib import resources
+from typing import Any, NamedTuple
+
+import torch
+import triton
+
+from ...data.records import load_record
+from ...sizes import positive_int
+from . import backend
+
+PASSES = ("forward pass", "backward pass", "backward pass, fixed order", "backward pass, one kernel")
+WHOLE = ("forward", "fused", "queries", "keys")  # kernels with tiles of complete rows
+SLICED = (
+    "sliced_forward", "sliced_queries", "sliced_keys",
+    "scores", "averages", "weights", "query_gradients", "key_gradients",
+)  # fmt: skip  # kernels that split d
+NAMES = (*PASSES, *WHOLE, *SLICED, "decode step", "decode_parts", "packed descriptors")
+MASKS = ("full", "causal", "window", "blocks", "packed")
+MATRIX_BYTES = 2**30  # of P and dS: the size that was timed, 16 heads of N = 4,096 in 16 bits
+
+
+class TileConfig(NamedTuple):
+    """A tile of BM queries by BN keys, computed by `warps` warps, with a load pipeline of `stages` tiles."""
+
+    BM: int
+    BN: int
+    warps: int = 4
+    stages: int = 1
+
+
+class SlicedTileConfig(NamedTuple):
+    """A tile of BM queries by BN keys with d in slices of BD columns, computed by `warps` warps, with a load
+    pipeline of `stages` slices.
+    """
+
+    BM: int
+    BN: int
+    BD: int
+    warps: int = 4
+    stages: int = 1
+
+
+class Case(NamedTuple):
+    """What a choice depends on.
+
+    arch: an architecture of the choices, such as 90; None for the interpreter. itemsize: bytes per number.
+    d: head size. mask: one of `MASKS`. group: query heads per key head. rows: of Q, over all batches and
+    heads. heads: key heads, over all batches. matrices: bytes of P and dS of one key head.
+    """
+
+    arch: int | None
+    itemsize: int
+    d: int
+    mask: str = "full"
+    group: int = 1
+    rows: int = 0
+    heads: int = 0
+    matrices: int = 0
+
+
+class Choice(NamedTuple):
+    """A row of the choices: `name` of the choice, its `value`, the cases `where` it applies, and the reason.
+
+    where: for each field of `Case` that the row limits, its values, or (from, to). why: the reason. evidence:
+    the record, and what it must show (see `tools.bench.choices`). otherwise: it decides what no other row does.
+    """
+
+    name: str
+    value: Any
+    where: Mapping[str, Any]
+    why: str
+    evidence: Mapping[str, Any]
+    otherwise: bool = False
+
+    def covers(self, case: Case) -> bool:
+        """Return True if the row decides this case."""
+        values = case._asdict()
+        return all(is_within(values[name], limit) for name, limit in self.where.items())
+
+    def __str__(self) -> str:
+        value = self.value if isinstance(self.value, (str, bool)) else " × ".join(map(str, self.value))
+        return f"{self.name}: {value}\n    {self.why}{evidence_text(self.evidence)}"
+
+
+def is_within(value: Any, limit: Any) -> bool:
+    """Return True if a value is one of the values of a limit or, for a pair of integers, in from … to."""
+    if isinstance(limit, tuple):
+        return bool(limit[0] <= value and (limit[1] is None or value <= limit[1]))
+    return value in limit
+
+
+def evidence_text(evidence: Mapping[str, Any]) -> str:
+    """Return the evidence of a row in words: the device and date of its record, and the ratio of speeds."""
+    text = ""
+    if record := evidence.get("timed"):
+        run = load_record(record) or {"device": {"name": "no device"}, "date": "no date", "versions": {}}
+        gain = evidence["gain"]
+        fast = f"{gain[0]:.2f}" if gain[0] == gain[1] else f"{gain[0]:.2f} to {gain[1]:.2f}"
+        text += (
+            f" (record {record}, {run['device']['name']}, {run['date']}: {fast} times as fast as "
+            f"{evidence['against']})"
+        )
+    if rival := evidence.get("rival"):
+        text += f"; {evidence['share']:.2f} of the speed of {rival}"
+    if spills := evidence.get("spills"):
+        text += f"; {spills} spills in an iteration of its loop"
+    return text
+
+
+# Values chosen by `using`, for the whole process, because autograd runs backward passes in its own threads.
+_chosen: dict[str, Any] = {}
+
+
+def choice(name: str, case: Case) -> Choice:
+    """Return the choice of this name, one of `NAMES`, for a case. Raises LookupError if no row decides it."""
+    if _chosen and name in _chosen:
+        return Choice(name, _chosen[name], {}, "chosen by `using`", {})
+    return _recorded(name, case)
+
+
+@lru_cache(maxsize=4096)
+def _recorded(name: str, case: Case) -> Choice:
+    for row in _rows()[name, case.arch, case.itemsize]:
+        if row.covers(case):
+            return row
+    raise LookupError(f"iocourse/data/choices.json has no row of {name!r} for {case}")
+
+
+@cache
+def _rows() -> dict[tuple[str, int | None, int], list[Choice]]:
+    """Return the rows by name, architecture and bytes per number, those for other cases last."""
+    found: dict[tuple[str, int | None, int], list[Choice]] = {}
+    for one in sorted(read_rows(), key=lambda row: row.otherwise):
+        for arch in one.where["arch"]:
+            for itemsize in one.where["itemsize"]:
+                rest = {name: at for name, at in one.where.items() if name not in ("arch", "itemsize")}
+                found.setdefault((one.name, arch, itemsize), []).append(one._replace(where=rest))
+    return found
+
+
+def read_rows(text: str | None = None) -> list[Choice]:
+    """Return the rows of choices.json, or of a text of the same form, one for each name that a row chooses.
+
+    Raises ValueError with the row if it lacks a name, a reason or a limit of a known form.
+    """
+    if text is None:
+        text = resources.files("iocourse.data").joinpath("choices.json").read_text(encoding="utf-8")
+    return [one for row in json.loads(text)["rows"] for one in _read(row)]
+
+
+_PARTS = ("choose", "why", "evidence", "otherwise")  # of a row; the others are limits
+
+
+def _read(row: Any) -> Iterator[Choice]:
+    try:
+        chosen, why = row["choose"], row["why"]
+        where = {name: at for name, at in row.items() if name not in _PARTS}
+        where = {"arch": [None, 75, 80, 89, 90, 100], "itemsize": [2, 4]} | where
+        ranges = {name: tuple(at) for name, at in where.items() if name in Case._fields[2:3] + Case._fields[4:]}
+        if not chosen or not isinstance(why, str) or not why.strip() or where.keys() - set(Case._fields):
+            raise ValueError("it needs `choose`, `why` and limits of known names")
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"a row of choices.json is not valid ({error}): {json.dumps(row)}") from None
+    for name, value in chosen.items():
+        yield Choice(name, value, where | ranges, why, row.get("evidence", {}), row.get("otherwise", False))
+
+
+# Tiles.
+
+
+def tile(kernel: str, case: Case) -> TileConfig:
+    """Return the tile of a kernel with complete rows, one of `WHOLE`."""
+    return TileConfig(*choice(kernel, case).value)
+
+
+def sliced_tile(kernel: str, case: Case) -> SlicedTileConfig:
+    """Return the tile of a kernel that splits d, one of `SLICED`."""
+    return SlicedTileConfig(*choice(kernel, case).value)
+
+
+def decode_tile(case: Case) -> TileConfig:
+    """Return the tile of the decode step: BM of the query heads that share keys, and BN keys."""
+    BM = max(16, min(64, 1 << (case.group - 1).bit_length()))
+    return TileConfig(BM, *choice("decode_parts", case).value)
+
+
+def padded(d: int) -> int:
+    """Return the width of a tile's rows: the power of two at or above d, and at least 16 (for tl.dot)."""
+    return max(16, 1 << (d - 1).bit_length())
+
+
+# Architectures.
+
+
+def architecture(device: torch.device) -> int | None:
+    """Return the architecture of the choices for a device, or None if kernels are interpreted."""
+    if backend.target_arch is not None:
+        return backend.target_arch
+    return None if backend.INTERPRETED else _device_row(device.index or 0)
+
+
+def _device_row(index: int) -> int:
+    """Return the architecture of the choices for a CUDA device."""
+    return _device_row_once(index)
+
+
+# torch.compile calls it without tracing torch.cuda's functions. `torch.compiler.assume_constant_result` sets
+# the same mark, but imports the compiler, which doubles the time that importing the kernels takes.
+_device_row._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+@cache
+def _device_row_once(index: int) -> int:
+    major, minor = torch.cuda.get_device_capability(index)
+    arch = table_architecture(int(major * 10 + minor))
+    if line := made_with_another_triton(arch, triton.__version__):
+        warnings.warn(line, stacklevel=2)
+    return arch
+
+
+def table_architecture(capability: int) -> int:
+    """Return the architecture of the choices for a compute capability (for example 89 for 86)."""
+    if capability in (86, 89, 120, 121):  # the same 99 KB of shared memory
+        return 89
+    return max((known for known in (75, 80, 90, 100) if known <= capability), default=0)
+
+
+def made_with_another_triton(arch: int, version: str) -> str:
+    """Return a warning if tiles of this architecture were timed with another Triton, otherwise ""."""
+    rows = [one for one in read_rows() if one.name in WHOLE and arch in one.where["arch"]]
+    records = {one.evidence["timed"]: load_record(one.evidence["timed"]) for one in rows if "timed" in one.evidence}
+    others = {record["versions"]["triton"] for record in records.values() if record} - {version}
+    if not others:
+        return ""
+    return (
+        f"the tiles of sm_{arch} were measured with Triton {', '.join(sorted(others))}, and this is {version}. "
+        "They are used anyway. To measure again, run python -m tools.bench gpu --only tune"
+    )
+
+
+# Choices of the user.
+
+
+@contextmanager
+def using(**tiles: TileConfig | SlicedTileConfig | tuple[int, ...] | int) -> Iterator[None]:
+    """Replace the tiles of kernels within a block, as in `using(forward=(64, 32))`.
+
+    Args:
+        tiles: (BM, BN), (BM, BN, warps) or (BM, BN, warps, stages) for forward, fused, queries or keys;
+            (BM, BN, BD), with warps and stages or without, for sliced_forward, sliced_queries, sliced_keys
+            (the fused small-cache schedule), scores, averages, weights, query_gradients or key_gradients
+            (the materialised one). matrix_bytes: maximum size of P and dS that the materialised
+            backward pass keeps at once, in bytes (default 1 GiB).
+
+    Raises:
+        ValueError: an unknown name, a size that is not a power of two of at least 16, or another invalid
+            value.
+    """
+    # <!-- 1 = choices.MATRIX_BYTES / 2**30 -->
+    with replaced({name: _checked(name, tile) for name, tile in tiles.items()}):
+        yield
+
+
+@contextmanager
+def replaced(values: Mapping[str, Any]) -> Iterator[None]:
+    """Replace the choices of these names within a block, whatever the case; values are not checked."""
+    before = dict(_chosen)
+    _chosen.update(values)
+    try:
+        yield
+    finally:
+        _chosen.clear()
+        _chosen.update(before)
+
+
+def matrix_bytes() -> int:
+    """Return the maximum size of P and dS in the materialised backward pass, in bytes."""
+    return int(_chosen.get("matrix_bytes", MATRIX_BYTES))
+
+
+def _checked(name: str, tile: Any) -> TileConfig | SlicedTileConfig | int:
+    if name == "matrix_bytes":
+        return positive_int(name, tile)
+    if name not in (*WHOLE, *SLICED):
+        raise ValueError(
+            f"{name} is not an option of using; use one of: {', '.join((*WHOLE, *SLICED, 'matrix_bytes'))}"
+        )
+    kind = SlicedTileConfig if name in SLICED else TileConfig
+    sizes = kind._fields[:-2]
+    if not isinstance(tile, (tuple, list)) or not len(sizes) <= len(tile) <= len(sizes) + 2:
+        raise ValueError(
+            f"{name} must be ({', '.join(sizes)}), then optionally warps and stages, got {tile!r}"
+        )
+    whole = kind(*(positive_int(part, size) for part, size in zip(kind._fields, tile, strict=False)))
+    for part in sizes:
+        size = getattr(whole, part)
+        if size < 16 or size & (size - 1):
+            raise ValueError(f"{name}: {part} must be 16, 32, 64, 128, … (for tl.dot), got {size}")
+    return whole

@@ -1,0 +1,305 @@
+"""The choices file of the kernels, `iocourse/data/choices.json`: its form, its checks, and a new row.
+
+A row has `choose` (names and values), limits for fields of `Case`, `why`, and `evidence`, which is one of
+
+- `{"timed": RECORD, "against": VALUE, "gain": [least, most]}`: at every shape of the record that the row
+  decides, the value is this many times as fast as the other value. `rival` and `share`: the speed relative to
+  another library at the slowest of these shapes. `except`: shapes at which it is slower, each with a reason.
+- `{"bytes": true}`: complete rows fit the chip and move no more bytes than slices (or the reverse).
+- `{"compiled": true}`: chosen from compiled code. `spills`: of an iteration of the loop, if there are any.
+- nothing: the reason alone, for a case that no record decides.
+
+`otherwise`: the row decides the cases within its limits that no other row names.
+
+`faults` lists what is wrong with the file; `python -m tools.build --check` and the tests call it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from iocourse import data
+from iocourse.data.records import load_record
+from iocourse.gpu import CHIPS
+from iocourse.kernels.host.choices import (
+    MASKS,
+    NAMES,
+    PASSES,
+    SLICED,
+    WHOLE,
+    Case,
+    Choice,
+    is_within,
+    read_rows,
+)
+
+FILE = Path(data.__file__).with_name("choices.json")
+Row = dict[str, Any]  # of the file
+ARCHES = (None, *CHIPS)
+SETS: dict[str, tuple[Any, ...]] = {"arch": ARCHES, "itemsize": (2, 4), "mask": MASKS}
+RANGES = {"d": (1, 1024), "group": (1, None), "rows": (0, None), "heads": (0, None), "matrices": (0, None)}
+BACKWARD = ("fused", "two-pass", "slices", "materialised")
+VALUES: dict[str, tuple[Any, ...]] = {
+    "forward pass": ("complete rows", "slices", "materialised"),
+    **dict.fromkeys(PASSES[1:], BACKWARD),
+    "decode step": ("second launch", "last program"),
+    "packed descriptors": (False, True),
+}
+LARGEST = dict.fromkeys(WHOLE, 512) | dict.fromkeys(("decode step", "decode_parts"), 256) | {
+    "packed descriptors": 512
+}  # largest d of a name, where it is not 1,024
+
+
+def domain(name: str) -> dict[str, Any]:
+    """Return the cases that the rows of a name must decide, as limits."""
+    masks: tuple[str, ...] = MASKS
+    if name in SLICED:
+        masks = MASKS[:3]
+    elif name.startswith("decode"):
+        masks = MASKS[:1]
+    elif name == "packed descriptors":
+        masks = MASKS[4:]
+    sets = {**SETS, "mask": masks}
+    return {**{axis: list(values) for axis, values in sets.items()}, **RANGES, "d": (1, LARGEST.get(name, 1024))}
+
+
+# Faults.
+
+
+def faults(text: str | None = None) -> list[str]:
+    """Return one line for each fault of choices.json, or of a text of the same form; [] if there is none."""
+    try:
+        rows = read_rows(text)
+    except (ValueError, KeyError) as error:
+        return [str(error)]
+    found = [line for row in rows for line in _faults_of(row)]
+    return found or [line for name in NAMES for line in _cover([row for row in rows if row.name == name], name)]
+
+
+def _faults_of(row: Choice) -> Iterator[str]:
+    about = f"choices.json, {described(row)}"
+    if row.name not in NAMES:
+        yield f"{about}: there is no choice of this name"
+        return
+    for name, limit in row.where.items():
+        if name in SETS and not set(limit) <= set(SETS[name]):
+            yield f"{about}: {name} must be some of {', '.join(map(str, SETS[name]))}; got {limit}"
+        elif name in RANGES and not _is_range(limit):
+            yield f"{about}: {name} must be [from, to], two integers, or null for no end; got {limit}"
+    if row.name in VALUES and row.value not in VALUES[row.name]:
+        yield f"{about}: the value must be one of {', '.join(map(str, VALUES[row.name]))}; got {row.value!r}"
+    elif row.name not in VALUES and not _is_tile(row.name, row.value):
+        yield f"{about}: the tile must be powers of two from 16 on, then warps and stages; got {row.value!r}"
+    elif row.name in WHOLE or row.name in SLICED:
+        yield from (f"{about}: {line}" for line in _loop_faults(row))
+    if "timed" in row.evidence:
+        yield from (f"{about}: {line}" for line in _timing_faults(row))
+
+
+def described(row: Choice) -> str:
+    """Return the name and limits of a row in one line."""
+    limits = ", ".join(f"{name} {limit}" for name, limit in row.where.items())
+    return f"{row.name} = {row.value} ({limits})"
+
+
+def _is_range(limit: Any) -> bool:
+    if not isinstance(limit, tuple) or len(limit) != 2 or type(limit[0]) is not int:
+        return False
+    return limit[1] is None or (type(limit[1]) is int and limit[0] <= limit[1])
+
+
+def _is_tile(name: str, value: Any) -> bool:
+    count = 5 if name in SLICED else 3 if name == "decode_parts" else 4
+    if not isinstance(value, list) or [type(size) for size in value] != [int] * count:
+        return False
+    *sizes, warps, stages = value
+    return all(size >= 16 and not size & (size - 1) for size in sizes) and warps in (1, 2, 4, 8, 16) and stages >= 1
+
+
+@cache
+def _compiled() -> list[Row]:
+    record = load_record("resources")
+    return [] if record is None else list(record["shipped"])
+
+
+def _loop_faults(row: Choice) -> Iterator[str]:
+    """Yield spills and serialised products of a tile that its row does not state, by the compiled record."""
+    most = 0
+    for one in _compiled():
+        if "error" in one or not is_of(one, row) or not (loop := one.get("hot_loop")):
+            continue
+        most = max(most, loop["spills"])
+        if 0 < loop["wgmma"] <= (loop["waits"] or 0):
+            yield f"the tile waits for each of its {loop['wgmma']} products, on sm_{one['arch']}"
+    if most != row.evidence.get("spills", 0):
+        yield f"the tile spills {most} registers in an iteration, the row states {row.evidence.get('spills', 0)}"
+
+
+def is_of(one: Row, row: Choice) -> bool:
+    """Return True if a compiled kernel is one that the row decides, with the row's tile."""
+    sizes = (one["BM"], one["BN"], *((one["BD"],) if one["BD"] is not None else ()), one["warps"], one["stages"])
+    mask = {"block_mask": "blocks", "packed": "packed"}.get(one["pairs"], "causal" if one["causal"] else "full")
+    case = {"arch": one["arch"], "itemsize": one["bytes"], "d": one["d"], "mask": mask}
+    case["group"] = one.get("group", 1)
+    if one["kernel"] in SLICED:
+        case.pop("d")  # any d runs the same code
+    known = all(is_within(value, row.where.get(name, domain(row.name)[name])) for name, value in case.items())
+    return one["kernel"] == row.name and list(sizes) == row.value and known
+
+
+def _cover(rows: Sequence[Choice], name: str) -> Iterator[str]:
+    """Yield the gaps and overlaps of the rows of one name: every case must be in exactly one row."""
+    whole = domain(name)
+    for arch, itemsize in product(whole["arch"], whole["itemsize"]):
+        near = [row for row in rows if arch in row.where["arch"] and itemsize in row.where["itemsize"]]
+        points = [_points(axis, whole[axis], near) for axis in Case._fields[2:]]
+        for rest in product(*points):
+            case = Case(arch, itemsize, *rest)
+            named = [row for row in near if row.covers(case)]
+            decide = [row for row in named if not row.otherwise] or named
+            if len(decide) != 1:
+                what = "no row decides" if not decide else f"{len(decide)} rows decide"
+                some = "".join(f"; {described(row)}" for row in decide)
+                yield f"choices.json, {name}: {what} {case}{some}"
+                return
+
+
+def _points(axis: str, whole: Any, rows: Sequence[Choice]) -> list[Any]:
+    """Return one value in each part of an axis that the limits of the rows separate."""
+    if axis in SETS:
+        return list(whole)
+    starts = {whole[0]}
+    for row in rows:
+        low, high = row.where.get(axis, whole)
+        starts |= {low} | ({high + 1} if high is not None else set())
+    return sorted(at for at in starts if whole[0] <= at and (whole[1] is None or at <= whole[1]))
+
+
+# Times.
+
+
+class Timed(NamedTuple):
+    """A timed shape: its case, the pass or the mask in words, and the milliseconds of each value."""
+
+    case: Case
+    about: str
+    ms: Mapping[Any, float]
+
+
+# The value of a choice that each implementation of a record ran: record -> choice -> implementation -> value.
+WAYS: dict[str, dict[str, dict[str, Any]]] = {
+    **dict.fromkeys(
+        ("attention", "attention-lengths", "attention-tutorial"),
+        {"backward pass": {"fused": "fused", "two-pass": "two-pass"}},
+    ),
+    "small-cache": {
+        "forward pass": {
+            "whole rows": "complete rows", "fused split-d": "slices", "materialised": "materialised",
+        },
+        "backward pass": {"whole rows": "fused", "fused split-d": "slices", "materialised": "materialised"},
+    },
+    "varlen": {"packed descriptors": {"fused": False, "packed by descriptors": True}},
+    "decode": {"decode step": {"split-KV": "second launch", "last program merges": "last program"}},
+}  # fmt: skip
+
+
+def timed(record: str, name: str) -> list[Timed]:
+    """Return the shapes of a record at which two values of a choice were timed."""
+    run = load_record(record)
+    if run is None:
+        return []
+    if record == "tune":
+        return _tuned(run, name)
+    ways, found = WAYS.get(record, {}).get(name.split(",")[0], {}), dict[tuple[Case, str], dict[Any, float]]()
+    for one in run["rows"]:
+        ms = one.get("ms") or one.get("us", 0) / 1000
+        if one["contender"] in ways and ms and one["pass"].split()[0] in (name.split()[0], *_ANY.get(record, ())):
+            key = _case_of(run, one), ", ".join(f"{field} {one.get(field)}" for field in ("N", "lengths", "pass"))
+            found.setdefault(key, {})[ways[one["contender"]]] = ms
+    return [Timed(case, about, ms) for (case, about), ms in found.items() if len(ms) > 1]
+
+
+_ANY = {"varlen": ("forward", "backward"), "decode": ("forward",)}  # passes that count for any choice
+
+
+def _case_of(run: Row, one: Row) -> Case:
+    arch, itemsize = run["device"]["arch"], {"float32": 4}.get(one["dtype"], 2)
+    if run["subject"] == "varlen":
+        return Case(arch, itemsize, one["d"], "packed", one["H"] // one.get("H_kv", one["H"]))
+    H, H_kv, N = one["H"], one.get("H_kv") or one["H"], one["N"]
+    if run["subject"] == "decode":
+        return Case(arch, itemsize, one["d"], "full", H // H_kv, one["B"] * H, one["B"] * H_kv)
+    mask = "causal" if one["causal"] else "full"
+    size = 2 * (H // H_kv) * N * N * itemsize
+    return Case(arch, itemsize, one["d"], mask, H // H_kv, one["B"] * H * N, one["B"] * H_kv, size)
+
+
+def _tuned(run: Row, name: str) -> list[Timed]:
+    """Return the times of tiles: two masks for each kernel and head size."""
+    found = []
+    for search in run["kernels"]:
+        if search["kernel"] == name:
+            for at, mask in enumerate(("full", "causal")):
+                ms = {tuple(one["tile"]): one["ms"][at] for one in search["tried"] if one["ms"]}
+                found.append(Timed(Case(run["arch"], 2, search["d"], mask), mask, ms))
+    return found
+
+
+def _timing_faults(row: Choice) -> Iterator[str]:
+    """Yield the differences between a timed row and its record."""
+    record, value = row.evidence["timed"], _key(row.value)
+    against, gain = _key(row.evidence.get("against")), row.evidence.get("gain")
+    shapes = [one for one in timed(record, row.name) if decides(row, one.case) and {value, against} <= one.ms.keys()]
+    if not shapes:
+        yield f"the record {record} has no times of {value} and {against} for a case of this row"
+        return
+    ratios = [one.ms[against] / one.ms[value] for one in shapes]
+    if gain != (found := [round(min(ratios), 2), round(max(ratios), 2)]):
+        yield f"the gain is {found} by the record {record}, the row states {gain}"
+    for axis in ("d", "group", "heads", "rows", "matrices"):
+        low, high = row.where.get(axis, RANGES[axis])
+        values = [getattr(one.case, axis) for one in shapes]
+        if axis in ("d", "group") and not (min(values) <= low and high is not None and high <= max(values)):
+            yield f"{axis} {low} … {high} goes beyond the timed {min(values)} … {max(values)}"
+        elif row.name not in WHOLE and axis in ("heads", "rows") and (low and low < min(values)):
+            yield f"{axis} from {low} goes below the timed {min(values)}"
+        elif axis == "matrices" and row.value == "materialised" and (high is None or high > max(values)):
+            yield f"{axis} to {high} goes beyond the timed {max(values)}"
+
+
+def decides(row: Choice, case: Case) -> bool:
+    """Return True if the row decides a case, its architecture and bytes included."""
+    return case.arch in row.where["arch"] and case.itemsize in row.where["itemsize"] and row.covers(case)
+
+
+def _key(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+# Rows of the file.
+
+
+def with_measured_tiles(rows: Sequence[Row], record: Row) -> list[Row]:
+    """Return the rows of the file with the tiles of a record of the step `tune`, each for the timed case alone."""
+    found = [row for row in rows if row.get("evidence", {}).get("timed") != "tune"]
+    for search, (at, mask) in product(record["kernels"], enumerate(("full", "causal"))):
+        ms = {tuple(one["tile"]): one["ms"][at] for one in search["tried"] if one["ms"]}
+        tile, shipped = tuple(search["chosen"][at]), tuple(search["shipped"])
+        if tile != shipped:
+            gain = round(ms[shipped] / ms[tile], 2)
+            where = {"arch": [record["arch"]], "itemsize": [2], "d": [search["d"]] * 2, "mask": [mask], "group": [1, 1]}
+            why = "the fastest of the tiles tried"
+            evidence = {"timed": "tune", "against": list(shipped), "gain": [gain, gain]}
+            found.append({"choose": {search["kernel"]: list(tile)}, **where, "why": why, "evidence": evidence})
+    return found
+
+
+def file_text(about: str, rows: Sequence[Row]) -> str:
+    """Return the text of choices.json: one line per row."""
+    lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    return f'{{"about": {json.dumps(about, ensure_ascii=False)},\n"rows": [\n{lines}\n]}}\n'
