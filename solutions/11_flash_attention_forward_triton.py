@@ -614,7 +614,7 @@ check("11D", my_heads)
 #
 # Its words are those of your kernels:
 #
-# <!-- 1,024 = kernels.host.api.LARGEST_HEAD -->
+# <!-- 1,024 = kernels.host.checks.LARGEST_HEAD -->
 # <!-- "the tile runs fastest" as definition -->
 
 # %%

@@ -603,7 +603,7 @@ measured("12.7", bytes_ratio=f.bytes / s.bytes)
 # Against (12.3) that is $2T(N' - N)$ for rows that do not exist, and $2N'$ for what is left behind, $N$ of which the split pass wrote before. The fused pass has $Nd$ zeros more; yours are written by PyTorch, and not counted.
 #
 # <!-- 2 = 4096 * 64 * (2 + 2 + 4) / 2**20 -->
-# <!-- 1,024 = kernels.host.api.LARGEST_HEAD -->
+# <!-- 1,024 = kernels.host.checks.LARGEST_HEAD -->
 # <!-- plain = lambda N: kernel_costs.KernelProblem(N, N, 64) -->
 # <!-- split_bytes = lambda N: kernel_costs.ledger_bytes(kernel_costs.sum_ledgers(kernel_costs.dq_plain(plain(N), 128, 128), kernel_costs.dkdv_plain(plain(N), 128, 128)), 2) -->
 # <!-- fused_bytes = lambda N: kernel_costs.ledger_bytes(kernel_costs.fused_backward_plain(plain(N), 128, 128), 2) -->

@@ -394,7 +394,7 @@ attempt(show_lists, my_lists, given["BigBird"], 32, 64)
 # <!-- "Row 7 has two whole tiles and no others" if (hit[7].sum(), cut[7].sum()) == (2, 0) -->
 # <!-- "The 11 cut tiles" if cut.sum() == 11 -->
 #
-# The library does the same in `iocourse/kernels/host/visible_pairs.py`, with one difference: it asks the mask for one row of tiles at a time, so that the $N \times N$ booleans never exist. For $N = 65{,}536$ they would be 4 GB.
+# The library does the same in `iocourse/kernels/host/masks.py`, with one difference: it asks the mask for one row of tiles at a time, so that the $N \times N$ booleans never exist. For $N = 65{,}536$ they would be 4 GB.
 # <!-- 4 = 65_536**2 / 2**30 -->
 #
 # ## 13.4 A program that loops over a list
@@ -665,8 +665,8 @@ for mask in (masks.Causal(N), masks.bigbird(N, 16, 1, 1, 1), masks.Window(N, 20)
 
 # %% [markdown]
 # 89,339, 137,488 and 85,758 words, list for list. A mask given as a rule, as blocks of 16, as a window of tokens: for the kernel they are the same thing. If you set no tile, the library takes none larger than a block of the mask, for that would be cut by many blocks, but none below 64 for its sake. A model calls `kernels.tiled_mask(mask, q, k)` once and passes the result to every layer: it keeps the lists for each tile size. Masks may differ from head to head, and then there are lists for each head.
-# <!-- "the library takes none larger than a block of the mask" if kernels.host.visible_pairs.within_blocks((256, 256), (128, 64)) == (128, 64) -->
-# <!-- "none below 64 for its sake" if kernels.host.visible_pairs.within_blocks((256, 256), (16, 16)) == (64, 64) -->
+# <!-- "the library takes none larger than a block of the mask" if kernels.host.masks.within_blocks((256, 256), (128, 64)) == (128, 64) -->
+# <!-- "none below 64 for its sake" if kernels.host.masks.within_blocks((256, 256), (16, 16)) == (64, 64) -->
 #
 # ## 13.7 Work in proportion to tiles
 #

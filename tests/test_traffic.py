@@ -21,7 +21,7 @@ from iocourse.costs.kernels import (
     attention_split_backward,
 )
 from iocourse.kernels import attention, attention_with_lse, using
-from iocourse.kernels.host.api import band_of
+from iocourse.kernels.host.checks import band_of
 from iocourse.ledger import Ledger
 from iocourse.traffic import CannotCount, OutsideEveryArray
 

@@ -35,7 +35,7 @@ from iocourse.kernels import (
     tiled_mask,
     using,
 )
-from iocourse.kernels.host.api import band_of, band_parts
+from iocourse.kernels.host.checks import band_of, band_parts
 
 pytestmark = pytest.mark.timeout(900)  # dozens of interpreted shapes: minutes where the machine is busy
 

@@ -102,7 +102,7 @@ ANSWERS: dict[str, AnswersOf] = {
     "iocourse.sweeps": "min_cost lower_envelope",
     "iocourse.pebbling.search": "optimum",
     "iocourse.kernels.host.launches": _launches,
-    "iocourse.kernels.host.visible_pairs": "build side_of",
+    "iocourse.kernels.host.masks": "build side_of",
     "triton.runtime.interpreter": _interpreted_kernels,
     "iocourse.lowrank.polynomials": "largest_error smallest_degree",
     "iocourse.lowrank.per_head": "forward_heads backward_heads",

@@ -30,9 +30,9 @@ from .host.api import (  # noqa: E402
     attention_with_lse,
     decode,
 )
+from .host.masks import TiledMask, tiled_mask  # noqa: E402
 from .host.resources import resources_of  # noqa: E402
 from .host.tile_table import SlicedTileConfig, SlicedTiles, TileConfig, Tiles, using  # noqa: E402
-from .host.visible_pairs import TiledMask, tiled_mask  # noqa: E402
 
 __all__ = [
     "INTERPRETED",

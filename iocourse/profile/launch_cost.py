@@ -17,10 +17,10 @@ from ..costs.kernels import (
     widths_of,
 )
 from ..errors import UsageError
-from ..kernels.host.api import LARGEST_DECODE, LARGEST_HEAD, LARGEST_WHOLE
+from ..kernels.host.checks import LARGEST_DECODE, LARGEST_HEAD, LARGEST_WHOLE
 from ..kernels.host.launches import MOST_PARTS, enough_parts, split_keys
+from ..kernels.host.masks import within_blocks
 from ..kernels.host.tile_table import decode_tile, sliced_tiles_for, tiles_for
-from ..kernels.host.visible_pairs import within_blocks
 from ..ledger import Ledger
 from . import LAUNCHES, LaunchRequest
 

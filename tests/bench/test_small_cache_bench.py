@@ -50,7 +50,7 @@ def test_ours_in_every_way_beside_its_rivals_on_the_cpu(interpreter, place):
 
 
 def test_a_way_that_does_not_exist_and_matrices_that_do_not_fit_say_so(interpreter, place):
-    from iocourse.kernels.host.api import LARGEST_WHOLE
+    from iocourse.kernels.host.checks import LARGEST_WHOLE
 
     place.free = 0
     field = problems.of_small_cache(place)

@@ -119,7 +119,7 @@ def test_the_lists_of_13_3_are_the_librarys(shape, BM, BN):
 
 def test_the_librarys_lists_refuse_to_be_called_while_a_check_runs():
     from iocourse.course.guard import LibrarySolutionUsed, solutions_blocked
-    from iocourse.kernels.host import visible_pairs
+    from iocourse.kernels.host.masks import side_of
 
     mask = ruled(lambda batch, head, i, j: i >= j, 32, 32)
     kinds, patterns = mask.tiles(16, 16, torch.device("cpu"))
@@ -129,7 +129,7 @@ def test_the_librarys_lists_refuse_to_be_called_while_a_check_runs():
         with pytest.raises(LibrarySolutionUsed):
             mask.tiles(16, 32, torch.device("cpu"))
         with pytest.raises(LibrarySolutionUsed):
-            visible_pairs.side_of(kinds, patterns)
+            side_of(kinds, patterns)
 
 
 @pytest.mark.parametrize(

@@ -724,14 +724,14 @@ from tools.bench.compiled_lessons import compile_kernels
 compile_kernels()
 from triton.runtime.jit import JITFunction
 from iocourse import kernels, traffic
-from iocourse.kernels.host import api
+from iocourse.kernels.host import checks
 with traffic.count(Q=1) as ledger:
     pass
 try:
     print(ledger.total)
 except traffic.CannotCount as error:
     print(error)
-print(kernels.INTERPRETED, JITFunction.run.__name__, api._check_device("cpu"))
+print(kernels.INTERPRETED, JITFunction.run.__name__, checks._check_device("cpu"))
 """
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True)

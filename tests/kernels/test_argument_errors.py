@@ -9,8 +9,8 @@ import skip_without_interpreter  # noqa: F401
 import torch
 
 from iocourse.kernels import attention, attention_with_lse, using
-from iocourse.kernels.host import api
-from iocourse.kernels.host.api import (
+from iocourse.kernels.host import checks
+from iocourse.kernels.host.checks import (
     LARGEST_HEAD,
     band_of,
     check_deterministic,
@@ -267,29 +267,29 @@ class Chip:
     """Replacement of torch.cuda's queries: one GPU with this name and compute capability."""
 
     def __init__(self, monkeypatch, name, capability, hip=None):
-        monkeypatch.setattr(api, "INTERPRETED", False)
+        monkeypatch.setattr(checks, "INTERPRETED", False)
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: name)
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: capability)
         monkeypatch.setattr(torch.version, "hip", hip)
-        api._check_chip_once.cache_clear()
+        checks._check_chip_once.cache_clear()
 
 
 @pytest.fixture(autouse=True)
 def forget_chips():
     yield
-    api._check_chip_once.cache_clear()
+    checks._check_chip_once.cache_clear()
 
 
 def test_a_gpu_that_triton_no_longer_compiles_for(monkeypatch):
     Chip(monkeypatch, "Tesla V100", (7, 0))
-    message = complaint(ValueError, api._check_device, torch.device("cuda", 0))
+    message = complaint(ValueError, checks._check_device, torch.device("cuda", 0))
     assert names(message, "q ", "Tesla V100 with 7.0", "on a GPU of compute capability 7.5 (T4) or later")
     assert "TRITON_INTERPRET=1" in message
 
 
 def test_a_gpu_of_another_maker(monkeypatch):
     Chip(monkeypatch, "AMD Instinct MI300X", (9, 4), hip="6.2")
-    message = complaint(ValueError, api._check_device, torch.device("cuda", 0))
+    message = complaint(ValueError, checks._check_device, torch.device("cuda", 0))
     assert names(message, "q ", "AMD Instinct MI300X", "an NVIDIA GPU")
 
 
@@ -297,15 +297,15 @@ def test_a_t4_is_slow_and_says_why_once(monkeypatch):
     Chip(monkeypatch, "Tesla T4", (7, 5))
     expected = r"Tesla T4.*7\.5.*correct but slow.*tensor cores only from 8\.0"
     with pytest.warns(UserWarning, match=expected) as caught:
-        api._check_device(torch.device("cuda", 0))
-        api._check_device(torch.device("cuda", 0))
+        checks._check_device(torch.device("cuda", 0))
+        checks._check_device(torch.device("cuda", 0))
     assert len(caught) == 1
 
 
 @pytest.mark.filterwarnings("error")
 def test_a_gpu_with_tensor_cores_is_taken(monkeypatch):
     Chip(monkeypatch, "NVIDIA H200", (9, 0))
-    api._check_device(torch.device("cuda", 0))
+    checks._check_device(torch.device("cuda", 0))
 
 
 def test_cpu_tensors_where_kernels_are_compiled(monkeypatch):

@@ -21,7 +21,9 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 from iocourse import masks
 from iocourse.kernels import TiledMask, attention, attention_with_lse, tiled_mask, using
-from iocourse.kernels.host import launches, tile_table, visible_pairs
+from iocourse.kernels.host import launches, tile_table
+from iocourse.kernels.host.masks import build as build_tiles
+from iocourse.kernels.host.ranges import sizes_of
 from iocourse.kernels.host.tile_table import Tiles
 
 SMALL = {"forward": (32, 16), "fused": (16, 32), "queries": (16, 16), "keys": (32, 32)}
@@ -230,12 +232,11 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """The tile sizes of every cut that is made, in order."""
 
     made: list[tuple[int, int]] = []
-    real = visible_pairs.build
 
     def build(*given: Any) -> Any:
         *_, BM, BN = given
         made.append((BM, BN))
-        return real(*given)
+        return build_tiles(*given)
 
     monkeypatch.setitem(TiledMask.tiles.__globals__, "build", build)
     return made
@@ -470,7 +471,7 @@ def test_tiles_are_no_larger_than_blocks():
     for block in (32, 64, 128):
         blocks = torch.eye(256 // block, dtype=torch.bool)
         lists = tiled_mask(blocks, q, q, block=block).lists(tile_table.INTERPRETED, q.device, 1, False)
-        sizes[block] = visible_pairs.sizes_of(lists, 0), len(lists[3])
+        sizes[block] = sizes_of(lists, 0), len(lists[3])
     assert sizes == {32: ((64, 64), 4), 64: ((64, 64), 0), 128: ((128, 128), 0)}
     lists = tiled_mask(masks.Window(256, 8), q, q).lists(tile_table.INTERPRETED, q.device, 1, False)
-    assert visible_pairs.sizes_of(lists, 0) == (128, 128)  # a mask without blocks
+    assert sizes_of(lists, 0) == (128, 128)  # a mask without blocks

@@ -18,7 +18,7 @@ from iocourse.kernels import attention_varlen_with_lse, attention_with_lse, usin
 from iocourse.kernels.host import dispatch
 from iocourse.kernels.host import launches as made_by
 from iocourse.kernels.host.launches import record_launches
-from iocourse.kernels.host.visible_pairs import Band, Packed, VisiblePairs
+from iocourse.kernels.host.ranges import Band, Packed, VisiblePairs
 
 CAUSAL, WINDOW, FULL = {"causal": "lower_right"}, {"window": (40, 9)}, {}
 

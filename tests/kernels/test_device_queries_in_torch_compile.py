@@ -5,7 +5,7 @@ import skip_without_interpreter  # noqa: F401
 import torch
 
 from iocourse.kernels import attention, attention_varlen, decode, tiled_mask
-from iocourse.kernels.host import api, backend, tile_table
+from iocourse.kernels.host import backend, checks, tile_table
 
 Q, K, V = (torch.randn(1, 2, 64, 16) for _ in range(3))
 CU = torch.tensor([0, 30, 64], dtype=torch.int32)
@@ -35,19 +35,19 @@ def asked(monkeypatch):
         names.append("capability")
         return 9, 0
 
-    def check(device, on_device=api._check_device):
+    def check(device, on_device=checks._check_device):
         on_device(torch.device("cuda", 0))
 
     def forget():
-        api._check_chip_once.cache_clear()
+        checks._check_chip_once.cache_clear()
         tile_table._device_row_once.cache_clear()
 
     forget()
     monkeypatch.setattr(torch.cuda, "get_device_name", name)
     monkeypatch.setattr(torch.cuda, "get_device_capability", capability)
     monkeypatch.setattr(tile_table, "made_with_another_triton", lambda *_: "")  # a warning, tested elsewhere
-    monkeypatch.setattr(api, "INTERPRETED", False)
-    monkeypatch.setattr(api, "_check_device", check)  # the tensors here are on the CPU
+    monkeypatch.setattr(checks, "INTERPRETED", False)
+    monkeypatch.setattr(checks, "_check_device", check)  # the tensors here are on the CPU
     monkeypatch.setattr(backend, "INTERPRETED", False)
     yield names
     forget()

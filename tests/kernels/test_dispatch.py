@@ -14,8 +14,8 @@ from iocourse.gpu.hot_loop import Loop
 from iocourse.kernels import INTERPRETED, attention, attention_with_lse, resources_of, tiled_mask, using
 from iocourse.kernels.host import dispatch, launches, tile_table
 from iocourse.kernels.host.dispatch import PASSES, WHOLE_UP_TO, choose_variant, recorded_rows
+from iocourse.kernels.host.ranges import Band, VisiblePairs
 from iocourse.kernels.host.tile_table import TABLE, SlicedTiles, Tiles, padded
-from iocourse.kernels.host.visible_pairs import Band, VisiblePairs
 from tools.bench.resources import whole_rows
 from tools.bench.resources.whole_rows import bytes_moved, fits, variant
 

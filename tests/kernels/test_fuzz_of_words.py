@@ -27,7 +27,7 @@ from iocourse.kernels import (
     tiled_mask,
     using,
 )
-from iocourse.kernels.host.api import band_of, band_parts
+from iocourse.kernels.host.checks import band_of, band_parts
 
 MANY, EACH = many(48, 1200), 12
 NEEDED = ("q", "k", "v", "qk", "qv", "kv", "qkv", "qkv")

@@ -21,7 +21,7 @@ from iocourse.kernels import (
     decode,
     tiled_mask,
 )
-from iocourse.kernels.host.api import ELSEWHERE
+from iocourse.kernels.host.checks import ELSEWHERE
 
 Q, K = torch.randn(1, 2, 9, 8), torch.randn(1, 1, 9, 8)
 PACKED = Q[0].transpose(0, 1), K[0].transpose(0, 1), K[0].transpose(0, 1)

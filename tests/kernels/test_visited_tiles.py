@@ -10,7 +10,7 @@ import triton.language as tl
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from iocourse.kernels.host.api import band_of
+from iocourse.kernels.host.checks import band_of
 from iocourse.kernels.jit_helpers import Pairs, keys_of, queries_of
 
 

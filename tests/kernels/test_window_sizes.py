@@ -18,7 +18,7 @@ from iocourse.kernels import (
     decode,
     using,
 )
-from iocourse.kernels.host.api import _own_band, band_of
+from iocourse.kernels.host.checks import band_of, own_band
 
 SMALL = dict.fromkeys(Tiles._fields, (16, 16)) | dict.fromkeys(SlicedTiles._fields, (16, 16, 16))
 SIDES = (None, -1, 0, 5, 2**31 - 20, 2**31 - 1, 2**31, 2**32 + 3, 2**62)
@@ -85,16 +85,16 @@ def test_what_reaches_a_kernel_fits_32_bits(window, align, causal):
     """Not even a limit that is counted from the diagonal of a sequence leaves them."""
     for n_q, n_k in ((19, 19), (7, 30), (30, 7), (1, 1), (0, 4)):
         rows = max(n_q, n_k)
-        packed_band, _ = _own_band(causal, window, align, rows)
+        packed_band, _ = own_band(causal, window, align, rows)
         for limit in (*band_of(causal, window, n_q, n_k, align), *packed_band):
             assert limit is None or abs(limit) <= n_q + n_k
         no_limit = tuple(None if side in (None, -1) or side > 30 else side for side in window)
-        assert _own_band(causal, no_limit, align, rows) == _own_band(causal, window, align, rows)
+        assert own_band(causal, no_limit, align, rows) == own_band(causal, window, align, rows)
 
 
 def test_the_largest_limit_that_counts_is_kept():
-    assert _own_band(False, (18, 18), "lower_right", 19)[0] == (-18, 18)
-    assert _own_band(False, (19, 19), "lower_right", 19)[0] == (None, None)
+    assert own_band(False, (18, 18), "lower_right", 19)[0] == (-18, 18)
+    assert own_band(False, (19, 19), "lower_right", 19)[0] == (None, None)
 
 
 def test_a_decode_step_has_no_window_and_says_so():

@@ -125,11 +125,11 @@ def compile_kernels() -> None:
 
     from iocourse import traffic
     from iocourse.course import checking
-    from iocourse.kernels.host import api
+    from iocourse.kernels.host import checks
 
     JITFunction.run = on_device(JITFunction.run)
     for module, name, new in (
-        (api, "_check_device", lambda device: None),
+        (checks, "_check_device", lambda device: None),
         (traffic, "count", lambda *_, **__: nullcontext(Uncounted())),
         (checking, "failed_properties", partial(errors_first, checking.failed_properties)),
     ):

@@ -93,7 +93,7 @@ class Problem:
         """
         import torch
 
-        from iocourse.kernels.host.visible_pairs import Band, VisiblePairs
+        from iocourse.kernels.host.ranges import Band, VisiblePairs
 
         sizes = (shape.B, shape.H, shape.N, shape.d)
         nowhere = torch.empty(4, *sizes, dtype=getattr(torch, shape.dtype), device="meta").unbind()

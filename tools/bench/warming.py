@@ -76,13 +76,13 @@ def compile_one(arch: int, multiprocessors: int, step: str, shape: Any, contende
     """
     import torch
 
-    from iocourse.kernels.host import api, launches
+    from iocourse.kernels.host import checks, launches
     from tools.bench.contests import CONTESTS
 
     torch.set_num_threads(1)  # block masks are evaluated here, and each process has one core
     # The tensors are on the CPU: large ones are allocated and never written, so they take no memory.
     for module, name, instead in (
-        (api, "_check_device", lambda device: None),
+        (checks, "_check_device", lambda device: None),
         (launches, "processors", lambda arch, device: multiprocessors),
         (cases, "normal", _without_numbers), (problems, "normal", _without_numbers),
     ):  # fmt: skip

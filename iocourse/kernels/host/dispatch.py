@@ -23,8 +23,8 @@ from ...data.records import load_record
 from ...gpu import CHIPS
 from . import backend
 from .launches import BACKWARD, FORWARD, decode_launches, matrix_bytes_of
+from .ranges import Band, Packed, VisiblePairs, packed_of, sizes_of
 from .tile_table import MATRIX_BYTES, Table, architecture, matrix_bytes, padded, table_for
-from .visible_pairs import Band, Packed, VisiblePairs, packed_of, sizes_of
 
 # PyTorch derives the operators' schemas from annotations, and every version understands Optional.
 

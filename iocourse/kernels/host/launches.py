@@ -31,6 +31,7 @@ from ..sliced_head_dim import sliced_forward_kernel, sliced_keys_kernel, sliced_
 from ..split_kv_decode import Parts, last_merges_kernel, merge_kernel, parts_kernel
 from . import backend
 from .backend import targeting
+from .ranges import Side, View, VisiblePairs
 from .tile_table import (
     SlicedTileConfig,
     Table,
@@ -41,7 +42,6 @@ from .tile_table import (
     padded,
     row_products_tile,
 )
-from .visible_pairs import Side, View, VisiblePairs
 
 PROGRAMS_A_PROCESSOR = 2
 MOST_PARTS = 264  # two per SM of an H200

@@ -13,10 +13,11 @@ from ...gpu import Resources, chip_of, resources
 from ...gpu.chips import REGISTERS_A_THREAD
 from ...sizes import positive_int
 from . import dispatch
-from .api import LARGEST_DECODE, LARGEST_HEAD, TYPES, band_of
+from .checks import LARGEST_DECODE, LARGEST_HEAD, TYPES, band_of
 from .launches import Launch, decode_launches, record_launches
+from .masks import TiledMask, tiled_mask
+from .ranges import Packed, VisiblePairs
 from .tile_table import SlicedTileConfig, SlicedTiles, TileConfig, has_row, padded, tiles_for, using
-from .visible_pairs import Packed, TiledMask, VisiblePairs, tiled_mask
 
 WHOLE = ("forward", "row_products", "fused", "queries", "keys")
 SLICED = SlicedTiles._fields

@@ -1,10 +1,8 @@
-"""Visible pairs of queries and keys in the three forms that kernels support: a band, packed sequences, and
-lists of tiles.
+"""Block masks, `attention(…, block_mask=)`: evaluate a mask once, and store the result as tiles.
 
-The lists come from a block mask, `attention(…, block_mask=)`. `tiled_mask` evaluates a mask once and stores
-the result as tiles: full (every pair is visible), empty (no pair is), or partial with a pattern for each
-pair. The kernels read lists: the tiles of keys for each tile of queries, and the reverse. Empty tiles are not
-in the lists, so they are neither loaded nor computed.
+A tile is full (every pair is visible), empty (no pair is), or partial with a pattern for each pair. The masks
+are predicates and BlockMasks as of FlexAttention, those of `iocourse.masks`, and booleans for blocks.
+`side_of` makes the lists that the kernels read.
 """
 
 from __future__ import annotations
@@ -18,181 +16,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..jit_helpers import Seeing, Shape, Starts
-from .tile_table import SlicedTileConfig, TileConfig, Tiles
+from .ranges import Side
+from .tile_table import Tiles
 
 UNSEEN, WHOLE, BY_PAIR = -2, -1, 0
 # (batch, head, i, j, kinds of the pairs' blocks) -> visible, for pairs in blocks of kind BY_PAIR
-Pairs = Callable[[int, int, Tensor, Tensor, Tensor], Tensor]
+Evaluate = Callable[[int, int, Tensor, Tensor, Tensor], Tensor]
 SIZES = (16, 32, 64, 128, 256)
-SMALLEST = 64
+SMALLEST_TILE = 64
 KEPT = (128, 128)  # tile size in which an evaluated mask is stored
-
-
-class Band(NamedTuple):
-    """A band: query i attends to key j if low ≤ j - i ≤ high. None: no limit on that side."""
-
-    low: int | None
-    high: int | None
-
-    @property
-    def limits(self) -> Seeing:
-        """The compile-time `Seeing` of a kernel that supports only bands."""
-        return Seeing(self.low is not None, self.high is not None)
-
-
-class Packed(NamedTuple):
-    """Packed sequences of any lengths, concatenated along N in a batch of 1.
-
-    cu_q, cu_k (sequences + 1,) int32: the first row of each, and the end of the last. longest_q, longest_k:
-    rows of the longest. lower_right: the band is relative to the diagonal that ends in each sequence's last
-    pair. tail: there may be rows past the last sequence, which no program writes.
-    """
-
-    cu_q: Tensor
-    cu_k: Tensor
-    longest_q: int
-    longest_k: int
-    lower_right: bool
-    tail: bool = False
-
-
-class Side(NamedTuple):
-    """Lists of one side of a block mask: tiles of queries that list keys, or tiles of keys that list queries.
-
-    spans (mb, mh, tiles, 3): for each tile, the first full entry, the first partial entry, and the end.
-    entries, slots (total,): the other side's tile, and the pattern of a partial tile. patterns (partial
-    tiles, rows, columns): visible pairs. order (mb, mh, tiles): the tiles, most work first. All are int32,
-    except patterns, uint8.
-    """
-
-    spans: Tensor
-    entries: Tensor
-    slots: Tensor
-    patterns: Tensor
-    order: Tensor
-
-
-class View(NamedTuple):
-    """Arguments of a launch that describe its visible pairs and its grid.
-
-    tile, programs: the tile and the number of programs. seen: compile-time description of the pairs. cu:
-    starts of packed sequences. shape: the grid. numbers: n_q, n_k, low and high (0 if there is no limit).
-    """
-
-    tile: TileConfig | SlicedTileConfig
-    programs: int
-    seen: Seeing
-    cu: Starts | None
-    shape: Shape
-    numbers: tuple[int, int, int, int]
-
-
-class VisiblePairs(NamedTuple):
-    """The visible pairs of a call: a band, which applies to each sequence if they are packed, or the lists of
-    a block mask (see `TiledMask.lists`).
-    """
-
-    band: Band
-    lists: Sequence[Tensor] = ()
-    packed: Packed | None = None
-
-    def by_queries(self, q: Tensor, k: Tensor, tile: TileConfig | SlicedTileConfig, side: int) -> View:
-        """Return the `View` of programs with BM queries each; `side`: index of their side in the lists.
-
-        For a block mask the tile has the sizes of this side, because the mask is split into tiles in the
-        forward pass, and `using` may have changed the table before the backward pass.
-        """
-        if self.lists:
-            BM, BN = sizes_of(self.lists, side)
-            tile = tile._replace(BM=BM, BN=BN)
-        return self._view(q, k, tile, q.shape[1], *self.tiles_of_queries(q, tile.BM))
-
-    def by_keys(self, q: Tensor, k: Tensor, tile: TileConfig | SlicedTileConfig, side: int) -> View:
-        """Return the `View` of programs with BN keys each; `side`: index of their side in the lists."""
-        if self.lists:
-            BN, BM = sizes_of(self.lists, side)
-            tile = tile._replace(BM=BM, BN=BN)
-        batches, longest = k.shape[0], k.shape[2]
-        if self.packed is not None:
-            batches, longest = len(self.packed.cu_k) - 1, self.packed.longest_k
-        view = self._view(q, k, tile, k.shape[1], batches, -(-longest // tile.BN))
-        # Only these programs stream queries, and can omit the bounds check of the last rows.
-        ragged = self.packed is not None or q.shape[2] % tile.BM != 0
-        return view._replace(seen=view.seen._replace(RAGGED_Q=ragged))
-
-    def tiles_of_queries(self, q: Tensor, BM: int) -> tuple[int, int]:
-        """Return the number of batches or sequences, and of tiles of BM queries in the longest."""
-        if self.packed is None:
-            return q.shape[0], -(-q.shape[2] // BM)
-        return len(self.packed.cu_q) - 1, -(-self.packed.longest_q // BM)
-
-    def _view(
-        self, q: Tensor, k: Tensor, tile: TileConfig | SlicedTileConfig, heads: int, batches: int, tiles: int
-    ) -> View:  # fmt: skip
-        n_q, n_k, packed = q.shape[2], k.shape[2], self.packed
-        seen = self.band.limits._replace(
-            LISTED=bool(self.lists),
-            PACKED=packed is not None,
-            LOWER_RIGHT=packed is not None and packed.lower_right,
-            # The last tile of a packed sequence may always be partly out of bounds.
-            RAGGED_K=packed is not None or n_k % tile.BN != 0,
-        )
-        return View(
-            tile, batches * heads * tiles, seen,
-            None if packed is None else Starts(packed.cu_q, packed.cu_k),
-            Shape(tiles, heads, q.shape[1] // max(1, k.shape[1]), q.shape[3]),
-            (n_q, n_k, self.band.low or 0, self.band.high or 0),
-        )  # fmt: skip
-
-
-def sizes_of(lists: Sequence[Tensor], side: int) -> tuple[int, int]:
-    """Return the rows and columns of the tiles of side number `side`."""
-    rows, columns = Side(*lists[side * len(Side._fields) : (side + 1) * len(Side._fields)]).patterns.shape[1:]
-    return rows, columns
-
-
-def packed_of(
-    q: Tensor, k: Tensor, cu: Sequence[Tensor], longest: tuple[int, int], lower_right: bool
-) -> Packed:  # fmt: skip
-    """Return packed sequences from cu_q and cu_k. These are checked on the CPU, where it needs no
-    synchronisation, and if the longest lengths are not given (-1).
-
-    Raises:
-        ValueError: cu_q or cu_k does not rise from 0 to the number of rows; `longest` is too small.
-    """
-    (cu_q, cu_k), rows, given = cu, (q.shape[2], k.shape[2]), min(longest) >= 0
-    # A bound above the number of rows would only add programs without rows, or overflow 32 bits.
-    longest = min(longest[0], rows[0]), min(longest[1], rows[1])
-    if given and cu_q.device.type != "cpu":
-        return Packed(cu_q, cu_k, *longest, lower_right, tail=True)
-    starts = torch.stack([cu_q, cu_k]).tolist()  # the only synchronisation with the GPU
-    found = (
-        _longest("cu_q", starts[0], rows[0], fewer=given),
-        _longest("cu_k", starts[1], rows[1], fewer=given),
-    )
-    if given and (found[0] > longest[0] or found[1] > longest[1]):
-        raise ValueError(f"longest must be at least {found}, from cu_q and cu_k, got {longest}")
-    tail = (starts[0][-1], starts[1][-1]) != rows
-    return Packed(cu_q, cu_k, *(longest if given else found), lower_right, tail)
-
-
-def _longest(name: str, cu: Sequence[int], rows: int, fewer: bool) -> int:
-    lengths = [after - before for before, after in itertools.pairwise(cu)]
-    if cu[0] != 0 or cu[-1] > rows or (cu[-1] < rows and not fewer):
-        raise ValueError(
-            f"{name} goes from {cu[0]} to {cu[-1]}, but must go from 0 to {rows}, the number of rows"
-            + (", or fewer" if fewer else "")
-        )
-    for at, length in enumerate(lengths):
-        if length < 0:
-            raise ValueError(
-                f"{name} must not decrease, but falls from {cu[at]} to {cu[at + 1]} at index {at + 1}"
-            )
-    return max(lengths, default=0)
-
-
-# Block masks.
 
 
 class Source(NamedTuple):
@@ -200,7 +32,7 @@ class Source(NamedTuple):
 
     kinds: Tensor  # (batches, heads, rows, columns) int32
     block: tuple[int, int]  # queries and keys
-    seen: Pairs
+    evaluate: Evaluate
 
 
 def with_values(x: Tensor) -> torch.device:
@@ -253,12 +85,12 @@ class TiledMask:
             kinds, patterns = self._kinds.to(device), self._patterns.to(device)
             rows, columns = patterns.shape[1:]
 
-            def seen(_: int, __: int, i: Tensor, j: Tensor, slots: Tensor) -> Tensor:
+            def evaluate(_: int, __: int, i: Tensor, j: Tensor, slots: Tensor) -> Tensor:
                 at = slots.clamp(min=0).long() * (rows * columns) + i % rows * columns + j % columns
                 return patterns.take(at).bool() if len(patterns) else slots < UNSEEN
 
             if (rows, columns) != (BM, BN) or self.shape[3] % BN:
-                kinds, patterns = build(Source(kinds, (rows, columns), seen), *self.shape[2:], BM, BN)
+                kinds, patterns = build(Source(kinds, (rows, columns), evaluate), *self.shape[2:], BM, BN)
             self._cut[key] = kinds, patterns
         return self._cut[key]
 
@@ -282,11 +114,15 @@ class TiledMask:
         return self._sides[key]
 
 
+# Pickles and help() name the public module, so this file can move. `__reduce__` pickles no other name of it.
+TiledMask.__module__ = "iocourse.kernels"
+
+
 def within_blocks(tile: Sequence[int], blocks: tuple[int, int]) -> tuple[int, int]:
     """Return BM and BN of a tile no larger than a block of the mask, because larger tiles are often partial
     and seldom empty; but at least 64, because smaller tiles cost more than they save.
     """
-    powers = [max(SMALLEST, 1 << (block.bit_length() - 1)) for block in blocks]
+    powers = [max(SMALLEST_TILE, 1 << (block.bit_length() - 1)) for block in blocks]
     return min(tile[0], powers[0]), min(tile[1], powers[1])
 
 
@@ -351,10 +187,10 @@ def _of_the_course(mask: Any, device: torch.device) -> Source:
         for begin, end in mask.columns(row * KEPT[0], min((row + 1) * KEPT[0], mask.N)):
             kinds[..., row, begin // KEPT[1] : -(-end // KEPT[1])] = BY_PAIR
 
-    def seen(_: int, __: int, i: Tensor, j: Tensor, ___: Tensor) -> Tensor:
+    def evaluate(_: int, __: int, i: Tensor, j: Tensor, ___: Tensor) -> Tensor:
         return torch.from_numpy(mask.sees(i.cpu().numpy(), j.cpu().numpy())).to(device)
 
-    return Source(kinds.to(device), KEPT, seen)
+    return Source(kinds.to(device), KEPT, evaluate)
 
 
 def _of_flex(mask: Any, device: torch.device) -> Source:
@@ -368,10 +204,10 @@ def _of_flex(mask: Any, device: torch.device) -> Source:
     return Source(kinds[(None,) * (4 - kinds.ndim)], mask.BLOCK_SIZE, _by_predicate(mask.mask_mod))
 
 
-def _by_predicate(mask_mod: Callable[..., Any]) -> Pairs:
+def _by_predicate(mask_mod: Callable[..., Any]) -> Evaluate:
     """Return a function that evaluates a predicate on scalars for many pairs, as FlexAttention does."""
 
-    def seen(batch: int, head: int, i: Tensor, j: Tensor, kinds: Tensor) -> Tensor:
+    def evaluate(batch: int, head: int, i: Tensor, j: Tensor, kinds: Tensor) -> Tensor:
         if not (kinds >= BY_PAIR).any():
             return kinds < UNSEEN  # all False; torch.vmap rejects an axis of length 0
         from torch.nn.attention.flex_attention import create_mask  # takes seconds
@@ -388,7 +224,7 @@ def _by_predicate(mask_mod: Callable[..., Any]) -> Pairs:
 
         return create_mask(one_pair, 1, 1, i.shape[0], j.shape[1], i.device)[0, 0]
 
-    return seen
+    return evaluate
 
 
 def _dense(counts: Tensor, indices: Tensor) -> Tensor:
@@ -461,7 +297,7 @@ def build(source: Source, n_q: int, n_k: int, BM: int, BN: int) -> tuple[Tensor,
         # A predicate may index its own tensors, so it gets only positions that exist.
         at = i.clamp(max=n_q - 1), j.clamp(max=n_k - 1)
         block = blocks[at[0] // high, at[1] // wide]
-        by_pair = (block >= BY_PAIR) & source.seen(batch, head, *at, block)
+        by_pair = (block >= BY_PAIR) & source.evaluate(batch, head, *at, block)
         pairs = ((block == WHOLE) | by_pair) & (j < n_k)
         tiles = pairs.expand(BM, j.shape[1]).reshape(BM, len(some), BN).transpose(0, 1)  # (some, BM, BN)
         exists = (i < n_q)[None]
