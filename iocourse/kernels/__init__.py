@@ -30,21 +30,20 @@ from .host.api import (  # noqa: E402
     attention_with_lse,
     decode,
 )
+from .host.choices import SlicedTileConfig, TileConfig, choices_of, using  # noqa: E402
 from .host.masks import TiledMask, tiled_mask  # noqa: E402
 from .host.resources import resources_of  # noqa: E402
-from .host.tile_table import SlicedTileConfig, SlicedTiles, TileConfig, Tiles, using  # noqa: E402
 
 __all__ = [
     "INTERPRETED",
     "SlicedTileConfig",
-    "SlicedTiles",
     "TileConfig",
     "TiledMask",
-    "Tiles",
     "attention",
     "attention_varlen",
     "attention_varlen_with_lse",
     "attention_with_lse",
+    "choices_of",
     "decode",
     "resources_of",
     "tiled_mask",

@@ -50,9 +50,11 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "decode step": ("second launch", "last program"),
     "packed descriptors": (False, True),
 }
-LARGEST = dict.fromkeys(WHOLE, 512) | dict.fromkeys(("decode step", "decode_parts"), 256) | {
-    "packed descriptors": 512
-}  # largest d of a name, where it is not 1,024
+LARGEST = (
+    dict.fromkeys(WHOLE, 512)
+    | dict.fromkeys(("decode step", "decode_parts"), 256)
+    | {"packed descriptors": 512}
+)  # largest d of a name, where it is not 1,024
 
 
 def domain(name: str) -> dict[str, Any]:
@@ -65,7 +67,11 @@ def domain(name: str) -> dict[str, Any]:
     elif name == "packed descriptors":
         masks = MASKS[4:]
     sets = {**SETS, "mask": masks}
-    return {**{axis: list(values) for axis, values in sets.items()}, **RANGES, "d": (1, LARGEST.get(name, 1024))}
+    return {
+        **{axis: list(values) for axis, values in sets.items()},
+        **RANGES,
+        "d": (1, LARGEST.get(name, 1024)),
+    }
 
 
 # Faults.
@@ -78,7 +84,9 @@ def faults(text: str | None = None) -> list[str]:
     except (ValueError, KeyError) as error:
         return [str(error)]
     found = [line for row in rows for line in _faults_of(row)]
-    return found or [line for name in NAMES for line in _cover([row for row in rows if row.name == name], name)]
+    return found or [
+        line for name in NAMES for line in _cover([row for row in rows if row.name == name], name)
+    ]
 
 
 def _faults_of(row: Choice) -> Iterator[str]:
@@ -118,7 +126,11 @@ def _is_tile(name: str, value: Any) -> bool:
     if not isinstance(value, list) or [type(size) for size in value] != [int] * count:
         return False
     *sizes, warps, stages = value
-    return all(size >= 16 and not size & (size - 1) for size in sizes) and warps in (1, 2, 4, 8, 16) and stages >= 1
+    return (
+        all(size >= 16 and not size & (size - 1) for size in sizes)
+        and warps in (1, 2, 4, 8, 16)
+        and stages >= 1
+    )
 
 
 @cache
@@ -142,8 +154,16 @@ def _loop_faults(row: Choice) -> Iterator[str]:
 
 def is_of(one: Row, row: Choice) -> bool:
     """Return True if a compiled kernel is one that the row decides, with the row's tile."""
-    sizes = (one["BM"], one["BN"], *((one["BD"],) if one["BD"] is not None else ()), one["warps"], one["stages"])
-    mask = {"block_mask": "blocks", "packed": "packed"}.get(one["pairs"], "causal" if one["causal"] else "full")
+    sizes = (
+        one["BM"],
+        one["BN"],
+        *((one["BD"],) if one["BD"] is not None else ()),
+        one["warps"],
+        one["stages"],
+    )
+    mask = {"block_mask": "blocks", "packed": "packed"}.get(
+        one["pairs"], "causal" if one["causal"] else "full"
+    )
     case = {"arch": one["arch"], "itemsize": one["bytes"], "d": one["d"], "mask": mask}
     case["group"] = one.get("group", 1)
     if one["kernel"] in SLICED:
@@ -218,8 +238,15 @@ def timed(record: str, name: str) -> list[Timed]:
     ways, found = WAYS.get(record, {}).get(name.split(",")[0], {}), dict[tuple[Case, str], dict[Any, float]]()
     for one in run["rows"]:
         ms = one.get("ms") or one.get("us", 0) / 1000
-        if one["contender"] in ways and ms and one["pass"].split()[0] in (name.split()[0], *_ANY.get(record, ())):
-            key = _case_of(run, one), ", ".join(f"{field} {one.get(field)}" for field in ("N", "lengths", "pass"))
+        if (
+            one["contender"] in ways
+            and ms
+            and one["pass"].split()[0] in (name.split()[0], *_ANY.get(record, ()))
+        ):
+            key = (
+                _case_of(run, one),
+                ", ".join(f"{field} {one.get(field)}" for field in ("N", "lengths", "pass")),
+            )
             found.setdefault(key, {})[ways[one["contender"]]] = ms
     return [Timed(case, about, ms) for (case, about), ms in found.items() if len(ms) > 1]
 
@@ -254,7 +281,9 @@ def _timing_faults(row: Choice) -> Iterator[str]:
     """Yield the differences between a timed row and its record."""
     record, value = row.evidence["timed"], _key(row.value)
     against, gain = _key(row.evidence.get("against")), row.evidence.get("gain")
-    shapes = [one for one in timed(record, row.name) if decides(row, one.case) and {value, against} <= one.ms.keys()]
+    shapes = [
+        one for one in timed(record, row.name) if decides(row, one.case) and {value, against} <= one.ms.keys()
+    ]
     if not shapes:
         yield f"the record {record} has no times of {value} and {against} for a case of this row"
         return
@@ -292,10 +321,18 @@ def with_measured_tiles(rows: Sequence[Row], record: Row) -> list[Row]:
         tile, shipped = tuple(search["chosen"][at]), tuple(search["shipped"])
         if tile != shipped:
             gain = round(ms[shipped] / ms[tile], 2)
-            where = {"arch": [record["arch"]], "itemsize": [2], "d": [search["d"]] * 2, "mask": [mask], "group": [1, 1]}
+            where = {
+                "arch": [record["arch"]],
+                "itemsize": [2],
+                "d": [search["d"]] * 2,
+                "mask": [mask],
+                "group": [1, 1],
+            }
             why = "the fastest of the tiles tried"
             evidence = {"timed": "tune", "against": list(shipped), "gain": [gain, gain]}
-            found.append({"choose": {search["kernel"]: list(tile)}, **where, "why": why, "evidence": evidence})
+            found.append(
+                {"choose": {search["kernel"]: list(tile)}, **where, "why": why, "evidence": evidence}
+            )
     return found
 
 

@@ -28,11 +28,11 @@ from .checks import (
     own_band,
     plain,
 )
-from .dispatch import decode_operator, run_attention
+from .choices import Case, architecture
 from .launches import MOST_PARTS
 from .masks import TiledMask, tiled_mask, with_values
 from .ranges import Band
-from .tile_table import table_for
+from .torch_operator import decode_operator, run_attention
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -90,7 +90,9 @@ def attention_with_lse(
         O = 0, LSE = -∞ and zero gradients.
     """
     way, causal = checked_way(tile_d, block_mask), plain(causal)
-    q, k, v, factor = checked_inputs(q, k, v, scale, LARGEST_WHOLE if way == "whole" else LARGEST_HEAD)
+    q, k, v, factor = checked_inputs(
+        q, k, v, scale, LARGEST_WHOLE if way == "complete rows" else LARGEST_HEAD
+    )
     fixed = fixed_order(deterministic)
     if block_mask is None:
         band, lists = band_of(causal, window, q.shape[2], k.shape[2], align), []
@@ -160,9 +162,9 @@ def _lists(block_mask: TiledMask, q: Tensor, k: Tensor, deterministic: bool) -> 
         came = f"block_mask must be a TiledMask, got a {type(block_mask).__name__}"
         raise TypeError(f"{came}. Pass block_mask=tiled_mask(mask, q, k)")
     mask = tiled_mask(block_mask, q, k)
-    tiles = table_for(q.device, q.shape[3], q.element_size(), listed=True).whole
-    assert tiles is not None, "heads with a block mask are no larger than LARGEST_WHOLE"
-    lists = mask.lists(tiles, with_values(q), q.shape[1] // max(1, k.shape[1]), deterministic)
+    group = q.shape[1] // max(1, k.shape[1])
+    case = Case(architecture(q.device), q.element_size(), q.shape[3], "blocks", group)
+    lists = mask.lists(case, with_values(q), deterministic)
     return [x.to(q.device) for x in lists] if q.is_meta else lists
 
 
@@ -190,7 +192,7 @@ def attention_varlen_with_lse(
     band, lower_right = own_band(plain(causal), window, align, max(q.shape[0], k.shape[0]))
     o, lse = run_attention(
         *_unit_steps(one_q, one_k, one_v), [], cu, *band, lower_right, *checked_longest(longest), factor,
-        fixed_order(deterministic), "whole",
+        fixed_order(deterministic), "complete rows",
     )  # fmt: skip
     return o[0].transpose(0, 1), lse[0]
 

@@ -50,7 +50,8 @@ ELSEWHERE = {
     **dict.fromkeys(("lengths", "seqlens", "cache_seqlens", "seqused_k"), _LENGTHS),
     **dict.fromkeys(("return_lse", "return_softmax_lse"), "attention_with_lse(q, k, v)"),
 }
-TILE_D = (None, "never", "fused", "materialised")
+# Values of tile_d, and the kernels that they select; "": the recorded choice.
+TILE_D = {None: "", "never": "complete rows", "fused": "slices", "materialised": "materialised"}
 
 
 def check_names(
@@ -340,14 +341,12 @@ def _window(window: Any) -> tuple[int | None, int | None]:
 
 
 def checked_way(tile_d: Any, block_mask: Any) -> str:
-    """Return the variant that `tile_d` selects: "whole", "fused", "materialised", or "" for the default."""
+    """Return the kernels that `tile_d` selects (see `TILE_D`)."""
     if not isinstance(tile_d, (str, type(None))) or tile_d not in TILE_D:
         raise ValueError(f"tile_d must be None, 'never', 'fused' or 'materialised', got {tile_d!r}")
     if block_mask is not None and tile_d in ("fused", "materialised"):
         raise ValueError(f"tile_d must be None or 'never' with a block_mask, got {tile_d!r}")
-    if block_mask is not None or tile_d == "never":
-        return "whole"
-    return tile_d or ""
+    return TILE_D["never" if block_mask is not None else tile_d]
 
 
 # Packed sequences.

@@ -20,6 +20,7 @@ import torch
 import triton
 
 from ...data.records import load_record
+from ...gpu.chips import chip_of
 from ...sizes import positive_int
 from . import backend
 
@@ -122,6 +123,68 @@ def evidence_text(evidence: Mapping[str, Any]) -> str:
     return text
 
 
+# The kernels of a pass by the value of its choice.
+KERNELS_OF = {
+    "forward pass": {
+        "complete rows": ("forward",), "slices": ("sliced_forward",), "materialised": ("scores", "averages"),
+    },
+    "backward pass": {
+        "fused": ("fused",), "two-pass": ("queries", "keys"), "slices": ("sliced_queries", "sliced_keys"),
+        "materialised": ("weights", "query_gradients", "key_gradients"),
+    },
+}  # fmt: skip
+
+
+class Choices(dict[str, Choice]):
+    """The choices for one case, by name. Printed, each is one line, followed by its reason."""
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.values()))
+
+    __repr__ = __str__
+
+
+def choices_of(
+    arch: int, *, d: int = 128, dtype: torch.dtype = torch.bfloat16, mask: str = "causal", N: int = 4096,
+    B: int = 4, heads: int = 16, kv_heads: int | None = None,
+) -> Choices:  # fmt: skip
+    """Return what `attention` launches on a GPU, forward and backward, with tiles and reasons. Runs nothing.
+
+    Args:
+        arch: 75, 80, 89, 90 or 100.
+        d: head size, at most 1024.
+        dtype: float16, bfloat16 or float32.
+        mask: "full", "causal", "window" (any other band), "blocks" (a block mask) or "packed".
+        N: queries and keys per head.
+        B: batches.
+        heads: query heads.
+        kv_heads: key heads; None: as many as query heads.
+
+    Raises:
+        ValueError: an argument has another value.
+    """
+    chip_of(arch)
+    shared = heads if kv_heads is None else kv_heads
+    for name, size in {"d": d, "N": N, "B": B, "heads": heads, "kv_heads": shared}.items():
+        positive_int(name, size)
+    most = 1024 if mask in MASKS[:3] else 512
+    if mask not in MASKS:
+        raise ValueError(f"mask must be one of {', '.join(MASKS)}; got {mask!r}")
+    if d > most:
+        raise ValueError(f"d must be at most {most} with mask = {mask!r}, got {d}")
+    if dtype not in (torch.float16, torch.bfloat16, torch.float32):
+        raise ValueError(f"dtype must be float16, bfloat16 or float32, got {dtype}")
+    if heads % shared:
+        raise ValueError(f"kv_heads must divide heads, {heads}, got {shared}")
+    group, size = heads // shared, dtype.itemsize
+    case = Case(arch, size, d, mask, group, B * heads * N, B * shared, 2 * group * N * N * size)
+    found = Choices()
+    for name, kernels in KERNELS_OF.items():
+        found[name] = choice(name, case)
+        found |= {kernel: choice(kernel, case) for kernel in kernels[found[name].value]}
+    return found
+
+
 # Values chosen by `using`, for the whole process, because autograd runs backward passes in its own threads.
 _chosen: dict[str, Any] = {}
 
@@ -171,7 +234,9 @@ def _read(row: Any) -> Iterator[Choice]:
         chosen, why = row["choose"], row["why"]
         where = {name: at for name, at in row.items() if name not in _PARTS}
         where = {"arch": [None, 75, 80, 89, 90, 100], "itemsize": [2, 4]} | where
-        ranges = {name: tuple(at) for name, at in where.items() if name in Case._fields[2:3] + Case._fields[4:]}
+        ranges = {
+            name: tuple(at) for name, at in where.items() if name in Case._fields[2:3] + Case._fields[4:]
+        }
         if not chosen or not isinstance(why, str) or not why.strip() or where.keys() - set(Case._fields):
             raise ValueError("it needs `choose`, `why` and limits of known names")
     except (KeyError, TypeError, ValueError) as error:
@@ -243,7 +308,9 @@ def table_architecture(capability: int) -> int:
 def made_with_another_triton(arch: int, version: str) -> str:
     """Return a warning if tiles of this architecture were timed with another Triton, otherwise ""."""
     rows = [one for one in read_rows() if one.name in WHOLE and arch in one.where["arch"]]
-    records = {one.evidence["timed"]: load_record(one.evidence["timed"]) for one in rows if "timed" in one.evidence}
+    records = {
+        one.evidence["timed"]: load_record(one.evidence["timed"]) for one in rows if "timed" in one.evidence
+    }
     others = {record["versions"]["triton"] for record in records.values() if record} - {version}
     if not others:
         return ""

@@ -1,7 +1,7 @@
 """Launches of `attention` and `decode`: tiles of complete rows, d in slices, and materialised scores.
 
-Each pass takes the tiles for its tensors (`Table`), the tensors in a form that kernels can read (see
-`dispatch.readable`), the visible pairs, and the factor of QKᵀ.
+Each pass takes its `Inputs`, tensors in a form that kernels can read (see `passes.readable`), and a backward
+pass also the `Results` of the forward pass.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from ...costs.kernel_masks import rows_of_delta
 from ..backward_delta import row_products_kernel
 from ..backward_dkdv import backward_keys_kernel
 from ..backward_dq import backward_queries_kernel
@@ -31,17 +32,18 @@ from ..sliced_head_dim import sliced_forward_kernel, sliced_keys_kernel, sliced_
 from ..split_kv_decode import Parts, last_merges_kernel, merge_kernel, parts_kernel
 from . import backend
 from .backend import targeting
-from .ranges import Side, View, VisiblePairs
-from .tile_table import (
+from .choices import (
+    Case,
     SlicedTileConfig,
-    Table,
     TileConfig,
+    choice,
     decode_tile,
-    is_option_on,
     matrix_bytes,
     padded,
-    row_products_tile,
+    sliced_tile,
+    tile,
 )
+from .ranges import Side, View, VisiblePairs
 
 PROGRAMS_A_PROCESSOR = 2
 MOST_PARTS = 264  # two per SM of an H200
@@ -51,15 +53,38 @@ AT_ONCE = 64  # parts merged at once, one row of O each; also the default limit 
 # heads that share one head of keys: on an H200 such a step took 38 to 56 µs more than with a second launch.
 MERGED_BY_ONE = 1024
 
-Pass = Callable[..., tuple[Tensor, ...]]
+
+class Inputs(NamedTuple):
+    """Inputs of a pass: its case, q (B, H, Nq, d), k and v (B, H_kv, Nk, d), and the factor of QKᵀ."""
+
+    case: Case
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    visible: VisiblePairs
+    scale: float
+
+
+class Results(NamedTuple):
+    """Inputs of a backward pass besides `Inputs`: O, dO (B, H, Nq, d), LSE (B, H, Nq), and dLSE or None.
+
+    needed: letters of the gradients to compute, of "qkv".
+    """
+
+    o: Tensor
+    do: Tensor
+    lse: Tensor
+    dlse: Tensor | None
+    needed: str = "qkv"
 
 
 # Start of a kernel: run it, or record the launch so that resources can be reported.
 
 
 class Launch(NamedTuple):
-    """A recorded kernel launch that was not run: kernel, arguments and compile-time constants."""
+    """A recorded kernel launch that was not run: its name, kernel, arguments and compile-time constants."""
 
+    name: str
     kernel: Any
     arguments: tuple[Any, ...]
     constants: dict[str, Any]
@@ -83,12 +108,12 @@ def record_launches(arch: int) -> Iterator[list[Launch]]:
             _written = None
 
 
-def start(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> None:
+def start(name: str, kernel: Any, programs: int, *arguments: Any, **constants: Any) -> None:
     """Start `programs` programs of a kernel, or record the launch. All programs are on the first axis of the
-    grid, the only one that may be longer than 65,535.
+    grid, the only one that may be longer than 65,535. name: of the launch in `resources_of`.
     """
     if _written is not None:
-        _written.append(Launch(kernel, arguments, constants))
+        _written.append(Launch(name, kernel, arguments, constants))
     elif programs:
         kernel[(programs,)](*arguments, **constants)
 
@@ -141,14 +166,15 @@ def to_rows(*arrays: Tensor | None) -> list[Rows | None]:
     return [None if x is None else Rows(x, *leading_strides(x)) for x in arrays]
 
 
-def streamed(fast: bool, packed: bool, BLOCK: int, width: int, *arrays: Tensor | None) -> list[Any]:
-    """Return the streamed arrays as descriptors of BLOCK rows of `width` columns if `fast`, else as `Rows`.
+def streamed(fast: bool, case: Case, BLOCK: int, *arrays: Tensor | None) -> list[Any]:
+    """Return the streamed arrays as descriptors of BLOCK complete rows if `fast`, else as `Rows`.
 
     In a descriptor of packed sequences the program's coordinates define where its rows end (see
     `jit_helpers.corner`); its axes and strides are those of `triton.tools.ragged_tma`.
     """
     if not fast:
         return list(to_rows(*arrays))
+    packed, width = case.mask == "packed", padded(case.d)
     return [x if x is None else _descriptor(x, packed, BLOCK, width) for x in arrays]
 
 
@@ -160,16 +186,14 @@ def _descriptor(x: Tensor, packed: bool, BLOCK: int, width: int) -> TensorDescri
     return TensorDescriptor(x, sizes, strides, [1, 1, 1, BLOCK, width])
 
 
-def descriptors_fit(table: Table, seen: VisiblePairs, *arrays: Tensor | None) -> bool:
+def descriptors_fit(case: Case, *arrays: Tensor | None) -> bool:
     """Return True if descriptors are used for these arrays: sm_90 or later, 16-bit, and 16-byte aligned.
 
     Products of float32 run on the ordinary cores, with operands in registers. The copy engine loads into
     shared memory, which then costs spills.
     """
-    first = arrays[0]
-    assert first is not None
-    wanted = table.arch is not None and table.arch >= 90 and first.element_size() == 2
-    wanted = wanted and (seen.packed is None or "packed_descriptors" in table.options)
+    wanted = case.arch is not None and case.arch >= 90 and case.itemsize == 2
+    wanted = wanted and (case.mask != "packed" or choice("packed descriptors", case).value)
     return wanted and all(x is None or _aligned(x) for x in arrays)
 
 
@@ -180,40 +204,38 @@ def _aligned(x: Tensor) -> bool:
     return not any([stride * size % 16 for stride in strides[:3]])
 
 
-def _whole(table: Table, q: Tensor, view: View, fast: bool, rows_too: bool = False) -> dict[str, Any]:
-    """Return the compile-time arguments of a kernel with complete rows."""
-    tile, width = view.tile, table.width
-    precision = _precision(q)
+def _tiling(case: Case, view: View, fast: bool) -> dict[str, Any]:
+    """Return the compile-time arguments of a kernel with complete rows; fast: its streams use descriptors."""
+    width, precision = padded(case.d), _precision(case)
     # The waiting that this avoids occurs with 16-bit products on sm_90 (see `Tiling`).
-    skipping = table.arch in (None, 90) and precision is None  # also interpreted, so that it is tested
-    tiling = Tiling(tile.BM, tile.BN, width, width != q.shape[-1], fast, precision, skipping, rows_too)
-    return {"TILE": tiling, "SEEN": view.seen, **_options(tile)}
+    skipping = case.arch in (None, 90) and precision is None  # also interpreted, so that it is tested
+    tiling = Tiling(view.tile.BM, view.tile.BN, width, width != case.d, fast, precision, skipping)
+    return {"TILE": tiling, "SEEN": view.seen, **_options(view.tile)}
 
 
-def _sliced(q: Tensor, seen: VisiblePairs, tile: SlicedTileConfig) -> dict[str, Any]:
+def _slicing(x: Inputs, tile: SlicedTileConfig) -> dict[str, Any]:
     """Return the compile-time arguments of a kernel that splits d."""
-    slicing = Slicing(tile.BM, tile.BN, tile.BD, _precision(q))
-    return {"TILE": slicing, "SEEN": seen.band.limits, **_options(tile)}
+    slicing = Slicing(tile.BM, tile.BN, tile.BD, _precision(x.case))
+    return {"TILE": slicing, "SEEN": x.visible.band.limits, **_options(tile)}
 
 
-def _weighing(table: Table, q: Tensor, seen: VisiblePairs, tile: SlicedTileConfig) -> dict[str, Any]:
-    """Return the compile-time arguments of a kernel with materialised scores that adds weighted products."""
-    precision = _precision(q)  # no float32: in shared memory wgmma transposes only 16-bit operands
-    turned = table.arch in (None, 90) and precision is None  # also interpreted, so that it is tested
-    return _sliced(q, seen, tile) | {"TURNED": turned}
+def _turned(case: Case) -> dict[str, bool]:
+    """Return the compile-time argument TURNED of a kernel that adds weighted products."""
+    # Not for float32: in shared memory wgmma transposes only 16-bit operands.
+    return {"TURNED": case.arch in (None, 90) and _precision(case) is None}  # also interpreted, for tests
 
 
-def _precision(q: Tensor) -> str | None:
-    return "ieee" if q.dtype == torch.float32 else None
+def _precision(case: Case) -> str | None:
+    return "ieee" if case.itemsize == 4 else None
 
 
 def _options(tile: TileConfig | SlicedTileConfig) -> dict[str, Any]:
     return {"num_warps": tile.warps, "num_stages": tile.stages, "enable_fp_fusion": True}
 
 
-def with_tail(x: Tensor, seen: VisiblePairs, value: float = 0.0) -> Tensor:
+def with_tail(x: Tensor, visible: VisiblePairs, value: float = 0.0) -> Tensor:
     """Fill x with `value` if rows past the last packed sequence may not be written otherwise; return x."""
-    return x.fill_(value) if seen.packed is not None and seen.packed.tail else x
+    return x.fill_(value) if visible.packed is not None and visible.packed.tail else x
 
 
 def scratch(*shape: int, like: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -224,119 +246,107 @@ def scratch(*shape: int, like: Tensor, dtype: torch.dtype = torch.float32) -> Te
 # Tiles of complete rows of Q, K and V, which `attention` launches if they fit.
 
 
-def whole_forward(
-    table: Table, q: Tensor, k: Tensor, v: Tensor, seen: VisiblePairs, scale: float
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+def whole_forward(x: Inputs) -> tuple[Tensor, Tensor]:
     """Return O (like q) and LSE (B, H, Nq) float32."""
-    assert table.whole is not None
-    view = seen.by_queries(q, k, table.whole.forward, 0)
-    o = with_tail(torch.empty_like(q), seen)
-    lse = with_tail(scratch(*q.shape[:3], like=q), seen, -math.inf)
-    fast = descriptors_fit(table, seen, k, v)
-    rows_too = "row_descriptors" in table.options and descriptors_fit(table, seen, q, o)
-    packed = view.seen.PACKED
-    queries, out = streamed(rows_too, packed, view.tile.BM, table.width, q, o)
+    view = x.visible.by_queries(x.q, x.k, tile("forward", x.case), 0)
+    o = with_tail(torch.empty_like(x.q), x.visible)
+    lse = with_tail(scratch(*x.q.shape[:3], like=x.q), x.visible, -math.inf)
+    fast = descriptors_fit(x.case, x.k, x.v)
     start(
-        forward_kernel, view.programs,
-        queries, *streamed(fast, packed, view.tile.BN, table.width, k, v), out, lse,
-        view.cu, listed_side(seen.lists, 0), view.shape, scale, *view.numbers,
-        **_whole(table, q, view, fast, rows_too),
+        "forward", forward_kernel, view.programs,
+        *to_rows(x.q), *streamed(fast, x.case, view.tile.BN, x.k, x.v), *to_rows(o), lse,
+        view.cu, listed_side(x.visible.lists, 0), view.shape, x.scale, *view.numbers,
+        **_tiling(x.case, view, fast),
     )  # fmt: skip
     return o, lse
 
 
-def split_backward(
-    table: Table, q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
-    seen: VisiblePairs, scale: float, needed: str = "qkv",
-) -> tuple[Tensor | None, ...]:  # fmt: skip
+def split_backward(x: Inputs, y: Results) -> tuple[Tensor | None, ...]:
     """Return dQ, dK and dV in two kernels: dQ and row statistics, then dK and dV. The scores are computed
     twice, and every sum has a fixed order. If one kernel is needed, the other one is not launched.
     """
-    assert table.whole is not None
-    tile, queries_side, keys_side = table.whole.keys, 1, 2
-    if len(seen.lists) == 2 * len(Side._fields):  # a block mask in tiles of the forward and fused kernels
-        tile, queries_side, keys_side = table.whole.fused, 0, 1
-    keys = seen.by_keys(q, k, tile, keys_side)
-    if "q" not in needed:
-        prepared = prepare(table, q, o, do, lse, dlse, None, seen, keys.tile.BM)
-        return None, *_whole_keys(table, keys, keys_side, q, k, v, do, prepared, None, seen, scale)
-    view = seen.by_queries(q, k, table.whole.queries, queries_side)
-    dq = with_tail(torch.empty_like(q), seen)
-    tiles = [view.tile.BM] if needed == "q" else [view.tile.BM, keys.tile.BM]
+    kernel, queries_side, keys_side = "keys", 1, 2
+    if len(x.visible.lists) == 2 * len(
+        Side._fields
+    ):  # a block mask in tiles of the forward and fused kernels
+        kernel, queries_side, keys_side = "fused", 0, 1
+    keys = x.visible.by_keys(x.q, x.k, tile(kernel, x.case), keys_side)
+    if "q" not in y.needed:
+        prepared = prepare(x, y, None, keys.tile.BM)
+        return None, *_whole_keys("keys", x, y, keys, keys_side, prepared, None)
+    view = x.visible.by_queries(x.q, x.k, tile("queries", x.case), queries_side)
+    dq = with_tail(torch.empty_like(x.q), x.visible)
+    tiles = [view.tile.BM] if y.needed == "q" else [view.tile.BM, keys.tile.BM]
     # Padded for the kernel that stores the statistics and for the one that loads them.
-    prepared = room_for_row_numbers(q, seen, *tiles)
-    fast = descriptors_fit(table, seen, k, v)
+    prepared = room_for_row_numbers(x, *tiles)
+    fast = descriptors_fit(x.case, x.k, x.v)
     start(
-        backward_queries_kernel, view.programs,
-        *to_rows(q), *streamed(fast, view.seen.PACKED, view.tile.BN, table.width, k, v), *to_rows(o, do),
-        lse, dlse, prepared, *to_rows(dq), view.cu, listed_side(seen.lists, queries_side), view.shape, scale,
-        *view.numbers, **_whole(table, q, view, fast),
+        "queries", backward_queries_kernel, view.programs,
+        *to_rows(x.q), *streamed(fast, x.case, view.tile.BN, x.k, x.v), *to_rows(y.o, y.do),
+        y.lse, y.dlse, prepared, *to_rows(dq), view.cu, listed_side(x.visible.lists, queries_side), view.shape,
+        x.scale, *view.numbers, **_tiling(x.case, view, fast),
     )  # fmt: skip
-    if needed == "q":
+    if y.needed == "q":
         return dq, None, None
-    return dq, *_whole_keys(table, keys, keys_side, q, k, v, do, prepared, None, seen, scale)
+    return dq, *_whole_keys("keys", x, y, keys, keys_side, prepared, None)
 
 
-def fused_backward(
-    table: Table, q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
-    seen: VisiblePairs, scale: float, needed: str = "qkv",
-) -> tuple[Tensor | None, ...]:  # fmt: skip
+def fused_backward(x: Inputs, y: Results) -> tuple[Tensor | None, ...]:
     """Return dQ, dK and dV: row statistics first, then all three in one kernel, which adds dQ atomically
     to float32 zeros. It computes all three, whichever are needed.
     """
-    assert table.whole is not None
     # Uninitialised: the kernel of `prepare` stores the zeros, which saves a launch.
-    total = with_tail(scratch(*q.shape, like=q), seen)
-    view = seen.by_keys(q, k, table.whole.fused, 1)
-    prepared = prepare(table, q, o, do, lse, dlse, total, seen, view.tile.BM)
-    dk, dv = _whole_keys(table, view, 1, q, k, v, do, prepared, total, seen, scale)
+    total = with_tail(scratch(*x.q.shape, like=x.q), x.visible)
+    view = x.visible.by_keys(x.q, x.k, tile("fused", x.case), 1)
+    dk, dv = _whole_keys("fused", x, y, view, 1, prepare(x, y, total, view.tile.BM), total)
     # One pass over the sums scales them and rounds them to q's type.
-    return torch.mul(total, scale, out=torch.empty_like(q)), dk, dv
+    return torch.mul(total, x.scale, out=torch.empty_like(x.q)), dk, dv
 
 
-def room_for_row_numbers(q: Tensor, seen: VisiblePairs, *tiles: int) -> RowNumbers:
+def room_for_row_numbers(x: Inputs, *tiles: int) -> RowNumbers:
     """Allocate row statistics of q, padded to full tiles of kernels with these tile sizes (queries)."""
-    B, H, n_q, _ = q.shape
-    pad = max(tiles)
+    (B, H, n_q, _), packed, pad = x.q.shape, x.visible.packed, max(tiles)
     # Each packed sequence starts at its row in q, plus one tile of padding for every sequence before it.
-    spare = 0 if seen.packed is None else pad * (len(seen.packed.cu_q) - 1)
+    spare = 0 if packed is None else pad * (len(packed.cu_q) - 1)
     rows = -(-n_q // pad) * pad + spare
-    return RowNumbers(scratch(B, H, rows, like=q), scratch(B, H, rows, like=q), rows, pad)
+    return RowNumbers(scratch(B, H, rows, like=x.q), scratch(B, H, rows, like=x.q), rows, pad)
 
 
-def prepare(
-    table: Table, q: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None, total: Tensor | None,
-    seen: VisiblePairs, *tiles: int,
-) -> RowNumbers:  # fmt: skip
+def row_products_tile(d: int) -> TileConfig:
+    """Return the tile of the kernel that computes D, which streams rows and needs no tuning."""
+    return TileConfig(rows_of_delta(d), 0, 4, 1)
+
+
+def prepare(x: Inputs, y: Results, total: Tensor | None, *tiles: int) -> RowNumbers:
     """Return D = rowsum(dO ∘ O) - dLSE and LSE / log 2 for kernels with these numbers of queries per tile,
     and store zeros in `total` unless it is None.
     """
-    H, n_q, d = q.shape[1:]
+    H, n_q, d = x.q.shape[1:]
     tile = row_products_tile(d)
-    prepared = room_for_row_numbers(q, seen, tile.BM, *tiles)
-    B, each = seen.tiles_of_queries(q, tile.BM)
+    prepared = room_for_row_numbers(x, tile.BM, *tiles)
+    B, each = x.visible.tiles_of_queries(x.q, tile.BM)
+    width = padded(d)
     start(
-        row_products_kernel, each * B * H,
-        *to_rows(o, do), dlse, lse, prepared, *to_rows(total),
-        seen.packed and seen.packed.cu_q, Shape(each, H, 1, d), n_q,
-        BM=tile.BM, DIM=table.width, PADDED=table.width != d, num_warps=tile.warps, num_stages=tile.stages,
+        "row_products", row_products_kernel, each * B * H,
+        *to_rows(y.o, y.do), y.dlse, y.lse, prepared, *to_rows(total),
+        x.visible.packed and x.visible.packed.cu_q, Shape(each, H, 1, d), n_q,
+        BM=tile.BM, DIM=width, PADDED=width != d, num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     return prepared
 
 
 def _whole_keys(
-    table: Table, view: View, side: int, q: Tensor, k: Tensor, v: Tensor, do: Tensor, prepared: RowNumbers,
-    dq: Tensor | None, seen: VisiblePairs, scale: float,
+    name: str, x: Inputs, y: Results, view: View, side: int, prepared: RowNumbers, dq: Tensor | None
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return dK and dV; add dS K to dq (float32 zeros) unless it is None."""
-    dk, dv = (with_tail(torch.empty_like(x), seen) for x in (k, v))
-    fast = descriptors_fit(table, seen, q, do, dq)
-    queries, gradients, sums = streamed(fast, view.seen.PACKED, view.tile.BM, table.width, q, do, dq)
+    dk, dv = (with_tail(torch.empty_like(one), x.visible) for one in (x.k, x.v))
+    fast = descriptors_fit(x.case, x.q, y.do, dq)
+    queries, gradients, sums = streamed(fast, x.case, view.tile.BM, x.q, y.do, dq)
     start(
-        backward_keys_kernel, view.programs,
-        queries, *to_rows(k, v), gradients, prepared, sums, *to_rows(dk, dv),
-        view.cu, listed_side(seen.lists, side), view.shape, scale, *view.numbers,
-        **_whole(table, q, view, fast),
+        name, backward_keys_kernel, view.programs,
+        queries, *to_rows(x.k, x.v), gradients, prepared, sums, *to_rows(dk, dv),
+        view.cu, listed_side(x.visible.lists, side), view.shape, x.scale, *view.numbers,
+        **_tiling(x.case, view, fast),
     )  # fmt: skip
     return dk, dv
 
@@ -344,50 +354,45 @@ def _whole_keys(
 # d in slices, without materialised scores; each result needs a float32 copy as scratch memory.
 
 
-def sliced_forward(
-    table: Table, q: Tensor, k: Tensor, v: Tensor, seen: VisiblePairs, scale: float
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+def sliced_forward(x: Inputs) -> tuple[Tensor, Tensor]:
     """Return O (like q) and LSE (B, H, Nq) float32."""
-    tile = table.sliced.sliced_forward
-    view = seen.by_queries(q, k, tile, 0)
-    o, lse = torch.empty_like(q), scratch(*q.shape[:3], like=q)
+    tile = sliced_tile("sliced_forward", x.case)
+    view = x.visible.by_queries(x.q, x.k, tile, 0)
+    o, lse = torch.empty_like(x.q), scratch(*x.q.shape[:3], like=x.q)
     start(
-        sliced_forward_kernel, view.programs,
-        *to_rows(q, k, v, scratch(*q.shape, like=q), o), lse,
-        view.shape, scale, *view.numbers, **_sliced(q, seen, tile),
+        "sliced_forward", sliced_forward_kernel, view.programs,
+        *to_rows(x.q, x.k, x.v, scratch(*x.q.shape, like=x.q), o), lse,
+        view.shape, x.scale, *view.numbers, **_slicing(x, tile),
     )  # fmt: skip
     return o, lse
 
 
-def sliced_backward(
-    table: Table, q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
-    seen: VisiblePairs, scale: float, needed: str = "qkv",
-) -> tuple[Tensor | None, ...]:  # fmt: skip
+def sliced_backward(x: Inputs, y: Results) -> tuple[Tensor | None, ...]:
     """Return dQ, dK and dV: row statistics first, then one kernel for dQ and one for dK and dV. Every sum has
     a fixed order. A kernel that is not needed is not launched.
     """
-    by_rows, by_columns = table.sliced.sliced_queries, table.sliced.sliced_keys
-    tiles = [by_rows.BM] * ("q" in needed) + [by_columns.BM] * (needed != "q")
-    prepared = prepare(table, q, o, do, lse, dlse, None, seen, *tiles)
+    by_rows, by_columns = sliced_tile("sliced_queries", x.case), sliced_tile("sliced_keys", x.case)
+    tiles = [by_rows.BM] * ("q" in y.needed) + [by_columns.BM] * (y.needed != "q")
+    prepared = prepare(x, y, None, *tiles)
     dq = None
-    if "q" in needed:
-        dq = torch.empty_like(q)
-        view = seen.by_queries(q, k, by_rows, 0)
+    if "q" in y.needed:
+        dq = torch.empty_like(x.q)
+        view = x.visible.by_queries(x.q, x.k, by_rows, 0)
         start(
-            sliced_queries_kernel, view.programs,
-            *to_rows(q, k, v, do), prepared, *to_rows(scratch(*q.shape, like=q), dq),
-            view.shape, scale, *view.numbers, **_sliced(q, seen, by_rows),
+            "sliced_queries", sliced_queries_kernel, view.programs,
+            *to_rows(x.q, x.k, x.v, y.do), prepared, *to_rows(scratch(*x.q.shape, like=x.q), dq),
+            view.shape, x.scale, *view.numbers, **_slicing(x, by_rows),
         )  # fmt: skip
-    if needed == "q":
+    if y.needed == "q":
         return dq, None, None
     # Without query heads the kernel adds nothing and stores nothing.
-    dk, dv = (torch.empty_like(x) if q.shape[1] else torch.zeros_like(x) for x in (k, v))
-    view = seen.by_keys(q, k, by_columns, 0)
-    sums = (scratch(*k.shape, like=k) for _ in range(2))
+    dk, dv = (torch.empty_like(one) if x.q.shape[1] else torch.zeros_like(one) for one in (x.k, x.v))
+    view = x.visible.by_keys(x.q, x.k, by_columns, 0)
+    sums = (scratch(*x.k.shape, like=x.k) for _ in range(2))
     start(
-        sliced_keys_kernel, view.programs,
-        *to_rows(q, k, v, do), prepared, *to_rows(*sums, dk, dv),
-        view.shape, scale, *view.numbers, **_sliced(q, seen, by_columns),
+        "sliced_keys", sliced_keys_kernel, view.programs,
+        *to_rows(x.q, x.k, x.v, y.do), prepared, *to_rows(*sums, dk, dv),
+        view.shape, x.scale, *view.numbers, **_slicing(x, by_columns),
     )  # fmt: skip
     return dq, dk, dv
 
@@ -395,45 +400,40 @@ def sliced_backward(
 # d in slices, with materialised scores: B · H · Nq · Nk words of scratch memory.
 
 
-def scores_forward(
-    table: Table, q: Tensor, k: Tensor, v: Tensor, seen: VisiblePairs, scale: float
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+def scores_forward(x: Inputs) -> tuple[Tensor, Tensor]:
     """Return O (like q) and LSE (B, H, Nq) float32; the materialised scores are float32."""
-    tile = table.sliced.scores
-    view = seen.by_queries(q, k, tile, 0)
-    o, lse = torch.empty_like(q), scratch(*q.shape[:3], like=q)
-    scores = scratch(q.shape[0] * q.shape[1], q.shape[2], k.shape[2], like=q)
+    tile = sliced_tile("scores", x.case)
+    view = x.visible.by_queries(x.q, x.k, tile, 0)
+    o, lse = torch.empty_like(x.q), scratch(*x.q.shape[:3], like=x.q)
+    scores = scratch(x.q.shape[0] * x.q.shape[1], x.q.shape[2], x.k.shape[2], like=x.q)
     start(
-        scores_kernel, view.programs,
-        *to_rows(q, k), scores, lse, view.shape, scale, *view.numbers, **_sliced(q, seen, tile),
+        "scores", scores_kernel, view.programs,
+        *to_rows(x.q, x.k), scores, lse, view.shape, x.scale, *view.numbers, **_slicing(x, tile),
     )  # fmt: skip
-    tile = table.sliced.averages
-    view, slices = seen.by_queries(q, k, tile, 0), -(-q.shape[3] // tile.BD)
+    tile = sliced_tile("averages", x.case)
+    view, slices = x.visible.by_queries(x.q, x.k, tile, 0), -(-x.case.d // tile.BD)
     start(
-        averages_kernel, slices * view.programs,
-        scores, lse, *to_rows(v, o), view.shape, slices, *view.numbers,
-        **_weighing(table, q, seen, tile),
+        "averages", averages_kernel, slices * view.programs,
+        scores, lse, *to_rows(x.v, o), view.shape, slices, *view.numbers,
+        **_slicing(x, tile), **_turned(x.case),
     )  # fmt: skip
     return o, lse
 
 
-def scores_backward(
-    table: Table, q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
-    seen: VisiblePairs, scale: float, needed: str = "qkv",
-) -> tuple[Tensor | None, ...]:  # fmt: skip
+def scores_backward(x: Inputs, y: Results) -> tuple[Tensor | None, ...]:
     """Return dQ, dK and dV from P and dS, which are materialised in q's type for a few heads at a time.
 
     Only dK and dV need P, and a product that is not needed is not launched.
     """
-    dq = torch.empty_like(q) if "q" in needed else None
-    dk, dv = (None if needed == "q" else torch.empty_like(x) for x in (k, v))
-    group = q.shape[1] // max(1, k.shape[1])
-    for batches, heads in _few_heads(k.shape[0], k.shape[1], matrix_bytes_of(q, k)):
+    dq = torch.empty_like(x.q) if "q" in y.needed else None
+    dk, dv = (None if y.needed == "q" else torch.empty_like(one) for one in (x.k, x.v))
+    for batches, heads in _few_heads(x.k.shape[0], x.k.shape[1], matrix_bytes_of(x.q, x.k)):
+        group = x.case.group
         queries, keys = (batches, slice(heads.start * group, heads.stop * group)), (batches, heads)
-        dlse_ = None if dlse is None else dlse[queries]
         _scores_backward(
-            table, q[queries], k[keys], v[keys], o[queries], do[queries], lse[queries], dlse_, seen, scale,
-            *(None if x is None else x[part] for x, part in ((dq, queries), (dk, keys), (dv, keys))),
+            x._replace(q=x.q[queries], k=x.k[keys], v=x.v[keys]),
+            Results(*(None if one is None else one[queries] for one in y[:4])),
+            *(None if one is None else one[part] for one, part in ((dq, queries), (dk, keys), (dv, keys))),
         )  # fmt: skip
     return dq, dk, dv
 
@@ -457,49 +457,48 @@ def _few_heads(B: int, heads: int, each: int) -> Iterator[tuple[slice, slice]]:
 
 
 def _scores_backward(
-    table: Table, q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
-    seen: VisiblePairs, scale: float, dq: Tensor | None, dk: Tensor | None, dv: Tensor | None,
+    x: Inputs, y: Results, dq: Tensor | None, dk: Tensor | None, dv: Tensor | None
 ) -> None:  # fmt: skip
     """Materialise P and dS of all heads of these tensors at once; store the gradients in dq, dk and dv."""
-    B, H, n_q, d = q.shape
-    prepared = prepare(table, q, o, do, lse, dlse, None, seen, table.sliced.weights.BM)
-    ds = scratch(B * H, n_q, k.shape[2], like=q, dtype=q.dtype)
+    B, H, n_q, d = x.q.shape
+    tile = sliced_tile("weights", x.case)
+    prepared = prepare(x, y, None, tile.BM)
+    ds = scratch(B * H, n_q, x.k.shape[2], like=x.q, dtype=x.q.dtype)
     p = None if dk is None else torch.empty_like(ds)
-    tile = table.sliced.weights
-    view = seen.by_queries(q, k, tile, 0)
+    view = x.visible.by_queries(x.q, x.k, tile, 0)
     start(
-        weights_kernel, view.programs,
-        *to_rows(q, k, v, do), prepared, p, ds,
-        view.shape, scale, *view.numbers, **_sliced(q, seen, tile),
+        "weights", weights_kernel, view.programs,
+        *to_rows(x.q, x.k, x.v, y.do), prepared, p, ds,
+        view.shape, x.scale, *view.numbers, **_slicing(x, tile),
     )  # fmt: skip
     if dq is not None:
-        tile = table.sliced.query_gradients
-        view, slices = seen.by_queries(q, k, tile, 0), -(-d // tile.BD)
+        tile = sliced_tile("query_gradients", x.case)
+        view, slices = x.visible.by_queries(x.q, x.k, tile, 0), -(-d // tile.BD)
         start(
-            query_gradients_kernel, slices * view.programs,
-            ds, *to_rows(k, dq), view.shape, slices, scale, *view.numbers,
-            **_weighing(table, q, seen, tile),
+            "query_gradients", query_gradients_kernel, slices * view.programs,
+            ds, *to_rows(x.k, dq), view.shape, slices, x.scale, *view.numbers,
+            **_slicing(x, tile), **_turned(x.case),
         )  # fmt: skip
     if dk is not None:
-        tile = table.sliced.key_gradients
-        view, slices = seen.by_keys(q, k, tile, 0), -(-d // tile.BD)
+        tile = sliced_tile("key_gradients", x.case)
+        view, slices = x.visible.by_keys(x.q, x.k, tile, 0), -(-d // tile.BD)
         start(
-            key_gradients_kernel, slices * view.programs,
-            p, ds, *to_rows(q, do, dk, dv), view.shape, slices, scale, *view.numbers,
-            **_weighing(table, q, seen, tile),
+            "key_gradients", key_gradients_kernel, slices * view.programs,
+            p, ds, *to_rows(x.q, y.do, dk, dv), view.shape, slices, x.scale, *view.numbers,
+            **_slicing(x, tile), **_turned(x.case),
         )  # fmt: skip
 
 
-FORWARD: dict[str, Pass] = {
-    "whole": whole_forward,
-    "fused": sliced_forward,
+FORWARD: dict[str, Callable[[Inputs], tuple[Tensor, Tensor]]] = {
+    "complete rows": whole_forward,
+    "slices": sliced_forward,
     "materialised": scores_forward,
 }
-# Keys: variant, then True for a fixed order of every sum, which the variants with slices always have.
-BACKWARD: dict[str, dict[bool, Pass]] = {
-    "whole": {False: fused_backward, True: split_backward},
-    "fused": dict.fromkeys((False, True), sliced_backward),
-    "materialised": dict.fromkeys((False, True), scores_backward),
+BACKWARD: dict[str, Callable[[Inputs, Results], tuple[Tensor | None, ...]]] = {
+    "fused": fused_backward,
+    "two-pass": split_backward,
+    "slices": sliced_backward,
+    "materialised": scores_backward,
 }
 
 
@@ -507,18 +506,15 @@ BACKWARD: dict[str, dict[bool, Pass]] = {
 
 
 def decode_launches(
-    arch: int | None, q: Tensor, k: Tensor, v: Tensor, scale: float, asked: int
+    case: Case, q: Tensor, k: Tensor, v: Tensor, scale: float, asked: int
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return O (like q) and LSE (B, H, 1) float32. `asked`: number of parts, or 0 for enough parts."""
-    B, H, _, d = q.shape
-    kv_heads, n_k = k.shape[1], k.shape[2]
-    group = H // max(1, kv_heads)
-    DIM = padded(d)
-    tile = decode_tile(arch, d, q.element_size(), group)
+    (B, H, _, d), (_, kv_heads, n_k, _) = q.shape, k.shape
+    group, DIM, tile = case.group, padded(d), decode_tile(case)
     tiles = -(-group // tile.BM)
-    last = is_option_on("last_merges")
+    last = choice("decode step", case).value == "last program"
     most = MERGED_BY_ONE // max(1, min(group, tile.BM)) if last else AT_ONCE
-    enough = enough_parts(processors(arch, q.device), B * kv_heads * tiles, most)
+    enough = enough_parts(processors(case.arch, q.device), B * kv_heads * tiles, most)
     parts, length = split_keys(n_k, tile.BN, asked or enough)
     o, lse = torch.empty_like(q), scratch(B, H, 1, like=q)
     found, sums = scratch(B * kv_heads, parts, group, d, like=q), scratch(B * kv_heads, parts, group, like=q)
@@ -526,7 +522,7 @@ def decode_launches(
     # The query heads that share a key head become the rows of a tile: a row is one head further, and the next
     # key head is `group` heads further.
     queries, results = Rows(q, q.stride(0), group * q.stride(1), q.stride(1)), Rows(o, *o.stride()[:3])
-    tiling = Tiling(tile.BM, tile.BN, DIM, d != DIM, False, _precision(q))
+    tiling = Tiling(tile.BM, tile.BN, DIM, d != DIM, False, _precision(case))
     attend = {"TILE": tiling, "SEEN": Seeing(False, False), **_options(tile)}
     # A power of two, as tl.arange requires.
     at_once = min(AT_ONCE, 1 << (parts - 1).bit_length())
@@ -534,17 +530,17 @@ def decode_launches(
     programs = tiles * B * kv_heads
     if last:
         start(
-            last_merges_kernel, parts * programs,
+            "decode_last", last_merges_kernel, parts * programs,
             queries, *to_rows(k, v), found, sums, counters(programs, q), results, lse,
             shape, scale, length, n_k, **attend, **merge,
         )  # fmt: skip
         return o, lse
     start(
-        parts_kernel, parts * programs,
+        "decode_parts", parts_kernel, parts * programs,
         queries, *to_rows(k, v), found, sums, shape, scale, length, n_k, **attend,
     )  # fmt: skip
     start(
-        merge_kernel, B * kv_heads * group,
+        "decode_merge", merge_kernel, B * kv_heads * group,
         found, sums, results, lse, shape, **merge, DIM=DIM, num_warps=tile.warps,
     )  # fmt: skip
     return o, lse

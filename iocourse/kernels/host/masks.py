@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .choices import Case, tile
 from .ranges import Side
-from .tile_table import Tiles
 
 UNSEEN, WHOLE, BY_PAIR = -2, -1, 0
 # (batch, head, i, j, kinds of the pairs' blocks) -> visible, for pairs in blocks of kind BY_PAIR
@@ -94,14 +94,13 @@ class TiledMask:
             self._cut[key] = kinds, patterns
         return self._cut[key]
 
-    def lists(self, tiles: Tiles, device: torch.device, group: int, deterministic: bool) -> list[Tensor]:
-        """Return the sides that the kernels need, concatenated: forward, then fused, or queries and keys.
-
-        group: query heads per key head, which are counted together in the order of work.
+    def lists(self, case: Case, device: torch.device, deterministic: bool) -> list[Tensor]:
+        """Return the sides that the kernels of a case need, concatenated: forward, then fused, or queries and
+        keys. The query heads of a key head are counted together in the order of work.
         """
-        backward = [(tiles.queries, 0), (tiles.keys, group)] if deterministic else [(tiles.fused, group)]
-        sides = [(tiles.forward, 0), *backward]
-        return [part for tile, together in sides for part in self._side(tile[:2], device, together)]
+        two_pass, fused = [("queries", 0), ("keys", case.group)], [("fused", case.group)]
+        sides = [("forward", 0), *(two_pass if deterministic else fused)]
+        return [part for name, group in sides for part in self._side(tile(name, case)[:2], device, group)]
 
     def _side(self, tile: Sequence[int], device: torch.device, group: int) -> Side:
         """Return tiles of queries that list keys if group is 0, otherwise tiles of keys that list queries."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..jit_helpers import Seeing, Shape, Starts
-from .tile_table import SlicedTileConfig, TileConfig
+from .choices import SlicedTileConfig, TileConfig
 
 
 class Band(NamedTuple):
@@ -85,6 +85,11 @@ class VisiblePairs(NamedTuple):
     band: Band
     lists: Sequence[Tensor] = ()
     packed: Packed | None = None
+
+    @staticmethod
+    def all() -> VisiblePairs:
+        """Every query attends to every key."""
+        return VisiblePairs(Band(None, None))
 
     def by_queries(self, q: Tensor, k: Tensor, tile: TileConfig | SlicedTileConfig, side: int) -> View:
         """Return the `View` of programs with BM queries each; `side`: index of their side in the lists.

@@ -12,15 +12,14 @@ import torch
 from ...gpu import Resources, chip_of, resources
 from ...gpu.chips import REGISTERS_A_THREAD
 from ...sizes import positive_int
-from . import dispatch
-from .checks import LARGEST_DECODE, LARGEST_HEAD, TYPES, band_of
-from .launches import Launch, decode_launches, record_launches
+from .checks import LARGEST_DECODE, LARGEST_HEAD, LARGEST_WHOLE, TYPES, band_of
+from .choices import SLICED, Case, SlicedTileConfig, TileConfig, padded, using
+from .launches import Launch, record_launches
 from .masks import TiledMask, tiled_mask
+from .passes import launch_backward, launch_decode, launch_forward
 from .ranges import Packed, VisiblePairs
-from .tile_table import SlicedTileConfig, SlicedTiles, TileConfig, has_row, padded, tiles_for, using
 
 WHOLE = ("forward", "row_products", "fused", "queries", "keys")
-SLICED = SlicedTiles._fields
 DECODE = ("decode_parts", "decode_merge")
 KERNELS = (*WHOLE, *SLICED, *DECODE)
 PAIRS = ("band", "block_mask", "packed")
@@ -35,7 +34,7 @@ def launches(
     """Return the launches that `attention` and `decode` make for N = 1024, forward and backward, by kernel.
 
     Args:
-        arch: an architecture of the tile table, such as 90.
+        arch: an architecture of the choices, such as 90.
         d: head size.
         dtype: float16, bfloat16 or float32.
         causal: causal attention, whose kernels have a masked loop, or full attention.
@@ -48,30 +47,19 @@ def launches(
     k, v = (torch.empty(1, 2, N, d, dtype=dtype) for _ in range(2))
     lse = torch.empty(1, 2 * group, N)
     band = band_of(causal, window, N, N)
-    made: dict[str, Launch] = {}
     with using(**tiles), record_launches(arch) as written:
-        if has_row(arch, d):
+        if d <= LARGEST_WHOLE:
             for fixed in (False, True):
-                seen = _visible(pairs, band, causal, arch, q, k, fixed)
-                if not fixed:
-                    dispatch.launch_forward(q, k, v, seen, 1.0, "whole")
-                dispatch.launch_backward(do, None, q, k, v, o, lse, seen, 1.0, fixed, "whole")
-            made |= dict(zip(WHOLE, written, strict=True))
+                visible = _visible(pairs, band, causal, arch, q, k, fixed)
+                launch_forward(q, k, v, visible, 1.0, "complete rows")
+                launch_backward(do, None, q, k, v, o, lse, visible, 1.0, fixed, "complete rows")
         if pairs == "band":
-            written.clear()
-            dispatch.launch_forward(q, k, v, VisiblePairs(band), 1.0, "fused")
-            dispatch.launch_backward(do, None, q, k, v, o, lse, VisiblePairs(band), 1.0, True, "fused")
-            made |= dict(zip(("sliced_forward", "", "sliced_queries", "sliced_keys"), written, strict=True))
-            written.clear()
-            dispatch.launch_forward(q, k, v, VisiblePairs(band), 1.0, "materialised")
-            dispatch.launch_backward(do, None, q, k, v, o, lse, VisiblePairs(band), 1.0, True, "materialised")
-            names = ("scores", "averages", "", "weights", "query_gradients", "key_gradients")
-            made |= dict(zip(names, written, strict=True))
+            for way in ("slices", "materialised"):
+                launch_forward(q, k, v, VisiblePairs(band), 1.0, way)
+                launch_backward(do, None, q, k, v, o, lse, VisiblePairs(band), 1.0, True, way)
         if pairs == "band" and d <= LARGEST_DECODE:
-            written.clear()
-            one_q, fit_k, fit_v = dispatch.readable(False, q[:, :, :1], k, v)
-            decode_launches(arch, one_q, fit_k, fit_v, 1.0, 0)
-            made |= dict(zip(DECODE, written, strict=True))
+            launch_decode(q[:, :, :1], k, v, 1.0, 0)
+    made = {one.name: one for one in reversed(written)}  # of several launches of a name, the first one
     return {name: made[name] for name in KERNELS if name in made}
 
 
@@ -80,8 +68,8 @@ def _visible(
 ) -> VisiblePairs:
     if pairs == "block_mask":
         mask = _blocks(causal, q.shape, k.shape)
-        table = tiles_for(arch, q.shape[3], q.element_size(), listed=True)
-        lists = mask.lists(table, q.device, q.shape[1] // k.shape[1], fixed)
+        case = Case(arch, q.element_size(), q.shape[3], "blocks", q.shape[1] // k.shape[1])
+        lists = mask.lists(case, q.device, fixed)
         return VisiblePairs(band_of(False, None, N, N), lists)
     if pairs == "packed":
         cu = torch.tensor([0, N // 2, N], dtype=torch.int32)
