@@ -148,28 +148,21 @@ def _loop_faults(row: Choice) -> Iterator[str]:
         most = max(most, loop["spills"])
         if 0 < loop["wgmma"] <= (loop["waits"] or 0):
             yield f"the tile waits for each of its {loop['wgmma']} products, on sm_{one['arch']}"
-    if most != row.evidence.get("spills", 0):
-        yield f"the tile spills {most} registers in an iteration, the row states {row.evidence.get('spills', 0)}"
+    if most != (stated := row.evidence.get("spills", 0)):
+        yield f"the tile spills {most} registers in an iteration, the row states {stated}"
 
 
 def is_of(one: Row, row: Choice) -> bool:
     """Return True if a compiled kernel is one that the row decides, with the row's tile."""
-    sizes = (
-        one["BM"],
-        one["BN"],
-        *((one["BD"],) if one["BD"] is not None else ()),
-        one["warps"],
-        one["stages"],
-    )
-    mask = {"block_mask": "blocks", "packed": "packed"}.get(
-        one["pairs"], "causal" if one["causal"] else "full"
-    )
+    sizes = [one[part] for part in ("BM", "BN", "BD", "warps", "stages") if one[part] is not None]
+    band = "causal" if one["causal"] else "full"
+    mask = {"block_mask": "blocks", "packed": "packed"}.get(one["pairs"], band)
     case = {"arch": one["arch"], "itemsize": one["bytes"], "d": one["d"], "mask": mask}
     case["group"] = one.get("group", 1)
     if one["kernel"] in SLICED:
         case.pop("d")  # any d runs the same code
     known = all(is_within(value, row.where.get(name, domain(row.name)[name])) for name, value in case.items())
-    return one["kernel"] == row.name and list(sizes) == row.value and known
+    return one["kernel"] == row.name and sizes == row.value and known
 
 
 def _cover(rows: Sequence[Choice], name: str) -> Iterator[str]:
@@ -213,10 +206,10 @@ class Timed(NamedTuple):
 
 # The value of a choice that each implementation of a record ran: record -> choice -> implementation -> value.
 WAYS: dict[str, dict[str, dict[str, Any]]] = {
-    **dict.fromkeys(
-        ("attention", "attention-lengths", "attention-tutorial"),
-        {"backward pass": {"fused": "fused", "two-pass": "two-pass"}},
-    ),
+    **{
+        record: {"backward pass": {"fused": "fused", "two-pass": "two-pass"}}
+        for record in ("attention", "attention-lengths", "attention-tutorial")
+    },
     "small-cache": {
         "forward pass": {
             "whole rows": "complete rows", "fused split-d": "slices", "materialised": "materialised",
@@ -314,25 +307,18 @@ def _key(value: Any) -> Any:
 
 
 def with_measured_tiles(rows: Sequence[Row], record: Row) -> list[Row]:
-    """Return the rows of the file with the tiles of a record of the step `tune`, each for the timed case alone."""
+    """Return the rows of the file with the tiles of a record of the step `tune`, each for its timed case."""
     found = [row for row in rows if row.get("evidence", {}).get("timed") != "tune"]
     for search, (at, mask) in product(record["kernels"], enumerate(("full", "causal"))):
         ms = {tuple(one["tile"]): one["ms"][at] for one in search["tried"] if one["ms"]}
         tile, shipped = tuple(search["chosen"][at]), tuple(search["shipped"])
         if tile != shipped:
             gain = round(ms[shipped] / ms[tile], 2)
-            where = {
-                "arch": [record["arch"]],
-                "itemsize": [2],
-                "d": [search["d"]] * 2,
-                "mask": [mask],
-                "group": [1, 1],
-            }
-            why = "the fastest of the tiles tried"
+            where = {"arch": [record["arch"]], "itemsize": [2], "mask": [mask], "d": [search["d"]] * 2}
             evidence = {"timed": "tune", "against": list(shipped), "gain": [gain, gain]}
-            found.append(
-                {"choose": {search["kernel"]: list(tile)}, **where, "why": why, "evidence": evidence}
-            )
+            why = "the fastest of the tiles tried"
+            row = {"choose": {search["kernel"]: list(tile)}, **where, "group": [1, 1], "why": why}
+            found.append({**row, "evidence": evidence})
     return found
 
 

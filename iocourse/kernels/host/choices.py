@@ -78,7 +78,8 @@ class Choice(NamedTuple):
     """A row of the choices: `name` of the choice, its `value`, the cases `where` it applies, and the reason.
 
     where: for each field of `Case` that the row limits, its values, or (from, to). why: the reason. evidence:
-    the record, and what it must show (see `tools.bench.choices`). otherwise: it decides what no other row does.
+    the record, and what it must show (see `tools.bench.choices`). otherwise: the row decides the cases that
+    no other row does.
     """
 
     name: str
@@ -308,15 +309,13 @@ def table_architecture(capability: int) -> int:
 def made_with_another_triton(arch: int, version: str) -> str:
     """Return a warning if tiles of this architecture were timed with another Triton, otherwise ""."""
     rows = [one for one in read_rows() if one.name in WHOLE and arch in one.where["arch"]]
-    records = {
-        one.evidence["timed"]: load_record(one.evidence["timed"]) for one in rows if "timed" in one.evidence
-    }
-    others = {record["versions"]["triton"] for record in records.values() if record} - {version}
+    records = [load_record(name) for name in {one.evidence.get("timed") for one in rows} - {None}]
+    others = {record["versions"]["triton"] for record in records if record} - {version}
     if not others:
         return ""
     return (
-        f"the tiles of sm_{arch} were measured with Triton {', '.join(sorted(others))}, and this is {version}. "
-        "They are used anyway. To measure again, run python -m tools.bench gpu --only tune"
+        f"the tiles of sm_{arch} were measured with Triton {', '.join(sorted(others))}, and this is "
+        f"{version}. They are used anyway. To measure again, run python -m tools.bench gpu --only tune"
     )
 
 

@@ -283,8 +283,8 @@ def split_backward(x: Inputs, y: Results) -> tuple[Tensor | None, ...]:
     start(
         "queries", backward_queries_kernel, view.programs,
         *to_rows(x.q), *streamed(fast, x.case, view.tile.BN, x.k, x.v), *to_rows(y.o, y.do),
-        y.lse, y.dlse, prepared, *to_rows(dq), view.cu, listed_side(x.visible.lists, queries_side), view.shape,
-        x.scale, *view.numbers, **_tiling(x.case, view, fast),
+        y.lse, y.dlse, prepared, *to_rows(dq), view.cu, listed_side(x.visible.lists, queries_side),
+        view.shape, x.scale, *view.numbers, **_tiling(x.case, view, fast),
     )  # fmt: skip
     if y.needed == "q":
         return dq, None, None
@@ -432,7 +432,7 @@ def scores_backward(x: Inputs, y: Results) -> tuple[Tensor | None, ...]:
         queries, keys = (batches, slice(heads.start * group, heads.stop * group)), (batches, heads)
         _scores_backward(
             x._replace(q=x.q[queries], k=x.k[keys], v=x.v[keys]),
-            Results(*(None if one is None else one[queries] for one in y[:4])),
+            Results(y.o[queries], y.do[queries], y.lse[queries], None if y.dlse is None else y.dlse[queries]),
             *(None if one is None else one[part] for one, part in ((dq, queries), (dk, keys), (dv, keys))),
         )  # fmt: skip
     return dq, dk, dv
