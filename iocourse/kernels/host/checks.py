@@ -340,7 +340,7 @@ def _window(window: Any) -> tuple[int | None, int | None]:
 
 
 def checked_way(tile_d: Any, block_mask: Any) -> str:
-    """Return the variant that `tile_d` selects: "whole", "fused", "materialised", or "" for the default."""
+    """Return the variant that `tile_d` selects: "whole", "fused", "materialised", or "" for None."""
     if not isinstance(tile_d, (str, type(None))) or tile_d not in TILE_D:
         raise ValueError(f"tile_d must be None, 'never', 'fused' or 'materialised', got {tile_d!r}")
     if block_mask is not None and tile_d in ("fused", "materialised"):
