@@ -7,6 +7,7 @@ A row has `choose` (names and values), limits for fields of `Case`, `why`, and `
   another library at the slowest of these shapes. `except`: shapes at which it is slower, each with a reason.
 - `{"bytes": true}`: complete rows fit the chip and move no more bytes than slices (or the reverse).
 - `{"compiled": true}`: chosen from compiled code. `spills`: of an iteration of the loop, if there are any.
+  `shared_bytes`: what the tile needs, if the chip has less; such a tile is refused before a launch.
 - nothing: the reason alone, for a case that no record decides.
 
 `otherwise`: the row decides the cases within its limits that no other row names.
@@ -140,16 +141,24 @@ def _compiled() -> list[Row]:
 
 
 def _loop_faults(row: Choice) -> Iterator[str]:
-    """Yield spills and serialised products of a tile that its row does not state, by the compiled record."""
-    most = 0
+    """Yield what the compiled record has about a tile and its row does not state: spills in an iteration,
+    serialised products, and more shared memory than the chip has.
+    """
+    most = shared = 0
     for one in _compiled():
-        if "error" in one or not is_of(one, row) or not (loop := one.get("hot_loop")):
+        if "error" in one or not is_of(one, row):
+            continue
+        if one["shared_bytes"] > CHIPS[one["arch"]].shared_bytes:
+            shared = max(shared, one["shared_bytes"])
+        if not (loop := one.get("hot_loop")):
             continue
         most = max(most, loop["spills"])
         if 0 < loop["wgmma"] <= (loop["waits"] or 0):
             yield f"the tile waits for each of its {loop['wgmma']} products, on sm_{one['arch']}"
     if most != (stated := row.evidence.get("spills", 0)):
         yield f"the tile spills {most} registers in an iteration, the row states {stated}"
+    if shared != row.evidence.get("shared_bytes", 0):
+        yield f"the tile needs {shared} bytes of shared memory, more than the chip has; state `shared_bytes`"
 
 
 def is_of(one: Row, row: Choice) -> bool:
