@@ -19,7 +19,7 @@ from ..backward_delta import row_products_kernel
 from ..backward_dkdv import backward_keys_kernel
 from ..backward_dq import backward_queries_kernel
 from ..forward import forward_kernel
-from ..jit_helpers import LAST_ROW, RowNumbers, Rows, Seeing, Shape, Slicing, Tiling
+from ..jit_helpers import LAST_ROW, MaskKind, RowNumbers, Rows, Shape, Slicing, Tiling
 from ..materialised_scores import (
     averages_kernel,
     key_gradients_kernel,
@@ -180,20 +180,20 @@ def _aligned(x: Tensor) -> bool:
     return not any([stride * size % 16 for stride in strides[:3]])
 
 
-def _whole(table: Table, q: Tensor, view: View, fast: bool, rows_too: bool = False) -> dict[str, Any]:
+def _whole(table: Table, q: Tensor, view: View, fast: bool) -> dict[str, Any]:
     """Return the compile-time arguments of a kernel with complete rows."""
     tile, width = view.tile, table.width
     precision = _precision(q)
-    # The waiting that this avoids occurs with 16-bit products on sm_90 (see `Tiling`).
+    # The waiting that this avoids occurs with 16-bit products on sm_90 (see the end of `jit_helpers`).
     skipping = table.arch in (None, 90) and precision is None  # also interpreted, so that it is tested
-    tiling = Tiling(tile.BM, tile.BN, width, width != q.shape[-1], fast, precision, skipping, rows_too)
-    return {"TILE": tiling, "SEEN": view.seen, **_options(tile)}
+    tiling = Tiling(tile.BM, tile.BN, width, width != q.shape[-1], fast, precision, skipping)
+    return {"TILE": tiling, "MASK": view.seen, **_options(tile)}
 
 
 def _sliced(q: Tensor, seen: VisiblePairs, tile: SlicedTileConfig) -> dict[str, Any]:
     """Return the compile-time arguments of a kernel that splits d."""
     slicing = Slicing(tile.BM, tile.BN, tile.BD, _precision(q))
-    return {"TILE": slicing, "SEEN": seen.band.limits, **_options(tile)}
+    return {"SLICE": slicing, "MASK": seen.band.limits, **_options(tile)}
 
 
 def _weighing(table: Table, q: Tensor, seen: VisiblePairs, tile: SlicedTileConfig) -> dict[str, Any]:
@@ -233,14 +233,11 @@ def whole_forward(
     o = with_tail(torch.empty_like(q), seen)
     lse = with_tail(scratch(*q.shape[:3], like=q), seen, -math.inf)
     fast = descriptors_fit(table, seen, k, v)
-    rows_too = "row_descriptors" in table.options and descriptors_fit(table, seen, q, o)
-    packed = view.seen.PACKED
-    queries, out = streamed(rows_too, packed, view.tile.BM, table.width, q, o)
     start(
         forward_kernel, view.programs,
-        queries, *streamed(fast, packed, view.tile.BN, table.width, k, v), out, lse,
+        *to_rows(q), *streamed(fast, view.seen.PACKED, view.tile.BN, table.width, k, v), *to_rows(o), lse,
         view.cu, listed_side(seen.lists, 0), view.shape, scale, *view.numbers,
-        **_whole(table, q, view, fast, rows_too),
+        **_whole(table, q, view, fast),
     )  # fmt: skip
     return o, lse
 
@@ -527,7 +524,7 @@ def decode_launches(
     # key head is `group` heads further.
     queries, results = Rows(q, q.stride(0), group * q.stride(1), q.stride(1)), Rows(o, *o.stride()[:3])
     tiling = Tiling(tile.BM, tile.BN, DIM, d != DIM, False, _precision(q))
-    attend = {"TILE": tiling, "SEEN": Seeing(False, False), **_options(tile)}
+    attend = {"TILE": tiling, "MASK": MaskKind(False, False), **_options(tile)}
     # A power of two, as tl.arange requires.
     at_once = min(AT_ONCE, 1 << (parts - 1).bit_length())
     merge = {"PARTS": at_once, "MORE": parts > at_once}
