@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..jit_helpers import Seeing, Shape, Starts
+from ..jit_helpers import MaskKind, Shape, Starts
 from .tile_table import SlicedTileConfig, TileConfig, Tiles
 
 UNSEEN, WHOLE, BY_PAIR = -2, -1, 0
@@ -36,9 +36,9 @@ class Band(NamedTuple):
     high: int | None
 
     @property
-    def limits(self) -> Seeing:
-        """The compile-time `Seeing` of a kernel that supports only bands."""
-        return Seeing(self.low is not None, self.high is not None)
+    def limits(self) -> MaskKind:
+        """The compile-time `MaskKind` of a kernel that supports only bands."""
+        return MaskKind(self.low is not None, self.high is not None)
 
 
 class Packed(NamedTuple):
@@ -82,7 +82,7 @@ class View(NamedTuple):
 
     tile: TileConfig | SlicedTileConfig
     programs: int
-    seen: Seeing
+    seen: MaskKind
     cu: Starts | None
     shape: Shape
     numbers: tuple[int, int, int, int]
