@@ -28,7 +28,7 @@ class Parts(NamedTuple):
     d: int
 
 
-class Partial(NamedTuple):
+class PartialResults(NamedTuple):
     """Partial results, float32: O (B · kv_heads, parts, group, d) and LSE (B · kv_heads, parts, group)."""
 
     O: Any
@@ -39,13 +39,13 @@ class Partial(NamedTuple):
 def parts_kernel(
     Q, K, V, O_parts, LSE_parts, shape, scale, length, n_k, TILE: tl.constexpr, MASK: tl.constexpr
 ):  # fmt: skip
-    """Store the partial (O, LSE) of each part of `length` keys; `shape`: a `Parts`, the others a `Partial`.
+    """Store the `PartialResults` of each part of `length` keys; `shape`: a `Parts`.
 
     Q is viewed as (B, kv_heads, group, d): the query heads that share keys are the rows of a tile, BM at a
     time.
     """
-    partial = Partial(O_parts, LSE_parts)
-    store_part(Q, K, V, partial, shape=shape, scale=scale, length=length, n_k=n_k, TILE=TILE, MASK=MASK)
+    stored = PartialResults(O_parts, LSE_parts)
+    store_part(Q, K, V, stored, shape=shape, scale=scale, length=length, n_k=n_k, TILE=TILE, MASK=MASK)
 
 
 @triton.jit(do_not_specialize=["n_k", "length"])
@@ -66,23 +66,23 @@ def last_merges_kernel(
     order, even one by one. The result does not depend on which program is last: it reads all parts from
     memory, its own included, in an order that the compiled kernel fixes.
     """
-    partial = Partial(O_parts, LSE_parts)
+    stored = PartialResults(O_parts, LSE_parts)
     tile, start, batch_head = store_part(
-        Q, K, V, partial, shape=shape, scale=scale, length=length, n_k=n_k, TILE=TILE, MASK=MASK
+        Q, K, V, stored, shape=shape, scale=scale, length=length, n_k=n_k, TILE=TILE, MASK=MASK
     )
     tl.debug_barrier()
     before = tl.atomic_add(arrived + tile, 1, sem="acq_rel", scope="gpu")
     if before == shape.parts - 1:
         for member in range(start, tl.minimum(start + TILE.BM, shape.group)):
             merge_row(
-                partial, O, LSE, shape, batch_head, member, PARTS=PARTS, MORE=MORE, DIM=TILE.DIM
+                stored, O, LSE, shape, batch_head, member, PARTS=PARTS, MORE=MORE, DIM=TILE.DIM
             )  # fmt: skip
         tl.store(arrived + tile, 0)  # for the next launch, which starts after this one ends
 
 
 @triton.jit
 def store_part(
-    Q, K, V, partial, shape, scale, length, n_k, TILE: tl.constexpr, MASK: tl.constexpr
+    Q, K, V, stored, shape, scale, length, n_k, TILE: tl.constexpr, MASK: tl.constexpr
 ):  # fmt: skip
     """Store (O, LSE) of this program's part. Returns the index of its tile among the tiles of all heads, the
     tile's first row, and the index of its batch and key head together.
@@ -113,8 +113,8 @@ def store_part(
     # 64 bits, because this index is multiplied by d below.
     to = (batch_head * parts + part).to(tl.int64) * group + rows
     there = inside(start, group, d, BM, DIM)
-    tl.store(partial.O + to[:, None] * d + columns[None, :], averaged(acc, l), mask=there)
-    tl.store(partial.LSE + to, log_sums(m, l), mask=rows < group)
+    tl.store(stored.O + to[:, None] * d + columns[None, :], averaged(acc, l), mask=there)
+    tl.store(stored.LSE + to, log_sums(m, l), mask=rows < group)
     return tile, start, batch_head
 
 
@@ -124,13 +124,13 @@ def merge_kernel(
 ):  # fmt: skip
     """Call `merge_row` in B · kv_heads · group programs, one per query head."""
     batch_head, member = tl.program_id(0) // shape.group, tl.program_id(0) % shape.group
-    partial = Partial(O_parts, LSE_parts)
-    merge_row(partial, O, LSE, shape, batch_head, member, PARTS=PARTS, MORE=MORE, DIM=DIM)
+    stored = PartialResults(O_parts, LSE_parts)
+    merge_row(stored, O, LSE, shape, batch_head, member, PARTS=PARTS, MORE=MORE, DIM=DIM)
 
 
 @triton.jit
 def merge_row(
-    partial, O, LSE, shape, batch_head, member, PARTS: tl.constexpr, MORE: tl.constexpr, DIM: tl.constexpr
+    stored, O, LSE, shape, batch_head, member, PARTS: tl.constexpr, MORE: tl.constexpr, DIM: tl.constexpr
 ):  # fmt: skip
     """Merge the parts p of one query head: store O = Σ exp(LSEₚ - LSE) Oₚ, and LSE.
 
@@ -138,10 +138,10 @@ def merge_row(
     maximum rescales the earlier parts.
     """
     m, l, o = float("-inf"), 0.0, tl.zeros((DIM,), tl.float32)
-    m, l, o = merge_parts(m, l, o, partial, shape, batch_head, member, first=0, PARTS=PARTS)
+    m, l, o = merge_parts(m, l, o, stored, shape, batch_head, member, first=0, PARTS=PARTS)
     if MORE:
         for first in range(PARTS, shape.parts, PARTS):
-            m, l, o = merge_parts(m, l, o, partial, shape, batch_head, member, first=first, PARTS=PARTS)
+            m, l, o = merge_parts(m, l, o, stored, shape, batch_head, member, first=first, PARTS=PARTS)
     columns = tl.arange(0, DIM)
     batch, head = batch_head // shape.heads, batch_head % shape.heads * shape.group + member
     to = O.start + batch.to(tl.int64) * O.batch + head.to(tl.int64) * O.head + columns
@@ -151,16 +151,16 @@ def merge_row(
 
 
 @triton.jit
-def merge_parts(m, l, o, partial, shape, batch_head, member, first, PARTS: tl.constexpr):
+def merge_parts(m, l, o, stored, shape, batch_head, member, first, PARTS: tl.constexpr):
     """Return m, l and o (DIM,) after PARTS more parts, from part `first` on: the running maximum, the sum of
     weights, and the weighted sum of rows.
     """
     part, columns = first + tl.arange(0, PARTS), tl.arange(0, o.shape[0])
     at = (batch_head.to(tl.int64) * shape.parts + part) * shape.group + member
     there = part < shape.parts
-    totals = tl.load(partial.LSE + at, mask=there, other=float("-inf")) * LOG2_E  # (PARTS,)
+    totals = tl.load(stored.LSE + at, mask=there, other=float("-inf")) * LOG2_E  # (PARTS,)
     there = there[:, None] & (columns[None, :] < shape.d)
-    found = tl.load(partial.O + at[:, None] * shape.d + columns[None, :], mask=there, other=0.0)
+    found = tl.load(stored.O + at[:, None] * shape.d + columns[None, :], mask=there, other=0.0)
     m_new = tl.maximum(m, tl.max(totals, 0))
     # No part so far has a visible key: -∞ - -∞ would be NaN.
     shift = tl.where(m_new == float("-inf"), 0.0, m_new)
