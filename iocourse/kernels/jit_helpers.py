@@ -177,8 +177,8 @@ def store_rows(tile, x, place, at):
     ROWS: tl.constexpr = tile.shape[0]
     DIM: tl.constexpr = tile.shape[1]
     to = row_pointers(x, place, at, ROWS, DIM)
-    there = inside(place.first + at, place.stop, place.d, ROWS, DIM)
-    tl.store(to, tile.to(x.start.dtype.element_ty), mask=there)
+    tile = tile.to(x.start.dtype.element_ty)
+    tl.store(to, tile, mask=inside(place.first + at, place.stop, place.d, ROWS, DIM))
 
 
 # Row statistics.

@@ -32,8 +32,8 @@ def store_scores(tile, x, batch_head, row, column, lengths):
     """Store a tile of the scores x (B · heads, n_q, n_k); `batch_head`: index of batch and head together."""
     rows, columns = row + tl.arange(0, tile.shape[0]), column + tl.arange(0, tile.shape[1])
     to = x + (batch_head.to(tl.int64) * lengths.n_q + rows[:, None]) * lengths.n_k + columns[None, :]
-    there = (rows[:, None] < lengths.n_q) & (columns[None, :] < lengths.n_k)
-    tl.store(to, tile.to(x.dtype.element_ty), mask=there)
+    tile = tile.to(x.dtype.element_ty)
+    tl.store(to, tile, mask=(rows[:, None] < lengths.n_q) & (columns[None, :] < lengths.n_k))
 
 
 @triton.jit(do_not_specialize=["n_q", "n_k", "low", "high"])

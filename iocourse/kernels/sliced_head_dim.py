@@ -29,8 +29,9 @@ from .jit_helpers import (
 @triton.jit
 def load_slice(x, place, at, column, ROWS: tl.constexpr, BD: tl.constexpr):
     """Load a slice (ROWS, BD) from row `at` and column `column` on; zeros out of bounds."""
+    pointers = row_pointers(x, place, at, ROWS, BD) + column
     there = inside(place.first + at, place.stop, place.d, ROWS=ROWS, DIM=BD, column=column)
-    return tl.load(row_pointers(x, place, at, ROWS, BD) + column, mask=there, other=0.0)
+    return tl.load(pointers, mask=there, other=0.0)
 
 
 @triton.jit
@@ -38,9 +39,10 @@ def store_slice(tile, x, place, at, column):
     """Store a slice (ROWS, BD) in the tensor's type, without the elements that are out of bounds."""
     ROWS: tl.constexpr = tile.shape[0]
     BD: tl.constexpr = tile.shape[1]
-    there = inside(place.first + at, place.stop, place.d, ROWS=ROWS, DIM=BD, column=column)
     to = row_pointers(x, place, at, ROWS, BD) + column
-    tl.store(to, tile.to(x.start.dtype.element_ty), mask=there)
+    tile = tile.to(x.start.dtype.element_ty)
+    there = inside(place.first + at, place.stop, place.d, ROWS=ROWS, DIM=BD, column=column)
+    tl.store(to, tile, mask=there)
 
 
 @triton.jit
