@@ -20,7 +20,7 @@ from ..backward_delta import row_products_kernel
 from ..backward_dkdv import backward_keys_kernel
 from ..backward_dq import backward_queries_kernel
 from ..forward import forward_kernel
-from ..jit_helpers import LAST_ROW, RowNumbers, Rows, Seeing, Shape, Slicing, Tiling
+from ..jit_helpers import LAST_ROW, MaskKind, RowNumbers, Rows, Shape, Slicing, Tiling
 from ..materialised_scores import (
     averages_kernel,
     key_gradients_kernel,
@@ -205,17 +205,17 @@ def _aligned(x: Tensor) -> bool:
 
 
 def start_whole(name: str, kernel: Any, x: Inputs, view: View, side: int, fast: bool, *arrays: Any) -> None:
-    """Start a kernel with complete rows: its arrays, then the visible pairs, the grid, the scale, the lengths.
+    """Start a kernel with complete rows: its arrays, then the visible pairs, the grid, scale and lengths.
 
     side: index of its side in the lists of a block mask. fast: what it streams is in descriptors.
     """
     tile, width, precision = view.tile, padded(x.case.d), _precision(x.case)
-    # The waiting that this avoids occurs with 16-bit products on sm_90 (see `Tiling`).
+    # The waiting that this avoids occurs with 16-bit products on sm_90 (see the end of `jit_helpers`).
     skipping = x.case.arch in (None, 90) and precision is None  # also interpreted, so that it is tested
     tiling = Tiling(tile.BM, tile.BN, width, width != x.case.d, fast, precision, skipping)
     start(
         name, kernel, view.programs, *arrays, view.cu, listed_side(x.visible.lists, side), view.shape,
-        x.scale, *view.numbers, TILE=tiling, SEEN=view.seen, **_options(tile),
+        x.scale, *view.numbers, TILE=tiling, MASK=view.mask, **_options(tile),
     )  # fmt: skip
 
 
@@ -252,7 +252,7 @@ def _view_of(x: Inputs, tile: SlicedTileConfig, by: str) -> View:
 def _slicing(x: Inputs, tile: SlicedTileConfig) -> dict[str, Any]:
     """Return the compile-time arguments of a kernel that splits d."""
     slicing = Slicing(tile.BM, tile.BN, tile.BD, _precision(x.case))
-    return {"TILE": slicing, "SEEN": x.visible.band.limits, **_options(tile)}
+    return {"SLICE": slicing, "MASK": x.visible.band.limits, **_options(tile)}
 
 
 def _precision(case: Case) -> str | None:
@@ -498,7 +498,7 @@ def decode_launches(
     # key head is `group` heads further.
     queries, results = Rows(q, q.stride(0), group * q.stride(1), q.stride(1)), Rows(o, *o.stride()[:3])
     tiling = Tiling(tile.BM, tile.BN, DIM, d != DIM, False, _precision(case))
-    attend = {"TILE": tiling, "SEEN": Seeing(False, False), **_options(tile)}
+    attend = {"TILE": tiling, "MASK": MaskKind(False, False), **_options(tile)}
     # A power of two, as tl.arange requires.
     at_once = min(AT_ONCE, 1 << (parts - 1).bit_length())
     merge = {"PARTS": at_once, "MORE": parts > at_once}
