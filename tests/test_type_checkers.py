@@ -1,5 +1,6 @@
 """Type checkers and editors know every public name: mypy --strict on code that uses them, and jedi."""
 
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +53,47 @@ def test_a_type_checker_finds_mistakes(errors):
     assert len(errors["wrong.py"]) == len(WRONG)
     for at, (error, words) in enumerate(zip(errors["wrong.py"], WRONG.values(), strict=True), start=2):
         assert error.startswith(f"wrong.py:{at}:") and words in error
+
+
+KERNEL_CALLS = {
+    "attention(q, q, q, causal=True, tile_d='never')": "",
+    "attention_varlen(q, q, q, q, q, longest=(1, 2))": "",
+    "attention(q, q, q, casual=True)": 'Unexpected keyword argument "casual"',
+    "attention(q, q)": 'Missing positional argument "v"',
+    "attention(q, q, q, causal=0.5)": 'Argument "causal" to "attention" has incompatible type',
+    "attention_varlen(q, q, q, q, q, tile_d='never')": 'Unexpected keyword argument "tile_d"',
+    "attention_varlen_with_lse(q, q, q, q, q, tile_d='never')": 'Unexpected keyword argument "tile_d"',
+}
+
+
+def test_a_type_checker_knows_the_arguments_of_the_kernels(tmp_path):
+    """With the project's settings, by which mypy does not read torch."""
+    lines = ["from iocourse.kernels import attention, attention_varlen, attention_varlen_with_lse", "q = 0"]
+    file = tmp_path / "calls.py"
+    file.write_text("\n".join([*lines, *KERNEL_CALLS]), encoding="utf-8")
+    command = [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), "--cache-dir"]
+    command += [str(ROOT / ".mypy_cache"), str(file)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert "Found" in done.stdout, done.stdout + done.stderr
+    errors = [line for line in done.stdout.splitlines() if ": error: " in line]
+    wrong = {at: words for at, words in enumerate(KERNEL_CALLS.values(), start=3) if words}
+    assert len(errors) == len(wrong), errors
+    for error, (at, words) in zip(errors, wrong.items(), strict=True):
+        assert f"calls.py:{at}: error: {words}" in error
+
+
+@pytest.mark.parametrize(
+    "name", ["attention", "attention_with_lse", "attention_varlen", "attention_varlen_with_lse"]
+)
+def test_an_editor_shows_the_arguments_of_the_kernels(name):
+    """In a file, and in a notebook."""
+    kernels = pytest.importorskip("iocourse.kernels", exc_type=ImportError)
+    function = getattr(kernels, name)
+    code = f"from iocourse.kernels import {name}\n{name}("
+    in_file = jedi.Script(code, project=jedi.Project(ROOT)).get_signatures()
+    in_notebook = jedi.Interpreter(f"{name}(", [{name: function}]).get_signatures()
+    for (found,) in (in_file, in_notebook):
+        assert [one.name for one in found.params] == list(inspect.signature(function).parameters)
 
 
 @pytest.mark.parametrize("room", NAMES)

@@ -7,6 +7,7 @@ A row has `choose` (names and values), limits for fields of `Case`, `why`, and `
   another library at the slowest of these shapes. `except`: shapes at which it is slower, each with a reason.
 - `{"bytes": true}`: complete rows fit the chip and move no more bytes than slices (or the reverse).
 - `{"compiled": true}`: chosen from compiled code. `spills`: of an iteration of the loop, if there are any.
+  `shared_bytes`: what the tile needs, if the chip has less; such a tile is refused before a launch.
 - nothing: the reason alone, for a case that no record decides.
 
 `otherwise`: the row decides the cases within its limits that no other row names.
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from iocourse import data
+from iocourse.console import times_joined
 from iocourse.data.records import load_record
 from iocourse.gpu import CHIPS
 from iocourse.kernels.host.choices import (
@@ -74,22 +76,36 @@ def domain(name: str) -> dict[str, Any]:
     }
 
 
+# Head sizes at which `faults` compares a row that bytes decide: the common ones, and each side of the sizes
+# up to which rows are padded.
+BYTES_AT = (*range(32, 1025, 32), *(size + 1 for size in (64, 128, 256, 512)))
+
+
 # Faults.
 
 
-def faults(text: str | None = None) -> list[str]:
-    """Return one line for each fault of choices.json, or of a text of the same form; [] if there is none."""
+def faults(text: str | None = None, records: Mapping[str, Row] | None = None) -> list[str]:
+    """Return one line for each fault of choices.json, or of a text of the same form; [] if there is none.
+
+    records: records by name that take the place of the shipped ones.
+    """
     try:
         rows = read_rows(text)
     except (ValueError, KeyError) as error:
         return [str(error)]
-    found = [line for row in rows for line in _faults_of(row)]
+    found = [line for row in rows for line in _faults_of(row, records or {})]
     return found or [
         line for name in NAMES for line in _cover([row for row in rows if row.name == name], name)
     ]
 
 
-def _faults_of(row: Choice) -> Iterator[str]:
+def stale(text: str, records: Mapping[str, Row]) -> list[str]:
+    """Return the faults of rows that were timed in one of these records, by name; [] if there is none."""
+    timed_rows = [row for row in read_rows(text) if row.evidence.get("timed") in records]
+    return [line for row in timed_rows for line in _faults_of(row, records)]
+
+
+def _faults_of(row: Choice, records: Mapping[str, Row]) -> Iterator[str]:
     about = f"choices.json, {described(row)}"
     if row.name not in NAMES:
         yield f"{about}: there is no choice of this name"
@@ -106,7 +122,9 @@ def _faults_of(row: Choice) -> Iterator[str]:
     elif row.name in WHOLE or row.name in SLICED:
         yield from (f"{about}: {line}" for line in _loop_faults(row))
     if "timed" in row.evidence:
-        yield from (f"{about}: {line}" for line in _timing_faults(row))
+        yield from (f"{about}: {line}" for line in _timing_faults(row, records))
+    if "bytes" in row.evidence:
+        yield from (f"{about}: {line}" for line in _bytes_faults(row))
 
 
 def described(row: Choice) -> str:
@@ -140,16 +158,24 @@ def _compiled() -> list[Row]:
 
 
 def _loop_faults(row: Choice) -> Iterator[str]:
-    """Yield spills and serialised products of a tile that its row does not state, by the compiled record."""
-    most = 0
+    """Yield what the compiled record has about a tile and its row does not state: spills in an iteration,
+    serialised products, and more shared memory than the chip has.
+    """
+    most = shared = 0
     for one in _compiled():
-        if "error" in one or not is_of(one, row) or not (loop := one.get("hot_loop")):
+        if "error" in one or not is_of(one, row):
+            continue
+        if one["shared_bytes"] > CHIPS[one["arch"]].shared_bytes:
+            shared = max(shared, one["shared_bytes"])
+        if not (loop := one.get("hot_loop")):
             continue
         most = max(most, loop["spills"])
         if 0 < loop["wgmma"] <= (loop["waits"] or 0):
             yield f"the tile waits for each of its {loop['wgmma']} products, on sm_{one['arch']}"
     if most != (stated := row.evidence.get("spills", 0)):
         yield f"the tile spills {most} registers in an iteration, the row states {stated}"
+    if shared != row.evidence.get("shared_bytes", 0):
+        yield f"the tile needs {shared} bytes of shared memory, more than the chip has; state `shared_bytes`"
 
 
 def is_of(one: Row, row: Choice) -> bool:
@@ -163,6 +189,21 @@ def is_of(one: Row, row: Choice) -> bool:
         case.pop("d")  # any d runs the same code
     known = all(is_within(value, row.where.get(name, domain(row.name)[name])) for name, value in case.items())
     return one["kernel"] == row.name and sizes == row.value and known
+
+
+def _bytes_faults(row: Choice) -> Iterator[str]:
+    """Yield the head sizes of a row at which fit and bytes decide otherwise than the row."""
+    from tools.bench.resources.whole_rows import SLICES, WHOLE_VALUE, by_bytes
+
+    if row.name not in WHOLE_VALUE or row.value not in (WHOLE_VALUE[row.name], SLICES):
+        yield f"bytes decide only {', '.join(WHOLE_VALUE)}, and only between complete rows and slices"
+        return
+    low, high = row.where.get("d", RANGES["d"])
+    for arch, itemsize in product(set(row.where["arch"]) - {None}, row.where["itemsize"]):
+        for d in sorted({low, high, *(d for d in BYTES_AT if low <= d <= high)}):
+            if (value := by_bytes(row.name, arch, itemsize, d)) != row.value:
+                yield f"fit and bytes decide for {value} on sm_{arch}, {itemsize} bytes per number, d = {d}"
+                return
 
 
 def _cover(rows: Sequence[Choice], name: str) -> Iterator[str]:
@@ -221,9 +262,9 @@ WAYS: dict[str, dict[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def timed(record: str, name: str) -> list[Timed]:
-    """Return the shapes of a record at which two values of a choice were timed."""
-    run = load_record(record)
+def timed(record: str, name: str, records: Mapping[str, Row] | None = None) -> list[Timed]:
+    """Return the shapes of a record at which two values of a choice were timed. records: as in `faults`."""
+    run = (records or {}).get(record) or load_record(record)
     if run is None:
         return []
     if record == "tune":
@@ -270,19 +311,21 @@ def _tuned(run: Row, name: str) -> list[Timed]:
     return found
 
 
-def _timing_faults(row: Choice) -> Iterator[str]:
+def _timing_faults(row: Choice, records: Mapping[str, Row]) -> Iterator[str]:
     """Yield the differences between a timed row and its record."""
     record, value = row.evidence["timed"], _key(row.value)
     against, gain = _key(row.evidence.get("against")), row.evidence.get("gain")
     shapes = [
-        one for one in timed(record, row.name) if decides(row, one.case) and {value, against} <= one.ms.keys()
+        one
+        for one in timed(record, row.name, records)
+        if decides(row, one.case) and {value, against} <= one.ms.keys()
     ]
     if not shapes:
         yield f"the record {record} has no times of {value} and {against} for a case of this row"
         return
     ratios = [one.ms[against] / one.ms[value] for one in shapes]
     if gain != (found := [round(min(ratios), 2), round(max(ratios), 2)]):
-        yield f"the gain is {found} by the record {record}, the row states {gain}"
+        yield f"the gain is {found} by the record {record}, the row states {gain}. {_advice(found, against)}"
     for axis in ("d", "group", "heads", "rows", "matrices"):
         low, high = row.where.get(axis, RANGES[axis])
         values = [getattr(one.case, axis) for one in shapes]
@@ -292,6 +335,15 @@ def _timing_faults(row: Choice) -> Iterator[str]:
             yield f"{axis} from {low} goes below the timed {min(values)}"
         elif axis == "matrices" and row.value == "materialised" and (high is None or high > max(values)):
             yield f"{axis} to {high} goes beyond the timed {max(values)}"
+
+
+def _advice(gain: Sequence[float], against: Any) -> str:
+    """Return the change of a row that states another gain."""
+    if min(gain) >= 1:
+        return f'Write "gain": {list(gain)}'
+    if max(gain) <= 1:
+        return f"Choose {against}, which was faster at each shape"
+    return f"Limit the row to cases where it was faster than {against}, or state a reason"
 
 
 def decides(row: Choice, case: Case) -> bool:
@@ -306,20 +358,80 @@ def _key(value: Any) -> Any:
 # Rows of the file.
 
 
+def with_record(text: str, record: Row) -> tuple[str, list[str]]:
+    """Return the text of choices.json with the tiles of a record of the step `tune`, and a line for each row
+    that is new, changed or removed.
+    """
+    before = json.loads(text)
+    rows = with_measured_tiles(before["rows"], record)
+    then, now = ({_place(row): row for row in some if _is_tuned(row)} for some in (before["rows"], rows))
+    lines = [_change(then.get(place), now.get(place)) for place in {**then, **now}]
+    return file_text(before["about"], rows), [line for line in lines if line]
+
+
+def _is_tuned(row: Row) -> bool:
+    return bool(row.get("evidence", {}).get("timed") == "tune")
+
+
+def _place(row: Row) -> tuple[Any, ...]:
+    """Return what a row of a measured tile decides: the kernel, and its limits."""
+    return (*row["choose"], *(json.dumps(row[name]) for name in ("arch", "itemsize", "mask", "d", "group")))
+
+
+def _change(before: Row | None, after: Row | None) -> str:
+    """Return a line about a changed row of a measured tile; "" if it is equal."""
+    row = after or before or {}
+    if before == after:
+        return ""
+    (kernel,) = row["choose"]
+    about = f"choices.json: {kernel} on sm_{row['arch'][0]}, d = {row['d'][0]}, {row['mask'][0]}:"
+    if after is None:
+        return f"{about} no longer {times_joined(row['choose'][kernel])}, but the tile of another row"
+    gain, against = row["evidence"]["gain"][0], times_joined(row["evidence"]["against"])
+    return f"{about} {times_joined(row['choose'][kernel])}, {gain:.2f} times as fast as {against}"
+
+
 def with_measured_tiles(rows: Sequence[Row], record: Row) -> list[Row]:
-    """Return the rows of the file with the tiles of a record of the step `tune`, each for its timed case."""
-    found = [row for row in rows if row.get("evidence", {}).get("timed") != "tune"]
-    for search, (at, mask) in product(record["kernels"], enumerate(("full", "causal"))):
-        ms = {tuple(one["tile"]): one["ms"][at] for one in search["tried"] if one["ms"]}
-        tile, shipped = tuple(search["chosen"][at]), tuple(search["shipped"])
-        if tile != shipped:
-            gain = round(ms[shipped] / ms[tile], 2)
-            where = {"arch": [record["arch"]], "itemsize": [2], "mask": [mask], "d": [search["d"]] * 2}
-            evidence = {"timed": "tune", "against": list(shipped), "gain": [gain, gain]}
-            why = "the fastest of the tiles tried"
-            row = {"choose": {search["kernel"]: list(tile)}, **where, "group": [1, 1], "why": why}
-            found.append({**row, "evidence": evidence})
-    return found
+    """Return the rows of the file with the tiles of a record of the step `tune`, each for its timed case. The
+    rows that decided these cases before become `otherwise`.
+    """
+    kept = [row for row in rows if not _is_tuned(row)]
+    measured = [row for search in record["kernels"] for row in _measured(record["arch"], search)]
+    for new in measured:
+        kept = [one for row in kept for one in _below(row, new)]
+    at = next((n for n, row in enumerate(rows) if _is_tuned(row)), len(rows))
+    at += len(kept) + sum(map(_is_tuned, rows)) - len(rows)  # rows that `_below` has divided
+    return [*kept[:at], *measured, *kept[at:]]
+
+
+def _measured(arch: int, search: Row) -> Iterator[Row]:
+    """Yield the rows of a search, one for each mask for which another tile than the shipped is faster."""
+    shipped = tuple(search["shipped"])
+    for at, mask in enumerate(("full", "causal")):
+        ms = {tuple(one["tile"]): one["ms"][at] for one in search["tried"] if len(one["ms"]) > at}
+        tile = tuple(search["chosen"][at])
+        # A shipped tile that failed has no time; then the gain is that over the next fastest tile.
+        rivals = [shipped] if shipped in ms else sorted(ms.keys() - {tile}, key=lambda one: ms[one])
+        if tile == shipped or not rivals:
+            continue
+        gain = round(ms[rivals[0]] / ms[tile], 2)
+        where = {"arch": [arch], "itemsize": [2], "mask": [mask], "d": [search["d"]] * 2, "group": [1, 1]}
+        evidence = {"timed": "tune", "against": list(rivals[0]), "gain": [gain, gain]}
+        row = {"choose": {search["kernel"]: list(tile)}, **where, "why": "the fastest of the tiles tried"}
+        yield {**row, "evidence": evidence}
+
+
+def _below(row: Row, new: Row) -> Iterator[Row]:
+    """Yield a row so that the new row decides its case: the kernel as a separate row, with `otherwise`."""
+    ((kernel, _),) = new["choose"].items()
+    case = Case(new["arch"][0], 2, new["d"][0], new["mask"][0])
+    named = [one for one in read_rows(json.dumps({"rows": [row]})) if one.name == kernel]
+    if not any(decides(one, case) and not one.otherwise and "timed" not in one.evidence for one in named):
+        yield row
+        return
+    if others := {name: value for name, value in row["choose"].items() if name != kernel}:
+        yield {**row, "choose": others}
+    yield {**row, "choose": {kernel: row["choose"][kernel]}, "otherwise": True}
 
 
 def file_text(about: str, rows: Sequence[Row]) -> str:

@@ -42,7 +42,8 @@ def _with_arguments_of(model: Callable[P, Any]) -> Callable[[Callable[..., R]], 
     """Return a decorator that gives a function the signature of `model`, except for the type of its result.
 
     So each signature is written once, and type checkers, editors and help() show it for both functions. A
-    call with other arguments raises an error that names the equivalent ones (see `checks.ELSEWHERE`).
+    call with other arguments raises an error that names the equivalent ones (see `checks.ELSEWHERE`). The
+    parameters of the decorated function are not annotated, because jedi would then omit q.
     """
     signature = inspect.signature(model)
     parameters = signature.parameters.values()
@@ -50,15 +51,16 @@ def _with_arguments_of(model: Callable[P, Any]) -> Callable[[Callable[..., R]], 
     by_name = tuple(one.name for one in parameters if one.kind is one.KEYWORD_ONLY)
 
     def decorate(call: Callable[..., R]) -> Callable[P, R]:
-        called = call.__name__
+        called, many = call.__name__, len(positional)
 
         @wraps(call)
         def explained(*arguments: P.args, **options: P.kwargs) -> R:
-            # The usual call needs no more than this: all positional arguments, and known options.
-            unusual = len(arguments) != len(positional)
+            # `check_names` would take longer, so it is called only if the names are not the usual ones.
+            usual = len(arguments) == many
             for name in options:
-                unusual = unusual or name not in by_name
-            if unusual:
+                if name not in by_name:
+                    usual = False
+            if not usual:
                 check_names(called, positional, by_name, arguments, options)
             return call(*arguments, **options)
 
@@ -107,7 +109,7 @@ def attention_with_lse(
 
 
 @_with_arguments_of(attention_with_lse)
-def attention(*arguments: Any, **options: Any) -> Tensor:  # noqa: D417  # the parameters of the model
+def attention(*arguments, **options) -> Tensor:  # noqa: ANN002, ANN003, D417
     """Return softmax(scale · QKᵀ) V, computed by Triton kernels. Neither pass stores an N × N matrix,
     except where this was measured to take less time (see tile_d).
 
@@ -198,7 +200,7 @@ def attention_varlen_with_lse(
 
 
 @_with_arguments_of(attention_varlen_with_lse)
-def attention_varlen(*arguments: Any, **options: Any) -> Tensor:  # noqa: D417  # the parameters of the model
+def attention_varlen(*arguments, **options) -> Tensor:  # noqa: ANN002, ANN003, D417
     """Return softmax(scale · QKᵀ) V within each of several packed (concatenated) sequences.
 
     Args:
