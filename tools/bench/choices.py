@@ -113,11 +113,9 @@ def _faults_of(row: Choice, records: Mapping[str, Row]) -> Iterator[str]:
     if row.name not in NAMES:
         yield f"{about}: there is no choice of this name"
         return
-    for name, limit in row.where.items():
-        if name in SETS and not set(limit) <= set(SETS[name]):
-            yield f"{about}: {name} must be some of {', '.join(map(str, SETS[name]))}; got {limit}"
-        elif name in RANGES and not _is_range(limit):
-            yield f"{about}: {name} must be [from, to], two integers, or null for no end; got {limit}"
+    if lines := [*_limit_faults(row)]:
+        yield from (f"{about}: {line}" for line in lines)
+        return  # what follows compares with the limits
     if row.name in VALUES and row.value not in VALUES[row.name]:
         yield f"{about}: the value must be one of {', '.join(map(str, VALUES[row.name]))}; got {row.value!r}"
     elif row.name not in VALUES and not _is_tile(row.name, row.value):
@@ -128,6 +126,14 @@ def _faults_of(row: Choice, records: Mapping[str, Row]) -> Iterator[str]:
         yield from (f"{about}: {line}" for line in _timing_faults(row, records))
     if "bytes" in row.evidence:
         yield from (f"{about}: {line}" for line in _bytes_faults(row))
+
+
+def _limit_faults(row: Choice) -> Iterator[str]:
+    for name, limit in row.where.items():
+        if name in SETS and not set(limit) <= set(SETS[name]):
+            yield f"{name} must be some of {', '.join(map(str, SETS[name]))}; got {limit}"
+        elif name in RANGES and not _is_range(limit):
+            yield f"{name} must be [from, to], two integers, or null for no end; got {limit}"
 
 
 def described(row: Choice) -> str:
@@ -184,14 +190,16 @@ def _loop_faults(row: Choice) -> Iterator[str]:
 def is_of(one: Row, row: Choice) -> bool:
     """Return True if a compiled kernel is one that the row decides, with the row's tile."""
     sizes = [one[part] for part in ("BM", "BN", "BD", "warps", "stages") if one[part] is not None]
+    if one["kernel"] != row.name or sizes != row.value:
+        return False
     band = "causal" if one["causal"] else "full"
     mask = {"block_mask": "blocks", "packed": "packed"}.get(one["pairs"], band)
     case = {"arch": one["arch"], "itemsize": one["bytes"], "d": one["d"], "mask": mask}
     case["group"] = one.get("group", 1)
     if one["kernel"] in SLICED:
         case.pop("d")  # any d runs the same code
-    known = all(is_within(value, row.where.get(name, domain(row.name)[name])) for name, value in case.items())
-    return one["kernel"] == row.name and sizes == row.value and known
+    whole = domain(row.name)
+    return all(is_within(value, row.where.get(name, whole[name])) for name, value in case.items())
 
 
 def _bytes_faults(row: Choice) -> Iterator[str]:
@@ -319,6 +327,9 @@ def _tuned(run: Row, name: str) -> list[Timed]:
 def _timing_faults(row: Choice, records: Mapping[str, Row]) -> Iterator[str]:
     """Yield the differences between a timed row and its record."""
     record, value = row.evidence["timed"], _key(row.value)
+    if record not in (*WAYS, TUNE):
+        yield f"timed must be one of {', '.join((*WAYS, TUNE))}; got {record!r}"
+        return
     against, gain = _key(row.evidence.get("against")), row.evidence.get("gain")
     shapes = [
         one
@@ -361,8 +372,8 @@ def _slower(record: str, rows: Sequence[Choice], records: Mapping[str, Row]) -> 
             if (ms is None or ms > SLOWER * least) and one.about not in row.evidence.get("except", {}):
                 fast = next(value for value, time in one.ms.items() if time == least)
                 yield (
-                    f"choices.json, {described(row)}: at {one.about} it took {ms} ms, and {fast} took {least} "
-                    "ms. Choose that, or give the reason in `except`"
+                    f"choices.json, {described(row)}: at {one.about} it took {ms} ms, {fast} "
+                    f"{least} ms. Choose that, or give the reason in `except`"
                 )
 
 
