@@ -20,12 +20,12 @@ from functools import partial
 import stub_driver
 import torch
 import triton
+from iocourse.kernels.host.tile_table import SlicedTiles, Tiles
 
 from iocourse.kernels import attention, attention_varlen, decode, tiled_mask, using
 from iocourse.kernels.backward_delta import row_products_kernel
 from iocourse.kernels.backward_dkdv import backward_keys_kernel
 from iocourse.kernels.forward import forward_kernel
-from iocourse.kernels.host.tile_table import SlicedTiles, Tiles
 from iocourse.kernels.split_kv_decode import merge_kernel, parts_kernel
 from tools.bench import tiles, warming
 from tools.bench.contest import SPLIT_KV, work_of
