@@ -1,11 +1,9 @@
-"""Measured tiles: a row takes effect where it belongs and nowhere else, and nonsense is refused."""
-
-import json
+"""Tiles of a record of the step `tune`: rows that cannot run, or are recorded to spill, are refused."""
 
 import pytest
 
 from iocourse.errors import UsageError
-from iocourse.gpu import tuned_tiles
+from tools.bench import measured_tiles
 
 ROW = {"arch": 90, "kernel": "forward", "d": 128, "itemsize": 2, "causal": True, "tile": [64, 64, 4, 3]}
 
@@ -18,58 +16,10 @@ COMPILED = [
 ]  # fmt: skip
 
 
-@pytest.fixture
-def package(monkeypatch, tmp_path):
-    """A file in the place of the package's record of tune; what was read is forgotten before and after."""
-    file = tmp_path / "tune.json"
-    read = {
-        "tune": lambda: json.loads(file.read_text()) if file.exists() else None,
-        "resources": lambda: {"shipped": COMPILED},
-    }
-    monkeypatch.setattr(tuned_tiles, "load_record", lambda name: read[name]())
-    tuned_tiles.shipped_tiles.cache_clear()
-    yield file
-    tuned_tiles.shipped_tiles.cache_clear()
-
-
-def test_without_a_record_nothing_is_measured(package):
-    assert tuned_tiles.shipped_tiles() == {} and tuned_tiles.measured_for(90, 128, 2, True) == {}
-
-
-def test_a_measured_row_takes_effect_where_it_belongs_and_nowhere_else(package):
-    pytest.importorskip("triton")
-    from iocourse.kernels import using
-    from iocourse.kernels.host.tile_table import TABLE, TileConfig, tiles_for
-
-    package.write_text(json.dumps({"tiles": [ROW]}))
-    table = TABLE[90, 128, 2]
-    assert tiles_for(90, 100, 2, causal=True) == table._replace(forward=TileConfig(64, 64, 4, 3)) != table
-    for elsewhere in ({"causal": False}, {}):
-        assert tiles_for(90, 100, 2, **elsewhere) == table
-    assert tiles_for(90, 64, 2, causal=True) == TABLE[90, 64, 2]
-    assert tiles_for(80, 128, 2, causal=True) == TABLE[80, 128, 2]
-    assert tiles_for(90, 128, 2, listed=True, causal=True).forward == table.forward
-    with using(forward=(32, 32)):
-        assert tiles_for(90, 128, 2, causal=True).forward == (32, 32, 4, 1)
-
-
-def test_a_launch_takes_it_but_not_of_packed_sequences(package):
-    pytest.importorskip("triton")
-    from iocourse.kernels import attention, attention_varlen
-    from iocourse.kernels.host.launches import record_launches
-
-    import torch  # isort: skip  # after the kernels
-
-    package.write_text(json.dumps({"tiles": [ROW]}))
-    q = torch.empty(1, 1, 256, 128, dtype=torch.float16)
-    for causal, BM in ((True, 64), (False, 128)):
-        with record_launches(90) as written:
-            attention(q, q, q, causal=causal)
-        assert written[0].constants["TILE"].BM == BM
-    with record_launches(90) as written:
-        packed, cu = q[0].transpose(0, 1), torch.tensor([0, 100, 256], dtype=torch.int32)
-        attention_varlen(packed, packed, packed, cu, cu, causal=True)
-    assert written[0].constants["TILE"].BM == 128  # the table's: nothing was measured with them
+@pytest.fixture(autouse=True)
+def compiled(monkeypatch):
+    """A made-up record of compiled kernels in place of the shipped one."""
+    monkeypatch.setattr(measured_tiles, "load_record", lambda name: {"shipped": COMPILED})
 
 
 @pytest.mark.parametrize(
@@ -85,55 +35,44 @@ def test_a_launch_takes_it_but_not_of_packed_sequences(package):
     ],
     ids=str,
 )
-def test_a_tile_that_is_recorded_to_spill_or_to_be_serialised_is_refused(package, monkeypatch, loop, said):
+def test_a_tile_that_is_recorded_to_spill_or_to_be_serialised_is_refused(monkeypatch, loop, said):
     monkeypatch.setitem(COMPILED[0], "hot_loop", LOOP | loop)
     if not said:
-        assert tuned_tiles.tiles_of({"tiles": [ROW]})
+        assert measured_tiles.tiles_of({"tiles": [ROW]})
         return
     with pytest.raises(UsageError, match="Use fewer queries or keys, or more warps") as caught:
-        tuned_tiles.tiles_of({"tiles": [ROW]})
+        measured_tiles.tiles_of({"tiles": [ROW]})
     assert said in str(caught.value)
-    assert tuned_tiles.tiles_of({"tiles": [ROW | {"causal": False}]})  # of which nothing is recorded
-
-
-def test_tiles_measured_with_another_triton_are_used_and_said_once(package, monkeypatch):
-    pytest.importorskip("triton")
-    from iocourse.kernels.host import tile_table
-
-    package.write_text(json.dumps({"tiles": [ROW], "versions": {"triton": "3.6.0"}}))
-    assert (
-        tuned_tiles.made_with_another_triton(90, "3.6.0")
-        == tuned_tiles.made_with_another_triton(80, "3.7.1")
-        == ""
-    )
-    monkeypatch.setattr(tile_table.torch.cuda, "get_device_capability", lambda index: (9, 0))
-    monkeypatch.setattr(tile_table.triton, "__version__", "3.7.1")
-    tile_table._device_row_once.cache_clear()
-    with pytest.warns(UserWarning, match=r"were measured with Triton 3\.6\.0, and this is 3\.7\.1") as said:
-        assert tile_table._device_row_once(0) == tile_table._device_row_once(0) == 90
-    assert len(said) == 1
-    assert tile_table.tiles_for(90, 128, 2, causal=True).forward == tuple(ROW["tile"])
-    tile_table._device_row_once.cache_clear()
+    assert measured_tiles.tiles_of({"tiles": [ROW | {"causal": False}]})  # of which nothing is recorded
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("record", "said"),
     [
-        ('{"tiles": [', "tune.json is not valid JSON"),
-        ("[]", "has no list of `tiles`"),
-        ('{"tiles": {}}', "has no list of `tiles`"),
-        (
-            '{"tiles": [7]}',
-            "A measured tile must be a row of arch, causal, d, itemsize, kernel, tile; got 7",
-        ),
-        ('{"tiles": [{"arch": 90}]}', "must be a row of arch, causal, d, itemsize, kernel, tile; got {'arch"),
+        ([], "has no list of `tiles`"),
+        ({"tiles": {}}, "has no list of `tiles`"),
+        ({"tiles": [7]}, "must be a row of arch, causal, d, itemsize, kernel, tile; got 7"),
+        ({"tiles": [{"arch": 90}]}, "must be a row of arch, causal, d, itemsize, kernel, tile; got {'arch"),
     ],
+    ids=str,
 )
-def test_what_is_no_record_is_refused(package, text, said):
-    package.write_text(text)
+def test_what_is_no_record_is_refused(record, said):
     with pytest.raises(UsageError) as caught:
-        tuned_tiles.shipped_tiles()
+        measured_tiles.tiles_of(record)
     assert said in str(caught.value)
+
+
+def test_the_names_of_kernels_are_those_of_the_choices():
+    pytest.importorskip("triton")
+    from iocourse.kernels.host.choices import WHOLE
+
+    assert measured_tiles.KERNELS == WHOLE
+
+
+def test_heads_that_share_keys_are_compiled_but_not_timed(monkeypatch):
+    shared = COMPILED[0] | {"group": 4, "hot_loop": LOOP | {"spills": 9}}
+    monkeypatch.setattr(measured_tiles, "load_record", lambda name: {"shipped": [*COMPILED, shared]})
+    assert measured_tiles.tiles_of({"tiles": [ROW]})
 
 
 @pytest.mark.parametrize(
@@ -157,5 +96,5 @@ def test_what_is_no_record_is_refused(package, text, said):
 )
 def test_a_row_that_does_not_fit_is_refused(changed, said):
     with pytest.raises(UsageError) as caught:
-        tuned_tiles.tiles_of({"tiles": [ROW, ROW | changed]})
+        measured_tiles.tiles_of({"tiles": [ROW, ROW | changed]})
     assert said in str(caught.value)

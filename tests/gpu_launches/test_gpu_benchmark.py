@@ -218,7 +218,6 @@ def test_wrong_values_are_refused_before_anything_is_timed(place, file, capsys, 
     others = [row for row in record["attention"]["rows"] if "ms" in row]
     assert {row["contender"] for row in others} >= {
         "two-pass",
-        "rows by descriptors",
         "SDPA flash",
         "SDPA math",
     }

@@ -6,7 +6,8 @@ A row has `choose` (names and values), limits for fields of `Case`, `why`, and `
   decides, the value is this many times as fast as the other value. `rival` and `share`: the speed relative to
   another library at the slowest of these shapes. `except`: shapes of any record at which the value is more
   than 2 % slower than another one, each with a reason.
-- `{"bytes": true}`: complete rows fit the chip and move no more bytes than slices (or the reverse).
+- `{"bytes": true}`: complete rows fit the chip and move no more bytes than slices, or the reverse, at each
+  head size of the row that `BYTES_AT` has, and at the ends of the row (see `resources/whole_rows.py`).
 - `{"compiled": true}`: chosen from compiled code. `spills`: of an iteration of the loop, if there are any.
   `shared_bytes`: what the tile needs, if the chip has less; such a tile is refused before a launch.
 - nothing: the reason alone, for a case that no record decides.
@@ -14,6 +15,8 @@ A row has `choose` (names and values), limits for fields of `Case`, `why`, and `
 `otherwise`: the row decides the cases within its limits that no other row names.
 
 `faults` lists what is wrong with the file; `python -m tools.build --check` and the tests call it.
+`python -m tools.bench gpu --install` writes the tiles of the step `tune` into the file (`with_record`), and
+prints the rows whose gain is not that of another new record (`stale`).
 """
 
 from __future__ import annotations

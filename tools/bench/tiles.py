@@ -2,11 +2,11 @@
 
 `tools.bench gpu --install` writes them into `iocourse/data/choices.json` (see `measured_tiles.py`). The
 shipped tile of a search is the compiled one, which packed sequences use, so that every run compares with the
-same. Forward and fused are timed alone; each half of the two-pass backward pass is timed together with the other
-half at its chosen tile. Candidates are compiled before anything is timed. Triton caches compiled kernels on
-disk, for all processes of a user, by source, types and alignment of the arguments, and options. Therefore the
-launches are recorded on tensors without memory, and several processes compile them with Triton's JIT without
-running them.
+same. Forward and fused are timed alone; each half of the two-pass backward pass is timed together with the
+other half at its chosen tile. Candidates are compiled before anything is timed. Triton caches compiled
+kernels on disk, for all processes of a user, by source, types and alignment of the arguments, and options.
+Therefore the launches are recorded on tensors without memory, and several processes compile them with
+Triton's JIT without running them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Rule for `iocourse/data/choices.json`: each row has a reason and agrees with its record, and each case is in
-one row.
+"""Rule for `iocourse/data/choices.json`: each row has a reason and agrees with its record, and exactly one
+row decides each case.
 """
 
 from __future__ import annotations
@@ -17,4 +17,4 @@ def problems(root: Path) -> list[str]:
         return []
     from tools.bench.choices import faults  # needs torch and triton, which other rules do not
 
-    return [f"{FILE.parent.as_posix()}/{fault}" for fault in faults(text)]
+    return faults(text)
