@@ -21,7 +21,7 @@ from iocourse.data.records import run_metadata
 from iocourse.errors import UsageError
 from iocourse.files import write_json
 from iocourse.gpu.timing import cuda_unavailable_reason
-from iocourse.kernels.host.tile_table import table_architecture
+from iocourse.kernels.host.choices import table_architecture
 from iocourse.profile import LAUNCHES, LaunchRequest, add_options, parse_request
 from iocourse.profile.launch_cost import Bytes, LaunchCost, byte_totals, cost
 from tools import run_main

@@ -194,11 +194,20 @@ def choice(name: str, case: Case) -> Choice:
     """Return the choice of this name, one of `NAMES`, for a case. Raises LookupError if no row decides it."""
     if _chosen and name in _chosen:
         return Choice(name, _chosen[name], {}, "chosen by `using`", {})
-    return _recorded(name, case)
+    return _recorded(name, *case)
+
+
+def _recorded(name: str, *case: Any) -> Choice:
+    """Return the row that decides the case of these fields; Dynamo passes no NamedTuple to a constant."""
+    return _recorded_once(name, Case(*case))
+
+
+# torch.compile calls it without tracing it (see `_device_row`), and looks tiles of block masks up.
+_recorded._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @lru_cache(maxsize=4096)
-def _recorded(name: str, case: Case) -> Choice:
+def _recorded_once(name: str, case: Case) -> Choice:
     for row in _rows()[name, case.arch, case.itemsize]:
         if row.covers(case):
             return row
