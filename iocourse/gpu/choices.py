@@ -20,6 +20,16 @@ from ..data.records import load_record
 
 PASSES = ("forward pass", "backward pass", "backward pass, fixed order", "backward pass, one kernel")
 MASKS = ("full", "causal", "window", "blocks", "packed")
+# The kernels of a pass by the value of its choice.
+KERNELS_OF = {
+    "forward pass": {
+        "complete rows": ("forward",), "slices": ("sliced_forward",), "materialised": ("scores", "averages"),
+    },
+    "backward pass": {
+        "fused": ("fused",), "two-pass": ("queries", "keys"), "slices": ("sliced_queries", "sliced_keys"),
+        "materialised": ("weights", "query_gradients", "key_gradients"),
+    },
+}  # fmt: skip
 
 
 class Case(NamedTuple):

@@ -17,11 +17,11 @@ import triton
 
 from ...data.records import load_record
 from ...gpu.chips import chip_of
+from ...gpu.choices import KERNELS_OF, loaded_width, read_rows, recorded
 from ...gpu.choices import MASKS as MASKS  # `as`: other files import these names from here
 from ...gpu.choices import PASSES as PASSES
 from ...gpu.choices import Case as Case
 from ...gpu.choices import Choice as Choice
-from ...gpu.choices import loaded_width, read_rows, recorded
 from ...sizes import positive_int
 from . import backend
 
@@ -53,18 +53,6 @@ class SlicedTileConfig(NamedTuple):
     BD: int
     warps: int = 4
     stages: int = 1
-
-
-# The kernels of a pass by the value of its choice.
-KERNELS_OF = {
-    "forward pass": {
-        "complete rows": ("forward",), "slices": ("sliced_forward",), "materialised": ("scores", "averages"),
-    },
-    "backward pass": {
-        "fused": ("fused",), "two-pass": ("queries", "keys"), "slices": ("sliced_queries", "sliced_keys"),
-        "materialised": ("weights", "query_gradients", "key_gradients"),
-    },
-}  # fmt: skip
 
 
 class Choices(dict[str, Choice]):
