@@ -66,7 +66,7 @@ class Choices(dict[str, Choice]):
 
 def choices_of(
     arch: int, *, d: int = 128, dtype: torch.dtype = torch.bfloat16, mask: str = "causal", N: int = 4096,
-    B: int = 4, heads: int = 16, kv_heads: int | None = None,
+    B: int = 4, heads: int = 16, kv_heads: int | None = None, deterministic: bool | None = None,
 ) -> Choices:  # fmt: skip
     """Return what `attention` launches on a GPU, forward and backward, with tiles and reasons. Runs nothing.
 
@@ -79,6 +79,7 @@ def choices_of(
         B: batches.
         heads: query heads.
         kv_heads: key heads; None: as many as query heads.
+        deterministic: as of `attention`: True for gradients in a fixed order, False for one kernel.
 
     Raises:
         ValueError: an argument has another value.
@@ -99,8 +100,9 @@ def choices_of(
     group, size, width = heads // shared, dtype.itemsize, loaded_width(d)
     case = Case(arch, size, width, mask, group, B * heads * N, B * shared, 2 * group * N * N * size)
     found = Choices()
-    for name, kernels in KERNELS_OF.items():
-        found[name] = choice(name, case)
+    backward = PASSES[1] if deterministic is None else PASSES[2] if deterministic else PASSES[3]
+    for (name, kernels), asked in zip(KERNELS_OF.items(), (PASSES[0], backward), strict=True):
+        found[name] = choice(asked, case)
         found |= {kernel: choice(kernel, case) for kernel in kernels[found[name].value]}
     return found
 
