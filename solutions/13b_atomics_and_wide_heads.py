@@ -341,9 +341,9 @@ print(f"scores of one head: {4 * 4096**2 / 2**20:.0f} MiB")
 passes = {"forward": ("forward pass", None),
           "fused": ("backward pass", False), "split": ("backward pass", True)}
 print(" " * 23 + "".join(f"d = {d:<6}" for d in (64, 128, 256, 512, 1024)))
-for which, (name, deterministic) in passes.items():
+for which, (name, fixed) in passes.items():
     for arch, chip in CHIPS.items():
-        chosen = [kernels.choices_of(arch, d=d, mask="window", deterministic=deterministic)[name]
+        chosen = [kernels.choices_of(arch, d=d, mask="window", deterministic=fixed)[name]
                   for d in (64, 128, 256, 512, 1024)]
         ways = ["slices" if one.value == "slices" else "rows" for one in chosen]
         print(f"{which:7} {chip.name:15}" + "".join(f"{way:10}" for way in ways))

@@ -154,9 +154,10 @@ def attention(*arguments, **options) -> Tensor:  # noqa: ANN002, ANN003, D417
     # <!-- two = lambda arch, d, size: choice("backward pass", launch(arch, d, size)).value == "two-pass" -->
     # <!-- "two kernels on" if two(90, 64, 2) and two(90, 128, 2) and not two(90, 256, 2) -->
     # <!-- "otherwise one" if not two(80, 64, 2) and not two(90, 64, 4) -->
-    # <!-- way = lambda d, size=2: choice("forward pass", launch(90, d, size)).value -->
-    # <!-- "took longer" if [way(d) for d in (256, 257, 320, 321)] == ["complete rows", *2 * ["slices"], "complete rows"] -->
-    # <!-- stored = lambda arch, d, size: choice("backward pass", launch(arch, d, size)).value == "materialised" -->
+    # <!-- sliced = lambda d: choice("forward pass", launch(90, d)).value == "slices" -->
+    # <!-- "took longer" if [sliced(d) for d in (256, 257, 320, 321)] == [False, True, True, False] -->
+    # <!-- chosen = lambda *case: choice("backward pass", launch(*case)).value -->
+    # <!-- stored = lambda *case: chosen(*case) == "materialised" -->
     # <!-- "from d = 256 on" if stored(90, 256, 2) and not stored(90, 255, 2) -->
     # <!-- "on sm_90 in 16 bits" if not stored(80, 256, 2) and not stored(90, 256, 4) -->
     return attention_with_lse(*arguments, **options)[0]
