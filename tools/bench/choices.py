@@ -4,7 +4,8 @@ A row has `choose` (names and values), limits for fields of `Case`, `why`, and `
 
 - `{"timed": RECORD, "against": VALUE, "gain": [least, most]}`: at every shape of the record that the row
   decides, the value is this many times as fast as the other value. `rival` and `share`: the speed relative to
-  another library at the slowest of these shapes. `except`: shapes at which it is slower, each with a reason.
+  another library at the slowest of these shapes. `except`: shapes of any record at which the value is more
+  than 2 % slower than another one, each with a reason.
 - `{"bytes": true}`: complete rows fit the chip and move no more bytes than slices (or the reverse).
 - `{"compiled": true}`: chosen from compiled code. `spills`: of an iteration of the loop, if there are any.
   `shared_bytes`: what the tile needs, if the chip has less; such a tile is refused before a launch.
@@ -76,9 +77,10 @@ def faults(text: str | None = None) -> list[str]:
     except (ValueError, KeyError) as error:
         return [str(error)]
     found = [line for row in rows for line in _faults_of(row)]
-    return found or [
-        line for name in NAMES for line in _cover([row for row in rows if row.name == name], name)
-    ]
+    of = {name: [row for row in rows if row.name == name] for name in NAMES}
+    found = found or [line for name, some in of.items() for line in _cover(some, name)]
+    records = (*WAYS, TUNE)
+    return found or [line for record, name in product(records, NAMES) for line in _slower(record, of[name])]
 
 
 def _faults_of(row: Choice) -> Iterator[str]:
@@ -197,11 +199,15 @@ def _points(axis: str, whole: Any, rows: Sequence[Choice]) -> list[Any]:
 
 
 class Timed(NamedTuple):
-    """A timed shape: its case, the pass or the mask in words, and the milliseconds of each value."""
+    """A timed shape: its case, its name in `except` of a row, and the milliseconds of each value."""
 
     case: Case
     about: str
     ms: Mapping[Any, float]
+
+
+TUNE = "tune"  # the record of tiles
+SLOWER = 1.02  # a choice that takes longer than this many times the fastest needs a reason
 
 
 # The value of a choice that each implementation of a record ran: record -> choice -> implementation -> value.
@@ -226,24 +232,21 @@ def timed(record: str, name: str) -> list[Timed]:
     run = load_record(record)
     if run is None:
         return []
-    if record == "tune":
+    if record == TUNE:
         return _tuned(run, name)
     ways, found = WAYS.get(record, {}).get(name.split(",")[0], {}), dict[tuple[Case, str], dict[Any, float]]()
+    passes = (name.split()[0], *_ANY.get(record, ()))
     for one in run["rows"]:
         ms = one.get("ms") or one.get("us", 0) / 1000
-        if (
-            one["contender"] in ways
-            and ms
-            and one["pass"].split()[0] in (name.split()[0], *_ANY.get(record, ()))
-        ):
-            key = (
-                _case_of(run, one),
-                ", ".join(f"{field} {one.get(field)}" for field in ("N", "lengths", "pass")),
+        if one["contender"] in ways and ms and one["pass"].split()[0] in passes:
+            about = " ".join(
+                [record, *(f"{part} {one[part]}" for part in _SHAPE if one.get(part) is not None)]
             )
-            found.setdefault(key, {})[ways[one["contender"]]] = ms
+            found.setdefault((_case_of(run, one), about), {})[ways[one["contender"]]] = ms
     return [Timed(case, about, ms) for (case, about), ms in found.items() if len(ms) > 1]
 
 
+_SHAPE = ("d", "N", "B", "H", "H_kv", "causal", "lengths", "pass")  # of a row, in the name of a shape
 _ANY = {"varlen": ("forward", "backward"), "decode": ("forward",)}  # passes that count for any choice
 
 
@@ -266,7 +269,8 @@ def _tuned(run: Row, name: str) -> list[Timed]:
         if search["kernel"] == name:
             for at, mask in enumerate(("full", "causal")):
                 ms = {tuple(one["tile"]): one["ms"][at] for one in search["tried"] if one["ms"]}
-                found.append(Timed(Case(run["arch"], 2, search["d"], mask), mask, ms))
+                about = f"{TUNE} d {search['d']} {mask}"
+                found.append(Timed(Case(run["arch"], 2, search["d"], mask), about, ms))
     return found
 
 
@@ -292,6 +296,21 @@ def _timing_faults(row: Choice) -> Iterator[str]:
             yield f"{axis} from {low} goes below the timed {min(values)}"
         elif axis == "matrices" and row.value == "materialised" and (high is None or high > max(values)):
             yield f"{axis} to {high} goes beyond the timed {max(values)}"
+
+
+def _slower(record: str, rows: Sequence[Choice]) -> Iterator[str]:
+    """Yield the shapes of a record at which the choice is slower than another, and its row has no reason."""
+    for name in {row.name for row in rows} - {*PASSES[2:]}:  # in these a caller has chosen
+        for one in timed(record, name):
+            near = [row for row in rows if decides(row, one.case)]
+            row = next((row for row in near if not row.otherwise), near[0])
+            ms, least = one.ms.get(_key(row.value)), min(one.ms.values())
+            if (ms is None or ms > SLOWER * least) and one.about not in row.evidence.get("except", {}):
+                fast = next(value for value, time in one.ms.items() if time == least)
+                yield (
+                    f"choices.json, {described(row)}: at {one.about} it took {ms} ms, and {fast} took {least} "
+                    "ms. Choose that, or give the reason in `except`"
+                )
 
 
 def decides(row: Choice, case: Case) -> bool:
