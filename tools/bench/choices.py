@@ -32,17 +32,8 @@ from iocourse import data
 from iocourse.console import times_joined
 from iocourse.data.records import load_record
 from iocourse.gpu import CHIPS
-from iocourse.kernels.host.choices import (
-    MASKS,
-    NAMES,
-    PASSES,
-    SLICED,
-    WHOLE,
-    Case,
-    Choice,
-    is_within,
-    read_rows,
-)
+from iocourse.gpu.choices import MASKS, PASSES, Case, Choice, is_within, read_rows
+from iocourse.kernels.host.choices import NAMES, SLICED, WHOLE
 
 FILE = Path(data.__file__).with_name("choices.json")
 Row = dict[str, Any]  # of the file

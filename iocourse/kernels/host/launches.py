@@ -488,8 +488,7 @@ def decode_launches(
     group, DIM, tile = case.group, padded(d), decode_tile(case)
     tiles = -(-group // tile.BM)
     last = choice("decode step", case).value == "last program"
-    most = MERGED_BY_ONE // max(1, min(group, tile.BM)) if last else AT_ONCE
-    enough = enough_parts(processors(case.arch, q.device), B * kv_heads * tiles, most)
+    enough = enough_parts(processors(case.arch, q.device), B * kv_heads * tiles, most_parts(case, tile))
     parts, length = split_keys(n_k, tile.BN, asked or enough)
     o, lse = torch.empty_like(q), scratch(B, H, 1, like=q)
     found, sums = scratch(B * kv_heads, parts, group, d, like=q), scratch(B * kv_heads, parts, group, like=q)
@@ -545,6 +544,13 @@ def split_keys(n_k: int, BN: int, parts: int) -> tuple[int, int]:
     length = -(-tiles // min(parts, tiles)) * BN
     # Rounding up to full tiles may make the last parts empty; these are dropped.
     return max(1, -(-n_k // length)), length
+
+
+def most_parts(case: Case, tile: TileConfig) -> int:
+    """Return the default limit of the parts: of those that one program merges, or a second launch."""
+    if choice("decode step", case).value == "last program":
+        return MERGED_BY_ONE // max(1, min(case.group, tile.BM))
+    return AT_ONCE
 
 
 def enough_parts(processors: int | None, programs: int, most: int = AT_ONCE) -> int:
