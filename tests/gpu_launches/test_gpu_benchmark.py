@@ -127,9 +127,9 @@ def test_the_whole_run_prints_its_rows_and_leaves_records(place, file, capsys, m
 
     started, real = set(), launches.start
 
-    def start(kernel, *rest, **more):
+    def start(name, kernel, *rest, **more):
         started.add(kernel.fn.__name__)
-        real(kernel, *rest, **more)
+        real(name, kernel, *rest, **more)
 
     monkeypatch.setattr(launches, "start", start)
     kept, write = [], gpu.write_json
