@@ -4,7 +4,8 @@ A row has `choose` (names and values), limits for fields of `Case`, `why`, and `
 
 - `{"timed": RECORD, "against": VALUE, "gain": [least, most]}`: at every shape of the record that the row
   decides, the value is this many times as fast as the other value. `rival` and `share`: the speed relative to
-  another library at the slowest of these shapes. `except`: shapes at which it is slower, each with a reason.
+  another library at the slowest of these shapes. `except`: shapes of any record at which the value is more
+  than 2 % slower than another one, each with a reason.
 - `{"bytes": true}`: complete rows fit the chip and move no more bytes than slices, or the reverse, at each
   head size of the row that `BYTES_AT` has, and at the ends of the row (see `resources/whole_rows.py`).
 - `{"compiled": true}`: chosen from compiled code. `spills`: of an iteration of the loop, if there are any.
@@ -31,17 +32,8 @@ from iocourse import data
 from iocourse.console import times_joined
 from iocourse.data.records import load_record
 from iocourse.gpu import CHIPS
-from iocourse.kernels.host.choices import (
-    MASKS,
-    NAMES,
-    PASSES,
-    SLICED,
-    WHOLE,
-    Case,
-    Choice,
-    is_within,
-    read_rows,
-)
+from iocourse.gpu.choices import MASKS, PASSES, Case, Choice, is_within, read_rows
+from iocourse.kernels.host.choices import NAMES, SLICED, WHOLE
 
 FILE = Path(data.__file__).with_name("choices.json")
 Row = dict[str, Any]  # of the file
@@ -96,10 +88,12 @@ def faults(text: str | None = None, records: Mapping[str, Row] | None = None) ->
         rows = read_rows(text)
     except (ValueError, KeyError) as error:
         return [str(error)]
-    found = [line for row in rows for line in _faults_of(row, records or {})]
-    return found or [
-        line for name in NAMES for line in _cover([row for row in rows if row.name == name], name)
-    ]
+    records = records or {}
+    found = [line for row in rows for line in _faults_of(row, records)]
+    of = {name: [row for row in rows if row.name == name] for name in NAMES}
+    found = found or [line for name, some in of.items() for line in _cover(some, name)]
+    shapes = product((*WAYS, TUNE), NAMES)
+    return found or [line for record, name in shapes for line in _slower(record, of[name], records)]
 
 
 def stale(text: str, records: Mapping[str, Row]) -> list[str]:
@@ -113,11 +107,9 @@ def _faults_of(row: Choice, records: Mapping[str, Row]) -> Iterator[str]:
     if row.name not in NAMES:
         yield f"{about}: there is no choice of this name"
         return
-    for name, limit in row.where.items():
-        if name in SETS and not set(limit) <= set(SETS[name]):
-            yield f"{about}: {name} must be some of {', '.join(map(str, SETS[name]))}; got {limit}"
-        elif name in RANGES and not _is_range(limit):
-            yield f"{about}: {name} must be [from, to], two integers, or null for no end; got {limit}"
+    if lines := [*_limit_faults(row)]:
+        yield from (f"{about}: {line}" for line in lines)
+        return  # what follows compares with the limits
     if row.name in VALUES and row.value not in VALUES[row.name]:
         yield f"{about}: the value must be one of {', '.join(map(str, VALUES[row.name]))}; got {row.value!r}"
     elif row.name not in VALUES and not _is_tile(row.name, row.value):
@@ -128,6 +120,14 @@ def _faults_of(row: Choice, records: Mapping[str, Row]) -> Iterator[str]:
         yield from (f"{about}: {line}" for line in _timing_faults(row, records))
     if "bytes" in row.evidence:
         yield from (f"{about}: {line}" for line in _bytes_faults(row))
+
+
+def _limit_faults(row: Choice) -> Iterator[str]:
+    for name, limit in row.where.items():
+        if name in SETS and not set(limit) <= set(SETS[name]):
+            yield f"{name} must be some of {', '.join(map(str, SETS[name]))}; got {limit}"
+        elif name in RANGES and not _is_range(limit):
+            yield f"{name} must be [from, to], two integers, or null for no end; got {limit}"
 
 
 def described(row: Choice) -> str:
@@ -184,14 +184,16 @@ def _loop_faults(row: Choice) -> Iterator[str]:
 def is_of(one: Row, row: Choice) -> bool:
     """Return True if a compiled kernel is one that the row decides, with the row's tile."""
     sizes = [one[part] for part in ("BM", "BN", "BD", "warps", "stages") if one[part] is not None]
+    if one["kernel"] != row.name or sizes != row.value:
+        return False
     band = "causal" if one["causal"] else "full"
-    mask = {"block_mask": "blocks", "packed": "packed"}.get(one["pairs"], band)
+    mask = {"block_mask": "blocks", "packed": "packed", "window": "window"}.get(one["pairs"], band)
     case = {"arch": one["arch"], "itemsize": one["bytes"], "d": one["d"], "mask": mask}
     case["group"] = one.get("group", 1)
     if one["kernel"] in SLICED:
         case.pop("d")  # any d runs the same code
-    known = all(is_within(value, row.where.get(name, domain(row.name)[name])) for name, value in case.items())
-    return one["kernel"] == row.name and sizes == row.value and known
+    whole = domain(row.name)
+    return all(is_within(value, row.where.get(name, whole[name])) for name, value in case.items())
 
 
 def _bytes_faults(row: Choice) -> Iterator[str]:
@@ -241,11 +243,15 @@ def _points(axis: str, whole: Any, rows: Sequence[Choice]) -> list[Any]:
 
 
 class Timed(NamedTuple):
-    """A timed shape: its case, the pass or the mask in words, and the milliseconds of each value."""
+    """A timed shape: its case, its name in `except` of a row, and the milliseconds of each value."""
 
     case: Case
     about: str
     ms: Mapping[Any, float]
+
+
+TUNE = "tune"  # the record of tiles
+SLOWER = 1.02  # a choice that takes longer than this many times the fastest needs a reason
 
 
 # The value of a choice that each implementation of a record ran: record -> choice -> implementation -> value.
@@ -270,24 +276,21 @@ def timed(record: str, name: str, records: Mapping[str, Row] | None = None) -> l
     run = (records or {}).get(record) or load_record(record)
     if run is None:
         return []
-    if record == "tune":
+    if record == TUNE:
         return _tuned(run, name)
     ways, found = WAYS.get(record, {}).get(name.split(",")[0], {}), dict[tuple[Case, str], dict[Any, float]]()
+    passes = (name.split()[0], *_ANY.get(record, ()))
     for one in run["rows"]:
         ms = one.get("ms") or one.get("us", 0) / 1000
-        if (
-            one["contender"] in ways
-            and ms
-            and one["pass"].split()[0] in (name.split()[0], *_ANY.get(record, ()))
-        ):
-            key = (
-                _case_of(run, one),
-                ", ".join(f"{field} {one.get(field)}" for field in ("N", "lengths", "pass")),
+        if one["contender"] in ways and ms and one["pass"].split()[0] in passes:
+            about = " ".join(
+                [record, *(f"{part} {one[part]}" for part in _SHAPE if one.get(part) is not None)]
             )
-            found.setdefault(key, {})[ways[one["contender"]]] = ms
+            found.setdefault((_case_of(run, one), about), {})[ways[one["contender"]]] = ms
     return [Timed(case, about, ms) for (case, about), ms in found.items() if len(ms) > 1]
 
 
+_SHAPE = ("d", "N", "B", "H", "H_kv", "causal", "lengths", "pass")  # of a row, in the name of a shape
 _ANY = {"varlen": ("forward", "backward"), "decode": ("forward",)}  # passes that count for any choice
 
 
@@ -310,13 +313,17 @@ def _tuned(run: Row, name: str) -> list[Timed]:
         if search["kernel"] == name:
             for at, mask in enumerate(("full", "causal")):
                 ms = {tuple(one["tile"]): one["ms"][at] for one in search["tried"] if one["ms"]}
-                found.append(Timed(Case(run["arch"], 2, search["d"], mask), mask, ms))
+                about = f"{TUNE} d {search['d']} {mask}"
+                found.append(Timed(Case(run["arch"], 2, search["d"], mask), about, ms))
     return found
 
 
 def _timing_faults(row: Choice, records: Mapping[str, Row]) -> Iterator[str]:
     """Yield the differences between a timed row and its record."""
     record, value = row.evidence["timed"], _key(row.value)
+    if record not in (*WAYS, TUNE):
+        yield f"timed must be one of {', '.join((*WAYS, TUNE))}; got {record!r}"
+        return
     against, gain = _key(row.evidence.get("against")), row.evidence.get("gain")
     shapes = [
         one
@@ -347,6 +354,21 @@ def _advice(gain: Sequence[float], against: Any) -> str:
     if max(gain) <= 1:
         return f"Choose {against}, which was faster at each shape"
     return f"Limit the row to cases where it was faster than {against}, or state a reason"
+
+
+def _slower(record: str, rows: Sequence[Choice], records: Mapping[str, Row]) -> Iterator[str]:
+    """Yield the shapes of a record at which the choice is slower than another, and its row has no reason."""
+    for name in {row.name for row in rows} - {*PASSES[2:]}:  # in these a caller has chosen
+        for one in timed(record, name, records):
+            near = [row for row in rows if decides(row, one.case)]
+            row = next((row for row in near if not row.otherwise), near[0])
+            ms, least = one.ms.get(_key(row.value)), min(one.ms.values())
+            if (ms is None or ms > SLOWER * least) and one.about not in row.evidence.get("except", {}):
+                fast = next(value for value, time in one.ms.items() if time == least)
+                yield (
+                    f"choices.json, {described(row)}: at {one.about} it took {ms} ms, {fast} "
+                    f"{least} ms. Choose that, or give the reason in `except`"
+                )
 
 
 def decides(row: Choice, case: Case) -> bool:
