@@ -194,7 +194,7 @@ def test_tiles_that_were_found_become_rows_of_the_choices(package, tmp_path, cho
         (64, 64, 8, 3), *[(128, 64, 8, 3)] * 3,
     ]  # fmt: skip
     assert tiles_of(choices_file, "fused", 64, "causal") == [(64, 128, 8, 2)], "a name of the same row before"
-    # The other rows stay as they are, and the shipped record restores the tiles that it has.
+    # No other row changes, and the shipped record restores the tiles that it has.
     others = [row for row in before.splitlines() if '"queries"' not in row]
     assert [row for row in others if row not in choices_file.read_text().splitlines()] == []
     again = record("tune", **{key: load_record("tune")[key] for key in ("kernels", "asked", "tiles", "arch")})

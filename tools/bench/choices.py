@@ -174,7 +174,7 @@ def _loop_faults(row: Choice) -> Iterator[str]:
             continue
         most = max(most, loop["spills"])
         if 0 < loop["wgmma"] <= (loop["waits"] or 0):
-            yield f"the tile waits for each of its {loop['wgmma']} products, on sm_{one['arch']}"
+            yield f"the loop waits for each of its {loop['wgmma']} products, on sm_{one['arch']}"
     if most != (stated := row.evidence.get("spills", 0)):
         yield f"the tile spills {most} registers in an iteration, the row states {stated}"
     if shared != row.evidence.get("shared_bytes", 0):
