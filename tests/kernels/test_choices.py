@@ -122,7 +122,7 @@ def test_a_row_with_another_value(change, reason):
     row |= change
     (name, value), *_ = row["choose"].items()
     found = [line for line in faults_of(row) if reason in line]
-    assert found and found[0].startswith(f"choices.json, {name} = {value} (arch [75], "), faults_of(rows)
+    assert found and found[0].startswith(f"choices.json, {name} = {value} (arch [75], "), found
 
 
 def test_a_tile_that_waits_for_each_product(monkeypatch):
@@ -211,7 +211,7 @@ KEYS = "keys", {"timed": "tune", "mask": ["full"]}
         (*TWO_PASS, {"timed": "varlen"}, "the record varlen has no "),
         (*TWO_PASS, {"timed": "none"}, "timed must be one of attent"),
         (*TWO_PASS, {"against": "slices"}, "two-pass and slices for"),
-        ("decode step", {"timed": "decode", "heads": [32, None]}, {"heads": [31, None]}, "heads from 31 goes bel"),
+        ("decode step", {"timed": "decode", "heads": [32, None]}, {"heads": [31, None]}, "heads from 31 "),
         ("packed descriptors", {"timed": "varlen", "d": [128, 128]}, {"gain": [0.9, 1.06]}, "the gain is ["),
         (*KEYS, {"gain": [1.17, 1.17]}, "the gain is [1.07, 1.07] by the r"),
         (*KEYS, {"d": [64, 128]}, "d 64 … 128 goes beyond the timed 64"),
@@ -228,10 +228,8 @@ def test_a_timed_row_that_its_record_does_not_support(name, limits, change, faul
 
 
 def test_a_timed_row_with_larger_matrices():
-    (row,) = (
-        row for row in rows if "materialised" in row["choose"].values() and row["d"] == [256, 256]
-        and row.get("evidence", {}).get("timed")
-    )  # fmt: skip
+    rows = [row for row in copy.deepcopy(LINES["rows"]) if "materialised" in row["choose"].values()]
+    (row,) = (row for row in rows if row["d"] == [256, 256] and "timed" in row.get("evidence", ()))
     row["matrices"] = [0, 2**30]
     found = faults_of(row)
     assert found[0].startswith("choices.json, backward pass = materialised (") and found[0].endswith(
@@ -507,9 +505,9 @@ def test_printed_choices_are_those_of_a_launch():
         "forward pass", "sliced_forward", "backward pass", "weights", "query_gradients", "key_gradients"
     ]  # fmt: skip
     assert [*choices_of(90, d=320, N=8)][3:] == ["sliced_queries", "sliced_keys"]
-    assert str(choice("queries", Case(90, 4, 200))) == (
-        "queries: 16 × 16 × 8 × 1\n    compiled only: the smallest tile; 104 spills in an iteration of its loop"
-    )
+    line, reason = str(choice("queries", Case(90, 4, 200))).splitlines()
+    assert line == "queries: 16 × 16 × 8 × 1"
+    assert reason == "    compiled only: the smallest tile; 104 spills in an iteration of its loop"
 
 
 @pytest.mark.parametrize("mask", ["full", "causal"])

@@ -283,8 +283,14 @@ def test_a_bound_of_the_user_decides_whether_weights_are_stored():
 
 @pytest.mark.parametrize(
     ("band", "mask"),
-    [((None, None), "full"), ((None, 0), "causal"), ((None, 1), "window"), ((-5, 0), "window"), ((-5, None), "window")],
-)  # fmt: skip
+    [
+        ((None, None), "full"),
+        ((None, 0), "causal"),
+        ((None, 1), "window"),
+        ((-5, 0), "window"),
+        ((-5, None), "window"),
+    ],
+)
 def test_the_case_of_a_call(band, mask):
     q, k = torch.empty(2, 6, 10, 8, device="meta"), torch.empty(2, 3, 7, 8, device="meta")
     case = passes.case_of(90, q, k, VisiblePairs(Band(*band)))
