@@ -154,8 +154,8 @@ def test_materialised_kernels_in_what_is_not_recorded_wait_no_more_often():
 
 @pytest.mark.parametrize("descriptors", [False, True])
 @pytest.mark.parametrize("d", [64, 128])
-def test_packed_sequences_spill_nothing_by_descriptors(descriptors, d):
-    """Causal kernels, which have a loop with a mask and one without. The record has the ones of the choice."""
+def test_packed_sequences_spill_nothing_either_way(descriptors, d):
+    """Causal kernels, which have a loop with a mask and one without. The record has those that are chosen."""
     from iocourse.kernels.host import resources as launched
     from iocourse.kernels.host.choices import replaced
 

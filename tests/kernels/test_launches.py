@@ -13,7 +13,17 @@ from iocourse.data.records import load_record
 from iocourse.gpu import CHIPS
 from iocourse.kernels import INTERPRETED, attention, attention_with_lse, resources_of, tiled_mask, using
 from iocourse.kernels.host import launches, passes
-from iocourse.kernels.host.choices import NAMES, PASSES, SLICED, WHOLE, Case, choice, padded, replaced
+from iocourse.kernels.host.choices import (
+    NAMES,
+    PASSES,
+    SLICED,
+    WHOLE,
+    Case,
+    choice,
+    matrix_bytes_of,
+    padded,
+    replaced,
+)
 from iocourse.kernels.host.launches import record_launches
 from iocourse.kernels.host.passes import backward_kernels, launch_backward, launch_forward
 from iocourse.kernels.host.ranges import Band, VisiblePairs
@@ -242,7 +252,7 @@ def test_a_few_heads_at_a_time_give_the_same_bits_and_words(heads, kv_heads, mos
     options = {"causal": most != 2, "tile_d": "materialised"}
     with traffic.count() as whole:
         expected = gradients((q, k, v), do, **options)
-    each = launches.matrix_bytes_of(q, k)
+    each = matrix_bytes_of(q, k)
     assert each == 2 * (heads // kv_heads) * 19 * 23 * 4
     got = []
     with using(matrix_bytes=(most + 1) * each - 1), traffic.count() as parts:
@@ -275,7 +285,7 @@ def test_a_bound_of_the_user_decides_whether_weights_are_stored():
         with using(matrix_bytes=most):
             assert backward_kernels(passes.case_of(90, q, q, VisiblePairs.all())) == kernels
     long = torch.empty(1, 1, 2**15, 640, dtype=torch.bfloat16, device="meta")
-    assert launches.matrix_bytes_of(long, long) == 2**32
+    assert matrix_bytes_of(long, long) == 2**32
     assert backward_kernels(passes.case_of(90, long, long, VisiblePairs.all())) == "slices"
     with using(matrix_bytes=2**32):
         assert backward_kernels(passes.case_of(90, long, long, VisiblePairs.all())) == "materialised"
