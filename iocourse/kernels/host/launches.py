@@ -39,6 +39,7 @@ from .choices import (
     choice,
     decode_tile,
     matrix_bytes,
+    matrix_bytes_of,
     padded,
     sliced_tile,
     tile,
@@ -429,12 +430,6 @@ def scores_backward(x: Inputs, y: Results) -> tuple[Tensor | None, ...]:
             *(None if one is None else one[part] for one, part in ((dq, queries), (dk, keys), (dv, keys))),
         )  # fmt: skip
     return dq, dk, dv
-
-
-def matrix_bytes_of(q: Tensor, k: Tensor) -> int:
-    """Return the bytes of P and dS of one key head, for all query heads that share it."""
-    group = q.shape[1] // max(1, k.shape[1])
-    return int(2 * group * q.shape[2] * k.shape[2] * q.element_size())
 
 
 def _few_heads(B: int, heads: int, each: int) -> Iterator[tuple[slice, slice]]:
