@@ -179,12 +179,12 @@ def test_scores_and_sums_have_four_bytes_and_a_pattern_one():
     assert ledger_bytes(ledger, 2) == 2 + 4 * 1110 + 10_000 + 200_000
 
 
-def test_the_kernels_are_those_of_the_tile_table():
+def test_the_kernels_are_those_of_the_choices():
     pytest.importorskip("torch")
     pytest.importorskip("triton")
-    from iocourse.kernels.host.tile_table import SlicedTiles, Tiles
+    from iocourse.kernels.host import choices
 
-    assert (Tiles._fields, SlicedTiles._fields) == (kernels.WHOLE, SLICED)
+    assert (choices.WHOLE, choices.SLICED) == (kernels.WHOLE, SLICED)
 
 
 @pytest.mark.parametrize(

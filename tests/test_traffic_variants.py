@@ -26,8 +26,6 @@ from iocourse.costs.kernels import (
     sliced_forward,
 )
 from iocourse.kernels import (
-    SlicedTiles,
-    Tiles,
     attention,
     attention_varlen_with_lse,
     attention_with_lse,
@@ -36,6 +34,7 @@ from iocourse.kernels import (
     using,
 )
 from iocourse.kernels.host.checks import band_of, band_parts
+from iocourse.kernels.host.choices import SLICED, WHOLE
 
 pytestmark = pytest.mark.timeout(900)  # dozens of interpreted shapes: minutes where the machine is busy
 
@@ -53,11 +52,9 @@ bands = st.tuples(
 types = st.sampled_from([torch.float32, torch.float16])
 side_lengths = st.sampled_from([32, 64, 16])
 pair = st.tuples(side_lengths, side_lengths)
-whole_tiles = st.tuples(*[pair] * len(Tiles._fields)).map(lambda t: dict(zip(Tiles._fields, t, strict=True)))
+whole_tiles = st.tuples(*[pair] * len(WHOLE)).map(lambda t: dict(zip(WHOLE, t, strict=True)))
 triple = st.tuples(side_lengths, side_lengths, side_lengths)
-sliced_tiles = st.tuples(*[triple] * len(SlicedTiles._fields)).map(
-    lambda t: dict(zip(SlicedTiles._fields, t, strict=True))
-)
+sliced_tiles = st.tuples(*[triple] * len(SLICED)).map(lambda t: dict(zip(SLICED, t, strict=True)))
 
 
 def same(ledger, closed, itemsize):
@@ -189,12 +186,12 @@ def test_a_packed_batch_reads_no_row_that_is_not_there():
     ]
     q, k, v = leaves(torch.float32, (45, 1, 8), (47, 1, 8), (47, 1, 8))
     names = {name: x.transpose(0, 1)[None] for name, x in (("Q", q), ("K", k), ("V", v))}
-    with using(**dict.fromkeys(Tiles._fields, (32, 32))), traffic.count(**names) as ledger:
+    with using(**dict.fromkeys(WHOLE, (32, 32))), traffic.count(**names) as ledger:
         o, _ = attention_varlen_with_lse(q, k, v, *cu)
     asked = sum(keys for queries, keys in lengths if queries)  # the keys of (0, 7) are not needed
     assert ledger.reads["Q"] == 45 * 8 and ledger.reads["K"] == ledger.reads["V"] == asked * 8 == 40 * 8
     assert ledger.writes == {"O": 45 * 8, "LSE": 45}
-    with using(**dict.fromkeys(Tiles._fields, (32, 32))), traffic.count(**names) as ledger:
+    with using(**dict.fromkeys(WHOLE, (32, 32))), traffic.count(**names) as ledger:
         o.sum().backward()
     answered = sum(queries for queries, keys in lengths if keys)
     assert ledger.reads["Q"] == ledger.reads["dQ_sum"] == answered * 8 == 41 * 8
@@ -212,7 +209,7 @@ def test_a_packed_batch_reads_no_row_that_is_not_there():
 
 def moved(mask, n, d=16):
     q, k, v = leaves(torch.float32, *[(1, 1, n, d)] * 3)
-    with using(**dict.fromkeys(Tiles._fields, (16, 16))):
+    with using(**dict.fromkeys(WHOLE, (16, 16))):
         with traffic.count(Q=q, K=k, V=v) as forward:
             o = attention(q, k, v, block_mask=tiled_mask(mask, q, k))
         with traffic.count(Q=q, K=k, V=v) as backward:

@@ -189,12 +189,15 @@ def kernels_code() -> dict[str, dict[str, str]]:
 
 
 def kernel_row(row: Mapping[str, Any]) -> str:
-    """Return the name of a compiled kernel: architecture, kernel, d, bytes per number, causal or full, pairs.
+    """Return the name of a compiled kernel: architecture, kernel, d, bytes per number, causal or full, pairs,
+    and the query heads per key head if they share keys.
 
-    The tile is not part of the name: with another default tile it is the same kernel, changed.
+    The tile is not part of the name: with another default tile it is the same kernel, changed. Kernels of
+    decoding are compiled for one number of heads, which is not part of their names.
     """
-    causal = "causal" if row["causal"] else "full"
-    return f"sm_{row['arch']} {row['kernel']} {row['d']} {row['bytes']} {causal} {row['pairs']}"
+    causal, group = "causal" if row["causal"] else "full", row.get("group", 1)
+    shared = "" if group == 1 or row["kernel"].startswith("decode") else f" group={group}"
+    return f"sm_{row['arch']} {row['kernel']} {row['d']} {row['bytes']} {causal} {row['pairs']}{shared}"
 
 
 def kernels_remark(record: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from fake_gpu import LAP, CpuPlace, by_contender, holds_numbers, is_wrong, measu
 from iocourse.costs.kernels import KernelProblem, attention_decode
 from iocourse.data.records import format_record, load_record
 from tools.bench import contests, problems
-from tools.bench.contest import WAYS, Given, judged, work_of
+from tools.bench.contest import Given, judged, work_of
 from tools.bench.problems import Cached as Shape
 
 torch = pytest.importorskip("torch")
@@ -152,7 +152,7 @@ def test_who_takes_how_many_launches():
     for name in ("split-KV", "last program merges"):
         with record_launches(90) as made:
             given = Given((q, k, k), q, False, lambda x: x)
-            work_of(problems.of_decode(None)[name], given, "forward", WAYS.get(name))()
+            work_of(problems.of_decode(None)[name], given, "forward")()
         launched[name] = [one.kernel.fn.__name__ for one in made]
     assert launched == {
         "split-KV": ["parts_kernel", "merge_kernel"],

@@ -46,7 +46,7 @@ def test_slow_contenders_meet_at_one_length_and_the_others_at_all():
     slow = ("SDPA efficient", "SDPA math", "FlexAttention")
     for shape in STEP.shapes(False):
         some = [name for name in problems.of_attention(CpuPlace()) if STEP.takes_part(shape, name)]
-        assert set(some) >= {"fused", "two-pass", "rows by descriptors", "SDPA flash", "SDPA cuDNN"}
+        assert set(some) >= {"fused", "two-pass", "SDPA flash", "SDPA cuDNN"}
         assert set(slow) <= set(some) if shape.N == 4096 else not set(slow) & set(some)
 
 
@@ -150,9 +150,9 @@ def test_goals_are_those_agreed():
 
 
 def test_backward_is_judged_by_the_way_that_is_the_default_on_sm_90():
-    from iocourse.kernels.host.dispatch import FEW_ROWS, Backward, why_fused
+    from iocourse.kernels.host.choices import Case, choice
 
-    assert not why_fused(Backward(90, 64, 2, "full", "band", 1, FEW_ROWS))
+    assert choice("backward pass", Case(90, 2, 64, "full", 1, rows=2**19)).value == "two-pass"
     what = "backward, d = 64, bfloat16, two-pass, against SDPA flash"
     rows = [made_up(name, ms, d=64, pass_="backward") for name, ms in (("fused", 9.0), ("two-pass", 1.0))]
     found, ratio = verdict([*rows[0], *rows[1], *made_up("SDPA flash", 1.35, d=64, pass_="backward")], what)
@@ -245,13 +245,13 @@ def test_ours_and_every_rival_in_one_run_on_the_cpu(interpreter, monkeypatch):
     place = CpuPlace()
     field = problems.of_attention(place)
     backends = ("flash", "cuDNN", "efficient", "math")
-    ours_ = ("fused", "two-pass", "rows by descriptors")
+    ours_ = ("fused", "two-pass")
     assert tuple(field) == (*ours_, *(f"SDPA {name}" for name in backends), "FlexAttention")
     record = attention([tiny()], field, place)
     assert holds_numbers(record)
     forward, backward = by_contender(record, "forward"), by_contender(record, "backward")
     assert "two-pass" not in forward and "ms" in backward["two-pass"]
-    for name in ("fused", "rows by descriptors", "SDPA flash", "SDPA math"):
+    for name in ("fused", "SDPA flash", "SDPA math"):
         for pass_ in PASSES:
             row = by_contender(record, pass_)[name]
             assert (row["ms"], row["repeats"], row["ratio"]) == (1e9, 9, 1.0), (name, pass_)
@@ -289,31 +289,61 @@ def test_a_contender_that_is_wrong_is_not_timed():
     assert "fused: its values are wrong" in format_record(record)
 
 
-@pytest.mark.parametrize("name", ["rows by descriptors", "packed by descriptors"])
-def test_a_way_that_is_off_is_on_for_its_contender_alone_and_in_both_passes(name):
-    from iocourse.kernels.host.tile_table import is_option_on
-    from tools.bench.contest import WAYS
+def test_a_choice_holds_for_its_contender_alone_and_in_both_passes():
+    from iocourse.kernels.host.choices import Case, choice
 
-    seen, (option,) = {"forward": set(), "backward": set()}, WAYS[name]
+    seen, name = {"forward": set(), "backward": set()}, "packed descriptors"
 
-    class Asking(torch.autograd.Function):
+    def chosen():
+        return choice(name, Case(90, 2, 64, "packed")).value
+
+    class Reading(torch.autograd.Function):
         @staticmethod
         def forward(ctx, o, contender):
-            seen["forward"].add((contender, is_option_on(option)))
+            seen["forward"].add((contender, chosen()))
             ctx.contender = contender
             return o.clone()
 
         @staticmethod
         def backward(ctx, do):
-            seen["backward"].add((ctx.contender, is_option_on(option)))
+            seen["backward"].add((ctx.contender, chosen()))
             return do, None
 
-    def asking(contender):
-        return lambda q, k, v, causal: Asking.apply(sdpa(q, k, v, causal), contender)
+    def reading(contender):
+        return lambda q, k, v, causal: Reading.apply(sdpa(q, k, v, causal), contender)
 
-    record = run_with(fused=asking("fused"), **{name: asking(name)})
-    assert seen["forward"] == seen["backward"] == {("fused", False), (name, True)}
-    assert all("ms" in by_contender(record, pass_)[name] for pass_ in PASSES) and not is_option_on(option)
+    other = contest.Chosen(reading("packed by descriptors"), {name: True})
+    record = run_with(fused=reading("fused"), **{"packed by descriptors": other})
+    assert seen["forward"] == seen["backward"] == {("fused", False), ("packed by descriptors", True)}
+    assert all("ms" in by_contender(record, pass_)["packed by descriptors"] for pass_ in PASSES)
+    assert chosen() is False
+
+
+def test_names_mean_what_they_meant_in_earlier_records():
+    """The choices that an implementation forces, so that another default does not change its name."""
+    forced = {
+        (field, name): one.choices
+        for field in ("attention", "varlen", "decode", "small_cache", "sparse")
+        for name, one in getattr(problems, f"of_{field}")(CpuPlace()).items()
+        if isinstance(one, contest.Chosen)
+    }
+    assert forced == {
+        ("varlen", "fused"): {"packed descriptors": False, "backward pass": "fused"},
+        ("varlen", "packed by descriptors"): {"packed descriptors": True, "backward pass": "fused"},
+        ("decode", "split-KV"): {"decode step": "second launch"},
+        ("decode", "last program merges"): {"decode step": "last program"},
+        ("small_cache", "whole rows"): {"backward pass": "fused"},
+        ("sparse", "fused"): {"backward pass": "fused"},
+    }
+
+
+def test_an_implementation_that_is_gone_is_still_shown_and_is_not_taken_for_another_library():
+    record = load_record("attention")
+    gone = [row for row in record["rows"] if row["contender"] == "rows by descriptors"]
+    if not gone:
+        pytest.skip("a record after the kernel was removed")
+    assert "rows by descriptors" in format_record(record)
+    assert "rows by descriptors" in problems.OURS, "`steps.recorded` would copy its rows into new records"
 
 
 def test_what_is_not_written_is_wrong():

@@ -52,24 +52,24 @@ def test_the_shares_of_the_questions_are_their_minutes():
 
 
 def test_backward_passes_that_are_fused_for_want_of_a_time_are_timed_both_ways():
-    """Each reason of `FUSED` about a missing time for a kind of pairs has a shape in `two-pass`."""
-    from iocourse.kernels.host.dispatch import Backward, why_fused
+    """Each reason of a choice about a missing time for a kind of pairs has a shape in `two-pass`."""
+    from iocourse.kernels.host.choices import Case as Decided
+    from iocourse.kernels.host.choices import choice
 
-    def why(shape):
+    def chosen(shape):
         kind = shape.pairs.split()[0]
-        pairs = {"packed": "packed", "blocks": "block_mask"}.get(kind, "band")
-        mask = kind if kind in ("window", "full") else "causal"
-        rows = shape.B * shape.H * shape.N
-        return why_fused(Backward(90, shape.d, 2, mask, pairs, shape.H // shape.H_kv, rows))
+        sizes = shape.H // shape.H_kv, shape.B * shape.H * shape.N, shape.B * shape.H_kv
+        return choice("backward pass", Decided(90, 2, shape.d, kind, *sizes))
 
     asked = cases.two_pass_shapes(False)
-    reasons = {why(shape) for shape in asked}
-    assert reasons == {
-        "block masks are not timed both ways",
-        "packed sequences are not timed both ways",
-        "windows are not timed",
-        "heads that share keys are not timed both ways",
-    }
+    assert {chosen(shape).value for shape in asked} == {"fused"}
+    reasons = " ".join({chosen(shape).why for shape in asked})
+    for untimed in (
+        "packed sequences; two passes were not timed",
+        "windows were not timed",
+        "heads that share keys were not timed",
+    ):
+        assert untimed in reasons
     assert {(shape.d, shape.H // shape.H_kv) for shape in asked} >= {
         (d, g) for d in (64, 128) for g in (4, 8)
     }
@@ -96,11 +96,14 @@ def test_shapes_of_the_other_questions():
     assert counted >= {"split-backward", "small-cache-materialised-backward", "block-sparse"}
 
 
-@pytest.mark.parametrize("name", [name for name in contest.WAYS if "×" in name])
-def test_tiles_that_are_tried_are_those_of_their_names_and_within_the_chip(name):
-    from iocourse.gpu.tuned_tiles import may_run
+TILES = contest.with_tiles(lambda *x: x, *contest.WIDE_TILES, contest.WIDE_FUSED, *contest.SQUARE_TILES)
 
-    for kernel, tile in contest.WAYS[name].items():
+
+@pytest.mark.parametrize("name", TILES)
+def test_tiles_that_are_tried_are_those_of_their_names_and_within_the_chip(name):
+    from tools.bench.measured_tiles import may_run
+
+    for kernel, tile in TILES[name].choices.items():
         assert f"{kernel} {'×'.join(map(str, tile))}" in name
         # At d = 256 the keys tiles are near the limit of registers, which `fits` bounds from below.
         assert may_run(kernel, tile, 90, 64)
@@ -204,7 +207,9 @@ def test_results_do_not_depend_on_the_order_and_the_library_keeps_its_own(interp
 
     q, started, real = torch.randn(2, 3, 300, 16), [], launches.start
     monkeypatch.setattr(
-        launches, "start", lambda kernel, *rest, **more: started.append(kernel) or real(kernel, *rest, **more)
+        launches,
+        "start",
+        lambda name, kernel, *rest, **more: started.append(kernel) or real(name, kernel, *rest, **more),
     )
     found = []
     for name in (TILES_FASTEST, HEADS_FASTEST):

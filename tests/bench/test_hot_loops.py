@@ -7,13 +7,13 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from iocourse.data.records import load_record
+from iocourse.data.records import kernel_row, kernels_code, load_record
 from iocourse.gpu import Resources
 from iocourse.gpu.hot_loop import Loop
 from tools.bench import hot_loops, resources
 from tools.bench.__main__ import SUBJECTS
 from tools.bench.resources import a_score
-from tools.bench.resources.compiling import shipped
+from tools.bench.resources.compiling import launch_of, shipped
 
 STEP = {field.name: 0 for field in fields(Loop)}
 
@@ -69,7 +69,7 @@ def test_hot_loops_are_compiled_with_the_tiles_of_the_table(monkeypatch):
     record = load_record("resources")
     if record["versions"]["triton"] == result["versions"]["triton"]:
         codes = [one["code"] for one in result["shipped"]]
-        assert result["shipped"] == [one for one in record["shipped"] if one["code"] in codes]
+        assert result["shipped"] == [{"group": 1} | one for one in record["shipped"] if one["code"] in codes]
 
 
 def test_of_one_chip_hot_loops_are_those_of_resources():
@@ -80,3 +80,22 @@ def test_of_one_chip_hot_loops_are_those_of_resources():
     kernels = {(one.kernel, one.pairs) for one in mine}
     assert {"row_products", "decode_parts", "sliced_forward"} <= {name for name, _ in kernels}
     assert {("fused", "packed"), ("fused", "block_mask")} <= kernels
+    shared = {(one.kernel, one.d, one.causal) for one in mine if one.group == resources.GROUPED}
+    assert len(shared) == 4 * 3 * 2 and {one.pairs for one in mine if one.group != 1} == {"band"}
+
+
+def test_kernels_are_compiled_with_the_tiles_that_are_chosen_and_their_names_are_unique():
+    """Heads that share keys with their tile, and packed sequences with descriptors where they are chosen."""
+    mine = [*resources.every(90, resources.HEADS, (2,))]
+    names = [kernel_row(one._asdict()) for one in mine]
+    assert len(set(names)) == len(names)
+    known = {name for name in kernels_code()["3.7.1"] if name.startswith("sm_90") and " 2 " in name}
+    assert known <= {*names}, "a row of the record that is no longer compiled"
+    tiles = {name: (one.BM, one.BN) for name, one in zip(names, mine, strict=True)}
+    assert tiles["sm_90 keys 64 2 causal band"] == (128, 128)
+    assert tiles["sm_90 keys 64 2 causal band group=4"] == (64, 128)
+    by = {name: launch_of(one) for name, one in zip(names, mine, strict=True) if "forward 64" in name or
+          "forward 128" in name}  # fmt: skip
+    by_descriptors = {name: made.constants["TILE"].DESCRIPTORS for name, made in by.items()}
+    assert not by_descriptors["sm_90 forward 64 2 causal packed"]
+    assert by_descriptors["sm_90 forward 128 2 causal packed"]

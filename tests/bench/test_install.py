@@ -3,11 +3,13 @@ remark. Every part is judged alone; the others are installed.
 """
 
 import json
+from pathlib import Path
 
 import pytest
 from fake_gpu import CpuPlace
 
 from iocourse.data import records
+from iocourse.data.records import load_record
 from iocourse.errors import UsageError
 from tools.bench import gpu, install, steps
 from tools.bench.__main__ import main
@@ -25,7 +27,12 @@ FORWARD = {"d": 64, "dtype": "bfloat16"}
 
 @pytest.fixture(autouse=True)
 def package(monkeypatch, tmp_path):
-    """An empty folder in the place of the package's records, and made-up kernels of today."""
+    """An empty folder in the place of the package's records, made-up kernels of today, and no choices."""
+    pytest.importorskip("triton")
+    from tools.bench import choices
+
+    (tmp_path / "no-choices.json").write_text('{"about": "", "rows": []}')
+    monkeypatch.setattr(choices, "FILE", tmp_path / "no-choices.json")
     monkeypatch.setattr(install, "FOLDER", tmp_path / "package")
     monkeypatch.setattr(records, "kernels_code", lambda: TODAY)
     return tmp_path / "package"
@@ -139,19 +146,153 @@ def test_a_file_of_something_else(package, tmp_path):
     assert not package.exists()
 
 
-FASTER = {"arch": 90, "kernel": "forward", "d": 64, "itemsize": 2, "causal": True, "tile": [64, 32, 4, 2]}
+# --- the file of choices -----------------------------------------------------------------------------------
 
 
-def test_tiles_that_were_found_are_shipped_and_nonsense_is_not(package, tmp_path):
-    tune = {"kernels": [1], "asked": 1}
-    install.installed(run(tmp_path, tune=record("tune", **tune, tiles=[FASTER])))
-    assert shipped(package, "tune")["tiles"] == [FASTER]
-    for tiles in ([FASTER | {"tile": [48] * 4}], None):
-        file = run(tmp_path, tune=record("tune", **tune, tiles=tiles), values=record("values"))
-        _, refused = install.installed(file)
-        assert refused.startswith("tune is not installed, because ")
-        assert "[48, 48, 48, 48] of forward cannot run on sm_90" in refused or tiles is None
-        assert shipped(package, "tune")["tiles"] == [FASTER]
+@pytest.fixture
+def choices_file(monkeypatch, tmp_path):
+    """A copy of choices.json in the place of the shipped one."""
+    pytest.importorskip("triton")
+    from iocourse import data
+    from tools.bench import choices
+
+    copy = tmp_path / "choices.json"
+    copy.write_bytes(Path(data.__file__).with_name("choices.json").read_bytes())
+    monkeypatch.setattr(choices, "FILE", copy)
+    return copy
+
+
+def tune(kernel="queries", d=64, tile=(64, 64, 8, 3), ms=0.5):
+    """The shipped record of `tune` with another fastest tile for one kernel, causal only."""
+    shipped_one = json.loads(json.dumps(load_record("tune")))
+    (search,) = (one for one in shipped_one["kernels"] if (one["kernel"], one["d"]) == (kernel, d))
+    search["tried"].append({"tile": [*tile], "ms": [9.0, ms]})
+    search["chosen"][1] = [*tile]
+    at = {"arch": 90, "kernel": kernel, "d": d, "itemsize": 2, "causal": True}
+    found = {"kernels": shipped_one["kernels"], "asked": 8, "tiles": [at | {"tile": [*tile]}], "arch": 90}
+    return record("tune", **found)
+
+
+def tiles_of(file, kernel, d, *masks):
+    from iocourse.kernels.host.choices import Case, read_rows
+    from tools.bench.choices import decides
+
+    rows = sorted(read_rows(file.read_text()), key=lambda row: row.otherwise)
+    cases = [Case(90, 2, d, mask) for mask in masks]
+    found = [[row for row in rows if row.name == kernel and decides(row, case)] for case in cases]
+    return [tuple(some[0].value) for some in found]
+
+
+def test_tiles_that_were_found_become_rows_of_the_choices(package, tmp_path, choices_file):
+    before = choices_file.read_text()
+    written, *lines = install.installed(run(tmp_path, tune=tune()))
+    (was,) = (one["ms"][1] for one in _searched("queries", 64)["tried"] if one["tile"] == [128, 64, 8, 3])
+    assert written.startswith(f"{package / 'tune'}.json written") and shipped(package, "tune")["tiles"]
+    about = "choices.json: queries on sm_90, d = 64, causal:"
+    assert lines == [f"{about} 64×64×8×3, {was / 0.5:.2f} times as fast as 128×64×8×3"]
+    assert tiles_of(choices_file, "queries", 64, "causal", "full", "window", "packed") == [
+        (64, 64, 8, 3), *[(128, 64, 8, 3)] * 3,
+    ]  # fmt: skip
+    assert tiles_of(choices_file, "fused", 64, "causal") == [(64, 128, 8, 2)], "a name of the same row before"
+    # The other rows stay as they are, and the shipped record restores the tiles that it has.
+    others = [row for row in before.splitlines() if '"queries"' not in row]
+    assert [row for row in others if row not in choices_file.read_text().splitlines()] == []
+    again = record("tune", **{key: load_record("tune")[key] for key in ("kernels", "asked", "tiles", "arch")})
+    _, *lines = install.installed(run(tmp_path, tune=again | {"date": "1970-01-03"}))
+    assert lines == [f"{about} no longer 64×64×8×3, but the tile of another row"]
+    assert tiles_of(choices_file, "queries", 64, "causal") == [(128, 64, 8, 3)]
+
+
+def _searched(kernel, d):
+    return next(one for one in load_record("tune")["kernels"] if (one["kernel"], one["d"]) == (kernel, d))
+
+
+def test_a_record_of_tiles_without_a_difference_changes_no_byte(package, tmp_path, choices_file):
+    before = choices_file.read_text()
+    same = record("tune", **{key: load_record("tune")[key] for key in ("kernels", "asked", "tiles", "arch")})
+    (line,) = install.installed(run(tmp_path, tune=same))
+    assert " written" in line and choices_file.read_text() == before
+
+
+def test_a_shipped_tile_that_failed_has_no_time(package, tmp_path, choices_file):
+    part = tune()
+    (search,) = (one for one in part["kernels"] if (one["kernel"], one["d"]) == ("queries", 64))
+    for one in search["tried"]:
+        one |= {"ms": []} if one["tile"] == search["shipped"] else {}
+    search["tried"].append({"tile": [32, 64, 8, 3], "ms": [9.0, 1.0]})
+    search["tried"] = [one for one in search["tried"] if one["tile"] in ([64, 64, 8, 3], [32, 64, 8, 3])]
+    lines = install.installed(run(tmp_path, tune=part))
+    assert "d = 64, causal: 64×64×8×3, 2.00 times as fast as 32×64×8×3" in lines[1]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {
+            "tiles": [
+                {"arch": 90, "kernel": "forward", "d": 64, "itemsize": 2, "causal": True, "tile": [48] * 4}
+            ]
+        },
+        {"tiles": None},
+        {"kernels": [1]},
+        {"kernels": [{"kernel": "forward"}]},
+    ],
+    ids=["tile", "no tiles", "no search", "part of a search"],
+)
+def test_nonsense_is_not_shipped(package, tmp_path, choices_file, fault):
+    before = choices_file.read_text()
+    lines = install.installed(run(tmp_path, tune=tune() | fault, values=record("values")))
+    assert any("tune" in line and (" is not installed" in line or " is unchanged" in line) for line in lines)
+    assert not (package / "tune.json").exists() and choices_file.read_text() == before
+
+
+def test_a_tile_by_which_the_choices_would_have_a_fault_is_refused_with_its_row(
+    package, tmp_path, choices_file
+):
+    """Another row decides the same case, for a reason that a record of tiles must not overrule."""
+    about, rows = (json.loads(choices_file.read_text())[key] for key in ("about", "rows"))
+    small_cache = next(
+        row["evidence"] for row in rows if row.get("evidence", {}).get("timed") == "small-cache"
+    )
+    case = {"arch": [90], "itemsize": [2], "mask": ["causal"], "d": [64, 64], "group": [1, 1]}
+    rows.append({"choose": {"queries": [64, 32, 8, 2]}, **case, "why": "made up", "evidence": small_cache})
+    choices_file.write_text(json.dumps({"about": about, "rows": rows}))
+    before = choices_file.read_text()
+    (line,) = install.installed(run(tmp_path, tune=tune()))
+    assert line.startswith(
+        f"{package / 'tune'}.json is unchanged, because of its tiles choices.json, queries = "
+    )
+    assert not (package / "tune.json").exists() and choices_file.read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "contender", "factor", "advice"),
+    [
+        ("attention", "two-pass", 0.5, 'Write "gain": ['),
+        ("small-cache", "materialised", 9.0, "which was faster at each shape"),
+        ("varlen", "packed by descriptors", 3.0, "Choose False, which was faster at each shape"),
+        ("decode", "last program merges", 1.03, "Limit the row to cases where it was faster than"),
+    ],
+)
+def test_rows_whose_gain_is_not_that_of_a_new_record_are_named(
+    package, tmp_path, choices_file, name, contender, factor, advice
+):
+    before = choices_file.read_text()
+    part = json.loads(json.dumps(load_record(name)))
+    for row in part["rows"]:
+        if row["contender"] == contender and "ms" in row:
+            row |= {"ms": factor * row["ms"]} | ({"us": factor * row["us"]} if "us" in row else {})
+    facts = {key: value for key, value in part.items() if key not in ("commit", "kernels_code", "before")}
+    file = run(tmp_path, **{name.replace("-", "_"): facts | {"commit": CLEAN, "quick": False}})
+    written, *lines = install.installed(file)
+    assert " written" in written and lines and all(f"by the record {name}, " in line for line in lines)
+    assert any(advice in line for line in lines), lines
+    assert all(line.startswith("choices.json, ") for line in lines) and choices_file.read_text() == before
+
+
+def test_a_record_with_the_stated_gains_has_no_further_line(package, tmp_path, choices_file):
+    facts = {key: value for key, value in load_record("varlen").items() if key != "kernels_code"}
+    assert len(install.installed(run(tmp_path, varlen=facts | {"commit": CLEAN}))) == 1
 
 
 # --- the kernels of a record --------------------------------------------------------------------------------

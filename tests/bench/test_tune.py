@@ -7,23 +7,27 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from iocourse.gpu.tuned_tiles import KERNELS, may_run, tiles_of
-from iocourse.kernels.host.tile_table import TABLE, TileConfig, Tiles
+from iocourse.gpu import CHIPS
+from iocourse.kernels.host.choices import Case, TileConfig, tile
 from tools.bench import steps, tiles
 from tools.bench.contest import Shape
 from tools.bench.gpu import how_far
+from tools.bench.measured_tiles import KERNELS, may_run, tiles_of
 from tools.bench.tiles import BYTES, CURATED, SIZES, Problem, candidates, searches
 
 SHIPPED = TileConfig(64, 64, 4, 2)
 
 
-@pytest.mark.parametrize(
-    "key", [key for key in TABLE if key[1] in steps.TUNED_HEADS and key[2] == BYTES], ids=str
-)
-def test_what_is_shipped_passes_the_filter_and_comes_first(key):
-    arch, d, _ = key
+def compiled(kernel, arch, d):
+    """Return the tile that was chosen from compiled code."""
+    return tile(kernel, Case(arch, BYTES, d, "packed"))
+
+
+@pytest.mark.parametrize("d", steps.TUNED_HEADS)
+@pytest.mark.parametrize("arch", CHIPS)
+def test_what_is_shipped_passes_the_filter_and_comes_first(arch, d):
     for kernel in KERNELS:
-        shipped = getattr(TABLE[key], kernel)
+        shipped = compiled(kernel, arch, d)
         assert may_run(kernel, shipped, arch, d)
         every = candidates(kernel, shipped, arch, d, few=False)
         few = candidates(kernel, shipped, arch, d, few=True)
@@ -41,11 +45,11 @@ def test_what_cannot_run_is_not_tried():
 
 def test_few_are_tried_where_time_is_short_and_what_compiled_code_speaks_for_is_among_them():
     for (arch, d, kernel), curated in CURATED.items():
-        shipped = getattr(TABLE[arch, d, 2], kernel)
+        shipped = compiled(kernel, arch, d)
         few = candidates(kernel, shipped, arch, d, few=True)
         assert few[0] == shipped and set(few) == {shipped, *curated}, "one of them does not pass the filter"
         assert len(few) <= 8
-    near = candidates("keys", TABLE[90, 128, 2].keys, 90, 128, few=True)
+    near = candidates("keys", compiled("keys", 90, 128), 90, 128, few=True)
     assert 1 < len(near) <= 8 and (90, 128, "keys") not in CURATED
 
 
@@ -151,6 +155,5 @@ def test_a_real_problem_runs_with_other_tiles_and_refuses_wrong_values(interpret
         one.work("fused", TileConfig(32, 16))
 
 
-def test_tiles_are_named_as_in_the_table():
-    assert Tiles._fields == KERNELS
+def test_sizes_are_those_of_a_tile():
     assert tuple(SIZES) == TileConfig._fields

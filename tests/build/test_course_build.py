@@ -18,7 +18,7 @@ from tools.build import generated_sections as sections
 from tools.build import notebook_execution as execution
 from tools.build.__main__ import main
 from tools.build.project import Project, read_project
-from tools.build.rules import glossary, lesson_lint, style_check
+from tools.build.rules import choices_file, glossary, lesson_lint, style_check
 
 FIXTURE = Path(__file__).parents[1] / "notebooks" / "fixture_lesson.py"
 LESSONS = sorted((Path(__file__).parents[2] / "solutions").glob("[0-9]*.py"))
@@ -597,6 +597,7 @@ RULES = [
     (whole_course, "guide_problems"),
     (style_check, "problems"),
     (glossary, "problems"),
+    (choices_file, "problems"),
 ]
 
 
@@ -647,6 +648,18 @@ def test_a_record_without_its_origin_stops_the_build_and_is_named(released, caps
         said = "".join(capsys.readouterr())
         named = "device" if missing == "cores" else missing
         assert f"iocourse/data/bench/notebooks.json has no {named}: record it again" in said
+    assert files(released) == before
+
+
+def test_a_fault_of_the_choices_stops_the_build_and_is_named(released, capsys):
+    pytest.importorskip("triton")
+    row = {"choose": {"forward pass": "slices"}, "why": ""}
+    (released / choices_file.FILE).write_text(json.dumps({"about": "", "rows": [row]}))
+    before = files(released)
+    for option in ([], ["--check"]):
+        assert main(option) == 1
+        said = "".join(capsys.readouterr())
+        assert "a row of choices.json is not valid" in said and json.dumps(row) in said
     assert files(released) == before
 
 

@@ -20,12 +20,13 @@ from functools import partial
 import stub_driver
 import torch
 import triton
+from iocourse.kernels.host.tile_table import SlicedTiles, Tiles
 
 from iocourse.kernels import attention, attention_varlen, decode, tiled_mask, using
 from iocourse.kernels.backward_delta import row_products_kernel
 from iocourse.kernels.backward_dkdv import backward_keys_kernel
 from iocourse.kernels.forward import forward_kernel
-from iocourse.kernels.host.tile_table import SlicedTiles, Tiles
+from iocourse.kernels.host.choices import SLICED, WHOLE, replaced
 from iocourse.kernels.split_kv_decode import merge_kernel, parts_kernel
 from tools.bench import tiles, warming
 from tools.bench.contest import SPLIT_KV, work_of
@@ -33,8 +34,8 @@ from tools.bench.contests import CONTESTS
 from tools.bench.problems import Cached, filled
 
 N = 512
-SLICES = dict.fromkeys(SlicedTiles._fields, (32, 32, 64, 4, 2))  # by pointers: no box depends on their sizes
-TINY = dict.fromkeys(Tiles._fields, (16, 16, 4, 1))  # without tensor cores each product is written out
+SLICES = dict.fromkeys(SLICED, (32, 32, 64, 4, 2))  # by pointers: no box depends on their sizes
+TINY = dict.fromkeys(WHOLE, (16, 16, 4, 1))  # without tensor cores each product is written out
 SMALL = {
     "forward": (64, 32, 4, 1),
     "fused": (32, 64, 4, 1),
@@ -80,8 +81,8 @@ def packed(d, deterministic):
     torch.autograd.grad(o, (q, k, v), numbers(N, 2, d))
 
 
-def one_query(d, last_merges):
-    with using(last_merges=last_merges):
+def one_query(d, merged_by):
+    with replaced({"decode step": merged_by}):
         decode(numbers(1, 8, 1, d), *(numbers(1, 2, 4096, d) for _ in range(2)))
 
 
@@ -110,7 +111,8 @@ def variants():
     for fixed in yes_no:
         found[f"block mask, deterministic={fixed}"] = partial(in_small_tiles, listed, fixed)
         found[f"packed, deterministic={fixed}"] = partial(in_small_tiles, packed, fixed)
-        found[f"decode, last merges={fixed}"] = partial(one_query, 128, fixed)
+    for way in ("second launch", "last program"):
+        found[f"decode, merged by {way}"] = partial(one_query, 128, way)
     return found
 
 

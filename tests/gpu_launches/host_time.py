@@ -18,7 +18,7 @@ import stub_driver
 import torch
 
 from iocourse.kernels import attention
-from iocourse.kernels.host import dispatch
+from iocourse.kernels.host import torch_operator
 
 CALLS = 40  # per round
 
@@ -39,11 +39,11 @@ def as_operators(run):
     """The same, as where something watches what is dispatched."""
 
     def watched():
-        before, dispatch._watched = dispatch._watched, lambda *_: True
+        before, torch_operator._watched = torch_operator._watched, lambda *_: True
         try:
             run()
         finally:
-            dispatch._watched = before
+            torch_operator._watched = before
 
     return watched
 

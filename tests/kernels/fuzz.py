@@ -16,13 +16,12 @@ import torch
 from torch import Tensor
 
 from iocourse.kernels import (
-    SlicedTiles,
-    Tiles,
     attention_varlen_with_lse,
     attention_with_lse,
     tiled_mask,
     using,
 )
+from iocourse.kernels.host.choices import SLICED, WHOLE
 
 SINGLE = 2.0**-24  # half a unit of float32
 TINY = 2.0**-126  # what is smaller in float32 may be 0
@@ -81,9 +80,9 @@ def drawn(seed: int) -> Case:
         }
         if options["causal"] in (False, True):
             options["align"] = dice.choice([None, "upper_left", "lower_right"])
-    names = [*Tiles._fields, *SlicedTiles._fields]
+    names = [*WHOLE, *SLICED]
     tiles = {name: tuple(dice.choice([16, 32]) for _ in range(2)) for name in names}
-    tiles |= {name: (*tiles[name], 16) for name in SlicedTiles._fields}
+    tiles |= {name: (*tiles[name], 16) for name in SLICED}
     return Case(
         seed, dice.choice([torch.float32, torch.float16, torch.float16, torch.bfloat16]),
         1 if lengths else dice.choice([1, 1, 2]), (group * kv_heads, kv_heads), (n_q, n_k), d,

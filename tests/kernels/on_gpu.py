@@ -25,8 +25,8 @@ from iocourse.kernels import (
     attention_with_lse,
     decode,
     tiled_mask,
-    using,
 )
+from iocourse.kernels.host.choices import Case, architecture, choice, replaced
 
 CASES = [
     # Nq, Nk, heads, options
@@ -140,10 +140,12 @@ def packed(dtype: torch.dtype, d: int, deterministic: bool) -> str:
     return ""
 
 
-def by_descriptor(dtype: torch.dtype, d: int, deterministic: bool) -> str:
-    """Check descriptors for packed sequences, and for Q and O of the forward pass (off by default)."""
-    with using(packed_descriptors=True, row_descriptors=True):
-        return packed(dtype, d, deterministic) or worst(dtype, d, CASES[3], deterministic)
+def packed_otherwise(dtype: torch.dtype, d: int, deterministic: bool) -> str:
+    """Packed sequences by descriptors if the choice is pointers, otherwise by pointers."""
+    arch = architecture(torch.device("cuda"))
+    name, case = "packed descriptors", Case(arch, dtype.itemsize, d, "packed", group=2)
+    with replaced({name: not choice(name, case).value}):
+        return packed(dtype, d, deterministic)
 
 
 def in_slices(dtype: torch.dtype, d: int, way: str | None) -> str:
@@ -170,9 +172,12 @@ def one_query(dtype: torch.dtype, d: int, parts: int | None) -> str:
     return ""
 
 
+LAST_PROGRAM, SECOND_LAUNCH = {"decode step": "last program"}, {"decode step": "second launch"}
+
+
 def one_query_last_merges(dtype: torch.dtype, d: int, parts: int | None) -> str:
     """The same in one launch, where the last program of a head merges."""
-    with using(last_merges=True):
+    with replaced(LAST_PROGRAM):
         return one_query(dtype, d, parts)
 
 
@@ -187,9 +192,10 @@ def last_merges_again() -> str:
     for (H, H_kv), parts in (((32, 8), 33), ((32, 1), 264), ((1, 1), 132)):
         k, v = (numbers(1, H_kv, 264 * 64, 128, dtype=torch.bfloat16) for _ in range(2))
         queries = [numbers(1, H, 1, 128, dtype=torch.bfloat16) for _ in range(2)]
-        twice = [decode(q, k, v, parts=parts) for q in queries]
+        with replaced(SECOND_LAUNCH):
+            twice = [decode(q, k, v, parts=parts) for q in queries]
         differ = torch.zeros((), dtype=torch.int64, device=k.device)
-        with using(last_merges=True):
+        with replaced(LAST_PROGRAM):
             wanted = [decode(q, k, v, parts=parts) for q in queries]
             for (o, lse), (o_twice, lse_twice) in zip(wanted, twice, strict=True):
                 o, o_twice = o.float(), o_twice.float()
@@ -233,7 +239,7 @@ def variants() -> list[tuple[Any, ...]]:
     return [
         *itertools.product([block_mask], WHOLE_SIZES, both),
         *itertools.product([packed], WHOLE_SIZES, both),
-        *itertools.product([by_descriptor], WHOLE_SIZES[:3], both),
+        *itertools.product([packed_otherwise], WHOLE_SIZES[:3], both),
         *itertools.product([in_slices], SLICED_SIZES, (None, "fused", "materialised")),
         *itertools.product([one_query, one_query_last_merges], WHOLE_SIZES, (None, 1, 7)),
         *itertools.product([low_rank], LOW_RANK_SIZES, [(2, False), (2, True)]),

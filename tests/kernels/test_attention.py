@@ -19,7 +19,7 @@ import torch
 from pairwise_cases import all_pairs, pairs_of, settings_of
 
 from iocourse.kernels import attention, attention_with_lse, using
-from iocourse.kernels.host.tile_table import Tiles
+from iocourse.kernels.host.choices import WHOLE
 
 SIXTEEN_BITS = (torch.float16, torch.bfloat16)
 
@@ -53,7 +53,7 @@ def block(n: int, halvings: int) -> int:
 
 def tiles(c: Configuration) -> dict[str, tuple[int, int]]:
     pair = (block(c.n_q, c.narrower[0]), block(c.n_k, c.narrower[1]))
-    return dict.fromkeys(Tiles._fields, pair)
+    return dict.fromkeys(WHOLE, pair)
 
 
 def laid_out(x: torch.Tensor, layout: str) -> torch.Tensor:
@@ -234,7 +234,7 @@ def test_minus_infinity_is_not_a_number_to_add():
     """A tile of queries whose first tile of keys is masked for some rows: FlashAttention issues 443 and
     1947."""
     q, k, v = (torch.ones(1, 1, 48, 16, requires_grad=True) for _ in range(3))
-    with using(**dict.fromkeys(Tiles._fields, (16, 16))):
+    with using(**dict.fromkeys(WHOLE, (16, 16))):
         o, lse = attention_with_lse(q, k, v, window=(3, -1), causal=True)
         o.sum().backward()
     seen = torch.clamp(torch.arange(48) + 1, max=4)
@@ -285,11 +285,11 @@ def launched(monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[str]:
     names: list[str] = []
     make = launches.start
 
-    def noted(kernel: Any, *arguments: Any, **constants: Any) -> None:
-        places = {name: at for at, name in enumerate(kernel.arg_names, 1)}  # the number of programs is first
+    def noted(name: str, kernel: Any, *arguments: Any, **constants: Any) -> None:
+        places = {one: at for at, one in enumerate(kernel.arg_names, 1)}  # the number of programs is first
         with_dq = "dQ_sum" in places and arguments[places["dQ_sum"]] is not None
         names.append(kernel.fn.__name__ + " with dQ" * with_dq)
-        make(kernel, *arguments, **constants)
+        make(name, kernel, *arguments, **constants)
 
     monkeypatch.setattr(launches, "start", noted)
     q, k, v = (torch.randn(1, 1, 20, 8, requires_grad=True) for _ in range(3))

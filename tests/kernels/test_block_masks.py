@@ -21,10 +21,10 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 from iocourse import masks
 from iocourse.kernels import TiledMask, attention, attention_with_lse, tiled_mask, using
-from iocourse.kernels.host import launches, tile_table
+from iocourse.kernels.host import launches
+from iocourse.kernels.host.choices import WHOLE, Case
 from iocourse.kernels.host.masks import build as build_tiles
 from iocourse.kernels.host.ranges import sizes_of
-from iocourse.kernels.host.tile_table import Tiles
 
 SMALL = {"forward": (32, 16), "fused": (16, 32), "queries": (16, 16), "keys": (32, 32)}
 
@@ -100,7 +100,7 @@ def test_blocks_of_booleans(c: Configuration):
     def attend(*leaves: Tensor) -> tuple[Tensor, Tensor]:
         return attention_with_lse(*leaves, block_mask=mask, scale=c.scale, deterministic=c.deterministic)
 
-    with using(**dict(zip(Tiles._fields, c.tiles, strict=True))):
+    with using(**dict(zip(WHOLE, c.tiles, strict=True))):
         judge(attend, q, k, v, do, dlse, pairs_of(blocks, c.block, c.n_q, c.n_k), c.scale)
 
 
@@ -187,7 +187,7 @@ def test_a_mask_that_hides_nothing_changes_no_bit(n: int, deterministic: bool):
     q, k, v, do = numbers(0, torch.float32, *[(1, 2, n, 24)] * 4)
     leaves = [x.requires_grad_() for x in (q, k, v)]
     mask = tiled_mask(torch.ones(-(-n // 16), -(-n // 16), dtype=torch.bool), q, k)
-    with using(**dict.fromkeys(Tiles._fields, (32, 32))):
+    with using(**dict.fromkeys(WHOLE, (32, 32))):
         masked = gradients(attention(*leaves, block_mask=mask, deterministic=deterministic), leaves, do)
         plain = gradients(attention(*leaves, deterministic=deterministic), leaves, do)
     if deterministic:
@@ -472,10 +472,13 @@ def test_the_backward_pass_keeps_to_the_tiles_its_lists_were_cut_for(determinist
         torch.testing.assert_close(outside, inside)
 
 
+INTERPRETED = Case(None, 4, 8, "blocks")
+
+
 def test_what_kernels_are_given_holds_no_tuple():
     """triton 3.6 loses a stride of 1 in a tuple within a NamedTuple, inside a loop, and does not compile."""
     q = torch.zeros(1, 1, 60, 8)
-    side = launches.listed_side(tiled_mask(FOUR, q, q).lists(tile_table.INTERPRETED, q.device, 1, False), 0)
+    side = launches.listed_side(tiled_mask(FOUR, q, q).lists(INTERPRETED, q.device, False), 0)
     assert side is not None and all(isinstance(part, (Tensor, int)) for part in side)
 
 
@@ -485,8 +488,8 @@ def test_tiles_are_no_larger_than_blocks():
     sizes = {}
     for block in (32, 64, 128):
         blocks = torch.eye(256 // block, dtype=torch.bool)
-        lists = tiled_mask(blocks, q, q, block=block).lists(tile_table.INTERPRETED, q.device, 1, False)
+        lists = tiled_mask(blocks, q, q, block=block).lists(INTERPRETED, q.device, False)
         sizes[block] = sizes_of(lists, 0), len(lists[3])
     assert sizes == {32: ((64, 64), 4), 64: ((64, 64), 0), 128: ((128, 128), 0)}
-    lists = tiled_mask(masks.Window(256, 8), q, q).lists(tile_table.INTERPRETED, q.device, 1, False)
+    lists = tiled_mask(masks.Window(256, 8), q, q).lists(INTERPRETED, q.device, False)
     assert sizes_of(lists, 0) == (128, 128)  # a mask without blocks

@@ -8,10 +8,10 @@ from reference_attention import seen
 from test_varlen import packed, pairs_of
 
 from iocourse.kernels import attention_with_lse, using
-from iocourse.kernels.host.tile_table import Tiles
+from iocourse.kernels.host.choices import WHOLE
 
 WINDOWS = [(5, 9), (None, 4), (7, None)]
-SMALL = dict.fromkeys(Tiles._fields, (16, 16))
+SMALL = dict.fromkeys(WHOLE, (16, 16))
 ALIGNMENTS = ("upper_left", "lower_right")
 
 

@@ -20,8 +20,8 @@ from iocourse.costs.kernels import KernelProblem, attention_decode
 from iocourse.course.guard import LibrarySolutionUsed, solutions_blocked
 from iocourse.kernels import attention_with_lse, decode
 from iocourse.kernels.host import launches as host
+from iocourse.kernels.host.choices import replaced
 from iocourse.kernels.host.launches import enough_parts, record_launches, split_keys
-from iocourse.kernels.host.tile_table import using
 from tools.bench.resources.compiling import job_of
 
 sizes = st.fixed_dictionaries(
@@ -38,6 +38,11 @@ sizes = st.fixed_dictionaries(
 )
 
 
+def merging(last):
+    """A block in which the last program of a head merges, or a second launch does, whatever is recorded."""
+    return replaced({"decode step": "last program" if last else "second launch"})
+
+
 @settings(max_examples=40)
 @given(sizes)
 def test_values_and_words(sizes):
@@ -50,7 +55,7 @@ def test_values_and_words(sizes):
     q, k, v = numbers(B, H, 1, d), numbers(B, H_kv, n_k, d), numbers(B, H_kv, n_k, d)
     options = {"scale": sizes["scale"]}
     last = sizes["last_merges"]
-    with using(last_merges=last), traffic.count(Q=q, K=k, V=v) as ledger:
+    with merging(last), traffic.count(Q=q, K=k, V=v) as ledger:
         o, lse = decode(q, k, v, parts=sizes["parts"], **options)
     allowed = torch.ones(1, n_k, dtype=torch.bool)
     want_o, want_lse = reference_attention.exact(q, k, v, allowed, sizes["scale"])
@@ -114,7 +119,7 @@ def test_the_last_program_merges_to_the_very_bits_of_a_second_launch(order, size
     expected = decode(q, k, v, parts=parts)
     kept = torch.zeros(B * H_kv * (2 if H > 64 else 1), dtype=torch.int32)
     monkeypatch.setattr(host, "counters", lambda n, like: kept[:n])
-    with using(last_merges=True), traffic.count() as ledger:
+    with merging(True), traffic.count() as ledger:
         for _ in range(2):
             for got, want in zip(decode(q, k, v, parts=parts), expected, strict=True):
                 assert torch.equal(got, want)
@@ -134,7 +139,7 @@ def test_nothing_is_merged_before_the_last_program_has_come(monkeypatch):
     q, (k, v) = torch.randn(1, 1, 1, 8), torch.randn(2, 1, 1, 400, 8)
     kept = torch.ones(1, dtype=torch.int32)
     monkeypatch.setattr(host, "counters", lambda n, like: kept)
-    with using(last_merges=True):
+    with merging(True):
         early = decode(q, k, v, parts=2)[0]
     assert kept.item() == 1 and not torch.equal(early, decode(q, k, v, parts=2)[0])
 
@@ -144,7 +149,7 @@ def test_how_many_parts_where_the_last_program_merges():
 
     def made(H, H_kv, N=32768):
         q, k = torch.empty(1, H, 1, 128), torch.empty(1, H_kv, N, 128)
-        with using(last_merges=True), record_launches(90) as launched:
+        with merging(True), record_launches(90) as launched:
             decode(q.bfloat16(), k.bfloat16(), k.bfloat16())
         assert [one.kernel.fn.__name__ for one in launched] == ["last_merges_kernel"]
         (shape,) = (one for one in launched[0].arguments if isinstance(one, host.Parts))
@@ -260,7 +265,7 @@ def launches(arch, d, last=False):
         torch.empty(1, 8, 1, d, dtype=dtype),
         *(torch.empty(1, 2, 65536, d, dtype=dtype) for _ in range(2)),
     )
-    with using(last_merges=last), record_launches(arch) as made:
+    with merging(last), record_launches(arch) as made:
         decode(q, k, v, parts=264 if last else 4)
     assert len(made) == (1 if last else 2)
     return made

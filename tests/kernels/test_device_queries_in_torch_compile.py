@@ -5,7 +5,7 @@ import skip_without_interpreter  # noqa: F401
 import torch
 
 from iocourse.kernels import attention, attention_varlen, decode, tiled_mask
-from iocourse.kernels.host import backend, checks, tile_table
+from iocourse.kernels.host import backend, checks, choices
 
 Q, K, V = (torch.randn(1, 2, 64, 16) for _ in range(3))
 CU = torch.tensor([0, 30, 64], dtype=torch.int32)
@@ -40,12 +40,12 @@ def asked(monkeypatch):
 
     def forget():
         checks._check_chip_once.cache_clear()
-        tile_table._device_row_once.cache_clear()
+        choices._device_row_once.cache_clear()
 
     forget()
     monkeypatch.setattr(torch.cuda, "get_device_name", name)
     monkeypatch.setattr(torch.cuda, "get_device_capability", capability)
-    monkeypatch.setattr(tile_table, "made_with_another_triton", lambda *_: "")  # a warning, tested elsewhere
+    monkeypatch.setattr(choices, "made_with_another_triton", lambda *_: "")  # a warning, tested elsewhere
     monkeypatch.setattr(checks, "INTERPRETED", False)
     monkeypatch.setattr(checks, "_check_device", check)  # the tensors here are on the CPU
     monkeypatch.setattr(backend, "INTERPRETED", False)
@@ -71,7 +71,7 @@ def test_a_call_is_traced_in_one_graph_as_on_a_gpu(asked, call):
 
 def test_what_was_asked_while_tracing_is_what_the_device_says(asked):
     fast = torch.compile(
-        lambda x: x * tile_table.architecture(torch.device("cuda", 0)), fullgraph=True, backend="eager"
+        lambda x: x * choices.architecture(torch.device("cuda", 0)), fullgraph=True, backend="eager"
     )
     assert torch.equal(fast(torch.ones(3)), torch.full((3,), 90.0)) and asked == ["capability"]
 

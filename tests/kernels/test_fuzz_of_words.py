@@ -19,8 +19,6 @@ from iocourse import traffic
 from iocourse.costs import kernels as forms
 from iocourse.costs.kernel_masks import BlockLists, PackedSequences
 from iocourse.kernels import (
-    SlicedTiles,
-    Tiles,
     attention_varlen_with_lse,
     attention_with_lse,
     decode,
@@ -28,6 +26,7 @@ from iocourse.kernels import (
     using,
 )
 from iocourse.kernels.host.checks import band_of, band_parts
+from iocourse.kernels.host.choices import SLICED, WHOLE, replaced
 
 MANY, EACH = many(48, 1200), 12
 NEEDED = ("q", "k", "v", "qk", "qv", "kv", "qkv", "qkv")
@@ -81,8 +80,8 @@ def drawn(seed: int) -> Call:
         seen = (one([2, 3, 5, 20]), one([1, 2]))
     if kind == "decode":
         n_q, n_k, parts = 1, one([1, 16, 63, 127, 129, 300]), one([None, 1, 2, 3, 7])
-    shape = {name: tuple(one([16, 16, 32]) for _ in range(2)) for name in Tiles._fields}
-    shape |= {name: tuple(one([16, 32]) for _ in range(3)) for name in SlicedTiles._fields}
+    shape = {name: tuple(one([16, 16, 32]) for _ in range(2)) for name in WHOLE}
+    shape |= {name: tuple(one([16, 32]) for _ in range(3)) for name in SLICED}
     case = fuzz.Case(
         seed, one([torch.float32, torch.float32, torch.float16, torch.bfloat16]),
         1 if lengths else one([1, 1, 2]), heads, (n_q, n_k), d,
@@ -191,8 +190,8 @@ def run(call: Call) -> tuple[dict[str, Any], Any, Any]:
         name: x.detach().requires_grad_(name in call.needed and call.kind != "decode")
         for name, x in zip("qkv", (q, k, v), strict=True)
     }
-    options = {"last_merges": True} if call.last_merges and call.kind == "decode" else {}
-    with using(**call.case.tiles, **options):
+    step = {"decode step": "last program" if call.last_merges else "second launch"}
+    with using(**call.case.tiles), replaced(step):
         with traffic.count() as forward:
             o, lse = attend(call, **leaves)
         found = {"o": o.detach(), "lse": lse.detach()}

@@ -7,10 +7,11 @@ import skip_without_interpreter  # noqa: F401
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from iocourse.kernels import SlicedTiles, Tiles, attention, attention_varlen, tiled_mask, using
+from iocourse.kernels import attention, attention_varlen, tiled_mask, using
+from iocourse.kernels.host.choices import SLICED, WHOLE
 
 N_K, SEEN = 16, 3  # keys, and the one with the largest score
-SMALL = dict.fromkeys(Tiles._fields, (16, 16)) | dict.fromkeys(SlicedTiles._fields, (16, 16, 16))
+SMALL = dict.fromkeys(WHOLE, (16, 16)) | dict.fromkeys(SLICED, (16, 16, 16))
 WAYS = {
     "fused": {"deterministic": False},
     "two-pass": {"deterministic": True},

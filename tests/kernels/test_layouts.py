@@ -9,9 +9,9 @@ import torch
 
 from iocourse import traffic
 from iocourse.kernels import attention, attention_with_lse, using
-from iocourse.kernels.host.tile_table import Tiles
+from iocourse.kernels.host.choices import WHOLE
 
-SMALL = dict.fromkeys(Tiles._fields, (32, 16))
+SMALL = dict.fromkeys(WHOLE, (32, 16))
 
 
 def everything(q, k, v, do, *, deterministic=False):

@@ -9,10 +9,10 @@ import torch
 from compiled_launches import as_reported
 
 from iocourse.kernels import attention_with_lse, using
-from iocourse.kernels.host import dispatch, resources
+from iocourse.kernels.host import passes, resources
 from iocourse.kernels.jit_helpers import Rows
 
-READABLE = dispatch.readable
+READABLE = passes.readable
 
 
 def laid_out(name: str, d: int) -> torch.Tensor:
@@ -37,7 +37,7 @@ def test_copies_change_no_value_and_no_layout(name, d, deterministic, monkeypatc
         return o.detach(), lse.detach(), *gradients
 
     expected = everything()
-    monkeypatch.setattr(dispatch, "readable", lambda interpreted, *tensors: READABLE(False, *tensors))
+    monkeypatch.setattr(passes, "readable", lambda interpreted, *tensors: READABLE(False, *tensors))
     for got, want in zip(everything(), expected, strict=True):
         assert got.shape == want.shape and got.stride() == want.stride()
         torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-5)
@@ -51,7 +51,7 @@ def test_what_lies_well_is_not_copied():
     odd = torch.randn(2, 3, 5, 33)
     for x in (odd, odd[..., :32], odd[..., 1:], good.transpose(2, 3).contiguous().transpose(2, 3)):
         (copy,) = READABLE(False, x)
-        assert copy is not x and dispatch._on_borders(copy) and copy.shape[3] % 16 == 0
+        assert copy is not x and passes._on_borders(copy) and copy.shape[3] % 16 == 0
         assert torch.equal(copy[..., : x.shape[3]], x) and not copy[..., x.shape[3] :].any()
 
 

@@ -18,14 +18,13 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from iocourse import masks
 from iocourse.kernels import (
-    SlicedTiles,
-    Tiles,
     attention_varlen_with_lse,
     attention_with_lse,
     decode,
     tiled_mask,
     using,
 )
+from iocourse.kernels.host.choices import SLICED, WHOLE
 
 # NumPy warns where a chip does not: of 0 · -∞ in gradients and in rows past the end, and of scores
 # that overflow.
@@ -50,7 +49,7 @@ WAYS = {
     "materialised": {"tile_d": "materialised"},
     "materialised, window": {"tile_d": "materialised", "window": (20, 6)},
 }
-SMALL = dict.fromkeys(Tiles._fields, (TILE, TILE)) | dict.fromkeys(SlicedTiles._fields, (TILE, TILE, TILE))
+SMALL = dict.fromkeys(WHOLE, (TILE, TILE)) | dict.fromkeys(SLICED, (TILE, TILE, TILE))
 
 
 def with_dead_keys(dead, dtype, how="bias", n_q=N_Q, n_k=N_K, heads=(2, 1)):

@@ -76,14 +76,15 @@ def test_a_last_program_may_round_otherwise_but_always_alike(monkeypatch, late, 
     """
     import on_gpu
 
-    from iocourse.kernels.host.tile_table import is_option_on
+    from iocourse.kernels.host.choices import Case, choice
 
     steps = 0
 
     def decode(q, k, v, parts):
         nonlocal steps
-        steps += is_option_on("last_merges")
-        o = torch.ones(4, dtype=torch.bfloat16) + rounds * 2.0**-7 * is_option_on("last_merges")
+        last = choice("decode step", Case(90, 2, 128)).value == "last program"
+        steps += last
+        o = torch.ones(4, dtype=torch.bfloat16) + rounds * 2.0**-7 * last
         return o + late * (steps == 1002), torch.zeros(4)
 
     monkeypatch.setattr(on_gpu, "numbers", lambda *shape, dtype: torch.zeros(1, dtype=dtype))

@@ -14,7 +14,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from iocourse.kernels import (
-    SlicedTiles,
     attention,
     attention_varlen_with_lse,
     attention_with_lse,
@@ -22,8 +21,8 @@ from iocourse.kernels import (
     tiled_mask,
     using,
 )
-from iocourse.kernels.host import dispatch
-from iocourse.kernels.host.tile_table import table_for
+from iocourse.kernels.host import torch_operator
+from iocourse.kernels.host.choices import SLICED, Case
 
 NO_LISTS, NO_CU = [], []
 ONE_SEQUENCE_A_BATCH = (False, -1, -1)
@@ -143,7 +142,7 @@ def test_gradient_of_one_input_alone():
         assert torch.allclose(alone, everything[at], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["whole", "fused", "materialised", "block mask", "packed"])
+@pytest.mark.parametrize("name", ["complete rows", "slices", "materialised", "block mask", "packed"])
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_a_compiled_graph_computes_the_needed_gradients_alone(name, deterministic):
     """The backward graph's operator names the needed inputs; values are those of all gradients together."""
@@ -217,8 +216,8 @@ def listed(q, k, deterministic):
     """The lists of a mask of blocks, one row of it empty."""
     blocks = torch.eye(2, dtype=torch.bool)
     blocks[1] = False
-    whole = table_for(q.device, q.shape[3], q.element_size()).whole
-    return tiled_mask(blocks, q, k, block=16).lists(whole, q.device, 2, deterministic)
+    case = Case(None, q.element_size(), q.shape[3], "blocks", group=2)
+    return tiled_mask(blocks, q, k, block=16).lists(case, q.device, deterministic)
 
 
 def packed():
@@ -228,13 +227,13 @@ def packed():
 def variant(name, q, k, deterministic):
     """lists, cu, low, high, lower_right, longest_q, longest_k, scale, deterministic, way."""
     if name == "block mask":
-        return listed(q, k, deterministic), [], None, None, False, -1, -1, 0.3, deterministic, "whole"
+        return listed(q, k, deterministic), [], None, None, False, -1, -1, 0.3, deterministic, "complete rows"
     if name == "packed":
-        return [], packed(), None, 0, True, -1, -1, 0.3, deterministic, "whole"
+        return [], packed(), None, 0, True, -1, -1, 0.3, deterministic, "complete rows"
     return [], [], None, 0, False, -1, -1, 0.3, deterministic, name
 
 
-VARIANTS = ("block mask", "packed", "fused", "materialised")
+VARIANTS = ("block mask", "packed", "slices", "materialised")
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
@@ -248,7 +247,7 @@ def test_opcheck_of_every_way_forward(name, deterministic):
 
 @pytest.mark.parametrize("needed", ["qkv", "q", "kv", "v"])
 @pytest.mark.parametrize("deterministic", [False, True])
-@pytest.mark.parametrize("name", ["whole", *VARIANTS])
+@pytest.mark.parametrize("name", ["complete rows", *VARIANTS])
 def test_opcheck_of_every_way_backward(name, deterministic, needed):
     q, k, v = numbers(requires_grad=False)
     options = variant(name, q, k, deterministic)
@@ -319,7 +318,7 @@ def test_masks_that_were_not_cut_yet_compile_in_one_graph():
 @pytest.mark.parametrize("way", ["fused", "materialised", None])
 def test_slices_of_d_compile_in_one_graph(way):
     d = 24 if way else 260
-    with using(**dict.fromkeys(SlicedTiles._fields, (16, 32, 128))):
+    with using(**dict.fromkeys(SLICED, (16, 32, 128))):
         compiled_as_plain(
             lambda q, k, v: attention(q * 2, k, v, causal=True, tile_d=way).square().sum(),
             (1, 2, 20, d), (1, 1, 30, d), (1, 1, 30, d),
@@ -364,7 +363,7 @@ def direct(monkeypatch):
         return count
 
     for name, body in (("forward", "_attention"), ("backward", "_attention_backward")):
-        monkeypatch.setattr(dispatch, body, counted(name, getattr(dispatch, body)))
+        monkeypatch.setattr(torch_operator, body, counted(name, getattr(torch_operator, body)))
     return gone
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from iocourse.kernels import attention, attention_with_lse, using
-from iocourse.kernels.host.tile_table import SlicedTiles
+from iocourse.kernels.host.choices import SLICED
 
 # The kernels load uninitialised scores of empty tiles, compute exp2(score - LSE) and discard it. NumPy warns
 # if such a score is infinite or large.
@@ -22,7 +22,7 @@ pytestmark = [
 ]
 
 WAYS = ("fused", "materialised")
-SMALL = dict.fromkeys(SlicedTiles._fields, (32, 16, 16))
+SMALL = dict.fromkeys(SLICED, (32, 16, 16))
 
 
 class Configuration(NamedTuple):
@@ -40,7 +40,7 @@ class Configuration(NamedTuple):
     scale: float | None = None
     dlse: bool = False
     deterministic: bool = False
-    tiles: tuple[tuple[int, int], ...] = ((32, 16),) * len(SlicedTiles._fields)
+    tiles: tuple[tuple[int, int], ...] = ((32, 16),) * len(SLICED)
     slices: int = 4
     seed: int = 0
 
@@ -66,9 +66,7 @@ configurations = st.builds(
     scale=st.sampled_from([None, None, 0.05, -0.03, 0.0]),
     dlse=st.booleans(),
     deterministic=st.booleans(),
-    tiles=st.tuples(
-        *[st.tuples(st.sampled_from([16, 32, 64]), st.sampled_from([16, 32, 64]))] * len(SlicedTiles._fields)
-    ),
+    tiles=st.tuples(*[st.tuples(st.sampled_from([16, 32, 64]), st.sampled_from([16, 32, 64]))] * len(SLICED)),
     slices=st.sampled_from([1, 2, 3, 5]),
     seed=st.integers(0, 2**31),
 )
@@ -86,7 +84,7 @@ def test_twice_the_error_of_same_precision_pytorch(c: Configuration):
     q, do, k, v = numbers(c.seed, c.dtype, *[(c.B, H, c.n_q, c.d)] * 2, *[(c.B, H_kv, c.n_k, c.d)] * 2)
     (dlse,) = numbers(c.seed + 1, torch.float32, (c.B, H, c.n_q)) if c.dlse else (None,)
     options = {"causal": c.causal, "window": c.window, "scale": c.scale, "deterministic": c.deterministic}
-    chosen = {name: (*tile, slice_of(c)) for name, tile in zip(SlicedTiles._fields, c.tiles, strict=True)}
+    chosen = {name: (*tile, slice_of(c)) for name, tile in zip(SLICED, c.tiles, strict=True)}
     with using(**chosen):
         judge(
             lambda *x: attention_with_lse(*x, tile_d=c.way, **options),
@@ -138,7 +136,7 @@ def test_strides_change_no_bit(way: str):
 def test_a_head_too_large_for_whole_rows_takes_the_fused_slices():
     q, k, v, do = numbers(0, torch.float32, *[(1, 1, 40, 300)] * 4)
     leaves = [x.requires_grad_() for x in (q, k, v)]
-    with using(**dict.fromkeys(SlicedTiles._fields, (32, 16, 64))):
+    with using(**dict.fromkeys(SLICED, (32, 16, 64))):
         found = gradients(attention(*leaves, causal=True), leaves, do)
         assert same_bits(found, gradients(attention(*leaves, causal=True, tile_d="fused"), leaves, do))
 

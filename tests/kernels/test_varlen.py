@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from iocourse.kernels import attention, attention_varlen, attention_varlen_with_lse, using
-from iocourse.kernels.host.tile_table import Tiles
+from iocourse.kernels.host.choices import WHOLE
 
 SMALL = {"forward": (16, 32), "fused": (32, 16), "queries": (16, 16), "keys": (32, 16)}
 Lengths = tuple[tuple[int, int], ...]
@@ -98,7 +98,7 @@ def test_twice_the_error_of_same_precision_pytorch(c: Configuration):
         c.lengths, causal=c.causal, window=c.window, scale=c.scale, deterministic=c.deterministic,
         longest=longest,
     )  # fmt: skip
-    with using(**dict(zip(Tiles._fields, c.tiles, strict=True))):
+    with using(**dict(zip(WHOLE, c.tiles, strict=True))):
         judge(attend, q, k, v, do, dlse, pairs_of(c.lengths, c.causal, c.window), c.scale)
 
 

@@ -11,16 +11,15 @@ from long_runs import many
 from test_varlen import pairs_of, starts
 
 from iocourse.kernels import (
-    SlicedTiles,
-    Tiles,
     attention_varlen_with_lse,
     attention_with_lse,
     decode,
     using,
 )
 from iocourse.kernels.host.checks import band_of, own_band
+from iocourse.kernels.host.choices import SLICED, WHOLE
 
-SMALL = dict.fromkeys(Tiles._fields, (16, 16)) | dict.fromkeys(SlicedTiles._fields, (16, 16, 16))
+SMALL = dict.fromkeys(WHOLE, (16, 16)) | dict.fromkeys(SLICED, (16, 16, 16))
 SIDES = (None, -1, 0, 5, 2**31 - 20, 2**31 - 1, 2**31, 2**32 + 3, 2**62)
 ALIGNMENTS = ("upper_left", "lower_right")
 TURNS = [*itertools.product(ALIGNMENTS, (False, True))]

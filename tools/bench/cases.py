@@ -14,7 +14,6 @@ from iocourse.gpu.roofline import flops
 from tools.bench import problems
 from tools.bench.contest import (
     FUSED,
-    GROUPED_KEYS,
     SQUARE_TILES,
     TWO_PASS,
     Contender,
@@ -25,6 +24,7 @@ from tools.bench.contest import (
     named,
     normal,
     rates,
+    with_tiles,
 )
 from tools.bench.problems import KINDS, LENGTH_KINDS, LONGEST, REACH, SEQUENCES, TOKENS, WIDTH
 
@@ -86,19 +86,12 @@ def ours(q: Tensor, k: Tensor, v: Tensor, seen: dict[str, Any], **options: Any) 
 
 def of_two_pass(place: Any) -> dict[str, Contender]:
     """Return both backward passes by name; `place` is ignored."""
-    both = {FUSED: partial(ours, deterministic=False), TWO_PASS: partial(ours, deterministic=True)}
-    return both | {named(GROUPED_KEYS): both[TWO_PASS]}
-
-
-def two_pass_runs(shape: Case, name: str) -> bool:
-    """Return True if an implementation of `of_two_pass` runs at this shape."""
-    spills = shape.d == 64 and shape.pairs == CAUSAL and shape.H_kv < shape.H
-    return spills or name != named(GROUPED_KEYS)
+    return {FUSED: partial(ours, deterministic=False), TWO_PASS: partial(ours, deterministic=True)}
 
 
 def of_square_tiles(place: Any) -> dict[str, Contender]:
-    """Return the forward pass with the table's tile and with others; `place` is ignored."""
-    return {FUSED: ours} | dict.fromkeys(map(named, SQUARE_TILES), ours)
+    """Return the forward pass with the chosen tile and with others; `place` is ignored."""
+    return {FUSED: ours} | with_tiles(ours, *SQUARE_TILES)
 
 
 def square_tiles_run(shape: Case, name: str) -> bool:

@@ -6,7 +6,8 @@ A row has `choose` (names and values), limits for fields of `Case`, `why`, and `
   decides, the value is this many times as fast as the other value. `rival` and `share`: the speed relative to
   another library at the slowest of these shapes. `except`: shapes of any record at which the value is more
   than 2 % slower than another one, each with a reason.
-- `{"bytes": true}`: complete rows fit the chip and move no more bytes than slices (or the reverse).
+- `{"bytes": true}`: complete rows fit the chip and move no more bytes than slices, or the reverse, at each
+  head size of the row that `BYTES_AT` has, and at the ends of the row (see `resources/whole_rows.py`).
 - `{"compiled": true}`: chosen from compiled code. `spills`: of an iteration of the loop, if there are any.
   `shared_bytes`: what the tile needs, if the chip has less; such a tile is refused before a launch.
 - nothing: the reason alone, for a case that no record decides.
@@ -14,6 +15,8 @@ A row has `choose` (names and values), limits for fields of `Case`, `why`, and `
 `otherwise`: the row decides the cases within its limits that no other row names.
 
 `faults` lists what is wrong with the file; `python -m tools.build --check` and the tests call it.
+`python -m tools.bench gpu --install` writes the tiles of the step `tune` into the file (`with_record`), and
+prints the rows whose gain is not that of another new record (`stale`).
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from iocourse import data
+from iocourse.console import times_joined
 from iocourse.data.records import load_record
 from iocourse.gpu import CHIPS
 from iocourse.gpu.choices import MASKS, PASSES, Case, Choice, is_within, read_rows
@@ -67,32 +71,45 @@ def domain(name: str) -> dict[str, Any]:
     }
 
 
+# Head sizes at which `faults` compares a row that bytes decide: the common ones, and each side of the sizes
+# up to which rows are padded.
+BYTES_AT = (*range(32, 1025, 32), *(size + 1 for size in (64, 128, 256, 512)))
+
+
 # Faults.
 
 
-def faults(text: str | None = None) -> list[str]:
-    """Return one line for each fault of choices.json, or of a text of the same form; [] if there is none."""
+def faults(text: str | None = None, records: Mapping[str, Row] | None = None) -> list[str]:
+    """Return one line for each fault of choices.json, or of a text of the same form; [] if there is none.
+
+    records: records by name that take the place of the shipped ones.
+    """
     try:
         rows = read_rows(text)
     except (ValueError, KeyError) as error:
         return [str(error)]
-    found = [line for row in rows for line in _faults_of(row)]
+    records = records or {}
+    found = [line for row in rows for line in _faults_of(row, records)]
     of = {name: [row for row in rows if row.name == name] for name in NAMES}
     found = found or [line for name, some in of.items() for line in _cover(some, name)]
-    records = (*WAYS, TUNE)
-    return found or [line for record, name in product(records, NAMES) for line in _slower(record, of[name])]
+    shapes = product((*WAYS, TUNE), NAMES)
+    return found or [line for record, name in shapes for line in _slower(record, of[name], records)]
 
 
-def _faults_of(row: Choice) -> Iterator[str]:
+def stale(text: str, records: Mapping[str, Row]) -> list[str]:
+    """Return the faults of rows that were timed in one of these records, by name; [] if there is none."""
+    timed_rows = [row for row in read_rows(text) if row.evidence.get("timed") in records]
+    return [line for row in timed_rows for line in _faults_of(row, records)]
+
+
+def _faults_of(row: Choice, records: Mapping[str, Row]) -> Iterator[str]:
     about = f"choices.json, {described(row)}"
     if row.name not in NAMES:
         yield f"{about}: there is no choice of this name"
         return
-    for name, limit in row.where.items():
-        if name in SETS and not set(limit) <= set(SETS[name]):
-            yield f"{about}: {name} must be some of {', '.join(map(str, SETS[name]))}; got {limit}"
-        elif name in RANGES and not _is_range(limit):
-            yield f"{about}: {name} must be [from, to], two integers, or null for no end; got {limit}"
+    if lines := [*_limit_faults(row)]:
+        yield from (f"{about}: {line}" for line in lines)
+        return  # what follows compares with the limits
     if row.name in VALUES and row.value not in VALUES[row.name]:
         yield f"{about}: the value must be one of {', '.join(map(str, VALUES[row.name]))}; got {row.value!r}"
     elif row.name not in VALUES and not _is_tile(row.name, row.value):
@@ -100,7 +117,17 @@ def _faults_of(row: Choice) -> Iterator[str]:
     elif row.name in WHOLE or row.name in SLICED:
         yield from (f"{about}: {line}" for line in _loop_faults(row))
     if "timed" in row.evidence:
-        yield from (f"{about}: {line}" for line in _timing_faults(row))
+        yield from (f"{about}: {line}" for line in _timing_faults(row, records))
+    if "bytes" in row.evidence:
+        yield from (f"{about}: {line}" for line in _bytes_faults(row))
+
+
+def _limit_faults(row: Choice) -> Iterator[str]:
+    for name, limit in row.where.items():
+        if name in SETS and not set(limit) <= set(SETS[name]):
+            yield f"{name} must be some of {', '.join(map(str, SETS[name]))}; got {limit}"
+        elif name in RANGES and not _is_range(limit):
+            yield f"{name} must be [from, to], two integers, or null for no end; got {limit}"
 
 
 def described(row: Choice) -> str:
@@ -157,14 +184,31 @@ def _loop_faults(row: Choice) -> Iterator[str]:
 def is_of(one: Row, row: Choice) -> bool:
     """Return True if a compiled kernel is one that the row decides, with the row's tile."""
     sizes = [one[part] for part in ("BM", "BN", "BD", "warps", "stages") if one[part] is not None]
+    if one["kernel"] != row.name or sizes != row.value:
+        return False
     band = "causal" if one["causal"] else "full"
     mask = {"block_mask": "blocks", "packed": "packed"}.get(one["pairs"], band)
     case = {"arch": one["arch"], "itemsize": one["bytes"], "d": one["d"], "mask": mask}
     case["group"] = one.get("group", 1)
     if one["kernel"] in SLICED:
         case.pop("d")  # any d runs the same code
-    known = all(is_within(value, row.where.get(name, domain(row.name)[name])) for name, value in case.items())
-    return one["kernel"] == row.name and sizes == row.value and known
+    whole = domain(row.name)
+    return all(is_within(value, row.where.get(name, whole[name])) for name, value in case.items())
+
+
+def _bytes_faults(row: Choice) -> Iterator[str]:
+    """Yield the head sizes of a row at which fit and bytes decide otherwise than the row."""
+    from tools.bench.resources.whole_rows import SLICES, WHOLE_VALUE, by_bytes
+
+    if row.name not in WHOLE_VALUE or row.value not in (WHOLE_VALUE[row.name], SLICES):
+        yield f"bytes decide only {', '.join(WHOLE_VALUE)}, and only between complete rows and slices"
+        return
+    low, high = row.where.get("d", RANGES["d"])
+    for arch, itemsize in product(set(row.where["arch"]) - {None}, row.where["itemsize"]):
+        for d in sorted({low, high, *(d for d in BYTES_AT if low <= d <= high)}):
+            if (value := by_bytes(row.name, arch, itemsize, d)) != row.value:
+                yield f"fit and bytes decide for {value} on sm_{arch}, {itemsize} bytes per number, d = {d}"
+                return
 
 
 def _cover(rows: Sequence[Choice], name: str) -> Iterator[str]:
@@ -227,9 +271,9 @@ WAYS: dict[str, dict[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def timed(record: str, name: str) -> list[Timed]:
-    """Return the shapes of a record at which two values of a choice were timed."""
-    run = load_record(record)
+def timed(record: str, name: str, records: Mapping[str, Row] | None = None) -> list[Timed]:
+    """Return the shapes of a record at which two values of a choice were timed. records: as in `faults`."""
+    run = (records or {}).get(record) or load_record(record)
     if run is None:
         return []
     if record == TUNE:
@@ -274,19 +318,24 @@ def _tuned(run: Row, name: str) -> list[Timed]:
     return found
 
 
-def _timing_faults(row: Choice) -> Iterator[str]:
+def _timing_faults(row: Choice, records: Mapping[str, Row]) -> Iterator[str]:
     """Yield the differences between a timed row and its record."""
     record, value = row.evidence["timed"], _key(row.value)
+    if record not in (*WAYS, TUNE):
+        yield f"timed must be one of {', '.join((*WAYS, TUNE))}; got {record!r}"
+        return
     against, gain = _key(row.evidence.get("against")), row.evidence.get("gain")
     shapes = [
-        one for one in timed(record, row.name) if decides(row, one.case) and {value, against} <= one.ms.keys()
+        one
+        for one in timed(record, row.name, records)
+        if decides(row, one.case) and {value, against} <= one.ms.keys()
     ]
     if not shapes:
         yield f"the record {record} has no times of {value} and {against} for a case of this row"
         return
     ratios = [one.ms[against] / one.ms[value] for one in shapes]
     if gain != (found := [round(min(ratios), 2), round(max(ratios), 2)]):
-        yield f"the gain is {found} by the record {record}, the row states {gain}"
+        yield f"the gain is {found} by the record {record}, the row states {gain}. {_advice(found, against)}"
     for axis in ("d", "group", "heads", "rows", "matrices"):
         low, high = row.where.get(axis, RANGES[axis])
         values = [getattr(one.case, axis) for one in shapes]
@@ -298,18 +347,27 @@ def _timing_faults(row: Choice) -> Iterator[str]:
             yield f"{axis} to {high} goes beyond the timed {max(values)}"
 
 
-def _slower(record: str, rows: Sequence[Choice]) -> Iterator[str]:
+def _advice(gain: Sequence[float], against: Any) -> str:
+    """Return the change of a row that states another gain."""
+    if min(gain) >= 1:
+        return f'Write "gain": {list(gain)}'
+    if max(gain) <= 1:
+        return f"Choose {against}, which was faster at each shape"
+    return f"Limit the row to cases where it was faster than {against}, or state a reason"
+
+
+def _slower(record: str, rows: Sequence[Choice], records: Mapping[str, Row]) -> Iterator[str]:
     """Yield the shapes of a record at which the choice is slower than another, and its row has no reason."""
     for name in {row.name for row in rows} - {*PASSES[2:]}:  # in these a caller has chosen
-        for one in timed(record, name):
+        for one in timed(record, name, records):
             near = [row for row in rows if decides(row, one.case)]
             row = next((row for row in near if not row.otherwise), near[0])
             ms, least = one.ms.get(_key(row.value)), min(one.ms.values())
             if (ms is None or ms > SLOWER * least) and one.about not in row.evidence.get("except", {}):
                 fast = next(value for value, time in one.ms.items() if time == least)
                 yield (
-                    f"choices.json, {described(row)}: at {one.about} it took {ms} ms, and {fast} took {least} "
-                    "ms. Choose that, or give the reason in `except`"
+                    f"choices.json, {described(row)}: at {one.about} it took {ms} ms, {fast} "
+                    f"{least} ms. Choose that, or give the reason in `except`"
                 )
 
 
@@ -325,20 +383,80 @@ def _key(value: Any) -> Any:
 # Rows of the file.
 
 
+def with_record(text: str, record: Row) -> tuple[str, list[str]]:
+    """Return the text of choices.json with the tiles of a record of the step `tune`, and a line for each row
+    that is new, changed or removed.
+    """
+    before = json.loads(text)
+    rows = with_measured_tiles(before["rows"], record)
+    then, now = ({_place(row): row for row in some if _is_tuned(row)} for some in (before["rows"], rows))
+    lines = [_change(then.get(place), now.get(place)) for place in {**then, **now}]
+    return file_text(before["about"], rows), [line for line in lines if line]
+
+
+def _is_tuned(row: Row) -> bool:
+    return bool(row.get("evidence", {}).get("timed") == "tune")
+
+
+def _place(row: Row) -> tuple[Any, ...]:
+    """Return what a row of a measured tile decides: the kernel, and its limits."""
+    return (*row["choose"], *(json.dumps(row[name]) for name in ("arch", "itemsize", "mask", "d", "group")))
+
+
+def _change(before: Row | None, after: Row | None) -> str:
+    """Return a line about a changed row of a measured tile; "" if it is equal."""
+    row = after or before or {}
+    if before == after:
+        return ""
+    (kernel,) = row["choose"]
+    about = f"choices.json: {kernel} on sm_{row['arch'][0]}, d = {row['d'][0]}, {row['mask'][0]}:"
+    if after is None:
+        return f"{about} no longer {times_joined(row['choose'][kernel])}, but the tile of another row"
+    gain, against = row["evidence"]["gain"][0], times_joined(row["evidence"]["against"])
+    return f"{about} {times_joined(row['choose'][kernel])}, {gain:.2f} times as fast as {against}"
+
+
 def with_measured_tiles(rows: Sequence[Row], record: Row) -> list[Row]:
-    """Return the rows of the file with the tiles of a record of the step `tune`, each for its timed case."""
-    found = [row for row in rows if row.get("evidence", {}).get("timed") != "tune"]
-    for search, (at, mask) in product(record["kernels"], enumerate(("full", "causal"))):
-        ms = {tuple(one["tile"]): one["ms"][at] for one in search["tried"] if one["ms"]}
-        tile, shipped = tuple(search["chosen"][at]), tuple(search["shipped"])
-        if tile != shipped:
-            gain = round(ms[shipped] / ms[tile], 2)
-            where = {"arch": [record["arch"]], "itemsize": [2], "mask": [mask], "d": [search["d"]] * 2}
-            evidence = {"timed": "tune", "against": list(shipped), "gain": [gain, gain]}
-            why = "the fastest of the tiles tried"
-            row = {"choose": {search["kernel"]: list(tile)}, **where, "group": [1, 1], "why": why}
-            found.append({**row, "evidence": evidence})
-    return found
+    """Return the rows of the file with the tiles of a record of the step `tune`, each for its timed case. The
+    rows that decided these cases before become `otherwise`.
+    """
+    kept = [row for row in rows if not _is_tuned(row)]
+    measured = [row for search in record["kernels"] for row in _measured(record["arch"], search)]
+    for new in measured:
+        kept = [one for row in kept for one in _below(row, new)]
+    at = next((n for n, row in enumerate(rows) if _is_tuned(row)), len(rows))
+    at += len(kept) + sum(map(_is_tuned, rows)) - len(rows)  # rows that `_below` has divided
+    return [*kept[:at], *measured, *kept[at:]]
+
+
+def _measured(arch: int, search: Row) -> Iterator[Row]:
+    """Yield the rows of a search, one for each mask for which another tile than the shipped is faster."""
+    shipped = tuple(search["shipped"])
+    for at, mask in enumerate(("full", "causal")):
+        ms = {tuple(one["tile"]): one["ms"][at] for one in search["tried"] if len(one["ms"]) > at}
+        tile = tuple(search["chosen"][at])
+        # A shipped tile that failed has no time; then the gain is that over the next fastest tile.
+        rivals = [shipped] if shipped in ms else sorted(ms.keys() - {tile}, key=lambda one: ms[one])
+        if tile == shipped or not rivals:
+            continue
+        gain = round(ms[rivals[0]] / ms[tile], 2)
+        where = {"arch": [arch], "itemsize": [2], "mask": [mask], "d": [search["d"]] * 2, "group": [1, 1]}
+        evidence = {"timed": "tune", "against": list(rivals[0]), "gain": [gain, gain]}
+        row = {"choose": {search["kernel"]: list(tile)}, **where, "why": "the fastest of the tiles tried"}
+        yield {**row, "evidence": evidence}
+
+
+def _below(row: Row, new: Row) -> Iterator[Row]:
+    """Yield a row so that the new row decides its case: the kernel as a separate row, with `otherwise`."""
+    ((kernel, _),) = new["choose"].items()
+    case = Case(new["arch"][0], 2, new["d"][0], new["mask"][0])
+    named = [one for one in read_rows(json.dumps({"rows": [row]})) if one.name == kernel]
+    if not any(decides(one, case) and not one.otherwise and "timed" not in one.evidence for one in named):
+        yield row
+        return
+    if others := {name: value for name, value in row["choose"].items() if name != kernel}:
+        yield {**row, "choose": others}
+    yield {**row, "choose": {kernel: row["choose"][kernel]}, "otherwise": True}
 
 
 def file_text(about: str, rows: Sequence[Row]) -> str:

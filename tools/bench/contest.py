@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from math import exp, log
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,8 +32,32 @@ Pairs = Callable[[Tensor, Tensor], Tensor]  # positions i and j, which broadcast
 # The library's kernels: the backward pass of `attention`; `decode`; `attention` at large d.
 FUSED, TWO_PASS, SPLIT_KV, DEFAULT = "fused", "two-pass", "split-KV", "default"
 FIRST = (FUSED, SPLIT_KV, DEFAULT)  # ratios and goals are for these; each step has one of them
-PACKED_DESCRIPTORS, ROW_DESCRIPTORS = "packed by descriptors", "rows by descriptors"
-LAST_MERGES = "last program merges"  # `decode` in one launch
+PACKED_DESCRIPTORS = "packed by descriptors"  # `attention_varlen`; "fused" loads packed sequences by pointers
+LAST_MERGES = "last program merges"  # `decode` in one launch; "split-KV" merges in a second one
+ROW_DESCRIPTORS = "rows by descriptors"  # only in earlier records; the library has no such kernel now
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """An implementation that runs with these choices in place of the recorded ones, forward and backward.
+
+    choices: names and values, as in `iocourse.kernels.host.choices`. Each implementation of a record forces
+    the choices that its name stands for, so that the name means the same after a choice has changed.
+    """
+
+    attend: Contender
+    choices: Mapping[str, Any]
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, seen: Any) -> Tensor:
+        """Return O."""
+        with self.replaced():
+            return self.attend(q, k, v, seen)
+
+    def replaced(self) -> AbstractContextManager[None]:
+        """Return a block in which these choices hold, for the backward pass."""
+        from iocourse.kernels.host.choices import replaced
+
+        return replaced(self.choices)
 
 
 Tiles = dict[str, tuple[int, ...]]  # of kernels, by their names in `using`
@@ -44,8 +68,8 @@ def named(tiles: Tiles) -> str:
     return ", ".join(f"{kernel} {times_joined(tile)}" for kernel, tile in tiles.items())
 
 
-# Tiles that the questions of `tools.bench gpu` compare with those of the tables: BM, BN, warps, stages.
-# At d = 256 the table's tile of the kernel for dK and dV is too small for wgmma; these use it, without spills
+# Tiles that the questions of `tools.bench gpu` compare with those of the choices: BM, BN, warps, stages.
+# At d = 256 the chosen tile of the kernel for dK and dV is too small for wgmma; these use it, without spills
 # in the inner loop.
 WIDE_TILES: tuple[Tiles, ...] = (
     {"queries": (64, 64, 8, 2), "keys": (64, 64, 8, 2)},
@@ -53,17 +77,12 @@ WIDE_TILES: tuple[Tiles, ...] = (
     {"queries": (64, 64, 8, 2), "keys": (32, 64, 8, 2)},
 )
 WIDE_FUSED: Tiles = {"fused": (64, 64, 8, 1)}
-# With shared key heads and a causal mask, the measured tile at d = 64 spills registers, the table's does not.
-GROUPED_KEYS: Tiles = {"keys": (64, 128, 8, 3)}
 SQUARE_TILES: tuple[Tiles, ...] = ({"forward": (64, 64, 4, 3)}, {"forward": (64, 128, 4, 3)})
-# Options of `using` by the name of the implementation that runs with them.
-WAYS: dict[str, dict[str, Any]] = {
-    PACKED_DESCRIPTORS: {"packed_descriptors": True},
-    ROW_DESCRIPTORS: {"row_descriptors": True},
-    LAST_MERGES: {"last_merges": True},
-    **{named(tiles): dict[str, Any](tiles) for tiles in (*WIDE_TILES, WIDE_FUSED)},
-    **{named(tiles): dict[str, Any](tiles) for tiles in (GROUPED_KEYS, *SQUARE_TILES)},
-}
+
+
+def with_tiles(attend: Contender, *tiles: Tiles) -> dict[str, Contender]:
+    """Return an implementation with each of these tiles, by name."""
+    return {named(some): Chosen(attend, some) for some in tiles}
 
 
 # --- the problem -------------------------------------------------------------------------------------------
@@ -193,30 +212,20 @@ def with_warnings(work: Callable[[], Any]) -> tuple[Any, str]:
             return None, reason_of(error, [str(one.message) for one in said])
 
 
-def work_of(
-    attend: Contender, given: Given, pass_: str, options: Mapping[str, Any] | None = None
-) -> Work:  # fmt: skip
-    """Return the work of a pass: "backward" is preceded by an untimed forward pass. It runs within
-    `using(**options)`.
-    """
+def work_of(attend: Contender, given: Given, pass_: str) -> Work:
+    """Return the work of a pass: "backward" is preceded by an untimed forward pass."""
     import torch
 
     alone = pass_ == PASSES[0]
     inputs = q, k, v = [x.detach().requires_grad_(not alone) for x in given.inputs]
-
-    def on() -> Any:
-        if not options:
-            return nullcontext()
-        from iocourse.kernels import using
-
-        return using(**options)
+    replaced = attend.replaced if isinstance(attend, Chosen) else nullcontext
 
     def forward() -> Tensor:
-        with on(), torch.set_grad_enabled(not alone):
+        with torch.set_grad_enabled(not alone):
             return attend(q, k, v, given.seen)
 
     def gradients(o: Tensor) -> Any:
-        with on():
+        with replaced():
             return torch.autograd.grad(o, inputs, given.do)
 
     if alone:
@@ -303,7 +312,7 @@ class Trial:
         return rows
 
     def _work(self, name: str, pass_: str) -> Work:
-        return work_of(self.field[name], self.problem.given_to(name), pass_, WAYS.get(name))
+        return work_of(self.field[name], self.problem.given_to(name), pass_)
 
 
 # --- ratios, means and goals: no GPU, no torch -------------------------------------------------------------

@@ -98,7 +98,7 @@ CONTESTS = {
         3, cases.two_pass_shapes,
         [cases.Case("bfloat16", d, 700, 2, 4, H_kv, pairs)
          for d in (64, 128) for H_kv, pairs in ((4, "packed log-uniform"), (4, "window"), (1, "causal"))],
-        cases.problem, cases.of_two_pass, CASES, timed=PASSES[1:2], takes_part=cases.two_pass_runs,
+        cases.problem, cases.of_two_pass, CASES, timed=PASSES[1:2],
     ),
     "d-256": Contest(
         2, problems.wide_shapes, [Shape("bfloat16", d, 333, 1, 2, d == 256) for d in (256, 192)],

@@ -21,7 +21,7 @@ show = resources.show
 
 
 def run(quick: bool) -> Row:
-    """Compile the kernels with the tiles of the tables and return the record; quick: d = 128 only.
+    """Compile the kernels with the chosen tiles and return the record; quick: d = 128 only.
 
     Raises UsageError if torch or triton is missing.
     """

@@ -8,6 +8,9 @@ least one result. It replaces a shipped record, but a quick run never replaces a
 2. that is true of both or of none, it has no smaller share of its shapes done, and with equal shares no
    earlier date.
 
+The tiles of `tune` also become rows of `iocourse/data/choices.json`. A line names each row of that file whose
+stated gain is not that of a new record; edit these rows, and `python -m tools.build --check` checks them.
+
 Kernels are those of today if they compile to the same machine code with today's default tiles, see
 `iocourse.data.records.kernels_remark`.
 """
@@ -15,17 +18,19 @@ Kernels are those of today if they compile to the same machine code with today's
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from iocourse.data import records
 from iocourse.data.records import CHANGED, kernels_remark, missing_metadata
 from iocourse.errors import UsageError
-from iocourse.files import read_json, write_json
-from iocourse.gpu.tuned_tiles import tiles_of
+from iocourse.files import atomic_write, read_json, write_json
 from tools.bench import Row
+from tools.bench.contest import reason_of
 from tools.bench.gpu import NAME, how_far
+from tools.bench.measured_tiles import tiles_of
 
 FOLDER = Path(records.__file__).parent / "bench"
 UNSHIPPED = ("compile",)  # parts that measure nothing
@@ -56,7 +61,16 @@ def installed(file: Path) -> list[str]:
     good = {name: part for name, part in parts.items() if name not in faults}
     if not good:
         raise UsageError("\n".join([f"--install {file} contains no valid record", *refused]))
-    return [*(_installed(name, part) for name, part in good.items()), *refused]
+    lines = {name: _installed(name, part) for name, part in good.items()}
+    written = {CALLED.get(name, name): part for name, part in good.items() if " written" in lines[name][0]}
+    return [*chain(*lines.values()), *_stale(written), *refused]
+
+
+def _stale(written: Mapping[str, Row]) -> list[str]:
+    """Return a line for each row of choices.json that states other times than a record that was written."""
+    from tools.bench import choices
+
+    return choices.stale(choices.FILE.read_text(encoding="utf-8"), written)
 
 
 def _fault(part: Row) -> str:
@@ -81,16 +95,29 @@ def _fault(part: Row) -> str:
     return "it was cut off before its first result" if nothing else ""
 
 
-def _installed(name: str, part: Row) -> str:
-    """Write a valid part, unless the shipped record is better, and return a line about it."""
+def _installed(name: str, part: Row) -> list[str]:
+    """Write a valid part, unless the shipped record is better, and return lines about it. The tiles of `tune`
+    are also written into choices.json; if that file would have a fault, nothing is written.
+    """
     target = FOLDER / f"{CALLED.get(name, name)}.json"
     before = read_json(target)
     if isinstance(part.get("kernels_code"), dict):
         part = part | {"kernels_code": narrowed(part)}
     if reason := _worse(part, before):
-        return f"{target} is unchanged, because it {reason}"
+        return [f"{target} is unchanged, because it {reason}"]
+    changes = list[str]()
+    if name == "tune":
+        from tools.bench import choices
+
+        try:
+            text, changes = choices.with_record(choices.FILE.read_text(encoding="utf-8"), part)
+        except (KeyError, TypeError, IndexError, ValueError) as error:
+            return [f"{target} is unchanged, because its tiles cannot be read: {reason_of(error)}"]
+        if faults := choices.faults(text, {name: part}):
+            return [f"{target} is unchanged, because of its tiles {fault}" for fault in faults]
+        atomic_write(choices.FILE, text)
     write_json(target, part)
-    return "; ".join([f"{target} written", *_remarks(part, before)])
+    return ["; ".join([f"{target} written", *_remarks(part, before)]), *changes]
 
 
 def _worse(part: Row, before: Row) -> str:
@@ -146,7 +173,9 @@ def narrowed(part: Row) -> dict[str, dict[str, str]]:
 
 def _is_timed(name: str, part: Row) -> bool:
     """Return True if a part may have timed a kernel (`records.kernel_row`); parts without shapes: any."""
-    _, kernel, d, width, _, pairs = name.split()
+    _, kernel, d, width, _, pairs, *group = name.split()
+    if group and part["subject"] in PAIRS:  # these time heads that share keys only in the decode step
+        return False
     if (part["subject"] == "decode") != (kernel in DECODE) and part["subject"] in PAIRS:
         return False
     if pairs not in PAIRS.get(part["subject"], (pairs,)):

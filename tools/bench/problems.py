@@ -30,10 +30,11 @@ from tools.bench.contest import (
     PACKED_DESCRIPTORS,
     ROW_DESCRIPTORS,
     SPLIT_KV,
+    SQUARE_TILES,
     TWO_PASS,
-    WAYS,
     WIDE_FUSED,
     WIDE_TILES,
+    Chosen,
     Contender,
     Given,
     Pairs,
@@ -44,6 +45,7 @@ from tools.bench.contest import (
     normal,
     rates,
     reason_of,
+    with_tiles,
 )
 
 # --- implementations ---------------------------------------------------------------------------------------
@@ -58,7 +60,11 @@ WHOLE_ROWS = "whole rows"
 BY_TILE_D = {"never": WHOLE_ROWS, "fused": "fused split-d", "materialised": "materialised"}
 # Orders of the programs of the forward pass: the library's, and another one (`program_order`).
 TILES_FASTEST, HEADS_FASTEST = "tiles fastest", "heads fastest"
-OURS = (FUSED, TWO_PASS, SPLIT_KV, DEFAULT, *WAYS, *BY_TILE_D.values(), TILES_FASTEST, HEADS_FASTEST)
+# Our implementations, with those of earlier records.
+OURS = (
+    FUSED, TWO_PASS, SPLIT_KV, DEFAULT, PACKED_DESCRIPTORS, ROW_DESCRIPTORS, LAST_MERGES,
+    *map(named, (*WIDE_TILES, WIDE_FUSED, *SQUARE_TILES)), *BY_TILE_D.values(), TILES_FASTEST, HEADS_FASTEST,
+)  # fmt: skip
 # Scores, weights and their gradients in float32: about this many bytes per query-key pair.
 MATRIX_BYTES_A_PAIR = 16
 
@@ -184,7 +190,6 @@ def of_attention(place: Any) -> dict[str, Contender]:
     return {
         FUSED: partial(ours, deterministic=False),
         TWO_PASS: partial(ours, deterministic=True),
-        ROW_DESCRIPTORS: ours,
         **{name: partial(sdpa, name) for name in BACKENDS},
         MATH: partial(with_matrices, partial(sdpa, MATH), place),
         FLEX: flex,
@@ -204,7 +209,7 @@ def of_sparse(place: Any) -> dict[str, Contender]:
     def own(q: Tensor, k: Tensor, v: Tensor, pairs: Pairs | None) -> Tensor:
         return ours(q, k, v, False, block_mask=pairs and tiles_seen(pairs, q.shape[2], str(q.device)))
 
-    return {FUSED: own, FLEX: flex, EFFICIENT: efficient}
+    return {FUSED: Chosen(own, {"backward pass": "fused"}), FLEX: flex, EFFICIENT: efficient}
 
 
 def of_varlen(place: Any) -> dict[str, Contender]:
@@ -220,8 +225,11 @@ def of_varlen(place: Any) -> dict[str, Contender]:
 
         return varlen_attn(q, k, v, *seen, window_size=(-1, 0))
 
-    found: dict[str, Contender] = {FUSED: own, PACKED_DESCRIPTORS: own, PACKED: packed}
-    return found | {name: partial(sdpa, name) for name in (FLASH, CUDNN)}
+    found: dict[str, Contender] = {
+        name: Chosen(own, {"packed descriptors": by_descriptors, "backward pass": "fused"})
+        for name, by_descriptors in ((FUSED, False), (PACKED_DESCRIPTORS, True))
+    }
+    return found | {PACKED: packed} | {name: partial(sdpa, name) for name in (FLASH, CUDNN)}
 
 
 def of_decode(place: Any) -> dict[str, Contender]:
@@ -235,24 +243,27 @@ def of_decode(place: Any) -> dict[str, Contender]:
 
         return decode(q, k, v)[0]
 
-    return {SPLIT_KV: own, LAST_MERGES: own} | {name: partial(sdpa, name) for name in BACKENDS}
+    merged = {SPLIT_KV: "second launch", LAST_MERGES: "last program"}
+    found: dict[str, Contender] = {name: Chosen(own, {"decode step": by}) for name, by in merged.items()}
+    return found | {name: partial(sdpa, name) for name in BACKENDS}
 
 
 def of_small_cache(place: Any) -> dict[str, Contender]:
     """Return the implementations for large heads: our default variant, each variant by name, and SDPA."""
     found: dict[str, Contender] = {DEFAULT: ours}
     found |= {name: partial(ours, tile_d=way) for way, name in BY_TILE_D.items()}
+    found[WHOLE_ROWS] = Chosen(found[WHOLE_ROWS], {"backward pass": "fused"})
     found |= {name: partial(sdpa, name) for name in (EFFICIENT, FLASH, MATH)}
     return found | {name: partial(with_matrices, found[name], place) for name in ("materialised", MATH)}
 
 
 def of_wide(place: Any) -> dict[str, Contender]:
-    """Return the backward passes at d = 256: the default, complete rows with the table's tiles and with
-    larger ones, and SDPA. `place` is ignored.
+    """Return the backward passes at d = 256: the default, complete rows in two passes with the chosen tiles
+    and with larger ones, and SDPA. `place` is ignored.
     """
     whole = {fixed: partial(ours, tile_d="never", deterministic=fixed) for fixed in (False, True)}
     found: dict[str, Contender] = {DEFAULT: ours, WHOLE_ROWS: whole[True]}
-    found |= dict.fromkeys(map(named, WIDE_TILES), whole[True]) | {named(WIDE_FUSED): whole[False]}
+    found |= with_tiles(whole[True], *WIDE_TILES) | with_tiles(whole[False], WIDE_FUSED)
     return found | {name: partial(sdpa, name) for name in (FLASH, CUDNN)}
 
 

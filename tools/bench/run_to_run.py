@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from iocourse.gpu.roofline import PASSES
 from tools.bench import Row
-from tools.bench.contest import DEFAULT, LAST_MERGES, SPLIT_KV, TWO_PASS, WAYS, with_warnings, work_of
+from tools.bench.contest import DEFAULT, LAST_MERGES, SPLIT_KV, TWO_PASS, with_warnings, work_of
 from tools.bench.contests import CONTESTS
 
 RUNS = 20
@@ -55,9 +55,7 @@ def kept(promise: Promise, place: Any, seed: int) -> Iterator[Row]:
     contest = CONTESTS[promise.step]
     problem = contest.problem(promise.shape, place.device, seed)
     attend = contest.contenders(place)[promise.contender]
-    work: Any = work_of(
-        attend, problem.given_to(promise.contender), promise.pass_, WAYS.get(promise.contender)
-    )
+    work: Any = work_of(attend, problem.given_to(promise.contender), promise.pass_)
     first, differ, row = None, 0, promise.facts | {"runs": RUNS}
     for _ in range(RUNS):
         # Other numbers in the memory that the next results reuse, in case one of them is not written.

@@ -55,7 +55,7 @@ class Visit:
 
 def compiled(visit: Visit, seconds: float) -> Said:
     """Compile our kernels for the comparisons of this run. Those that are left are compiled when needed."""
-    from iocourse.kernels.host.tile_table import table_architecture
+    from iocourse.kernels.host.choices import table_architecture
 
     facts, part = visit.place.facts(), visit.facts("compile") | {"rows": []}
     names = [name for name in visit.to_do if name in CONTESTS and name not in LEFT]
@@ -258,7 +258,7 @@ TUNED_HEADS, TUNED_N, ALL_TILES = (64, 128), 4096, 1200.0  # seconds needed to t
 
 def tune(visit: Visit, seconds: float) -> Said:
     """Time tiles of every kernel, full and causal; only a few tiles if there are less than 20 minutes."""
-    from iocourse.kernels.host.tile_table import table_architecture
+    from iocourse.kernels.host.choices import table_architecture
 
     place, before = visit.place, visit.before.get("tune", {})
     arch = table_architecture(place.facts()["arch"])

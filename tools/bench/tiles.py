@@ -1,10 +1,12 @@
 """Tile tuning on the current GPU: time candidate tiles, and record in `tiles` those faster than the shipped.
 
-The record takes effect as `iocourse/data/bench/tune.json` (see `iocourse.gpu.tuned_tiles`). Forward and fused
-are timed alone; each half of the two-pass backward pass is timed together with the other half at its shipped
-tile. Candidates are compiled before anything is timed. Triton caches compiled kernels on disk, for all
-processes of a user, by source, types and alignment of the arguments, and options. Therefore the launches are
-recorded on tensors without memory, and several processes compile them with Triton's JIT without running them.
+`tools.bench gpu --install` writes them into `iocourse/data/choices.json` (see `measured_tiles.py`). The
+shipped tile of a search is the compiled one, which packed sequences use, so that every run compares with the
+same. Forward and fused are timed alone; each half of the two-pass backward pass is timed together with the
+other half at its chosen tile. Candidates are compiled before anything is timed. Triton caches compiled
+kernels on disk, for all processes of a user, by source, types and alignment of the arguments, and options.
+Therefore the launches are recorded on tensors without memory, and several processes compile them with
+Triton's JIT without running them.
 """
 
 from __future__ import annotations
@@ -16,10 +18,10 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from iocourse.console import table, times_joined
-from iocourse.gpu import tuned_tiles
 from iocourse.gpu.timing import Work
 from tools.bench import Row
 from tools.bench.contest import Shape, Tensor, normal, outcomes, relative_error, with_warnings
+from tools.bench.measured_tiles import KERNELS, WIDTHS, Place, may_run
 from tools.bench.warming import compile_all, in_processes
 
 if TYPE_CHECKING:
@@ -52,12 +54,11 @@ Wanted = tuple[Shape, str, tuple[int, ...]]
 
 def searches(arch: int, heads: Sequence[int], few: bool) -> list[Search]:
     """Return the searches of an architecture, one per head size and kernel; few: with few tiles each."""
-    from iocourse.kernels.host.tile_table import tiles_for
+    from iocourse.kernels.host.choices import Case, tile
 
     return [
-        (d, kernel, candidates(kernel, shipped, arch, d, few))
-        for d in heads
-        for kernel, shipped in tiles_for(arch, d, BYTES)._asdict().items()
+        (d, kernel, candidates(kernel, tile(kernel, Case(arch, BYTES, d, "packed")), arch, d, few))
+        for d, kernel in product(heads, KERNELS)
     ]
 
 
@@ -72,7 +73,7 @@ def candidates(kernel: str, shipped: TileConfig, arch: int, d: int, few: bool) -
     others = dict.fromkeys((*every, *near))
     return [
         shipped,
-        *(tile for tile in others if tile != shipped and tuned_tiles.may_run(kernel, tile, arch, d)),
+        *(tile for tile in others if tile != shipped and may_run(kernel, tile, arch, d)),
     ]
 
 
@@ -105,15 +106,13 @@ class Problem:
 
     def run(self, kernel: str) -> tuple[Tensor, ...]:
         """Run a kernel and return O and LSE, or the three gradients."""
-        from iocourse.kernels.host.dispatch import launch_backward, launch_forward
+        from iocourse.kernels.host.passes import launch_backward, launch_forward
 
         q, k, v, seen, scale = self._q, self._k, self._v, self._seen, self._scale
         if kernel == "forward":
-            return tuple(launch_forward(q, k, v, seen, scale, "whole"))
-        fixed = kernel != "fused"
-        return tuple(
-            launch_backward(self._do, None, q, k, v, self._o, self._lse, seen, scale, fixed, "whole")
-        )
+            return tuple(launch_forward(q, k, v, seen, scale, "complete rows"))
+        results, fixed = (self._o, self._lse), kernel != "fused"
+        return tuple(launch_backward(self._do, None, q, k, v, *results, seen, scale, fixed, "complete rows"))
 
     def work(self, kernel: str, tile: TileConfig) -> Work:
         """Return the kernel with this tile as work. Raises ValueError if its values differ from
@@ -175,7 +174,7 @@ def tuned(
     """Time the candidates of each search, and yield a line and the record after each.
 
     The record has the times of all candidates, the best tile for each kernel and mask, and a list of those
-    that are faster than the shipped ones. arch: of the tile table. problem: creates one from (d, causal).
+    that are faster than the shipped ones. arch: of the choices. problem: creates one from (d, causal).
     before: the record of an earlier run, whose searches are not made again.
     """
     record: Row = {"arch": arch, "asked": len(asked)}
@@ -193,9 +192,7 @@ def tuned(
         record["kernels"].append(about | {"chosen": best, "tried": tried})
         for causal, tile in zip(MASKS, best, strict=True):
             if tile != tiles[0]:
-                at = tuned_tiles.Place(
-                    arch, kernel, min(w for w in tuned_tiles.WIDTHS if w >= d), BYTES, causal
-                )
+                at = Place(arch, kernel, min(w for w in WIDTHS if w >= d), BYTES, causal)
                 record["tiles"].append({**at._asdict(), "tile": tile})
         yield f"{kernel}, d = {d}: {len(tiles)} tiles; to take {', '.join(map(times_joined, best))}", record
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from iocourse.data.records import run_metadata
 from iocourse.gpu.roofline import PASSES
 from tools.bench import cases, problems
-from tools.bench.contest import WAYS, Tensor, reason_of, work_of
+from tools.bench.contest import Tensor, reason_of, work_of
 from tools.bench.problems import OURS
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def compile_one(arch: int, multiprocessors: int, step: str, shape: Any, contende
     try:
         given = one.problem(shape, "cpu", 0).given_to(contender)
         pass_ = PASSES[0] if len(one.passes) == 1 else PASSES[-1]
-        work: Any = work_of(one.contenders(None)[contender], given, pass_, WAYS.get(contender))
+        work: Any = work_of(one.contenders(None)[contender], given, pass_)
         with launches.record_launches(arch) as written:
             work()
         compile_all(written)

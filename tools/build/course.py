@@ -25,6 +25,7 @@ from tools.build.percent_format import Cell
 from tools.build.project import read_project
 from tools.build.recorded_mutants import recorded_problems
 from tools.build.rules import (
+    choices_file,
     cross_references,
     displays,
     glossary,
@@ -70,6 +71,8 @@ def write(root: Path, *, force: bool = False, only: Sequence[str] = ()) -> list[
     if faults := [fault for one in lessons for fault in displays.problems(one.cells, _source(one))]:
         raise BuildFailed("\n".join(faults))
     every = read_lessons(root, project) if only else lessons  # README's tables have a row for each lesson
+    if faults := [] if only else choices_file.problems(root):
+        raise BuildFailed("\n".join(faults))
     if faults := _map_faults(root, every):  # before notebooks are run, which takes minutes
         raise BuildFailed("\n".join(faults))
     for lesson in with_progress_bar(lessons, "lessons built"):
@@ -126,6 +129,7 @@ def check(root: Path, *, only: Sequence[str] = ()) -> list[str]:
         found += [*generated_sections.problems(root, rows(root, lessons), project), *guide_problems(root)]
         found += [*style_check.problems(root), *glossary.problems(root)]
         found += number_pages.problems(root, labels)
+        found += choices_file.problems(root)
     return found
 
 

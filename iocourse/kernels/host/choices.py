@@ -115,7 +115,16 @@ def choice(name: str, case: Case) -> Choice:
     """Return the choice of this name, one of `NAMES`, for a case. Raises LookupError if no row decides it."""
     if _chosen and name in _chosen:
         return Choice(name, _chosen[name], {}, "chosen by `using`", {})
-    return recorded(name, case)
+    return _recorded(name, *case)
+
+
+def _recorded(name: str, *case: Any) -> Choice:
+    """Return the row that decides the case of these fields; Dynamo passes no NamedTuple to a constant."""
+    return recorded(name, Case(*case))
+
+
+# torch.compile calls it without tracing it (see `_device_row`), and looks tiles of block masks up.
+_recorded._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 # Tiles.

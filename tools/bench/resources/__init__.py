@@ -33,6 +33,8 @@ HEADS = (64, 128, 256, 512)
 PAIRS_HEADS = (64, 128)
 DECODE_HEADS = (64, 128, 256)
 SLICED_D = 512  # any d runs the same code
+# Heads that share keys, which take more registers: query heads per key head, the chips and the head sizes.
+GROUPED, GROUPED_ARCHES, GROUPED_HEADS = 4, (80, 90), (64, 128, 256)
 BYTES = (2, 4)
 # Tiles of the forward pass for the figure of lesson 11: BM, BN, warps.
 SWEEP = [(BM, BN, warps) for BM in (64, 128) for BN in (16, 32, 64, 128) for warps in (4, 8)]
@@ -40,7 +42,7 @@ WHOLE_RECORD = tuple(CHIPS), HEADS, BYTES, (64, 128)  # architectures, head size
 
 
 def run(quick: bool) -> Row:
-    """Compile every row of the tile table, and the forward pass over a range of tiles; return the record.
+    """Compile every kernel with its chosen tiles, and the forward pass over other tiles; return the record.
 
     Args:
         quick: sm_80 and sm_90 at d = 128 in 16 bits only.
@@ -70,7 +72,7 @@ def kernels_at_hand(capability: int) -> dict[str, dict[str, str]]:
 
     A kernel whose source or tile has changed since it was compiled for the record has the fingerprint "".
     """
-    from iocourse.kernels.host.tile_table import table_architecture
+    from iocourse.kernels.host.choices import table_architecture
 
     if not (arch := table_architecture(capability)):
         return {}
@@ -96,43 +98,50 @@ def asked_for(
 
 
 def every(arch: int, heads: Sequence[int], widths: Sequence[int]) -> Iterator[Compilation]:
-    """Yield the compilations of every kernel for one chip, with the tiles of the tables."""
+    """Yield the compilations of every kernel for one chip, with the tiles that the library chooses."""
     from iocourse.kernels.host.resources import WHOLE
 
     for d, width in product(heads, widths):
         yield from (asked for kernel in WHOLE for asked in shipped(arch, d, width, kernel))
-        yield from _of_its_own(arch, d, width)
+        yield from _of_decoding(arch, d, width)
     for width in widths:
         yield from _sliced(arch, width)
     for d, pairs in product(PAIRS_HEADS, ("block_mask", "packed")):
         if d in heads:
             yield from _pairs(arch, d, pairs)
+    if arch in GROUPED_ARCHES and 2 in widths:
+        for d, kernel in product(GROUPED_HEADS, TILED):
+            if d in heads:
+                yield from shipped(arch, d, 2, kernel, GROUPED)
 
 
-def _of_its_own(arch: int, d: int, width: int) -> Iterator[Compilation]:
+def _of_decoding(arch: int, d: int, width: int) -> Iterator[Compilation]:
     """Yield the kernels of decoding, for head sizes that have one."""
+    from iocourse.kernels.host.choices import Case, decode_tile
     from iocourse.kernels.host.resources import DECODE
-    from iocourse.kernels.host.tile_table import decode_tile
 
     if d in DECODE_HEADS:
-        tile = decode_tile(arch, d, width, GROUP)
-        yield from (Compilation(arch, d, width, kernel, False, *tile) for kernel in DECODE)
+        tile = decode_tile(Case(arch, width, d, "full", GROUP))
+        yield from (Compilation(arch, d, width, kernel, False, *tile, group=GROUP) for kernel in DECODE)
 
 
 def _sliced(arch: int, width: int) -> Iterator[Compilation]:
     """Yield the causal kernels that split d."""
-    from iocourse.kernels.host.tile_table import sliced_tiles_for
+    from iocourse.kernels.host.choices import SLICED, Case, sliced_tile
 
-    for kernel, tile in sliced_tiles_for(arch, width)._asdict().items():
+    for kernel in SLICED:
+        tile = sliced_tile(kernel, Case(arch, width, SLICED_D, "causal"))
         yield Compilation(arch, SLICED_D, width, kernel, True, **tile._asdict())
 
 
 def _pairs(arch: int, d: int, pairs: str) -> Iterator[Compilation]:
     """Yield the kernels of complete rows for block masks or packed sequences, in 16 bits."""
-    from iocourse.kernels.host.tile_table import tiles_for
+    from iocourse.kernels.host.choices import WHOLE, Case
+    from iocourse.kernels.host.choices import tile as tile_of
 
-    for kernel, tile in tiles_for(arch, d, 2, listed=pairs == "block_mask")._asdict().items():
-        yield Compilation(arch, d, 2, kernel, True, *tile)._replace(pairs=pairs)
+    case = Case(arch, 2, d, "blocks" if pairs == "block_mask" else "packed")
+    for kernel in WHOLE:
+        yield Compilation(arch, d, 2, kernel, True, *tile_of(kernel, case), pairs=pairs)
 
 
 def _swept(arch: int, d: int) -> Iterator[Compilation]:
@@ -173,6 +182,8 @@ def _line(row: dict[str, Any]) -> list[str]:
     """Return the cells of a row: the kernel, its tile and its resources; empty if it did not compile."""
     name = f"sm_{row['arch']} d={row['d']} {8 * row['bytes']} bit {row['kernel']}"
     name += " causal" * row["causal"] + f" {row['pairs']}" * (row["pairs"] != "band")
+    group = row.get("group", 1)
+    name += f" group {group}" * (group != 1)
     sizes = (row[part] for part in ("BM", "BN", "BD", "warps", "stages"))
     tile = times_joined(sizes)
     if "error" in row:

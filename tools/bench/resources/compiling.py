@@ -44,16 +44,19 @@ class Compilation(NamedTuple):
     stages: int
     BD: int | None = None
     pairs: str = "band"
+    group: int = 1  # query heads per key head
 
 
-def shipped(arch: int, d: int, width: int, kernel: str) -> Iterator[Compilation]:
-    """Yield a kernel of complete rows with its tiles, full and causal."""
-    from iocourse.kernels.host.tile_table import row_products_tile, tiles_for
+def shipped(arch: int, d: int, width: int, kernel: str, group: int = 1) -> Iterator[Compilation]:
+    """Yield a kernel of complete rows with its chosen tiles, full and causal."""
+    from iocourse.kernels.host.choices import Case
+    from iocourse.kernels.host.choices import tile as tile_of
+    from iocourse.kernels.host.launches import row_products_tile
 
     for causal in (False, True):
-        tiles = tiles_for(arch, d, width, causal=causal)
-        tile = row_products_tile(d) if kernel == "row_products" else getattr(tiles, kernel)
-        yield Compilation(arch, d, width, kernel, causal, *tile)
+        case = Case(arch, width, d, "causal" if causal else "full", group)
+        tile = row_products_tile(d) if kernel == "row_products" else tile_of(kernel, case)
+        yield Compilation(arch, d, width, kernel, causal, *tile, group=group)
 
 
 def compiled(asked: Sequence[Compilation]) -> list[Row]:
@@ -91,9 +94,8 @@ def launch_of(one: Compilation) -> Launch:
     tiled = one.kernel != "row_products" and one.kernel not in DECODE
     sizes = (one.BM, one.BN) if one.BD is None else (one.BM, one.BN, one.BD)
     tile: dict[str, Any] = {one.kernel: (*sizes, one.warps, one.stages)} if tiled else {}
-    group = GROUP if one.kernel in DECODE else 1
     dtype = half if one.bytes == 2 else torch.float32
-    made = launches(one.arch, one.d, dtype, causal=one.causal, group=group, pairs=one.pairs, **tile)
+    made = launches(one.arch, one.d, dtype, causal=one.causal, group=one.group, pairs=one.pairs, **tile)
     return made[one.kernel]
 
 

@@ -87,9 +87,9 @@ def record_of(given: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 def record_rows(record: Mapping[str, Any]) -> list[Row]:
-    """Return the rows of a record with a band mask: shipped tiles first, then the others."""
+    """Return the rows of a record with a band mask and no shared heads: shipped tiles first, then others."""
     rows = [*record.get("shipped", ()), *record.get("forward_by_tile", ())]
-    return [row for row in rows if row.get("pairs", "band") == "band"]
+    return [row for row in rows if row.get("pairs", "band") == "band" and row.get("group", 1) == 1]
 
 
 def of_kernel(rows: Sequence[Row], s: KernelTunerState) -> list[Row]:

@@ -1,22 +1,20 @@
-"""Tiles that `python -m tools.bench gpu` found to take less time than those of the table.
+"""Tiles of a record of the step `tune`: the form of its list `tiles`, and tiles that certainly cannot run.
 
-`tools.bench gpu --install` stores the record of its step `tune` as `iocourse/data/bench/tune.json`. A launch
-looks for its tile here first. Tiles that were not measured are taken from `kernels/host/tile_table.py`, whose
-rows were chosen from compiled code.
+`tools.bench gpu --install` checks the list before it stores the record and writes its tiles into
+`iocourse/data/choices.json` (`tools.bench.choices`), where launches look them up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
-from ..data.records import load_record
-from ..errors import UsageError
-from .chips import CHIPS, REGISTERS_A_THREAD, chip_of
+from iocourse.data.records import load_record
+from iocourse.errors import UsageError
+from iocourse.gpu.chips import CHIPS, REGISTERS_A_THREAD, chip_of
 
-KERNELS = ("forward", "fused", "queries", "keys")
-WIDTHS = (64, 128, 256, 512)  # of rows, as the table has them
+KERNELS = ("forward", "fused", "queries", "keys")  # `choices.WHOLE`, which needs torch
+WIDTHS = (64, 128, 256, 512)  # of rows, as tiles have them
 ADDRESSES = 32  # minimum of registers per thread for everything except sums and scores
 
 
@@ -36,23 +34,7 @@ ALLOWED: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 
 
-def measured_for(arch: int, width: int, itemsize: int, causal: bool) -> dict[str, Sizes]:
-    """Return the measured tiles by kernel, where there is one. Raises UsageError for an invalid record."""
-    found = {kernel: shipped_tiles().get(Place(arch, kernel, width, itemsize, causal)) for kernel in KERNELS}
-    return {kernel: tile for kernel, tile in found.items() if tile}
-
-
-@cache
-def shipped_tiles() -> dict[Place, Sizes]:
-    """Return every shipped measured tile. Raises UsageError if the record is invalid."""
-    try:
-        record = load_record("tune")
-    except ValueError as error:
-        raise UsageError(f"iocourse/data/bench/tune.json is not valid JSON ({error}): {_REMEDY}") from None
-    return {} if record is None else tiles_of(record)
-
-
-_REMEDY = "move it away, or write it again by `python -m tools.bench gpu --install`"
+_REMEDY = "write it again by `python -m tools.bench gpu --only tune`"
 
 
 def tiles_of(record: Any) -> dict[Place, Sizes]:
@@ -99,7 +81,7 @@ def _faults() -> dict[tuple[Any, ...], str]:
     """Return the recorded faults of inner loops, by place and tile: spills, or serialised products."""
     found = {}
     for row in (load_record("resources") or {"shipped": []})["shipped"]:
-        if not (loop := row.get("hot_loop")) or row["pairs"] != "band":
+        if not (loop := row.get("hot_loop")) or row["pairs"] != "band" or row.get("group", 1) != 1:
             continue
         at = Place(row["arch"], row["kernel"], row["d"], row["bytes"], row["causal"])
         tile = (row["BM"], row["BN"], row["warps"], row["stages"])
@@ -108,17 +90,6 @@ def _faults() -> dict[tuple[Any, ...], str]:
         elif 0 < loop["wgmma"] <= (loop.get("waits") or 0):
             found[*at, *tile] = f"waits for each of its {loop['wgmma']} products"
     return found
-
-
-def made_with_another_triton(arch: int, version: str) -> str:
-    """Return a warning if the tiles of this architecture were measured with another Triton, otherwise ""."""
-    theirs = ((load_record("tune") or {}).get("versions") or {}).get("triton", "none that it names")
-    if theirs == version or not any(place.arch == arch for place in shipped_tiles()):
-        return ""
-    return (
-        f"the tiles of sm_{arch} were measured with Triton {theirs}, and this is {version}. They are used "
-        "anyway. To measure again, run python -m tools.bench gpu --only tune"
-    )
 
 
 def _is_tile(tile: Any) -> bool:
