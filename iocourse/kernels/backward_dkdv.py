@@ -35,7 +35,8 @@ def absorb_queries(
     TILE: tl.constexpr, MASK: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """Add the contributions of queries begin … end - 1 to dk and dv (BN, DIM) of the keys from `start` on,
-    and dS K to dQ_sum unless it is None. Returns dk and dv. MASKED: the tiles are partial.
+    and dS K to dQ_sum unless it is None. Returns dk and dv. numbers: the `RowNumbers` of these queries'
+    sequence and head. MASKED: the tiles are partial.
 
     Tiles of scores are computed transposed, (BN, BM), because Pᵀ and dSᵀ are the left factors of dV and dK.
     """
@@ -92,7 +93,8 @@ def backward_keys_kernel(
     q0, k0, lengths = sequences(cu, batch, Lengths(n_q, n_k, low, high), MASK)
     keys = Place(batch, kv_head, k0, k0 + lengths.n_k, shape.d)
     # The grid covers the longest sequence; a shorter one may not have this tile, and then loads no query.
-    here = tl.where(start < lengths.n_k, lengths.n_q, 0) if MASK.PACKED else lengths.n_q
+    n_loaded = tl.where(start < lengths.n_k, lengths.n_q, 0) if MASK.PACKED else lengths.n_q
+    loaded = Lengths(n_loaded, lengths.n_k, lengths.low, lengths.high)
     k_tile = load_rows(K, keys, start, ROWS=BN, DIM=DIM, PADDED=TILE.PADDED)
     v_tile = load_rows(V, keys, start, ROWS=BN, DIM=DIM, PADDED=TILE.PADDED)
     dk = tl.zeros((BN, DIM), dtype=tl.float32)
@@ -103,7 +105,6 @@ def backward_keys_kernel(
         if MASK.LISTED:
             borders = listed(lists, batch, queries.head, tile)
         else:
-            loaded = Lengths(here, lengths.n_k, lengths.low, lengths.high)
             borders = queries_of(start, loaded, TILE.BM, BN, MASK)
         # Three loops (see `split_range`): tiles on the diagonal (all tiles if the tile of keys is partly out
         # of bounds), full tiles, and tiles on the other edge of the band.

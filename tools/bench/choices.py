@@ -187,7 +187,7 @@ def is_of(one: Row, row: Choice) -> bool:
     if one["kernel"] != row.name or sizes != row.value:
         return False
     band = "causal" if one["causal"] else "full"
-    mask = {"block_mask": "blocks", "packed": "packed"}.get(one["pairs"], band)
+    mask = {"block_mask": "blocks", "packed": "packed", "window": "window"}.get(one["pairs"], band)
     case = {"arch": one["arch"], "itemsize": one["bytes"], "d": one["d"], "mask": mask}
     case["group"] = one.get("group", 1)
     if one["kernel"] in SLICED:
