@@ -542,7 +542,7 @@ def split_keys(n_k: int, BN: int, parts: int) -> tuple[int, int]:
 
 
 def most_parts(case: Case, tile: TileConfig) -> int:
-    """Return the default limit of the parts: of those that one program merges, or a second launch."""
+    """Return the largest number of parts that one program merges, or a second launch."""
     if choice("decode step", case).value == "last program":
         return MERGED_BY_ONE // max(1, min(case.group, tile.BM))
     return AT_ONCE
