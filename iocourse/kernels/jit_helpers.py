@@ -461,11 +461,8 @@ def corner(x, place, at):
     """
     PACKED: tl.constexpr = len(x.block_shape) == 5
     row, stop = place.first + at, place.stop
-    if PACKED:
-        coordinates = LAST_ROW, stop, place.head, LAST_ROW - stop + row, 0
-    else:
-        coordinates = place.batch, place.head, row, 0
-    return coordinates
+    packed_row = LAST_ROW, stop, place.head, LAST_ROW - stop + row, 0
+    return packed_row if PACKED else (place.batch, place.head, row, 0)
 
 
 @triton.jit
