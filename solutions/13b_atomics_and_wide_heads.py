@@ -352,7 +352,7 @@ for which, (name, fixed) in passes.items():
 # %% [markdown]
 # The first five lines are those of exercise 13A. (At 1024 no tile of whole rows is in the table.) The fused backward pass keeps more arrays in a tile of whole rows, and on three chips turns to slices earlier: on a T4 at 128, on an H200 at 256, on a B200 at 512. The split pass of an A100 keeps whole rows even at 512, where its forward pass does not: it reads $K$, $V$ and $Q$, $dO$ once for each tile, and slices read some of them twice.
 # <!-- pass_of = lambda which, arch, d: choice(dict(forward="forward pass", fused="backward pass, one kernel", split="backward pass, fixed order")[which], launch(arch, d, mask="window")).value -->
-# <!-- begin = lambda which: [next(d for d in (64, 128, 256, 512, 1024) if pass_of(which, arch, d) == "slices") for arch in (75, 80, 89, 90, 100)] -->
+# <!-- begin = lambda which: [next((d for d in (64, 128, 256, 512, 1024) if pass_of(which, arch, d) == "slices"), 2048) for arch in (75, 80, 89, 90, 100)] -->
 # <!-- "At 1024 no tile of whole rows is in the table" if all(max(begin(which)) <= 1024 for which in ("forward", "fused", "split")) -->
 # <!-- "on three chips turns to slices earlier: on a T4 at 128, on an H200 at 256, on a B200 at 512" if begin("forward") == [256, 512, 512, 1024, 1024] and begin("fused") == [128, 512, 512, 256, 512] -->
 # <!-- "The split pass of an A100 keeps whole rows even at 512" if begin("split") == [256, 1024, 512, 512, 1024] -->

@@ -33,7 +33,7 @@ KERNELS_OF = {
 
 
 class Case(NamedTuple):
-    """What a choice depends on.
+    """A call of `attention` or `decode`, as far as a choice depends on it.
 
     arch: an architecture of the choices, such as 90; None for the interpreter. itemsize: bytes per number.
     d: head size. mask: one of `MASKS`. group: query heads per key head. rows: of Q, over all batches and

@@ -1,4 +1,4 @@
-"""What `attention` and `decode` choose: the kernels of a pass and the tile of each kernel, with the reason.
+"""Choices of `attention` and `decode`: the kernels of a pass and the tile of each kernel, with the reason.
 
 Every choice is a row of `iocourse/data/choices.json`, which `iocourse/gpu/choices.py` reads. Nothing is
 compiled or timed to decide.
