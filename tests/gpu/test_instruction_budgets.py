@@ -151,28 +151,22 @@ def test_materialised_kernels_in_what_is_not_recorded_wait_no_more_often():
         assert broken(row, {}) == [], named(row)
 
 
-# Options that are off by default and not in any record: (option, pairs), and the kernels that they change.
-OFF = {
-    ("packed_descriptors", "packed"): ("forward", "queries", "keys", "fused"),
-    ("row_descriptors", "band"): ("forward",),
-    ("row_descriptors", "block_mask"): ("forward",),
-}
-
-
+@pytest.mark.parametrize("descriptors", [False, True])
 @pytest.mark.parametrize("d", [64, 128])
-@pytest.mark.parametrize(("way", "pairs"), OFF)
-def test_a_way_that_is_off_spills_nothing_and_waits_no_more_often(way, pairs, d):
-    """Causal kernels, which have a loop with a mask and one without. Tiles come by descriptor."""
+def test_packed_sequences_spill_nothing_either_way(descriptors, d):
+    """Causal kernels, which have a loop with a mask and one without. The record has those that are chosen."""
     from iocourse.kernels.host import resources as launched
+    from iocourse.kernels.host.choices import replaced
 
-    kernels = OFF[way, pairs]
-    made = launched.launches(ARCH, d, torch.bfloat16, causal=True, pairs=pairs, **{way: True})
+    kernels = ("forward", "queries", "keys", "fused")
+    with replaced({"packed descriptors": descriptors}):
+        made = launched.launches(ARCH, d, torch.bfloat16, causal=True, pairs="packed")
     for kernel, report in zip(kernels, as_reported([(ARCH, made[of]) for of in kernels]), strict=True):
-        row = {"kernel": kernel, "d": d, "causal": True, "pairs": pairs, "BD": None, "warps": report.warps}
+        row = {"kernel": kernel, "d": d, "causal": True, "pairs": "packed", "BD": None}
         row |= {"BM": made[kernel].constants["TILE"].BM, "BN": made[kernel].constants["TILE"].BN}
-        row |= {"mma_sync": report.mma_sync, "hot_loop": asdict(report.hot_loop)}
+        row |= {"warps": report.warps, "mma_sync": report.mma_sync, "hot_loop": asdict(report.hot_loop)}
         assert broken(row, {}) == [], named(row)
-        assert report.hot_loop.tile_loads > 0
+        assert (report.hot_loop.tile_loads > 0) == descriptors
 
 
 @pytest.mark.parametrize("key", CURATED, ids=str)

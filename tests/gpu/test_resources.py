@@ -27,16 +27,19 @@ from iocourse.data.records import NAMES, kernel_row, kernels_code, load_record  
 from iocourse.gpu import CHIPS, CompilationFailed, Resources, chip_of, compilation, resources  # noqa: E402
 from iocourse.gpu.compilation import job, reports  # noqa: E402
 from iocourse.gpu.compile_worker import DIGITS  # noqa: E402
-from iocourse.kernels.host.dispatch import PASSES, choose_variant  # noqa: E402
-from iocourse.kernels.host.resources import KERNELS, WHOLE, check_tile, launches, resources_of  # noqa: E402
-from iocourse.kernels.host.tile_table import (  # noqa: E402
+from iocourse.kernels.host.choices import (  # noqa: E402
+    PASSES,
     SLICED,
-    TABLE,
+    Case,
     TileConfig,
+    choice,
     decode_tile,
-    row_products_tile,
-    tiles_for,
+    sliced_tile,
+    tile,
 )
+from iocourse.kernels.host.launches import row_products_tile  # noqa: E402
+from iocourse.kernels.host.passes import OF_PASS  # noqa: E402
+from iocourse.kernels.host.resources import KERNELS, WHOLE, check_tile, launches, resources_of  # noqa: E402
 from tools.bench import hot_loops  # noqa: E402
 from tools.bench import resources as bench  # noqa: E402
 from tools.bench.resources.compiling import code_as_it_stands, launch_of  # noqa: E402
@@ -108,38 +111,55 @@ def test_a_mask_is_a_loop_of_its_own(as_it_stands):
 
 @pytest.fixture(scope="module")
 def rows():
-    """(arch, d, bytes, kernel, causal, pairs) -> what `python -m tools.bench resources` recorded."""
+    """`key_of` a row -> what `python -m tools.bench resources` recorded."""
     record = load_record("resources")
     assert record is not None, "no record: run `python -m tools.bench resources`"
     assert record["versions"]["triton"] == PINNED["triton"]
-    names = ("arch", "d", "bytes", "kernel", "causal", "pairs")
-    found = {tuple(row[name] for name in names): row for row in record["shipped"]}
+    found = {key_of(row): row for row in record["shipped"]}
     assert len(found) == len(record["shipped"])
     return found
 
 
+def key_of(row):
+    """Return (arch, d, bytes, kernel, causal, pairs, query heads per key head) of a row of the record. The
+    kernels of decoding are compiled for one number of heads, which is 1 here.
+    """
+    names = ("arch", "d", "bytes", "kernel", "causal", "pairs")
+    group = 1 if row["kernel"].startswith("decode") else row.get("group", 1)
+    return (*(row[name] for name in names), group)
+
+
 def shipped_tiles():
-    """The same keys -> BM, BN, BD, warps, stages, as the tables have them."""
+    """The same keys -> BM, BN, BD, warps, stages, as chosen."""
     shipped = {}
-    for (arch, d, width), tiles in TABLE.items():
+    for arch, d, width in SIZES:
         for causal in (False, True):
-            launched = tiles_for(arch, d, width, causal=causal)  # the table's, or what was measured
-            named = launched._asdict() | {"row_products": row_products_tile(d)}
-            for name, (BM, BN, *rest) in named.items():
-                shipped[arch, d, width, name, causal, "band"] = (BM, BN, None, *rest)
+            case = Case(arch, width, d, "causal" if causal else "full")
+            for name in WHOLE:
+                BM, BN, *rest = row_products_tile(d) if name == "row_products" else tile(name, case)
+                shipped[arch, d, width, name, causal, "band", 1] = (BM, BN, None, *rest)
+            if arch in bench.GROUPED_ARCHES and d in bench.GROUPED_HEADS and width == 2:
+                for name in OF_TILES:
+                    BM, BN, *rest = tile(name, case._replace(group=bench.GROUPED))
+                    shipped[arch, d, width, name, causal, "band", bench.GROUPED] = (BM, BN, None, *rest)
         if width == 2 and d <= 128:
-            listed = tiles_for(arch, d, width, listed=True)
-            for pairs, own in (("block_mask", listed), ("packed", tiles)):
-                for name, (BM, BN, *rest) in own._asdict().items():
-                    shipped[arch, d, width, name, True, pairs] = (BM, BN, None, *rest)
+            for name, (pairs, mask) in itertools.product(
+                OF_TILES, (("block_mask", "blocks"), ("packed", "packed"))
+            ):
+                BM, BN, *rest = tile(name, Case(arch, width, d, mask))
+                shipped[arch, d, width, name, True, pairs, 1] = (BM, BN, None, *rest)
         if d <= 256:
-            BM, BN, warps, stages = decode_tile(arch, d, width, 8)
+            BM, BN, warps, stages = decode_tile(Case(arch, width, d, group=8))
             for name in ("decode_parts", "decode_merge"):
-                shipped[arch, d, width, name, False, "band"] = (BM, BN, None, warps, stages)
-    for (arch, width), tiles in SLICED.items():
-        for name, tile in tiles._asdict().items():
-            shipped[arch, 512, width, name, True, "band"] = tuple(tile)  # BM, BN, BD, warps, stages
+                shipped[arch, d, width, name, False, "band", 1] = (BM, BN, None, warps, stages)
+    for arch, width, name in itertools.product(CHIPS, (2, 4), SLICED):
+        # BM, BN, BD, warps, stages
+        shipped[arch, 512, width, name, True, "band", 1] = tuple(sliced_tile(name, Case(arch, width, 512)))
     return shipped
+
+
+SIZES = [*itertools.product(CHIPS, (64, 128, 256, 512), (2, 4))]  # arch, d, bytes
+OF_TILES = [name for name in WHOLE if name != "row_products"]
 
 
 ANEW = {
@@ -213,8 +233,7 @@ def test_the_compiler_says_what_is_recorded(rows):
     sample = [one for one in bench.every(90, (64,), (2,)) if (one.kernel, one.causal) in SAMPLE]
     asked = many(sample, [one for arch in CHIPS for one in bench.every(arch, bench.HEADS, bench.BYTES)])
     said = compiled([(one.arch, launch_of(one)) for one in asked])
-    names = ("arch", "d", "bytes", "kernel", "causal", "pairs")
-    record = [Resources.of(rows[tuple(getattr(one, name) for name in names)]) for one in asked]
+    record = [Resources.of(rows[key_of(one._asdict())]) for one in asked]
     for found, row in zip(said, record, strict=True):
         code = found.machine_code if row.machine_code else ""  # not yet recorded for every chip
         assert dataclasses.replace(found, seconds=0.0, machine_code=code) == row
@@ -223,7 +242,6 @@ def test_the_compiler_says_what_is_recorded(rows):
 def test_every_row_of_the_tables_is_recorded_with_its_tiles(rows):
     parts = ("BM", "BN", "BD", "warps", "stages")
     assert {key: tuple(row[part] for part in parts) for key, row in rows.items()} == shipped_tiles()
-    assert {arch for arch, *_ in TABLE} == {arch for arch, _ in SLICED} == set(CHIPS)
 
 
 def test_every_row_compiles(rows):
@@ -240,12 +258,16 @@ def too_large(key, row):
 
 
 def avoided(key):
-    """Return True if `attention` never launches this row by default: complete rows of a band, where
-    it uses slices.
+    """Return True if `attention` never launches this row by default, with any number of queries and heads:
+    complete rows, where each pass with this kernel has another choice.
     """
-    arch, d, width, kernel, _, pairs = key
-    passes = [which for which, kernels in PASSES.items() if kernel in kernels]
-    return pairs == "band" and len(passes) == 1 and choose_variant(passes[0], arch, d, width) == "fused"
+    arch, d, width, kernel, causal, pairs, group = key
+    mask = {"block_mask": "blocks", "packed": "packed"}.get(pairs, "causal" if causal else "full")
+    sizes = itertools.product((0, 2**14, 2**17, 2**20), (0, 2**26, 2**30))
+    cases = [Case(arch, width, d, mask, group, rows, 0, matrices) for rows, matrices in sizes]
+    chosen = {choice(name, case).value for name in PASSES for case in cases}
+    launched = {one for value in chosen for one in OF_PASS.get(value, ())}
+    return kernel in {one for kernels in OF_PASS.values() for one in kernels} - launched
 
 
 def test_what_spills_or_does_not_fit_is_avoided(rows):
@@ -261,19 +283,21 @@ def test_what_spills_or_does_not_fit_is_avoided(rows):
 def test_slices_fit_every_chip(rows):
     """The fallback of `attention` always fits: no spills, and within shared memory."""
     sliced = {key: row for key, row in rows.items() if row["BD"] is not None}
-    assert len(sliced) == len(SLICED) * 8
+    assert len(sliced) == len(CHIPS) * 2 * len(SLICED)
     assert all(spilled(row) == 0 and not too_large(key, row) for key, row in sliced.items())
 
 
-@pytest.mark.parametrize("which", PASSES)
-def test_whole_rows_fit_where_the_record_says_so(rows, which):
+@pytest.mark.parametrize("value", OF_PASS)
+def test_whole_rows_fit_where_the_record_has_it_so(rows, value):
     """`fits` against the rows themselves, for all kernels of the pass, with the diagonal and without."""
-    for arch, d, width in TABLE:
+    for arch, d, width in SIZES:
         needed = [
-            rows[arch, d, width, name, causal, "band"] for name in PASSES[which] for causal in (False, True)
+            rows[arch, d, width, name, causal, "band", 1]
+            for name in OF_PASS[value]
+            for causal in (False, True)
         ]
         good = all(spilled(row) == 0 and not too_large((arch,), row) for row in needed)
-        assert fits(which, arch, d, width) == good
+        assert fits(value, arch, d, width) == good
 
 
 def test_tensor_cores_wherever_there_are_any(rows):

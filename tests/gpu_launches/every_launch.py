@@ -20,7 +20,6 @@ from functools import partial
 import stub_driver
 import torch
 import triton
-from iocourse.kernels.host.tile_table import SlicedTiles, Tiles
 
 from iocourse.kernels import attention, attention_varlen, decode, tiled_mask, using
 from iocourse.kernels.backward_delta import row_products_kernel

@@ -54,12 +54,13 @@ def row_of(name, **limits):
     return rows, row
 
 
-def faults_of(rows):
+def faults_of(*rows):
+    """Return the faults of a file of these rows. Gaps are looked for only if no row has a fault."""
     return file.faults(json.dumps({"about": "", "rows": rows}))
 
 
-def the_fault(rows):
-    (line,) = faults_of(rows)
+def the_fault(*rows):
+    (line,) = faults_of(*rows)
     return line
 
 
@@ -78,16 +79,16 @@ SLOW = {"arch": [75], "itemsize": [4], "d": [257, 512]}  # a tile that spills 67
     ids=str,
 )
 def test_a_row_of_another_form(change, reason):
-    rows, row = row_of("queries", **SLOW)
+    _, row = row_of("queries", **SLOW)
     row |= change
-    assert the_fault(rows) == f"a row of choices.json is not valid ({reason}): {json.dumps(row)}"
+    assert the_fault(row) == f"a row of choices.json is not valid ({reason}): {json.dumps(row)}"
 
 
 @pytest.mark.parametrize("part", ["choose", "why"])
 def test_a_row_without_a_choice_or_a_reason(part):
-    rows, row = row_of("queries", **SLOW)
+    _, row = row_of("queries", **SLOW)
     del row[part]
-    assert the_fault(rows) == f"a row of choices.json is not valid ('{part}'): {json.dumps(row)}"
+    assert the_fault(row) == f"a row of choices.json is not valid ('{part}'): {json.dumps(row)}"
 
 
 ABOUT = "choices.json, {name} = {value} (arch [75], itemsize [4], d (257, 512)): "
@@ -103,11 +104,13 @@ ABOUT = "choices.json, {name} = {value} (arch [75], itemsize [4], d (257, 512)):
         ({"d": [None, 512]}, "d must be [from, to], two integers, or null for no end; got (None, 512)"),
         ({"rows": [0]}, "rows must be [from, to], two integers, or null for no end; got (0,)"),
         *(
-            ({"choose": {"queries": tile}}, "the tile must be powers of two from 16 on, then warps and stages; ")
-            for tile in ([48, 16, 8, 1], [8, 16, 8, 1], [16, 16, 3, 1], [16, 16, 8, 0], [16, 16, 8], [16, 16, 16, 8, 1])
+            ({"choose": {"queries": tile}}, "the tile must be powers of two from 16 on, then warps and ")
+            for tile in (
+                [48, 16, 8, 1], [8, 16, 8, 1], [16, 16, 3, 1], [16, 16, 8, 0], [16, 16, 8],
+                [16, 16, 16, 8, 1], [16, 16, 8, 1.0],
+            )
         ),
-        ({"choose": {"queries": [16, 16, 8, 1.0]}}, "the tile must be powers of two from 16 on, then warps "),
-        ({"choose": {"backward pass": "two passes"}}, "the value must be one of fused, two-pass, slices, mater"),
+        ({"choose": {"backward pass": "two passes"}}, "the value must be one of fused, two-pass, "),
         ({"choose": {"packed descriptors": "yes"}}, "the value must be one of False, True; got 'yes'"),
         ({"evidence": {"compiled": True}}, "the tile spills 675 registers in an iteration, the row states 0"),
         ({"evidence": {"spills": 674}}, "the tile spills 675 registers in an iteration, the row states 674"),
@@ -115,29 +118,27 @@ ABOUT = "choices.json, {name} = {value} (arch [75], itemsize [4], d (257, 512)):
     ids=str,
 )  # fmt: skip
 def test_a_row_with_another_value(change, reason):
-    rows, row = row_of("queries", **SLOW)
+    _, row = row_of("queries", **SLOW)
     row |= change
     (name, value), *_ = row["choose"].items()
-    found = [line for line in faults_of(rows) if reason in line]
-    assert found and found[0].startswith(f"choices.json, {name} = {value} (arch [75], itemsize "), faults_of(
-        rows
-    )
+    found = [line for line in faults_of(row) if reason in line]
+    assert found and found[0].startswith(f"choices.json, {name} = {value} (arch [75], "), found
 
 
 def test_a_tile_that_waits_for_each_product(monkeypatch):
     """As the record would have it, if ptxas had serialised the products of a shipped tile."""
     compiled = copy.deepcopy(load_record("resources")["shipped"])
     for one in compiled:
-        if (one["arch"], one["bytes"], one["d"], one["kernel"], one["pairs"]) == (
+        if [one[part] for part in ("arch", "bytes", "d", "kernel", "pairs")] == [
             90,
             2,
             64,
             "queries",
             "band",
-        ):
+        ]:
             one["hot_loop"]["waits"] = one["hot_loop"]["wgmma"]
     monkeypatch.setattr(file, "_compiled", lambda: compiled)
-    found = faults_of(LINES["rows"])
+    found = faults_of(*LINES["rows"])
     assert found and {line.split(": ")[0] for line in found} == {
         "choices.json, queries = [128, 64, 8, 3] (arch [90], itemsize [2], d (1, 64))"
     }
@@ -150,35 +151,35 @@ def test_a_tile_that_waits_for_each_product(monkeypatch):
 def test_a_case_without_a_row():
     rows, row = row_of("queries", **SLOW)
     rows.remove(row)
-    assert the_fault(rows) == (
-        "choices.json, queries: no row decides Case(arch=75, itemsize=4, d=257, mask='full', group=1, rows=0, "
-        "heads=0, matrices=0)"
-    )
+    case = Case(75, 4, 257)
+    assert the_fault(*rows) == f"choices.json, queries: no row decides {case}"
 
 
 def test_a_gap_of_one_head_size():
     rows, row = row_of("queries", **SLOW)
     row["d"] = [258, 512]
-    assert "queries: no row decides Case(arch=75, itemsize=4, d=257, mask='full'" in the_fault(rows)
+    assert "queries: no row decides Case(arch=75, itemsize=4, d=257, mask='full'" in the_fault(*rows)
 
 
 @pytest.mark.parametrize("arch", [[75], None])
 def test_a_case_with_two_rows(arch):
     rows, row = row_of("queries", **SLOW)
-    other = copy.deepcopy(row) | {"arch": arch or [75, 80], "mask": ["window"], "group": [3, 7]}
-    rows.append(other)
-    assert "queries: 2 rows decide Case(arch=75, itemsize=4, d=257, mask='window', group=3" in the_fault(rows)
-    assert "; queries = [16, 16, 8, 1] (arch [75], itemsize [4], d (257, 512))" in the_fault(rows)
+    where = {"arch": arch or [75, 80], "mask": ["window"], "group": [3, 7], "evidence": {}}
+    rows.append(copy.deepcopy(row) | where)
+    assert "queries: 2 rows decide Case(arch=75, itemsize=4, d=257, mask='window', group=3" in the_fault(
+        *rows
+    )
+    assert "; queries = [16, 16, 8, 1] (arch [75], itemsize [4], d (257, 512))" in the_fault(*rows)
 
 
 def test_two_rows_for_the_other_cases():
     """A row marked `otherwise` gives way to one without the mark, but not to another `otherwise` row."""
     rows, row = row_of("decode step", otherwise=True)
     rows.append(copy.deepcopy(row) | {"d": [3, 4]})
-    line = the_fault(rows)
+    line = the_fault(*rows)
     assert "decode step: 2 rows decide Case(arch=None, itemsize=2, d=3, mask='full'" in line
     rows[-1]["otherwise"] = False
-    assert faults_of(rows) == []
+    assert faults_of(*rows) == []
 
 
 def test_every_name_has_rows():
@@ -186,81 +187,97 @@ def test_every_name_has_rows():
         rows = copy.deepcopy(LINES["rows"])
         for row in rows:
             row["choose"].pop(name, None)
-        assert the_fault([row for row in rows if row["choose"]]).startswith(
+        assert the_fault(*(row for row in rows if row["choose"])).startswith(
             f"choices.json, {name}: no row decides "
         )
 
 
 # Times.
 
+TWO_PASS = "backward pass", {"timed": "attention", "d": [64, 64]}
+KEYS = "keys", {"timed": "tune", "mask": ["full"]}
+
 
 @pytest.mark.parametrize(
     ("name", "limits", "change", "fault"),
     [
-        ("backward pass", {"timed": "attention", "d": [64, 64]}, {"gain": [1.0, 1.5]}, "the gain is ["),
-        ("backward pass", {"timed": "attention", "d": [64, 64]}, {"d": [64, 80]}, "d 64 … 80 goes beyond the "),
-        ("backward pass", {"timed": "attention", "d": [64, 64]}, {"d": [63, 64]}, "d 63 … 64 goes beyond the "),
-        ("backward pass", {"timed": "attention", "d": [64, 64]}, {"group": [1, 4]}, "group 1 … 4 goes beyond "),
-        ("backward pass", {"timed": "attention", "d": [64, 64]}, {"group": [1, None]}, "group 1 … None goes "),
-        ("backward pass", {"timed": "attention", "d": [64, 64]}, {"rows": [16896, None]}, "rows from 16896 goes"),
-        ("backward pass", {"timed": "attention", "d": [64, 64]}, {"arch": [80]}, "has no times of two-pass and "),
-        ("backward pass", {"timed": "attention", "d": [64, 64]}, {"timed": "varlen"}, "the record varlen has no "),
-        ("backward pass", {"timed": "attention", "d": [64, 64]}, {"timed": "none"}, "the record none has no time"),
-        ("backward pass", {"timed": "attention", "d": [64, 64]}, {"against": "slices"}, "two-pass and slices for"),
-        ("decode step", {"timed": "decode", "heads": [32, None]}, {"heads": [31, None]}, "heads from 31 goes bel"),
+        (*TWO_PASS, {"gain": [1.0, 1.5]}, "the gain is ["),
+        (*TWO_PASS, {"d": [64, 80]}, "d 64 … 80 goes beyond the "),
+        (*TWO_PASS, {"d": [63, 64]}, "d 63 … 64 goes beyond the "),
+        (*TWO_PASS, {"group": [1, 4]}, "group 1 … 4 goes beyond "),
+        (*TWO_PASS, {"group": [1, None]}, "group 1 … None goes "),
+        (*TWO_PASS, {"rows": [16896, None]}, "rows from 16896 goes"),
+        (*TWO_PASS, {"arch": [80]}, "has no times of two-pass and "),
+        (*TWO_PASS, {"timed": "varlen"}, "the record varlen has no "),
+        (*TWO_PASS, {"timed": "none"}, "timed must be one of attent"),
+        (*TWO_PASS, {"against": "slices"}, "two-pass and slices for"),
+        ("decode step", {"timed": "decode", "heads": [32, None]}, {"heads": [31, None]}, "heads from 31 "),
         ("packed descriptors", {"timed": "varlen", "d": [128, 128]}, {"gain": [0.9, 1.06]}, "the gain is ["),
-        ("keys", {"timed": "tune", "mask": ["full"]}, {"gain": [1.17, 1.17]}, "the gain is [1.07, 1.07] by the r"),
-        ("keys", {"timed": "tune", "mask": ["full"]}, {"d": [64, 128]}, "d 64 … 128 goes beyond the timed 64"),
-        ("keys", {"timed": "tune", "mask": ["full"]}, {"against": [16, 16, 4, 1]}, "(16, 16, 4, 1) for a case"),
+        (*KEYS, {"gain": [1.17, 1.17]}, "the gain is [1.07, 1.07] by the r"),
+        (*KEYS, {"d": [64, 128]}, "d 64 … 128 goes beyond the timed 64"),
+        (*KEYS, {"against": [16, 16, 4, 1]}, "(16, 16, 4, 1) for a case"),
     ],
     ids=str,
 )  # fmt: skip
 def test_a_timed_row_that_its_record_does_not_support(name, limits, change, fault):
-    rows, row = row_of(name, **limits)
+    _, row = row_of(name, **limits)
     for part, value in change.items():
         (row["evidence"] if part in ("gain", "timed", "against") else row)[part] = value
-    found = [line for line in faults_of(rows) if fault in line]
-    assert found and found[0].startswith(f"choices.json, {name} = {row['choose'][name]} ("), faults_of(rows)
+    found = [line for line in faults_of(row) if fault in line]
+    assert found and found[0].startswith(f"choices.json, {name} = {row['choose'][name]} ("), faults_of(row)
 
 
 def test_a_timed_row_with_larger_matrices():
-    rows = copy.deepcopy(LINES["rows"])
-    (row,) = (
-        row for row in rows if "materialised" in row["choose"].values() and row["d"] == [256, 256]
-        and row.get("evidence", {}).get("timed")
-    )  # fmt: skip
+    rows = [row for row in copy.deepcopy(LINES["rows"]) if "materialised" in row["choose"].values()]
+    (row,) = (row for row in rows if row["d"] == [256, 256] and "timed" in row.get("evidence", ()))
     row["matrices"] = [0, 2**30]
-    found = faults_of(rows)
+    found = faults_of(row)
     assert found[0].startswith("choices.json, backward pass = materialised (") and found[0].endswith(
         f": matrices to {2**30} goes beyond the timed {2**26}"
     )
 
 
-# Older records have no times of the host. Below this a backward pass took as long as Python took to queue it.
-HOST_MS = 1.5
-OLDER = ("attention-lengths", "attention-tutorial")
-RECORDED = {  # shapes that two values were timed at, and of these the judged ones
-    ("attention", "backward pass"): (7, 7),
-    ("attention-lengths", "backward pass"): (17, 13),
-    ("attention-tutorial", "backward pass"): (4, 4),
-    ("small-cache", "forward pass"): (6, 6),
-    ("small-cache", "backward pass"): (6, 6),
-    ("varlen", "packed descriptors"): (8, 8),
-    ("decode", "decode step"): (23, 23),
-    **{("tune", kernel): (4, 4) for kernel in WHOLE},
+RECORDED = {  # shapes at which two values were timed, and of these the ones that a row gives a reason for
+    ("attention", "backward pass"): (7, 0),
+    ("attention-lengths", "backward pass"): (17, 1),
+    ("attention-tutorial", "backward pass"): (4, 0),
+    ("small-cache", "forward pass"): (6, 0),
+    ("small-cache", "backward pass"): (6, 0),
+    ("varlen", "packed descriptors"): (8, 0),
+    ("decode", "decode step"): (23, 0),
+    **{("tune", kernel): (4, 0) for kernel in WHOLE},
 }
 
 
 @pytest.mark.parametrize(("record", "name"), RECORDED, ids=str)
 def test_at_every_recorded_shape_the_choice_is_within_2_percent_of_the_fastest(record, name):
-    shapes = file.timed(record, name)
-    judged = [one for one in shapes if record not in OLDER or max(one.ms.values()) >= HOST_MS]
-    assert (len(shapes), len(judged)) == RECORDED[record, name]
-    for one in judged:
+    shapes, reasons = file.timed(record, name), []
+    for one in shapes:
         row = choice(name, one.case)
         value = tuple(row.value) if isinstance(row.value, list) else row.value
-        slower = one.about in row.evidence.get("except", ())
-        assert slower or one.ms[value] <= 1.02 * min(one.ms.values()), (one, row)
+        if one.ms[value] > 1.02 * min(one.ms.values()):
+            reasons.append(row.evidence["except"][one.about])
+    assert (len(shapes), len(reasons)) == RECORDED[record, name] and all(reasons)
+
+
+def test_a_slower_choice_needs_a_reason():
+    """Two passes at d = 128, in a short causal sequence of an older record."""
+    rows, row = row_of("backward pass", timed="attention", d=[128, 128])
+    ((shape, reason),) = row["evidence"].pop("except").items()
+    assert reason
+    assert f"d (128, 128), group (1, 1), rows (262144, None)): at {shape} it took " in the_fault(*rows)
+
+
+def test_a_row_cannot_choose_the_slower_way():
+    """With the rows of packed descriptors turned round, each with the gain that the record then has."""
+    rows = copy.deepcopy(LINES["rows"])
+    (row,) = (one for one in rows if one["choose"] == {"packed descriptors": True} and one["d"] == [128, 128])
+    row["choose"] = {"packed descriptors": False}
+    row["evidence"] |= {"against": True, "gain": [0.94, 0.98]}
+    assert {line.split(": ")[1].split(" it took ")[0][:27] for line in faults_of(*rows)} == {
+        "at varlen d 128 H 16 lengths"[:27]
+    }
+    assert all("True took" in line.replace("ms, True", "True took") for line in faults_of(*rows))
 
 
 # The look-up.
@@ -386,8 +403,9 @@ def test_where_times_decide_against_complete_rows_that_fit():
 def test_packed_sequences_take_descriptors_where_that_was_faster():
     packed = Case(90, 2, 128, "packed")
     assert choice("packed descriptors", packed).value is True
-    for other in ({"arch": 100}, {"d": 64}, {"d": 127}, {"group": 2}, {"itemsize": 4}, {"arch": None}):
+    for other in ({"arch": 100}, {"d": 64}, {"d": 127}, {"itemsize": 4}, {"arch": None}):
         assert choice("packed descriptors", packed._replace(**other)).value is False
+    assert choice("packed descriptors", packed._replace(group=2)).evidence == {"compiled": True}
 
 
 def test_the_last_program_merges_where_that_was_faster():
@@ -476,21 +494,20 @@ def test_printed_choices_have_a_reason_for_each_line(arch, mask):
 
 
 def test_printed_choices_are_those_of_a_launch():
-    found = choices_of(90, d=64)
+    found = choices_of(90, d=64, B=8)
+    text = str(found)
     assert [*found] == ["forward pass", "forward", "backward pass", "queries", "keys"]
     assert found["backward pass"].value == "two-pass"
-    assert "backward pass: two-pass\n    no atomic additions (record attention, NVIDIA H200, " in str(found)
-    assert "forward: 64 × 64 × 4 × 3\n    the fastest of the tiles tried (record tune, NVIDIA H200, " in str(
-        found
-    )
+    assert "backward pass: two-pass\n    no atomic additions (record attention, NVIDIA H200, " in text
+    assert "forward: 64 × 64 × 4 × 3\n    the fastest of the tiles tried (record tune, NVIDIA H200, " in text
     assert [*choices_of(90, d=64, kv_heads=4)] == ["forward pass", "forward", "backward pass", "fused"]
     assert [*choices_of(90, d=320, N=8192)] == [
         "forward pass", "sliced_forward", "backward pass", "weights", "query_gradients", "key_gradients"
     ]  # fmt: skip
     assert [*choices_of(90, d=320, N=8)][3:] == ["sliced_queries", "sliced_keys"]
-    assert "\n    compiled only: the smallest tile; 104 spills in an iteration of its loop" in str(
-        choices_of(90, d=200, dtype=torch.float32)["backward pass"]
-    ) + "\n" + str(choice("queries", Case(90, 4, 200)))
+    line, reason = str(choice("queries", Case(90, 4, 200))).splitlines()
+    assert line == "queries: 16 × 16 × 8 × 1"
+    assert reason == "    compiled only: the smallest tile; 104 spills in an iteration of its loop"
 
 
 @pytest.mark.parametrize("mask", ["full", "causal"])

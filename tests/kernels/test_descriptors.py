@@ -2,7 +2,7 @@
 in the interpreter.
 
 The fused backward pass also adds to dQ through a descriptor, which `descriptors_everywhere` adds to Triton's
-interpreter. Q and O of the forward pass, and packed sequences, use descriptors only if requested.
+interpreter. Packed sequences use descriptors where a choice of `choices.json` is to use them.
 """
 
 from itertools import accumulate
@@ -15,9 +15,10 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from iocourse import traffic
 from iocourse.kernels import attention_varlen_with_lse, attention_with_lse, using
-from iocourse.kernels.host import dispatch
 from iocourse.kernels.host import launches as made_by
+from iocourse.kernels.host.choices import replaced
 from iocourse.kernels.host.launches import record_launches
+from iocourse.kernels.host.passes import launch_backward, launch_forward
 from iocourse.kernels.host.ranges import Band, Packed, VisiblePairs
 
 CAUSAL, WINDOW, FULL = {"causal": "lower_right"}, {"window": (40, 9)}, {}
@@ -67,24 +68,18 @@ def kinds(made):
     return [[isinstance(one, TensorDescriptor) for one in some] for some in made]
 
 
-def streamed(rows):
-    """Return the expected `outcome`: K and V in each launch, and Q and O if requested."""
-    forward = [[rows] * 2, [True] * 2]
-    # K and V for dQ; Q, dO and no dQ to add to. In the fused pass there is one.
-    return [*forward, [True] * 2, [True, True, False], *forward, [True] * 3]
+# What `outcome` streams through descriptors: K and V forward; K and V for dQ; Q, dO, and no dQ to add to. In
+# the fused pass there is one.
+STREAMED = [[True] * 2, [True] * 2, [True, True, False], [True] * 2, [True] * 3]
 
 
-# Type, columns, whether with descriptors of Q and O, and which pairs are seen: each option with another case.
-DENSE = [
-    (torch.float16, 24, False, CAUSAL),
-    (torch.float16, 64, True, FULL),
-    (torch.float32, 20, True, WINDOW),
-]
-PACKED = [(torch.float16, 24, False, WINDOW), (torch.float32, 20, True, CAUSAL)]
+# Type, columns, and which pairs are seen: each option with another case.
+DENSE = [(torch.float16, 24, CAUSAL), (torch.float16, 64, FULL), (torch.float32, 20, WINDOW)]
+PACKED = [(torch.float16, 24, WINDOW, "nan"), (torch.float32, 20, CAUSAL, "inf")]
 
 
-@pytest.mark.parametrize(("dtype", "d", "rows", "options"), DENSE, ids=str)
-def test_descriptors_change_no_bit(dtype, d, rows, options, monkeypatch):
+@pytest.mark.parametrize(("dtype", "d", "options"), DENSE, ids=str)
+def test_descriptors_change_no_bit(dtype, d, options, monkeypatch):
     torch.manual_seed(0)
     q, do = (transposed(1, 4, 75, d, dtype=dtype) for _ in range(2))
     k, v = (transposed(1, 2, 90, d, dtype=dtype) for _ in range(2))
@@ -94,9 +89,8 @@ def test_descriptors_change_no_bit(dtype, d, rows, options, monkeypatch):
 
     ledger, by_pointer = outcome(attend, q, k, v, do)
     made = descriptors_everywhere(monkeypatch)
-    with using(row_descriptors=rows):
-        descriptor_ledger, by_descriptor = outcome(attend, q, k, v, do)
-    assert kinds(made) == streamed(rows)
+    descriptor_ledger, by_descriptor = outcome(attend, q, k, v, do)
+    assert kinds(made) == STREAMED
     assert descriptor_ledger == ledger
     for one, other in zip(by_pointer, by_descriptor, strict=True):
         assert torch.equal(one, other)
@@ -106,9 +100,9 @@ LENGTHS = (20, 37), (35, 18), (0, 5), (3, 0), (64, 33), (9, 21)  # queries and k
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy computes with the poison too
-@pytest.mark.parametrize(("dtype", "d", "rows", "options"), PACKED, ids=str)
+@pytest.mark.parametrize(("dtype", "d", "options", "poison"), PACKED, ids=str)
 def test_descriptors_of_packed_sequences_change_no_bit_and_end_where_a_sequence_does(
-    dtype, d, rows, options, monkeypatch
+    dtype, d, options, poison, monkeypatch
 ):
     """No word of another sequence is read or written, so its values have no effect."""
     torch.manual_seed(0)
@@ -121,15 +115,14 @@ def test_descriptors_of_packed_sequences_change_no_bit_and_end_where_a_sequence_
         return attention_varlen_with_lse(*leaves, *cu, **options, **more)
 
     ledger, by_pointer = outcome(attend, q, k, v, do)
-    made, poison = descriptors_everywhere(monkeypatch), float("inf" if rows else "nan")
-    with using(row_descriptors=rows):
-        descriptor_ledger, by_descriptor = outcome(attend, q, k, v, do)
-        for side, tensors in ((0, (q, do)), (1, (k, v))):
-            for x in tensors:
-                x[ends[side][1] : ends[side][4]] = poison
-                x[ends[side][5] :] = poison
-        _, poisoned = outcome(attend, q, k, v, do)
-    assert kinds(made) == streamed(rows) * 2
+    made = descriptors_everywhere(monkeypatch)
+    descriptor_ledger, by_descriptor = outcome(attend, q, k, v, do)
+    for side, tensors in ((0, (q, do)), (1, (k, v))):
+        for x in tensors:
+            x[ends[side][1] : ends[side][4]] = float(poison)
+            x[ends[side][5] :] = float(poison)
+    _, poisoned = outcome(attend, q, k, v, do)
+    assert kinds(made) == STREAMED * 2
     assert descriptor_ledger == ledger
     for at, (want, got, other) in enumerate(zip(by_pointer, by_descriptor, poisoned, strict=True)):
         assert torch.equal(want, got)
@@ -148,9 +141,9 @@ def launched_on(arch, q, k, v, do=None, packed=None):
     o, lse = torch.empty_like(q), torch.empty(q.shape[:3])
     everything = VisiblePairs(Band(None, None), packed=packed)
     with record_launches(arch) as launches:
-        dispatch.launch_forward(q, k, v, everything, 1.0, "whole")
-        dispatch.launch_backward(do, None, q, k, v, o, lse, everything, 1.0, False, "whole")
-        dispatch.launch_backward(do, None, q, k, v, o, lse, everything, 1.0, True, "whole")
+        launch_forward(q, k, v, everything, 1.0, "complete rows")
+        launch_backward(do, None, q, k, v, o, lse, everything, 1.0, False, "complete rows")
+        launch_backward(do, None, q, k, v, o, lse, everything, 1.0, True, "complete rows")
     assert len(launches) == 5  # forward, D, fused, dQ, dK and dV
     return launches
 
@@ -191,31 +184,18 @@ def test_copies_where_borders_were_missing():
         assert descriptors_on(90, *halves(d=d)) == [True, False, True, True, True]
 
 
-def test_packed_sequences_take_pointers_unless_descriptors_are_asked_for():
+def test_packed_sequences_take_descriptors_where_they_are_the_choice():
+    """On sm_90 in 16 bits at d = 128, and elsewhere only if forced."""
     cu = torch.tensor([0, 40, 64], dtype=torch.int32)
-    given = halves(), Packed(cu, cu, 40, 40, False)
-    assert descriptors_on(90, *given[0], packed=given[1]) == [False] * 5
-    with using(packed_descriptors=True):
-        assert descriptors_on(90, *given[0], packed=given[1]) == [True, False, True, True, True]
-        assert descriptors_on(80, *given[0], packed=given[1]) == [False] * 5
-        wide = [x.float() for x in given[0]]
-        assert descriptors_on(90, *wide, packed=given[1]) == [False] * 5
-
-
-def row_descriptors_on(*given):
-    """Return True if Q and O of the forward pass are descriptors, by the kernel's compile-time argument."""
-    forward, *backward = launched_on(*given)
-    assert not any("TILE" in one.constants and one.constants["TILE"].ROW_DESCRIPTORS for one in backward)
-    found = {isinstance(forward.arguments[at], TensorDescriptor) for at in (0, 3)}
-    assert found == {forward.constants["TILE"].ROW_DESCRIPTORS}
-    return found.pop()
-
-
-def test_q_and_o_take_pointers_unless_descriptors_are_asked_for():
-    q, k, v = halves()
-    assert not row_descriptors_on(90, q, k, v)
-    with using(row_descriptors=True):
-        assert row_descriptors_on(90, q, k, v) and row_descriptors_on(100, q, k, v)
-        assert not row_descriptors_on(80, q, k, v)
-        assert not row_descriptors_on(90, *(x.float() for x in (q, k, v)))
-        assert not row_descriptors_on(90, q[:, :1].expand(q.shape), k, v)
+    packed, given = Packed(cu, cu, 40, 40, False), halves()
+    descriptors, pointers = [True, False, True, True, True], [False] * 5
+    assert descriptors_on(90, *halves(d=128), packed=packed) == descriptors
+    assert descriptors_on(90, *given, packed=packed) == pointers
+    assert descriptors_on(100, *halves(d=128), packed=packed) == pointers
+    with replaced({"packed descriptors": False}):
+        assert descriptors_on(90, *halves(d=128), packed=packed) == pointers
+        assert descriptors_on(90, *halves(d=128)) == descriptors  # one sequence
+    with replaced({"packed descriptors": True}):
+        assert descriptors_on(90, *given, packed=packed) == descriptors
+        assert descriptors_on(80, *given, packed=packed) == pointers
+        assert descriptors_on(90, *(x.float() for x in given), packed=packed) == pointers

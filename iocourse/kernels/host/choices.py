@@ -240,6 +240,12 @@ def matrix_bytes() -> int:
     return int(_chosen.get("matrix_bytes", MATRIX_BYTES))
 
 
+def matrix_bytes_of(q: torch.Tensor, k: torch.Tensor) -> int:
+    """Return the bytes of P and dS of one key head, for all query heads that share it."""
+    group = q.shape[1] // max(1, k.shape[1])
+    return int(2 * group * q.shape[2] * k.shape[2] * q.element_size())
+
+
 def _checked(name: str, tile: Any) -> TileConfig | SlicedTileConfig | int:
     if name == "matrix_bytes":
         return positive_int(name, tile)

@@ -39,6 +39,7 @@ from .choices import (
     choice,
     decode_tile,
     matrix_bytes,
+    matrix_bytes_of,
     padded,
     sliced_tile,
     tile,
@@ -431,12 +432,6 @@ def scores_backward(x: Inputs, y: Results) -> tuple[Tensor | None, ...]:
     return dq, dk, dv
 
 
-def matrix_bytes_of(q: Tensor, k: Tensor) -> int:
-    """Return the bytes of P and dS of one key head, for all query heads that share it."""
-    group = q.shape[1] // max(1, k.shape[1])
-    return int(2 * group * q.shape[2] * k.shape[2] * q.element_size())
-
-
 def _few_heads(B: int, heads: int, each: int) -> Iterator[tuple[slice, slice]]:
     """Yield the batches and key heads whose P and dS are materialised at once: as many as fit in
     `matrix_bytes()`, at least one key head. each: bytes per key head.
@@ -547,7 +542,7 @@ def split_keys(n_k: int, BN: int, parts: int) -> tuple[int, int]:
 
 
 def most_parts(case: Case, tile: TileConfig) -> int:
-    """Return the default limit of the parts: of those that one program merges, or a second launch."""
+    """Return the largest number of parts that one program merges, or a second launch."""
     if choice("decode step", case).value == "last program":
         return MERGED_BY_ONE // max(1, min(case.group, tile.BM))
     return AT_ONCE

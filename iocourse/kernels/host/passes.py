@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ...gpu import CHIPS
 from . import backend
-from .choices import MATRIX_BYTES, PASSES, Case, architecture, choice, matrix_bytes, tile
-from .launches import BACKWARD, FORWARD, Inputs, Results, decode_launches, matrix_bytes_of
+from .choices import MATRIX_BYTES, PASSES, Case, architecture, choice, matrix_bytes, matrix_bytes_of, tile
+from .launches import BACKWARD, FORWARD, Inputs, Results, decode_launches
 from .ranges import VisiblePairs, sizes_of
 
 # Kernels with complete rows that a pass launches.
