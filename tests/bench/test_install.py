@@ -221,8 +221,9 @@ def test_a_shipped_tile_that_failed_has_no_time(package, tmp_path, choices_file)
         one |= {"ms": []} if one["tile"] == search["shipped"] else {}
     search["tried"].append({"tile": [32, 64, 8, 3], "ms": [9.0, 1.0]})
     search["tried"] = [one for one in search["tried"] if one["tile"] in ([64, 64, 8, 3], [32, 64, 8, 3])]
+    search["chosen"][0] = [64, 64, 8, 3]
     lines = install.installed(run(tmp_path, tune=part))
-    assert "d = 64, causal: 64×64×8×3, 2.00 times as fast as 32×64×8×3" in lines[1]
+    assert "d = 64, causal: 64×64×8×3, 2.00 times as fast as 32×64×8×3" in "\n".join(lines)
 
 
 @pytest.mark.parametrize(
@@ -288,6 +289,17 @@ def test_rows_whose_gain_is_not_that_of_a_new_record_are_named(
     assert " written" in written and lines and all(f"by the record {name}, " in line for line in lines)
     assert any(advice in line for line in lines), lines
     assert all(line.startswith("choices.json, ") for line in lines) and choices_file.read_text() == before
+
+
+def test_a_row_without_times_that_a_new_record_shows_to_be_slower_is_named(package, tmp_path, choices_file):
+    """A head size that was timed for the first time."""
+    part = json.loads(json.dumps(load_record("varlen")))
+    of_64 = [row for row in part["rows"] if row["d"] == 64 and row["pass"] == "forward" and "ms" in row]
+    part["rows"] += [row | {"d": 96, "ms": row["ms"] / (1.5 if "by desc" in row["contender"] else 1)}
+                     for row in of_64]  # fmt: skip
+    facts = {key: value for key, value in part.items() if key not in ("kernels_code", "before")}
+    _, line, *_ = install.installed(run(tmp_path, varlen=facts | {"commit": CLEAN}))
+    assert "packed descriptors = " in line and "at varlen d 96" in line and "Choose that" in line
 
 
 def test_tiles_are_installed_before_records_with_which_rows_no_longer_agree(
