@@ -460,12 +460,8 @@ def corner(x, place, at):
     rows, modulo 2⁶⁴ elements.
     """
     PACKED: tl.constexpr = len(x.block_shape) == 5
-    row, stop = place.first + at, place.stop
-    if PACKED:
-        coordinates = LAST_ROW, stop, place.head, LAST_ROW - stop + row, 0
-    else:
-        coordinates = place.batch, place.head, row, 0
-    return coordinates
+    head, row, stop = place.head, place.first + at, place.stop
+    return (LAST_ROW, stop, head, LAST_ROW - stop + row, 0) if PACKED else (place.batch, head, row, 0)
 
 
 @triton.jit
