@@ -82,7 +82,7 @@ MOVED = {
         "iocourse.data.misleading_table moved: write `from iocourse.course import misleading_table`"
     ),
     "from iocourse.kernels.host.dispatch import choose_variant": (
-        "iocourse.kernels.host.dispatch moved: write `from iocourse.kernels import choices_of`"
+        "iocourse.kernels.host.dispatch moved: write `from iocourse.kernels.host import choices`"
     ),
 }
 
