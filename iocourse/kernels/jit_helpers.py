@@ -423,7 +423,7 @@ def place_of_queries(shape, lists, cu, lengths, TILE: tl.constexpr, MASK: tl.con
     return start, queries, keys, lengths, borders
 
 
-# Switches for the compiler of sm_90. None of the four changes a result. The examples are kernels for bfloat16,
+# Switches for the compiler of sm_90. None of the four changes a result. The examples are kernels in bfloat16,
 # causal except for the last one, compiled with Triton 3.7.1 (3.6.0).
 #
 # DESCRIPTORS: streamed tiles are loaded by a tensor descriptor, which holds shape and strides. The copy
