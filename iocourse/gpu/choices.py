@@ -107,12 +107,27 @@ def evidence_text(evidence: Mapping[str, Any]) -> str:
     return text
 
 
-@lru_cache(maxsize=4096)
 def recorded(name: str, case: Case) -> Choice:
-    for row in _rows()[name, case.arch, case.itemsize]:
-        if row.covers(case):
+    """Return the row that decides a case. Raises LookupError if there is none."""
+    for row in _near(name, *case[:5]):
+        if not row.where or row.covers(case):
             return row
     raise LookupError(f"iocourse/data/choices.json has no row of {name!r} for {case}")
+
+
+# Kept for chip, type, head size, mask and group only: the other fields change with every length of a sequence.
+@lru_cache(maxsize=4096)
+def _near(name: str, arch: int | None, itemsize: int, d: int, mask: str, group: int) -> tuple[Choice, ...]:
+    """Return the rows that may decide such cases, with their limits of the other fields alone."""
+    fixed = {"d": d, "mask": mask, "group": group}
+    found = list[Choice]()
+    for row in _rows()[name, arch, itemsize]:
+        if all(is_within(value, row.where[field]) for field, value in fixed.items() if field in row.where):
+            rest = {field: limit for field, limit in row.where.items() if field not in fixed}
+            found.append(row._replace(where=rest))
+            if not rest:
+                break
+    return tuple(found)
 
 
 @cache

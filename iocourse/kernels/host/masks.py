@@ -181,7 +181,7 @@ def _make(mask: Any, q: Tensor, k: Tensor, block: int | None) -> TiledMask:
 
 def _of_the_course(mask: Any, device: torch.device) -> Source:
     rows, columns = (-(-mask.N // size) for size in KEPT)
-    kinds = torch.full((1, 1, rows, columns), UNSEEN, dtype=torch.int32)
+    kinds = torch.full((1, 1, rows, columns), UNSEEN, dtype=torch.int32, device="cpu")
     for row in range(rows):
         for begin, end in mask.columns(row * KEPT[0], min((row + 1) * KEPT[0], mask.N)):
             kinds[..., row, begin // KEPT[1] : -(-end // KEPT[1])] = BY_PAIR

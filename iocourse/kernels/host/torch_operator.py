@@ -147,11 +147,15 @@ class _EagerAttention(torch.autograd.Function):  # type: ignore[misc]  # mypy do
 
 def _watched(*tensors: Tensor) -> bool:
     """Return True if a call must be dispatched as an operator: for a compiler or tracer, a transform of
-    torch.func, a mode that intercepts operators or functions, a subclass of Tensor, or a meta tensor.
+    torch.func, a mode that intercepts operators or functions, a subclass of Tensor, a meta tensor, or one
+    with the negative bit.
     """
     if torch.compiler.is_compiling() or torch.overrides.has_torch_function(tensors):
         return True
-    return _dispatches_more() or any(x.is_meta or type(x) not in (Tensor, Parameter) for x in tensors)
+    # The operator resolves the negative bit (lazy negation); a kernel would read the numbers without the sign.
+    return _dispatches_more() or any(
+        x.is_meta or x.is_neg() or type(x) not in (Tensor, Parameter) for x in tensors
+    )
 
 
 def _dispatches_more() -> bool:
