@@ -69,7 +69,7 @@ def _show_nothing(_: Any, machine: Any, tile: Any) -> None:
 
 # ------------------------------------------------------------------ Triton kernels
 def _launches(module: ModuleType) -> Iterator[Guarded]:
-    yield module.start, lambda _, kernel, *args, **named: _refuse_kernel(kernel)
+    yield module.start, lambda _, name, kernel, *args, **named: _refuse_kernel(kernel)
 
 
 def _interpreted_kernels(module: ModuleType) -> Iterator[Guarded]:

@@ -42,7 +42,7 @@ def absorb_queries(
     """
     BM: tl.constexpr = TILE.BM
     CHECK_ROWS: tl.constexpr = MASK.RAGGED_Q or MASKED
-    CROWDED: tl.constexpr = TILE.PRECISION is None and TILE.DIM > 64
+    CROWDED: tl.constexpr = TILE.PRECISION is None and TILE.DIM > 64  # see the end of `jit_helpers`
     j = start + tl.arange(0, TILE.BN)
     for step in tl.range(begin, end, 1 if MASK.LISTED else BM, disable_licm=CROWDED):
         at = start_of_step(lists, step, BM, MASK)

@@ -68,8 +68,8 @@ class Starts(NamedTuple):
 class Tiling(NamedTuple):
     """Compile-time tile of a kernel: BM queries by BN keys, DIM columns.
 
-    PADDED: columns from d on hold zeros. PRECISION: of float32 products. DESCRIPTORS, SKIPPING: see "What the
-    compiler of sm_90 needs", at the end of this file.
+    PADDED: columns from d on hold zeros. PRECISION: of float32 products. DESCRIPTORS, SKIPPING: see "Switches
+    for the compiler of sm_90", at the end of this file.
     """
 
     BM: int
@@ -423,7 +423,7 @@ def place_of_queries(shape, lists, cu, lengths, TILE: tl.constexpr, MASK: tl.con
     return start, queries, keys, lengths, borders
 
 
-# What the compiler of sm_90 needs. The four switches change no result. The examples are kernels for bfloat16,
+# Switches for the compiler of sm_90. None of the four changes a result. The examples are kernels in bfloat16,
 # causal except for the last one, compiled with Triton 3.7.1 (3.6.0).
 #
 # DESCRIPTORS: streamed tiles are loaded by a tensor descriptor, which holds shape and strides. The copy

@@ -97,9 +97,15 @@ def faults(text: str | None = None, records: Mapping[str, Row] | None = None) ->
 
 
 def stale(text: str, records: Mapping[str, Row]) -> list[str]:
-    """Return the faults of rows that were timed in one of these records, by name; [] if there is none."""
-    timed_rows = [row for row in read_rows(text) if row.evidence.get("timed") in records]
-    return [line for row in timed_rows for line in _faults_of(row, records)]
+    """Return the faults of a text of choices.json by these records, by name: of rows that were timed in one
+    of them, and of rows that one of them shows to be slower than another choice; [] if there is none.
+    """
+    rows = read_rows(text)
+    of_record = [row for row in rows if row.evidence.get("timed") in records]
+    found = [line for row in of_record for line in _faults_of(row, records)]
+    of = {name: [row for row in rows if row.name == name] for name in NAMES}
+    shapes = product([record for record in records if record in (*WAYS, TUNE)], NAMES)
+    return found or [line for record, name in shapes for line in _slower(record, of[name], records)]
 
 
 def _faults_of(row: Choice, records: Mapping[str, Row]) -> Iterator[str]:
