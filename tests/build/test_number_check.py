@@ -339,7 +339,11 @@ def test_another_cell_does_not_bind_a_measured_number():
         ("48 KB of it.", "48 as definition", "48 is not a definition: a unit"),
         ("On an H100 228 KB.", "228 as input", '228 is not listed as input, because its sentence has "H100"'),
         ("The H200 has 48 KB.", "48 = 6 * 8", "6 * 8 reads no record, default or function of the library"),
-        ("A tile of 128 × 32.", '128 × 32 = tile("forward", 90, 64, mask="packed")', 'tile("forward", 90, 64'),
+        (
+            "A tile of 128 × 32.",
+            '128 × 32 = tile("forward", 90, 64, mask="packed")',
+            'tile("forward", 90, 64',
+        ),
         ("The H200 is the fastest.", '"fastest" as definition', '"fastest" is not a definition, because'),
         (
             "By default it reads.",
