@@ -209,7 +209,9 @@ def _other_rows(changed: Callable[[choices.Choice], choices.Choice]) -> Change:
     read_rows = choices.read_rows
 
     def change(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-        for module in (choices, sys.modules["iocourse.kernels.host.choices"]):
+        from iocourse.kernels.host import choices as of_kernels
+
+        for module in (choices, of_kernels):
             monkeypatch.setattr(module, "read_rows", lambda: [changed(row) for row in read_rows()])
         _forget()
 

@@ -300,7 +300,7 @@ READS = notebook("rows = load_record('attention')\nprint(rows)", "It took 12 ms"
     ("text", "declaration"),
     [
         ("It moves 3.2 × the words.", "3.2 = costs.flash1(64, 8, Br=16, Bc=16).total / 2760"),
-        ("A tile of 128 × 64.", '128 × 64 = tile("forward", 90, 64, causal=None)'),
+        ("A tile of 128 × 64.", '128 × 64 = tile("forward", 90, 64, mask="packed")'),
         ("It has 62,914,560 bytes.", '62,914,560 = device("attention")["l2_bytes"]'),
         ("Take a fast memory of 48 KB.", "48 as input"),
         ("1 KB has 1,024 bytes.", "1, 1,024 as definition"),
@@ -339,7 +339,11 @@ def test_another_cell_does_not_bind_a_measured_number():
         ("48 KB of it.", "48 as definition", "48 is not a definition: a unit"),
         ("On an H100 228 KB.", "228 as input", '228 is not listed as input, because its sentence has "H100"'),
         ("The H200 has 48 KB.", "48 = 6 * 8", "6 * 8 reads no record, default or function of the library"),
-        ("A tile of 128 × 32.", '128 × 32 = tile("forward", 90, 64, causal=None)', 'tile("forward", 90, 64'),
+        (
+            "A tile of 128 × 32.",
+            '128 × 32 = tile("forward", 90, 64, mask="packed")',
+            'tile("forward", 90, 64',
+        ),
         ("The H200 is the fastest.", '"fastest" as definition', '"fastest" is not a definition, because'),
         (
             "By default it reads.",

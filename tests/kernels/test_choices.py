@@ -545,3 +545,16 @@ def test_printed_choices_name_the_rival_that_is_faster(mask):
 def test_printed_choices_refuse_other_arguments(given, message):
     with pytest.raises(ValueError, match=f"^{message}$"):
         choices_of(**({"arch": 90} | given))
+
+
+def test_printed_choices_are_those_of_the_copy_that_a_gpu_pads():
+    """Rows of 60 numbers are copied to 64 columns before a launch."""
+    assert str(choices_of(90, d=60)) == str(choices_of(90, d=64)) != str(choices_of(90, d=48))
+
+
+@pytest.mark.parametrize(("fixed", "kernels"), [(None, "two-pass"), (True, "two-pass"), (False, "fused")])
+def test_printed_choices_follow_deterministic(fixed, kernels):
+    assert choices_of(90, d=64, deterministic=fixed)["backward pass"].value == kernels
+    assert choices_of(80, d=64, deterministic=fixed)["backward pass"].value == (
+        "two-pass" if fixed else "fused"
+    )

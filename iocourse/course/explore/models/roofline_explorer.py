@@ -137,7 +137,7 @@ def pairs(s: RooflineState) -> int:
 
 
 def chosen(s: RooflineState, name: str, mask: str | None = None, Nq: int | None = None) -> Any:
-    """Return the value of a choice for these sizes, by default with the mask of the state and N queries."""
+    """Return the value of a choice for these sizes. Without `mask` and `Nq`, the state gives both."""
     Nq, group, width = s.N if Nq is None else Nq, s.H // s.H_kv, loaded_width(s.d)
     mask = mask or ("causal" if s.causal else "full")
     sizes = s.B * s.H * Nq, s.B * s.H_kv, 2 * group * Nq * s.N * ITEMSIZE
