@@ -546,3 +546,18 @@ def test_a_result_that_was_changed_is_noticed(name):
     results[name].add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         results["O"].sum().backward()
+
+
+@pytest.mark.parametrize("lazy", range(4))
+def test_numbers_with_the_negative_bit_have_their_sign(lazy):
+    """Lazy negation: the memory of such a tensor has the other sign."""
+    tensors = [x.detach() for x in (*numbers(), torch.randn(1, 2, 20, 8))]
+    tensors[lazy] = torch._neg_view(tensors[lazy])
+    *inputs, do = tensors
+
+    def values(resolve):
+        leaves = [(x.resolve_neg() if resolve else x).requires_grad_() for x in inputs]
+        o = attention(*leaves)
+        return o, *torch.autograd.grad(o, leaves, do.resolve_neg() if resolve else do)
+
+    assert all(map(torch.equal, values(False), values(True)))
