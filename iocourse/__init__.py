@@ -24,6 +24,7 @@ _MOVED = {
     "iocourse.grade": "iocourse.course.grade",
     "iocourse.solution_guard": "iocourse.course.guard",
     "iocourse.data.misleading_table": "iocourse.course.misleading_table",
+    "iocourse.kernels.host.dispatch": "iocourse.kernels.host.choices",
 }
 
 

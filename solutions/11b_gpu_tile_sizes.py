@@ -125,7 +125,7 @@ explore.roofline([75, 80, 90], {"naive, d = 64": naive[64], "BM = 64": tiles[64]
 # <!-- 64 \times 64 = tile("forward", 90, 128) -->
 # <!-- tried = {tuple(one["tile"]): one["ms"] for one in row("tune", "kernels", d=128, kernel="forward")["tried"]} -->
 # <!-- 128 \times 128 = next(tuple(one[:2]) for one in tried if one[:2] == (128, 128)) -->
-# <!-- "the library takes tiles" if tile("forward", 90, 128) == tile("forward", 90, 128, causal=True) -->
+# <!-- "the library takes tiles" if tile("forward", 90, 128) == tile("forward", 90, 128, mask="causal") -->
 # <!-- "move fewer words and took longer" if all(large > small for large, small in zip(tried[128, 128, 8, 3], tried[64, 64, 4, 3])) and costs.flash2(4096, 128, Br=128, Bc=128).total < costs.flash2(4096, 128, Br=64, Bc=64).total -->
 # <!-- 203, 153, 206 = (roofline.ridge_point(CHIPS[arch]) for arch in (75, 80, 90)) -->
 # <!-- 124.1, 63.0 = (2 * 4096**2 * 64 / costs.flash2(4096, 64, Br=rows, Bc=1).total for rows in (128, 64)) -->

@@ -609,9 +609,11 @@ measured("12.7", bytes_ratio=f.bytes / s.bytes)
 # <!-- fused_bytes = lambda N: kernel_costs.ledger_bytes(kernel_costs.fused_backward_plain(plain(N), 128, 128), 2) -->
 # <!-- 1.449, 1.49 = fused_bytes(4096) / split_bytes(4096), fused_bytes(2**20) / split_bytes(2**20) -->
 # <!-- "does the fused pass move fewer bytes in float16; from two tiles on the split pass does" if all((fused_bytes(128 * T) < split_bytes(128 * T)) == (T == 1) for T in range(1, 40)) -->
-# <!-- 16,896 = dispatch.FEW_ROWS -->
-# <!-- "the split pass is the default in such cases" if all(dispatch.why_fused(launch(90, d, mask=mask, rows=dispatch.FEW_ROWS)) == "" != dispatch.why_fused(launch(90, d, mask=mask, rows=dispatch.FEW_ROWS - 1)) for d in (64, 128) for mask in ("full", "causal")) -->
-# <!-- "otherwise, up to $d = 128$, the fused pass" if all(dispatch.why_fused(launch(arch, 64)) for arch in (75, 80, 89, 100)) and all(dispatch.why_fused(launch(90, d)) for d in (16, 32, 96)) and all(dispatch.why_fused(launch(90, 64, **other)) for other in (dict(itemsize=4), dict(mask="window"), dict(pairs="block_mask"), dict(pairs="packed"), dict(group=2))) -->
+# <!-- few = min(row.where["rows"][0] for row in choices.read_rows() if (row.name, row.value) == ("backward pass", "two-pass")) -->
+# <!-- 16,896 = few -->
+# <!-- default = lambda arch, d, **of: choice("backward pass", launch(arch, d, **of)).value -->
+# <!-- "the split pass is the default in such cases" if all([default(90, d, mask=mask, rows=rows) for rows in (few, few - 1)] == ["two-pass", "fused"] for d in (64, 128) for mask in ("full", "causal")) -->
+# <!-- "otherwise, up to $d = 128$, the fused pass" if all(default(arch, d) == "fused" for arch, d in ((75, 64), (80, 128), (89, 128), (100, 128), (90, 16), (90, 32), (90, 96))) and all(default(90, 64, **other) == "fused" for other in (dict(itemsize=4), dict(mask="window"), dict(mask="blocks"), dict(mask="packed"), dict(group=2))) -->
 # <!-- ($2T(N' - N)$) = attention.reads["LSE2"] + attention.reads["D"] - plain.reads["LSE"] - plain.reads["D"] with attention = kernel_costs.kernel_words("keys", kernel_costs.KernelProblem(N, N, d), BM=B, BN=B), plain = kernel_costs.dkdv_plain(kernel_costs.KernelProblem(N, N, d), B, B), T = math.ceil(N / B), Nprime = B * math.ceil(N / B) where N <= 1000 -->
 
 # %%

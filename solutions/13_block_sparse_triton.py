@@ -45,10 +45,10 @@ explore.kernel_tuner(arch=80, d=512, kernel="forward")
 # <!-- 164, 419 = sum(one.bytes for one in course.explore.models.kernel_tuner.tiles_held("forward", 32, 32, 512, 2).values()) / 2**10, (CHIPS[80].shared_bytes + 4 * CHIPS[80].registers) / 2**10 -->
 #
 # In the model of lesson 07 the line is near $M = d^2$. With less, a schedule that cuts $d$ too moves fewer words. A program on a T4 has 64 KB of shared memory, 32,768 numbers of 16 bits: less than $d^2$ from $d = 182$ on. One on an H200 has 227 KB, 116,224 numbers: less than $d^2$ from $d = 341$ on. But the model knows no registers, and a multiprocessor has 256 KB of those beside its shared memory. We need not guess. `python -m tools.bench resources` has compiled the library's kernels for each chip, and for each head size its table has the first tile, from large to small, that fits and spills no register in its hot loop, or the smallest where none does; on an H200, at $d = 64$ and $128$, the one that was measured to be fastest. (*Spilled*: a value that found no register and is kept in slow memory. *Hot loop*: the loop without a mask. What is spilled outside it is stored and loaded once a program.)
-# <!-- "measured to be fastest" if all(min(one["tried"], key=lambda it: it["ms"][n] if it.get("ms") else math.inf)["tile"][:2] == list(tile("forward", 90, one["d"], causal=bool(n))) for one in rows("tune", "kernels", kernel="forward") for n in (0, 1)) -->
+# <!-- "measured to be fastest" if all(min(one["tried"], key=lambda it: it["ms"][n] if it.get("ms") else math.inf)["tile"][:2] == list(tile("forward", 90, one["d"], mask=("full", "causal")[n])) for one in rows("tune", "kernels", kernel="forward") for n in (0, 1)) -->
 #
 # **Predict** (guess). Tiles of whole rows for the forward pass, 16 bits. At $d = 64$ there are 64 rows of queries on an H200 and on a T4. How many are left on an H200 at $d = 512$, and on a T4 at $d = 256$?
-# <!-- "At $d = 64$ there are 64 rows of queries on an H200 and on a T4" if {tile("forward", arch, 64, causal=causal)[0] for arch in (75, 90) for causal in (False, True)} == {64} -->
+# <!-- "At $d = 64$ there are 64 rows of queries on an H200 and on a T4" if {tile("forward", arch, 64, mask=mask)[0] for arch in (75, 90) for mask in ("full", "causal")} == {64} -->
 # <!-- 32,768, 64 = CHIPS[75].shared_bytes / 2, CHIPS[75].shared_bytes / 2**10 -->
 # <!-- 116,224, 227, 256 = CHIPS[90].shared_bytes / 2, CHIPS[90].shared_bytes / 2**10, CHIPS[90].registers * 4 / 2**10 -->
 # <!-- 219, 256, 56,064, 65,536 = (row := next(row for row in load_record("resources")["shipped"] if [row[key] for key in ("kernel", "arch", "d", "bytes", "causal")] == ["forward", 80, 512, 2, True]))["registers"], 32 * row["warps"], 32 * row["warps"] * row["registers"], CHIPS[80].registers -->
@@ -227,7 +227,7 @@ check("13A", my_choice)
 
 # %% [markdown]
 # Now to the chips. For each of them there are two candidates: the recorded tile of whole rows, and the recorded tile of `sliced_forward`, the library's F6, which serves any $d$: $128 \times 128$, on a T4 $64 \times 64$.
-# <!-- "the recorded tile of `sliced_forward`" if all(tuple(tile_table.SLICED[arch, 2].sliced_forward[:3]) == tuple(sliced(arch)[size] for size in ("BM", "BN", "BD")) for arch in CHIPS) -->
+# <!-- "the recorded tile of `sliced_forward`" if all(tile("sliced_forward", arch, 512) == tuple(sliced(arch)[size] for size in ("BM", "BN", "BD")) for arch in CHIPS) -->
 # <!-- 128 \times 128 = min((sliced(arch)["BM"], sliced(arch)["BN"]) for arch in CHIPS if arch != 75) -->
 # <!-- 64 \times 64 = sliced(75)["BM"], sliced(75)["BN"] -->
 #
@@ -260,9 +260,10 @@ measured("13.2b", t4=begin[75], a100=begin[80], h200=begin[90])
 # <details><summary>Where slices begin to pay</summary>
 #
 # The T4 from 256 on, A100 and L4 at 512, H200 and B200 not at all: they have 64 rows left. Each time it is (13.3). On a T4 slices have $b = 64$, and 16 rows are fewer than $\tfrac27 \cdot 64 = 18.3$; elsewhere 32 are fewer than 36.6. The gain at 512 is modest, 884 MiB instead of 1,032 on an A100. But it grows. Slices cost in proportion to $d$; whole rows cost in proportion to $d$ and to the number of tiles of queries, which doubles when the rows halve.
-# <!-- "Each time it is (13.3)" if all((dispatch.choose_variant("forward", arch, d, 2) == "fused") == (7 * forward(arch, d)[0]["BM"] < 2 * sliced(arch)["BM"]) for arch in CHIPS for d in (64, 128, 256, 512)) -->
+# <!-- begins = lambda arch, d: choice("forward pass", launch(arch, d)).value -->
+# <!-- "Each time it is (13.3)" if all((begins(arch, d) == "slices") == (7 * forward(arch, d)[0]["BM"] < 2 * sliced(arch)["BM"]) for arch in CHIPS for d in (64, 128, 256, 512)) -->
 # <!-- "they have 64 rows left" if all(forward(arch, 512)[0]["BM"] == 64 for arch in (90, 100)) -->
-# <!-- "The T4 from 256 on, A100 and L4 at 512, H200 and B200 not at all" if [next((d for d in (64, 128, 256, 512) if dispatch.choose_variant("forward", arch, d, 2) == "fused"), 1024) for arch in (75, 80, 89, 90, 100)] == [256, 512, 512, 1024, 1024] -->
+# <!-- "The T4 from 256 on, A100 and L4 at 512, H200 and B200 not at all" if [next((d for d in (64, 128, 256, 512) if begins(arch, d) == "slices"), 1024) for arch in (75, 80, 89, 90, 100)] == [256, 512, 512, 1024, 1024] -->
 # <!-- whole = row("resources", "shipped", kernel="forward", arch=80, d=512, bytes=2, pairs="band", causal=False) -->
 # <!-- problem = kernel_costs.KernelProblem(4096, 4096, 512) -->
 # <!-- in_slices = kernel_costs.ledger_bytes(kernel_costs.sliced_forward(problem, BM=sliced(80)["BM"], BN=sliced(80)["BN"]), 2) / 2**20 -->

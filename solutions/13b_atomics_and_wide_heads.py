@@ -322,7 +322,7 @@ for name, form in {
 print(f"scores of one head: {4 * 4096**2 / 2**20:.0f} MiB")
 
 # %% [markdown]
-# Whole rows are ahead, with 0.51 GB. Of the two that cut $d$, F5 moves fewer bytes here, 0.69 GB against 0.86 for F6. But it wants 64 MiB of slow memory for the scores of each head, 2 GiB for 32 heads, and four times as much for twice the $N$: the very thing that FlashAttention was made to avoid. So in the forward pass the library's `attention` keeps F5 for those who ask for it, `tile_d="materialised"`, and on a GPU chooses by itself between whole rows and F6 (`tile_d="fused"`). (Its backward pass materialises by itself from $d = 256$ on, on an H200 in 16 bits, without a window or shared heads of keys, and with 16,896 rows of queries or more, where this was measured to be faster. It keeps the matrices of a few heads at a time.) It does so as you did in exercise 13A, with the recorded table and the closed forms at $N = 4096$. It neither guesses nor tries to compile. For the forward pass, and for the two backward passes of lesson 12 where the weights are not materialised:
+# Whole rows are ahead, with 0.51 GB. Of the two that cut $d$, F5 moves fewer bytes here, 0.69 GB against 0.86 for F6. But it wants 64 MiB of slow memory for the scores of each head, 2 GiB for 32 heads, and four times as much for twice the $N$: the very thing that FlashAttention was made to avoid. So in the forward pass the library's `attention` keeps F5 for those who ask for it, `tile_d="materialised"`, and on a GPU chooses by itself between whole rows and F6 (`tile_d="fused"`). (Its backward pass materialises by itself from $d = 256$ on, on an H200 in 16 bits, without a window or shared heads of keys, and with 16,896 rows of queries or more, where this was measured to be faster. It keeps the matrices of a few heads at a time.) It does so as you did in exercise 13A, with the recorded table and the closed forms at $N = 4096$, except where it was timed. It neither guesses nor tries to compile. `kernels.choices_of` prints each choice with its reason. For the forward pass, and for the two backward passes of lesson 12, under a window, where no weights are materialised:
 # <!-- tiled = lambda kernel: [row[name] for row in rows("resources", "shipped", kernel=kernel, arch=90, d=512, bytes=2, pairs="band")[:1] for name in ("BM", "BN", "BD")] -->
 # <!-- wide = kernel_costs.KernelProblem(4096, 4096, 512) -->
 # <!-- stored = kernel_costs.scores_forward(wide, scores=tiled("scores")[:2], averages=tiled("averages")) -->
@@ -330,26 +330,29 @@ print(f"scores of one head: {4 * 4096**2 / 2**20:.0f} MiB")
 # <!-- 0.69 = kernel_costs.ledger_bytes(stored, 2) / 2**30 -->
 # <!-- 0.86 = kernel_costs.ledger_bytes(kernel_costs.sliced_forward(wide, BM=tiled("sliced_forward")[0], BN=tiled("sliced_forward")[1]), 2) / 2**30 -->
 # <!-- 64, 2 = 4 * stored.writes["S"] / 2**20, 32 * 4 * stored.writes["S"] / 2**30 -->
-# <!-- default = lambda **of: dispatch.why_no_matrix(launch(90, 256)._replace(**of)) == "" -->
-# <!-- "materialises by itself from $d = 256$ on, on an H200 in 16 bits, without a window or shared heads of keys" if default() and default(mask="causal") and default(d=512) and not any((default(d=255), default(arch=100), default(itemsize=4), default(mask="window"), default(group=2), default(rows=dispatch.FEW_ROWS - 1))) -->
-# <!-- 16,896 = dispatch.FEW_ROWS -->
+# <!-- few = min(row.where["rows"][0] for row in choices.read_rows() if (row.name, row.value) == ("backward pass", "materialised")) -->
+# <!-- default = lambda **of: choice("backward pass", launch(90, 256)._replace(**of)).value == "materialised" -->
+# <!-- "materialises by itself from $d = 256$ on, on an H200 in 16 bits, without a window or shared heads of keys" if default() and default(mask="causal") and default(d=512) and not any((default(d=255), default(arch=100), default(itemsize=4), default(mask="window"), default(group=2), default(rows=few - 1))) -->
+# <!-- 16,896 = few -->
 # <!-- faster = all(it["ms"] < one["ms"] for it in rows("small-cache", contender="materialised", pass_="backward") for name in ("whole rows", "fused split-d") for one in rows("small-cache", d=it["d"], causal=it["causal"], contender=name, pass_="backward")) -->
 # <!-- "measured to be faster" if faster -->
 
 # %%
-from iocourse.kernels.host.dispatch import choose_variant
-
-said = {"whole": "rows", "fused": "slices"}
+passes = {"forward": ("forward pass", None),
+          "fused": ("backward pass", False), "split": ("backward pass", True)}
 print(" " * 23 + "".join(f"d = {d:<6}" for d in (64, 128, 256, 512, 1024)))
-for which in ("forward", "fused", "split"):
+for which, (name, fixed) in passes.items():
     for arch, chip in CHIPS.items():
-        ways = [said[choose_variant(which, arch, d, 2)] for d in (64, 128, 256, 512, 1024)]
+        chosen = [kernels.choices_of(arch, d=d, mask="window", deterministic=fixed)[name]
+                  for d in (64, 128, 256, 512, 1024)]
+        ways = ["slices" if one.value == "slices" else "rows" for one in chosen]
         print(f"{which:7} {chip.name:15}" + "".join(f"{way:10}" for way in ways))
 
 
 # %% [markdown]
 # The first five lines are those of exercise 13A. (At 1024 no tile of whole rows is in the table.) The fused backward pass keeps more arrays in a tile of whole rows, and on three chips turns to slices earlier: on a T4 at 128, on an H200 at 256, on a B200 at 512. The split pass of an A100 keeps whole rows even at 512, where its forward pass does not: it reads $K$, $V$ and $Q$, $dO$ once for each tile, and slices read some of them twice.
-# <!-- begin = lambda which: [next(d for d in (64, 128, 256, 512, 1024) if dispatch.choose_variant(which, arch, d, 2) == "fused") for arch in (75, 80, 89, 90, 100)] -->
+# <!-- pass_of = lambda which, arch, d: choice(dict(forward="forward pass", fused="backward pass, one kernel", split="backward pass, fixed order")[which], launch(arch, d, mask="window")).value -->
+# <!-- begin = lambda which: [next((d for d in (64, 128, 256, 512, 1024) if pass_of(which, arch, d) == "slices"), 2048) for arch in (75, 80, 89, 90, 100)] -->
 # <!-- "At 1024 no tile of whole rows is in the table" if all(max(begin(which)) <= 1024 for which in ("forward", "fused", "split")) -->
 # <!-- "on three chips turns to slices earlier: on a T4 at 128, on an H200 at 256, on a B200 at 512" if begin("forward") == [256, 512, 512, 1024, 1024] and begin("fused") == [128, 512, 512, 256, 512] -->
 # <!-- "The split pass of an A100 keeps whole rows even at 512" if begin("split") == [256, 1024, 512, 512, 1024] -->

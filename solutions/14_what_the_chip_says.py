@@ -403,7 +403,7 @@ measured("14.5", **{pass_: attempt(first_limited_by_products, my_least_time, pas
 #
 # Training and reading a prompt lie on the flat part of the roof from a few hundred tokens on, if L2 answers as in section 14.2, and the kernels of lessons 11 and 12 live from their products. Decode never gets there.
 #
-# The next cell draws all of this for sizes that you choose. Each pass has two points: the coloured one for the compulsory bytes, the grey one for those that the library's kernels ask for (of the backward pass, the fused kernels). Move $N$, $d$ and the heads, and watch which points cross the bend. (Tab goes from control to control, the arrow keys move a slider. Without a running kernel you see a still picture.)
+# The next cell draws all of this for sizes that you choose. Each pass has two points: the coloured one for the compulsory bytes, the grey one for those that the library's kernels ask for; the line below the picture names the kernels of each pass. Move $N$, $d$ and the heads, and watch which points cross the bend. (Tab goes from control to control, the arrow keys move a slider. Without a running kernel you see a still picture.)
 
 # %%
 explore.roofline_explorer(90, N=4096, d=128, H=32, H_kv=8, causal=False)

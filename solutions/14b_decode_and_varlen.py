@@ -472,12 +472,12 @@ print(f"program to L2: {at_l2 / 2**20:.0f} MiB read, "
 # <!-- once = roofline.compulsory_bytes("forward", kernel_costs.KernelProblem(8192, 8192, 64), 2) - 2 * 8192 * 64 - 4 * 8192 -->
 # <!-- 129, 3, 43 = asked(128) / 2**20, once / 2**20, asked(128) / once -->
 #
-# `iocourse profile` prints the bytes that a launch must move, here for one head:
+# `iocourse profile` prints the pass that the library launches, with the reason, and the bytes that it must move, here for one head:
 
 # %%
 from iocourse.cli import main
 
-done = main(["profile", "forward", "--N", "8192", "--d", "64", "--heads", "1", "--closed-form"])
+done = main(["profile", "forward", "--N", "8192", "--d", "64", "--heads", "1"])
 
 # %% [markdown]
 # The closed form has 269,484,032 bytes read, twice the 129 MiB above because these tiles have 64 queries and not 128, and the compulsory column 3,145,728, its 3 MiB. In the record `profile`, five launches on an H200, the first counter shows the closed form, to the byte in three of them, and in the forward passes the second one is near the compulsory bytes. L2 itself looks up fewer words than the first counter shows, because requests of several SMs for the same words are merged. If the second comes out as large as the first, the programs were scattered, or the cache is not what we took it for; and then the chip has said something that no ledger could.

@@ -16,7 +16,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 SAYS = "It prints:"
 EXAMPLE = re.compile(
-    rf"^```(python|bash)\n(.*?)^```\n\n{SAYS}\n\n(?:<!-- output -->\n)?```text\n(.*?)^```",
+    rf"^```(python|bash)\n((?:(?!```).)*)^```\n\n{SAYS}\n\n(?:<!-- output -->\n)?```text\n(.*?)^```",
     re.DOTALL | re.MULTILINE,
 )
 

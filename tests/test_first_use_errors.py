@@ -81,6 +81,9 @@ MOVED = {
     "from iocourse.data import misleading_table": (
         "iocourse.data.misleading_table moved: write `from iocourse.course import misleading_table`"
     ),
+    "from iocourse.kernels.host.dispatch import choose_variant": (
+        "iocourse.kernels.host.dispatch moved: write `from iocourse.kernels.host import choices`"
+    ),
 }
 
 

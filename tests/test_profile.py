@@ -9,16 +9,21 @@ import skip_without_interpreter  # noqa: F401
 from iocourse import profile
 from iocourse.cli import main
 from iocourse.gpu.roofline import compulsory_bytes
-from iocourse.kernels.host.tile_table import TABLE
+from iocourse.kernels.host.choices import replaced, tile
+from iocourse.kernels.host.passes import case_of
+from iocourse.kernels.host.ranges import VisiblePairs
 from iocourse.profile import launch_cost
 
 SMALL = {
     "forward": "--N 130 --heads 2 --kv-heads 1 --d 40 --causal",
+    "backward": "--N 130 --heads 2 --kv-heads 1 --d 40 --causal",
+    "complete-rows": "--N 130 --heads 2 --kv-heads 1 --d 40",
     "fused-backward": "--N 130 --heads 2 --d 40",
     "split-backward": "--N 130 --heads 2 --kv-heads 1 --d 40 --causal",
     "decode": "--N 300 --heads 4 --kv-heads 2 --d 64 --batch 2",
     "small-cache-fused": "--N 130 --heads 1 --d 72",
     "small-cache-materialised": "--N 130 --heads 1 --d 72 --causal",
+    "small-cache-fused-backward": "--N 130 --heads 2 --kv-heads 1 --d 72 --causal",
     "small-cache-materialised-backward": "--N 130 --heads 2 --kv-heads 1 --d 72",
     "block-sparse": "--N 200 --heads 2 --d 32 --block-mask window:1 --block 32",
     "packed": "--lengths 70,0,130 --heads 2 --d 32 --causal",
@@ -68,6 +73,67 @@ def test_decode_fills_the_chip_unless_told():
     assert parts.words.writes["LSE_parts"] == 5 * 32
 
 
+# --- the choice --------------------------------------------------------------------------------------------
+
+MANY = "--heads 32 --batch 4"
+CHOSEN = [
+    ("backward", f"--d 64 {MANY}", "split-backward", "backward pass: two-pass\n    no atomic additions"),
+    ("backward", f"--d 64 --kv-heads 8 {MANY}", "fused-backward", "heads that share keys were not timed"),
+    ("backward", f"--d 64 --dtype float32 {MANY}", "fused-backward", "not timed in two passes in float32"),
+    ("backward", "--d 64 --N 128", "fused-backward", "less than one tile of 128 queries"),
+    ("backward", f"--d 256 {MANY}", "small-cache-materialised-backward", "0.60 of the speed of SDPA flash"),
+    ("backward", "--d 192", "small-cache-fused-backward", "backward pass: slices"),
+    ("forward", f"--d 256 {MANY}", "complete-rows", "O stays in registers"),
+    ("forward", f"--d 320 {MANY}", "small-cache-fused", "5 slices of 64 columns"),
+    ("forward", f"--d 320 --kv-heads 8 {MANY}", "complete-rows", "forward pass: complete rows"),
+    ("packed", "--d 128 --lengths 4096,300", "packed", "packed descriptors: True\n    the copy engine"),
+    ("packed", "--d 64 --lengths 4096,300", "packed", "packed descriptors: False"),
+    ("decode", "--heads 32", "decode", "decode step: last program\n    one launch less"),
+]
+
+
+@pytest.mark.parametrize(("what", "options", "launched", "reason"), CHOSEN)
+def test_the_launch_is_the_one_that_attention_chooses_with_its_reason(what, options, launched, reason):
+    must = launch_cost.cost(asked(what, options), 90)
+    assert must.launched.what == launched and must.request.what == what
+    assert reason in must.reason and must.reason.startswith(profile.LAUNCHES[what].choice)
+
+
+def test_another_chip_has_its_own_choice():
+    assert launch_cost.cost(asked("backward", "--d 64"), 80).launched.what == "fused-backward"
+
+
+def test_a_head_size_that_is_padded_on_a_gpu_takes_the_choice_of_the_padded_copy():
+    must = launch_cost.cost(asked("backward", f"--d 60 {MANY}"), 90)
+    assert must.launched.what == "split-backward" and must.problem.d == 60
+
+
+@pytest.mark.parametrize("options", ["", "--causal --heads 8 --kv-heads 2 --batch 3"])
+def test_the_case_is_that_of_the_tensors(options):
+    torch = pytest.importorskip("torch")
+    request = asked("backward", "--N 256 --d 64", *options.split())
+    q, k = (
+        torch.empty(request.batch, heads, 256, 64, dtype=torch.bfloat16, device="meta")
+        for heads in (request.heads, request.kv_heads)
+    )
+    visible = VisiblePairs.all()
+    visible = visible._replace(band=visible.band._replace(high=0)) if request.causal else visible
+    assert launch_cost.case_of(request, 90) == case_of(90, q, k, visible)
+
+
+def test_a_requested_launch_names_the_recorded_choice():
+    said = launch_cost.cost(asked("fused-backward", f"--d 64 {MANY}"), 90).reason
+    assert said.startswith("backward pass: fused, as requested; attention would launch\nbackward pass: two-")
+    assert "as requested" not in launch_cost.cost(asked("split-backward", f"--d 64 {MANY}"), 90).reason
+
+
+def test_a_changed_choice_is_shown():
+    with replaced({"backward pass": "slices", "decode step": "last program"}):
+        assert launch_cost.cost(asked("backward"), 80).launched.what == "small-cache-fused-backward"
+        must = launch_cost.cost(asked("decode", "--heads 4"), 80)
+    assert must.kernels == ("last_merges_kernel",) and must.bytes["added"] == 4 * 4 * 4
+
+
 # --- the command -------------------------------------------------------------------------------------------
 
 
@@ -77,7 +143,9 @@ def test_the_closed_form_is_a_table_and_a_record(capsys, tmp_path):
     said, record = capsys.readouterr().out, json.loads((tmp_path / "a.json").read_text())
     total = 2 * 4 * 100 * 32 + 4 * 100  # one tile of 128 queries: K and V are read once
     assert record["bytes"]["closed_form"]["total"] == record["bytes"]["compulsory"]["total"] == total
-    assert record["tiles"]["forward"][:2] == list(TABLE[80, 64, 2].forward[:2])
+    assert record["tiles"]["forward"][:2] == list(
+        tile("forward", launch_cost.case_of(asked("forward", "--d 32"), 80))[:2]
+    )
     assert record["question"]["N"] == 100 and record["subject"] == "profile"
     rows = {line.split("  ")[0]: line.split()[-2:] for line in said.splitlines()}
     assert rows["total"] == [f"{total:,}"] * 2 and "added to" not in rows and "ledger" not in said
@@ -105,10 +173,15 @@ def test_an_addition_has_a_row_of_its_own(capsys):
     )
 
 
-@pytest.mark.parametrize("options", [[], ["--arch", "80"]])
-def test_counting_bytes_has_left_the_package(capsys, options):
-    said = refused(capsys, "forward", *options)
-    assert "--closed-form is missing" in said and "`python -m tools.bench gpu` in a checkout" in said
+def test_the_closed_form_is_the_default_and_help_names_the_counters(capsys):
+    assert main(["profile", "backward", "--N", "256"]) == 0
+    plain = capsys.readouterr()
+    assert main(["profile", "backward", "--N", "256", "--closed-form"]) == 0
+    assert capsys.readouterr() == plain and plain.err == ""
+    assert plain.out.splitlines()[2].startswith("backward pass: fused")
+    with pytest.raises(SystemExit):
+        main(["profile", "--help"])
+    assert "python -m tools.bench.counters WHAT" in " ".join(capsys.readouterr().out.split())
 
 
 # --- bad arguments -----------------------------------------------------------------------------------------
@@ -117,10 +190,11 @@ def test_counting_bytes_has_left_the_package(capsys, options):
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        ("", "WHAT is missing. Use one of: forward, fused-backward"),
-        ("backward", "WHAT 'backward' is unknown. Use one of: forward"),
+        ("", "WHAT is missing. Use one of: forward, backward"),
+        ("sideways", "WHAT 'sideways' is unknown. Use one of: forward, backward"),
         ("forward --N 0", "--N must be at least 1, got 0"),
-        ("forward --d 1025", "--d must be 1 to 512 with forward, got 1025"),
+        ("forward --d 1025", "--d must be 1 to 1024 with forward, got 1025"),
+        ("complete-rows --d 513", "--d must be 1 to 512 with complete-rows, got 513"),
         ("decode --d 257", "--d must be 1 to 256 with decode, got 257"),
         ("small-cache-fused --d 1025", "1 to 1024"),
         ("forward --heads 6 --kv-heads 4", "--kv-heads must divide --heads, 6, got 4"),
@@ -149,5 +223,4 @@ def test_counting_bytes_has_left_the_package(capsys, options):
     ],
 )
 def test_a_bad_argument_is_named_in_one_line(capsys, arguments, part):
-    closed_form = ["--closed-form"] if arguments else []
-    assert part in refused(capsys, *arguments.split(), *closed_form)
+    assert part in refused(capsys, *arguments.split())

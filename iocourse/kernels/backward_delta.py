@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 
 from .jit_helpers import (
+    Place,
     load_log_sums,
     load_row_numbers,
     load_rows,
@@ -20,20 +21,20 @@ from .jit_helpers import (
 
 @triton.jit
 def load_delta(
-    O, dO, dLSE, total, batch, head, start, q0, n_q, d,
-    BM: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr,
+    O, dO, dLSE, total, queries, start, BM: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr
 ):  # fmt: skip
     """Return dO's tile (BM, DIM) and D of its rows (BM,); `total`: their log-sum-exps, see `load_log_sums`.
 
     dLSE: the gradient of the log-sum-exp, or None. A loss that uses the log-sum-exp adds dLSE · P to dS,
     which is the same as subtracting dLSE from D.
     """
-    o_tile = load_rows(O, batch, head, q0 + start, q0 + n_q, d, BM, DIM, True, PADDED, False)
-    do_tile = load_rows(dO, batch, head, q0 + start, q0 + n_q, d, BM, DIM, True, PADDED, False)
+    o_tile = load_rows(O, queries, start, ROWS=BM, DIM=DIM, PADDED=PADDED)
+    do_tile = load_rows(dO, queries, start, ROWS=BM, DIM=DIM, PADDED=PADDED)
     # In float32, because 16-bit products of O and dO would have only the digits of their type.
     delta = tl.sum(o_tile.to(tl.float32) * do_tile.to(tl.float32), 1)
     if dLSE is not None:
         # The log-sum-exp of a row without keys is the constant -∞, so its gradient is ignored.
+        n_q = queries.stop - queries.first
         delta -= tl.where(total == float("inf"), 0.0, load_row_numbers(dLSE, start, n_q, 0.0, BM))
     return do_tile, delta
 
@@ -47,19 +48,17 @@ def row_products_kernel(
     float32 unless it is None. cu_q: the first rows of packed sequences, or None.
     """
     tile, _, batch, head = program_place(tl.program_id(0), shape, False)
+    start = tile * BM
     PACKED: tl.constexpr = cu_q is not None
     q0, length = 0, n_q
     if PACKED:
         q0, length = stretch(cu_q, batch)
-    LSE = row_numbers_of(LSE, batch, head, shape.heads, n_q, q0, PACKED)
+    queries = Place(batch, head, q0, q0 + length, shape.d)
+    LSE = row_numbers_of(LSE, queries, shape.heads, n_q, PACKED)
     if dLSE is not None:
-        dLSE = row_numbers_of(dLSE, batch, head, shape.heads, n_q, q0, PACKED)
-    start = tile * BM
+        dLSE = row_numbers_of(dLSE, queries, shape.heads, n_q, PACKED)
     if dQ_sum is not None:
-        nothing = tl.zeros((BM, DIM), dtype=tl.float32)
-        store_rows(nothing, dQ_sum, batch, head, q0 + start, q0 + length, shape.d, BM, DIM)
+        store_rows(tl.zeros((BM, DIM), dtype=tl.float32), dQ_sum, queries, start)
     total = load_log_sums(LSE, start, length, BM)
-    _, delta = load_delta(O, dO, dLSE, total, batch, head, start, q0, length, shape.d, BM, DIM, PADDED)
-    store_row_numbers(
-        prepared, total, delta, batch, head, shape.heads, start, q0, length, BM, PACKED
-    )  # fmt: skip
+    _, delta = load_delta(O, dO, dLSE, total, queries, start, BM=BM, DIM=DIM, PADDED=PADDED)
+    store_row_numbers(prepared, queries, start, total, delta, heads=shape.heads, PACKED=PACKED)

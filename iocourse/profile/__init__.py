@@ -1,8 +1,8 @@
-"""`iocourse profile WHAT --closed-form`: print the bytes that one launch of the kernels must move.
+"""`iocourse profile WHAT`: print the bytes that one launch of the kernels must move, by its closed form.
 
-This module parses the arguments into a LaunchRequest and prints the report. `launch_cost` computes the closed
-form of a launch and its compulsory bytes, and needs torch and triton. `tools/bench/counters.py` of a checkout
-counts the bytes that a GPU moves.
+This module parses the arguments into a LaunchRequest and prints the report. `launch_cost` finds the pass that
+`attention` would launch, computes its closed form and its compulsory bytes, and needs torch and triton.
+`tools/bench/counters.py` of a checkout counts the bytes that a GPU moves.
 """
 
 from __future__ import annotations
@@ -19,40 +19,57 @@ from ..data.records import run_metadata
 from ..errors import UsageError
 from ..files import write_json
 from ..gpu.chips import CHIPS
+from ..gpu.choices import PASSES
+
+FORWARD, BACKWARD = PASSES[:2]  # names of the choices
 
 
 class Launch(NamedTuple):
-    """A kind of launch: its description, its kernels in order, its tiles by their names in the table, and the
-    options that it takes in addition to the common ones.
+    """A kind of launch: its description, its kernels in order, its tiles by their names in the choices, and
+    the options that it takes in addition to the common ones.
+
+    choice: the choice that `attention` or `decode` makes for it, of `iocourse.gpu.choices`. value: the value
+    of this choice that has these kernels, or "" for the recorded value. Without kernels it stands for the
+    launch with the recorded value.
     """
 
     meaning: str
     kernels: tuple[str, ...]
     tiles: tuple[str, ...]
     options: tuple[str, ...] = ("causal",)
+    choice: str = FORWARD
+    value: str = ""
 
 
 LAUNCHES = {
-    "forward": Launch("forward pass, tiles of complete rows", ("forward_kernel",), ("forward",)),
+    "forward": Launch("the forward pass that attention launches", (), ()),
+    "backward": Launch("the backward pass that attention launches", (), (), choice=BACKWARD),
+    "complete-rows": Launch(
+        "forward pass, tiles of complete rows", ("forward_kernel",), ("forward",), value="complete rows"),
     "fused-backward": Launch(
         "D, then dQ, dK and dV in one kernel, dQ by atomic additions",
-        ("row_products_kernel", "backward_keys_kernel"), ("fused",)),
+        ("row_products_kernel", "backward_keys_kernel"), ("fused",), choice=BACKWARD, value="fused"),
     "split-backward": Launch(
         "D and dQ, then dK and dV, every sum in a fixed order",
-        ("backward_queries_kernel", "backward_keys_kernel"), ("queries", "keys")),
+        ("backward_queries_kernel", "backward_keys_kernel"), ("queries", "keys"),
+        choice=BACKWARD, value="two-pass"),
     "decode": Launch(
         "one query per head and N keys, split into parts, and the merge",
-        ("parts_kernel", "merge_kernel"), (), ("parts",)),
+        ("parts_kernel", "merge_kernel"), (), ("parts",), choice="decode step"),
     "small-cache-fused": Launch(
         "forward with d in slices, scores not materialised",
-        ("sliced_forward_kernel",), ("sliced_forward",)),
+        ("sliced_forward_kernel",), ("sliced_forward",), value="slices"),
     "small-cache-materialised": Launch(
         "forward with d in slices, scores materialised",
-        ("scores_kernel", "averages_kernel"), ("scores", "averages")),
+        ("scores_kernel", "averages_kernel"), ("scores", "averages"), value="materialised"),
+    "small-cache-fused-backward": Launch(
+        "backward with d in slices: D, then dQ, and then dK and dV",
+        ("row_products_kernel", "sliced_queries_kernel", "sliced_keys_kernel"),
+        ("sliced_queries", "sliced_keys"), choice=BACKWARD, value="slices"),
     "small-cache-materialised-backward": Launch(
         "backward with d in slices, P and dS materialised, then dQ, and then dK and dV",
         ("row_products_kernel", "weights_kernel", "query_gradients_kernel", "key_gradients_kernel"),
-        ("weights", "query_gradients", "key_gradients")),
+        ("weights", "query_gradients", "key_gradients"), choice=BACKWARD, value="materialised"),
     "block-sparse": Launch(
         "forward with a block mask", ("forward_kernel",), ("forward",), ("block_mask", "block")),
     "packed": Launch(
@@ -186,7 +203,11 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     )
     parser.set_defaults(handler=profile)
     add_options(parser)
-    parser.add_argument("--closed-form", action="store_true", help="required: nothing is measured here")
+    parser.add_argument(
+        "--closed-form", action="store_true",
+        help="print the closed form, as without this option; to count bytes on a GPU, run "
+             "`python -m tools.bench.counters WHAT` in a checkout of iocourse",
+    )  # fmt: skip
     parser.add_argument(
         "--arch", type=int, default=ARCH, help=f"use the tiles of this chip, such as 90 for sm_90 ({ARCH})"
     )
@@ -196,11 +217,6 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
 def profile(arguments: argparse.Namespace) -> int:
     """Run `iocourse profile`: print the report and return 0. Raises UsageError (exit code 2)."""
     request = parse_request(arguments)
-    if not arguments.closed_form:
-        raise UsageError(
-            "--closed-form is missing. Add it to print the closed form here. To count bytes on a GPU, run "
-            "`python -m tools.bench gpu` in a checkout of iocourse"
-        )
     if arguments.arch not in CHIPS:
         raise UsageError(f"--arch must be one of {', '.join(map(str, CHIPS))}; got {arguments.arch}")
     try:
@@ -210,7 +226,7 @@ def profile(arguments: argparse.Namespace) -> int:
     must = cost(request, arguments.arch)
     record = {
         "subject": "profile", **run_metadata("torch", "triton"), "question": asdict(must.request),
-        "place": f"tiles of sm_{arguments.arch}", "tiles": must.tiles,
+        "place": f"tiles of sm_{arguments.arch}", "tiles": must.tiles, "choice": must.reason,
         "bytes": {"compulsory": must.compulsory, "closed_form": must.bytes},
     }  # fmt: skip
     print(launch_report(record))
@@ -220,16 +236,17 @@ def profile(arguments: argparse.Namespace) -> int:
 
 
 def launch_report(record: dict[str, Any]) -> str:
-    """Format a record: the launch, a table of its bytes, and their ratio to the compulsory bytes."""
+    """Format a record: the launch, the choice with its reason, a table of its bytes, and their ratio to the
+    compulsory bytes.
+    """
     least, moved = record["bytes"]["compulsory"], record["bytes"]["closed_form"]
     lines = [["bytes", "compulsory", "closed form"]]
     for row, name in ROWS.items():
         if row != "added" or moved["added"]:
             lines.append([name, "" if row == "added" else f"{least[row]:,}", f"{moved[row]:,}"])
     said = [f"The closed form is {moved['total'] / least['total']:.2f} times the compulsory bytes."]
-    return console.paragraphs(
-        heading(record), console.table(lines), "\n".join(said + [ADDITIONS] * bool(moved["added"]))
-    )
+    said += [ADDITIONS] * bool(moved["added"])
+    return console.paragraphs(f"{heading(record)}\n{record['choice']}", console.table(lines), "\n".join(said))
 
 
 def heading(record: dict[str, Any]) -> str:

@@ -1,4 +1,6 @@
-"""Bytes that a launch moves: the closed form for the tiles of an architecture, and the compulsory bytes."""
+"""Bytes that a launch moves: the closed form for the kernels and tiles that an architecture takes, and the
+compulsory bytes.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,13 @@ from ..costs.kernels import (
     widths_of,
 )
 from ..errors import UsageError
+from ..gpu.choices import Case, loaded_width
 from ..kernels.host.checks import LARGEST_DECODE, LARGEST_HEAD, LARGEST_WHOLE
-from ..kernels.host.launches import MOST_PARTS, enough_parts, split_keys
+from ..kernels.host.choices import choice, decode_tile
+from ..kernels.host.launches import MOST_PARTS, enough_parts, most_parts, split_keys
 from ..kernels.host.masks import within_blocks
-from ..kernels.host.tile_table import decode_tile, sliced_tiles_for, tiles_for
 from ..ledger import Ledger
-from . import LAUNCHES, LaunchRequest
+from . import BACKWARD, LAUNCHES, LaunchRequest
 
 Tiles = dict[str, tuple[int, ...]]
 Bytes = dict[str, Any]
@@ -30,12 +33,19 @@ Bytes = dict[str, Any]
 
 @dataclass(frozen=True)
 class LaunchCost:
-    """Traffic of a launch with the tiles of one architecture."""
+    """Traffic of a launch with the tiles of one architecture.
+
+    launched: the request with the launch that was chosen in `what`, such as fused-backward for backward.
+    kernels: their names, in order. reason: the choice and why, or that other kernels were requested.
+    """
 
     request: LaunchRequest
+    launched: LaunchRequest
     problem: KernelProblem
+    kernels: tuple[str, ...]
     tiles: Tiles
     words: Ledger  # by the closed form
+    reason: str
 
     @property
     def bytes(self) -> Bytes:
@@ -47,7 +57,7 @@ class LaunchCost:
         """Compulsory bytes: every input read once and every result written once."""
         p, itemsize = self.problem, self.request.itemsize
         queries, keys, sums = p.queries * p.d * itemsize, p.keys * p.d * itemsize, 4 * p.queries
-        if self.request.what.endswith("backward"):
+        if LAUNCHES[self.request.what].choice == BACKWARD:
             return byte_totals(3 * queries + 2 * keys + sums, 0, queries + 2 * keys)
         return byte_totals(queries + 2 * keys, 0, queries + sums)
 
@@ -76,27 +86,73 @@ def ledger_in_bytes(words: Ledger, widths: Mapping[str, int]) -> Bytes:
 
 
 def cost(request: LaunchRequest, arch: int, processors: int | None = None) -> LaunchCost:
-    """Return the cost of a launch with the tiles of an architecture, such as 90.
+    """Return the cost of a launch with the kernels and tiles of an architecture, such as 90.
 
     processors: SMs for which the keys of decode are split; None: four parts. Raises UsageError if d
     is too large.
     """
-    decode = request.what == "decode"
-    largest = LARGEST_DECODE if decode else LARGEST_HEAD if request.sliced else LARGEST_WHOLE
+    largest = _largest_head(request)
     if request.d > largest:
         raise UsageError(f"--d must be 1 to {largest} with {request.what}, got {request.d}")
-    if decode:
-        return _decode(request, _problem(request), arch, processors)
-    p, tiles = _problem(request), _tiles(request, arch)
+    case, p = case_of(request, arch), _problem(request)
+    if request.what == "decode":
+        return _decode(request, p, case, processors)
+    launched = replace(request, what=_launched(request.what, case))
+    launch, tiles = LAUNCHES[launched.what], _tiles(launched, case)
     sizes: dict[str, Any] = {
         name: dict(zip(("BM", "BN", "BD"), tile[:-2], strict=False)) for name, tile in tiles.items()
     }
     rows = max(one["BM"] for one in sizes.values())
     words = [kernel_words(name, p, **one, pad=rows) for name, one in sizes.items()]
-    if "row_products_kernel" in LAUNCHES[request.what].kernels:
-        fused = "fused" in sizes  # its dQ is added to zeros; the other kernels read no row statistics
-        words.append(row_products(p, False, rows if fused else sizes["weights"]["BM"], zeros=fused))
-    return LaunchCost(request, p, tiles, sum_ledgers(*words))
+    if "row_products_kernel" in launch.kernels:
+        # The dQ of the fused kernel is added to zeros.
+        words.append(row_products(p, False, *_readers_of_delta(sizes), zeros="fused" in sizes))
+    return LaunchCost(
+        request, launched, p, launch.kernels, tiles, sum_ledgers(*words), _reason(request.what, case)
+    )
+
+
+def _largest_head(request: LaunchRequest) -> int:
+    if request.what == "decode":
+        return LARGEST_DECODE
+    return LARGEST_HEAD if request.sliced or not LAUNCHES[request.what].kernels else LARGEST_WHOLE
+
+
+def case_of(request: LaunchRequest, arch: int) -> Case:
+    """Return the case of the choices for a request, as `passes.case_of` for the tensors."""
+    rows = 1 if request.what == "decode" else request.N
+    mask = "blocks" if request.what == "block-sparse" else "packed" if request.what == "packed" else ""
+    group = request.heads // request.kv_heads
+    return Case(
+        arch, request.itemsize, loaded_width(request.d), mask or ("causal" if request.causal else "full"),
+        group, request.batch * request.heads * rows, request.batch * request.kv_heads,
+        2 * group * rows * request.N * request.itemsize,
+    )  # fmt: skip
+
+
+def _launched(what: str, case: Case) -> str:
+    """Return the launch itself, or for one without kernels the launch with the recorded choice."""
+    asked = LAUNCHES[what]
+    if asked.kernels:
+        return what
+    value = choice(asked.choice, case).value
+    return next(name for name, one in LAUNCHES.items() if (one.choice, one.value) == (asked.choice, value))
+
+
+def _reason(what: str, case: Case) -> str:
+    """Return the recorded choice and why. If other kernels were requested, name both."""
+    asked, made = LAUNCHES[what], choice(LAUNCHES[what].choice, case)
+    if what == "packed":
+        return f"{made}\n{choice('packed descriptors', case)}"
+    if asked.value in ("", made.value):
+        return str(made)
+    return f"{asked.choice}: {asked.value}, as requested; attention would launch\n{made}"
+
+
+def _readers_of_delta(sizes: Mapping[str, Any]) -> list[int]:
+    """Return the queries per tile of the kernels that read the row statistics D and LSE / log 2."""
+    readers = ("fused", "weights", "sliced_queries", "sliced_keys")
+    return [one["BM"] for name, one in sizes.items() if name in readers]
 
 
 def _problem(request: LaunchRequest) -> KernelProblem:
@@ -110,26 +166,25 @@ def _problem(request: LaunchRequest) -> KernelProblem:
     return KernelProblem(*sizes)
 
 
-def _tiles(request: LaunchRequest, arch: int) -> Tiles:
-    itemsize = request.itemsize
-    if request.what == "block-sparse":
-        BM, BN, *rest = tiles_for(arch, request.d, itemsize, listed=True).forward
-        return {"forward": (*within_blocks((BM, BN), (request.mask.Br, request.mask.Bc)), *rest)}
-    if request.sliced:
-        row: Any = sliced_tiles_for(arch, itemsize)
-    else:
-        measured = None if request.what == "packed" else request.causal  # as in `dispatch`
-        row = tiles_for(arch, request.d, itemsize, causal=measured)
-    return {name: tuple(getattr(row, name)) for name in LAUNCHES[request.what].tiles}
+def _tiles(launched: LaunchRequest, case: Case) -> Tiles:
+    tiles = {name: tuple(choice(name, case).value) for name in LAUNCHES[launched.what].tiles}
+    if launched.what == "block-sparse":
+        *tile, warps, stages = tiles["forward"]
+        blocks = within_blocks(tile, (launched.mask.Br, launched.mask.Bc))
+        return {"forward": (*blocks, warps, stages)}
+    return tiles
 
 
-def _decode(request: LaunchRequest, p: KernelProblem, arch: int, processors: int | None) -> LaunchCost:
+def _decode(request: LaunchRequest, p: KernelProblem, case: Case, processors: int | None) -> LaunchCost:
     if request.parts > MOST_PARTS:
         raise UsageError(f"--parts must be 1 to {MOST_PARTS}, got {request.parts}")
-    group = request.heads // request.kv_heads
-    tile = decode_tile(arch, request.d, request.itemsize, group)
-    tiles = ceil_div(group, tile.BM)
+    tile, made = decode_tile(case), choice("decode step", case)
+    last = made.value == "last program"
+    kernels = ("last_merges_kernel",) if last else LAUNCHES["decode"].kernels
+    tiles = ceil_div(case.group, tile.BM)
     programs = request.batch * request.kv_heads * tiles
-    parts, _ = split_keys(p.Nk, tile.BN, request.parts or enough_parts(processors, programs))
-    words = attention_decode(p, parts=parts, tiles=tiles)
-    return LaunchCost(replace(request, parts=parts), p, {"decode": tuple(tile)}, words)
+    enough = enough_parts(processors, programs, most_parts(case, tile))
+    parts, _ = split_keys(p.Nk, tile.BN, request.parts or enough)
+    words = attention_decode(p, parts=parts, tiles=tiles, last_merges=last)
+    request = replace(request, parts=parts)
+    return LaunchCost(request, request, p, kernels, {"decode": tuple(tile)}, words, str(made))

@@ -12,6 +12,7 @@ from fake_ncu import fake, table
 from test_profile import SMALL, asked
 
 from iocourse import doctor, kernels, profile
+from iocourse.kernels.host.choices import Case, tile
 from iocourse.kernels.host.launches import record_launches
 from iocourse.profile import launch_cost
 from tools.bench import counters, device, ncu, one_launch, steps
@@ -30,7 +31,7 @@ def refused(capsys, *arguments):
 def test_the_ledger_of_the_launch_is_its_closed_form_in_words_and_bytes(what):
     must = launch_cost.cost(asked(what, SMALL[what]), 90)
     with kernels.using(**must.chosen):
-        ledger = one_launch.ledger(must.request)
+        ledger = one_launch.ledger(must.launched)
     assert not ledger - must.words, ledger - must.words
     assert launch_cost.ledger_in_bytes(ledger, ledger.itemsizes) == must.bytes
     assert must.bytes["total"] + must.bytes["added"] == ledger.bytes
@@ -40,10 +41,10 @@ def test_the_ledger_of_the_launch_is_its_closed_form_in_words_and_bytes(what):
 def test_the_kernels_that_ncu_is_asked_for_are_those_launched(what):
     must = launch_cost.cost(asked(what, SMALL[what]), 90)
     with kernels.using(**must.chosen):
-        launch, _ = one_launch.prepared(must.request, "cpu", torch.float16)
+        launch, _ = one_launch.prepared(must.launched, "cpu", torch.float16)
         with record_launches(90) as written:
             launch()
-    assert tuple(one.kernel.fn.__name__ for one in written) == profile.LAUNCHES[what].kernels
+    assert tuple(one.kernel.fn.__name__ for one in written) == must.kernels
 
 
 def test_one_launch_lies_between_start_and_stop():
@@ -66,14 +67,14 @@ def test_what_is_lacking_is_said_and_what_can_be_had_without(capsys, monkeypatch
     )
     said = refused(capsys, "forward")
     assert "no CUDA device that torch can use here, and ncu (NVIDIA Nsight Compute) is not on PATH" in said
-    assert "Needed: an NVIDIA GPU" in said and "iocourse profile forward … --closed-form" in said
+    assert "Needed: an NVIDIA GPU" in said and "`iocourse profile forward …`" in said
     monkeypatch.setattr(counters, "cuda_unavailable_reason", lambda: "")
     said = refused(capsys, "forward")
     assert "CUDA device" not in said and "ncu (NVIDIA Nsight Compute) is not on PATH" in said
     fake(tmp_path, "")
     monkeypatch.setattr(counters, "cuda_unavailable_reason", lambda: "torch is not installed here")
     said = refused(capsys, "decode")
-    assert "here: torch is not installed here. Needed" in said and "profile decode … --closed-form" in said
+    assert "here: torch is not installed here. Needed" in said and "profile decode …`" in said
 
 
 # --- with a program that answers as ncu does ---------------------------------------------------------------
@@ -118,9 +119,9 @@ def test_the_launch_is_compiled_with_the_tiles_of_the_closed_form(gpu):
     fake(gpu, table([*"123456"], [*"123456"], names=profile.LAUNCHES["split-backward"].kernels))
     assert counters.main(["split-backward", "--d", "64"]) == 0
     given = json.loads(json.loads((gpu / "asked.json").read_text())["arguments"][-1])
-    tuned = kernels.host.tile_table.tiles_for(90, 64, 2, causal=False)
-    assert given["tiles"] == {"queries": list(tuned.queries), "keys": list(tuned.keys)}
-    assert tuned.keys != kernels.host.tile_table.TABLE[90, 64, 2].keys
+    case = Case(90, 2, 64)
+    assert given["tiles"] == {name: list(tile(name, case)) for name in ("queries", "keys")}
+    assert tile("keys", case) != tile("keys", case._replace(mask="packed"))  # which was not timed
 
 
 def test_an_addition_is_a_row_of_its_own(gpu, capsys):
@@ -152,7 +153,7 @@ def test_counters_that_the_chip_has_are_in_the_record(gpu, capsys, tmp_path):
 def test_a_missing_permission_is_one_line(gpu, capsys):
     fake(gpu, "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access …\n", code=1)
     said = refused(capsys, "forward")
-    assert "NVreg_RestrictProfilingToAdminUsers=0" in said and "--closed-form" in said
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in said and "iocourse profile forward …" in said
 
 
 def test_a_launch_in_another_order_is_asked_for_and_recorded(gpu):

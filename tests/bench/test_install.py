@@ -194,7 +194,7 @@ def test_tiles_that_were_found_become_rows_of_the_choices(package, tmp_path, cho
         (64, 64, 8, 3), *[(128, 64, 8, 3)] * 3,
     ]  # fmt: skip
     assert tiles_of(choices_file, "fused", 64, "causal") == [(64, 128, 8, 2)], "a name of the same row before"
-    # The other rows stay as they are, and the shipped record restores the tiles that it has.
+    # No other row changes, and the shipped record restores the tiles that it has.
     others = [row for row in before.splitlines() if '"queries"' not in row]
     assert [row for row in others if row not in choices_file.read_text().splitlines()] == []
     again = record("tune", **{key: load_record("tune")[key] for key in ("kernels", "asked", "tiles", "arch")})
@@ -221,8 +221,9 @@ def test_a_shipped_tile_that_failed_has_no_time(package, tmp_path, choices_file)
         one |= {"ms": []} if one["tile"] == search["shipped"] else {}
     search["tried"].append({"tile": [32, 64, 8, 3], "ms": [9.0, 1.0]})
     search["tried"] = [one for one in search["tried"] if one["tile"] in ([64, 64, 8, 3], [32, 64, 8, 3])]
+    search["chosen"][0] = [64, 64, 8, 3]
     lines = install.installed(run(tmp_path, tune=part))
-    assert "d = 64, causal: 64×64×8×3, 2.00 times as fast as 32×64×8×3" in lines[1]
+    assert "d = 64, causal: 64×64×8×3, 2.00 times as fast as 32×64×8×3" in "\n".join(lines)
 
 
 @pytest.mark.parametrize(
@@ -260,7 +261,7 @@ def test_a_tile_by_which_the_choices_would_have_a_fault_is_refused_with_its_row(
     before = choices_file.read_text()
     (line,) = install.installed(run(tmp_path, tune=tune()))
     assert line.startswith(
-        f"{package / 'tune'}.json is unchanged, because of its tiles choices.json, queries = "
+        f"{package / 'tune'}.json is unchanged, because with its tiles choices.json, queries = "
     )
     assert not (package / "tune.json").exists() and choices_file.read_text() == before
 
@@ -288,6 +289,39 @@ def test_rows_whose_gain_is_not_that_of_a_new_record_are_named(
     assert " written" in written and lines and all(f"by the record {name}, " in line for line in lines)
     assert any(advice in line for line in lines), lines
     assert all(line.startswith("choices.json, ") for line in lines) and choices_file.read_text() == before
+
+
+def test_a_row_without_times_that_a_new_record_shows_to_be_slower_is_named(package, tmp_path, choices_file):
+    """A head size that was timed for the first time."""
+    part = json.loads(json.dumps(load_record("varlen")))
+    of_64 = [row for row in part["rows"] if row["d"] == 64 and row["pass"] == "forward" and "ms" in row]
+    part["rows"] += [row | {"d": 96, "ms": row["ms"] / (1.5 if "by desc" in row["contender"] else 1)}
+                     for row in of_64]  # fmt: skip
+    facts = {key: value for key, value in part.items() if key not in ("kernels_code", "before")}
+    _, line, *_ = install.installed(run(tmp_path, varlen=facts | {"commit": CLEAN}))
+    assert "packed descriptors = " in line and "at varlen d 96" in line and "Choose that" in line
+
+
+def test_tiles_are_installed_before_records_with_which_rows_no_longer_agree(
+    package, tmp_path, choices_file, monkeypatch
+):
+    """As in the package, where a record that is written is read at once."""
+    from tools.bench import choices
+
+    def shipped_now(name):
+        file = package / f"{name}.json"
+        return json.loads(file.read_text()) if file.exists() else load_record(name)
+
+    monkeypatch.setattr(choices, "load_record", shipped_now)
+    part = json.loads(json.dumps(load_record("attention")))
+    for row in part["rows"]:
+        if row["contender"] == "two-pass" and "ms" in row:
+            row["ms"] /= 2
+    facts = {key: value for key, value in part.items() if key not in ("kernels_code", "before")}
+    lines = install.installed(run(tmp_path, attention=facts | {"commit": CLEAN}, tune=tune()))
+    assert lines[0].startswith(f"{package / 'tune'}.json written")
+    assert tiles_of(choices_file, "queries", 64, "causal") == [(64, 64, 8, 3)]
+    assert any("by the record attention" in line for line in lines[2:])
 
 
 def test_a_record_with_the_stated_gains_has_no_further_line(package, tmp_path, choices_file):

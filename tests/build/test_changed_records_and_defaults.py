@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from iocourse.data import records
-from iocourse.gpu import CHIPS
+from iocourse.gpu import CHIPS, choices
 from tools.build.percent_format import parse
 from tools.build.rules import declared_numbers, number_check, number_pages
 from tools.build.rules.number_check import CheckedText, Passage
@@ -30,7 +30,7 @@ from tools.build.rules.number_check import CheckedText, Passage
 ROOT = Path(__file__).parents[2]
 # Declarations that can read a record, a default or a data sheet.
 READING = re.compile(
-    r"<!-- .*\b(?:rows?|speeds|mean|device|goal|tile|launch|load_record|dispatch|tile_table|CHIPS|LINKS"
+    r"<!-- .*\b(?:rows?|speeds|mean|device|goal|tile|launch|load_record|choice|choices|CHIPS|LINKS"
     r"|roofline|gpu|kernels)\b.* -->"
 )
 DECLARATION = re.compile(r'<!-- (?P<left>"[^"]*"|\S.*?) (?P<sign>=|if) (?P<right>.*\S) -->')
@@ -192,20 +192,26 @@ def times_1_3(at: Path_) -> Change:
 
 
 def another_tile(place: tuple[int, int, int], kernel: str) -> Change:
-    """Return the change of the default tile of a kernel, in the table and in the measured tiles."""
+    """Return the change of the default tile of a kernel for an architecture, d and bytes per number."""
+    arch, d, itemsize = place
+    case = choices.Case(arch, itemsize, d)
+
+    def changed(row: choices.Choice) -> choices.Choice:
+        cases = [case._replace(mask=mask) for mask in choices.MASKS]
+        decides = row.name == kernel and arch in row.where["arch"] and itemsize in row.where["itemsize"]
+        return row._replace(value=[16, 256, 8, 1]) if decides and any(map(row.covers, cases)) else row
+
+    return _other_rows(changed)
+
+
+def _other_rows(changed: Callable[[choices.Choice], choices.Choice]) -> Change:
+    """Return the change of the rows of choices.json by a function of one row."""
+    read_rows = choices.read_rows
 
     def change(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-        from iocourse.kernels.host import tile_table
-
-        other, measured = (16, 256, 8, 1), tile_table.measured_for
-        row = tile_table.TABLE[place]._replace(**{kernel: tile_table.TileConfig(*other)})
-        monkeypatch.setitem(tile_table.TABLE, place, row)
-
-        def measured_for(*where: Any) -> dict[str, Any]:
-            found = measured(*where)
-            return {**found, kernel: other} if where[:3] == place and kernel in found else found
-
-        monkeypatch.setattr(tile_table, "measured_for", measured_for)
+        for module in (choices, sys.modules["iocourse.kernels.host.choices"]):
+            monkeypatch.setattr(module, "read_rows", lambda: [changed(row) for row in read_rows()])
+        _forget()
 
     return change
 
@@ -216,16 +222,9 @@ def another_chip(arch: int, field: str) -> Change:
     return lambda monkeypatch, folder: monkeypatch.setitem(CHIPS, arch, twice)
 
 
-def another_choice(name: str) -> Change:
-    """Return the change by which no reason, or one reason for everything, selects a backward pass."""
-
-    def change(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-        from iocourse.kernels.host import dispatch
-
-        always = ((lambda one: True, "always"),)
-        monkeypatch.setattr(dispatch, name.split()[0], () if name.endswith("never") else always)
-
-    return change
+def another_choice(name: str, old: str, new: str) -> Change:
+    """Return the change of a value of a choice to another one, in every row."""
+    return _other_rows(lambda row: row._replace(value=new) if (row.name, row.value) == (name, old) else row)
 
 
 def changes(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Change, Collection[str]]]:
@@ -242,8 +241,12 @@ def changes(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Change, Coll
         yield f"tile {place} {kernel}", another_tile(place, kernel), ()
     for arch, field in ((90, "shared_bytes"), (90, "registers"), (80, "shared_bytes")):
         yield f"{arch} {field}", another_chip(arch, field), ()
-    for name in ("FUSED never", "FUSED always", "SLICES always"):
-        yield name, another_choice(name), ()
+    for name, old, new in (
+        ("backward pass", "two-pass", "fused"),
+        ("backward pass", "materialised", "slices"),
+        ("forward pass", "slices", "complete rows"),
+    ):
+        yield f"{name} {old}", another_choice(name, old, new), ()
     fields = fields_read(monkeypatch)
     for at in shuffled(fields):
         yield "/".join(map(str, at)), times_1_3(at), fields[at]

@@ -31,8 +31,6 @@ import torch  # noqa: E402
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
-from iocourse.kernels.host.dispatch import choose_variant  # noqa: E402
-
 HEADS = (64, 128, 256, 512)
 
 
@@ -248,7 +246,8 @@ def test_the_decisions_of_13_11_are_those_of_the_exercise(shipped):
         two = [max(map(hot, of(shipped, "forward", arch, d)), key=lambda row: row["spill_bytes"])]
         two += of(shipped, "sliced_forward", arch, 512)
         tile, _ = choose(two, CHIPS[arch].shared_bytes, 4096, d, 2)
-        assert choose_variant("forward", arch, d, 2) == ("fused" if tile["BD"] else "whole"), (arch, d)
+        chosen = kernels.choices_of(arch, d=d, mask="full")["forward pass"].value
+        assert chosen == ("slices" if tile["BD"] else "complete rows"), (arch, d)
 
 
 def test_patterns_are_not_kept_twice_for_the_backward_pass():

@@ -58,10 +58,10 @@ def counted(launcher, *arguments, **keywords):
     [(1, 8, 2, 500, 64, 4), (2, 4, 4, 100, 16, 3), (1, 12, 1, 65, 32, 8), (1, 2, 1, 5, 16, 1)],
 )
 def test_the_decode_step_of_14_9_and_the_librarys_have_the_same_values_and_words(B, H, H_kv, N, d, parts):
-    from iocourse.kernels.host.tile_table import decode_tile
+    from iocourse.kernels.host.choices import Case, decode_tile
 
     *_, mine = defined("absorb_tile", "parts_kernel", "merge_kernel", "my_merge", "my_decode")
-    BN = decode_tile(None, d, 4, H // H_kv).BN
+    BN = decode_tile(Case(None, 4, d, group=H // H_kv)).BN
     q, k, v = normal(B, H, 1, d), normal(B, H_kv, N, d, seed=1), normal(B, H_kv, N, d, seed=2)
     ledger, (o, lse) = counted(mine, q, k, v, parts, BN)
     theirs, (want, want_lse) = counted(kernels.decode, q, k, v, parts=parts)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from figure_examples import ON_90, bench_record, compiled, kernel_record
+from figure_examples import ON_90, bench_record
 from figure_layout import check_layout
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +13,6 @@ from iocourse.costs.kernels import (
     KernelProblem,
     attention_decode,
     attention_forward,
-    attention_fused_backward,
     ledger_bytes,
 )
 from iocourse.course.explore import roofline_explorer, roofline_explorer_picture
@@ -21,10 +20,10 @@ from iocourse.course.explore.draw.palette import INK
 from iocourse.course.explore.draw.picture import Poly
 from iocourse.course.explore.models.roofline_explorer import (
     RooflineState,
+    chosen,
     points,
     recorded_rates,
     records_of,
-    tile,
     tiles_kept,
 )
 from iocourse.course.explore.widgets.gpu_explorers import SHARES
@@ -49,22 +48,48 @@ def picture(sizes, records=None):
     )  # fmt: skip
 
 
-def by_name(sizes, record=None):
-    return {one.name: one for one in points(sizes, record)}
+def by_name(sizes):
+    return {one.name: one for one in points(sizes)}
 
 
 # ---------------------------------------------------------------------- FLOP, bytes, time
-@given(any_sizes(), st.sampled_from([None, {}]))
-def test_forward_and_backward_are_the_rooflines_own_counts(s, record):
+@given(any_sizes())
+def test_forward_and_backward_are_the_rooflines_own_counts(s):
     problem = KernelProblem(s.N, s.N, s.d, None, 0 if s.causal else None, s.B, s.H, s.H_kv)
     pairs = sum(i + 1 if s.causal else s.N for i in range(s.N))
-    passes = {"forward": (attention_forward, "forward"), "backward": (attention_fused_backward, "fused")}
-    for name, (form, kernel) in passes.items():
-        point = by_name(s, record)[name]
+    for name in ("forward", "backward"):
+        point = by_name(s)[name]
         assert point.flop == TIMES_FORWARD[name] * 4 * s.B * s.H * s.d * pairs
         assert point.compulsory == compulsory_bytes(name, problem, 2)
-        BM, BN = tile(s, kernel, record)
-        assert point.ledger == ledger_bytes(form(problem, BM=BM, BN=BN), 2)
+
+
+@pytest.mark.parametrize(
+    ("what", "sizes", "kernels"),
+    [
+        ("backward", RooflineState(90, 4096, 64, 16, 16, 4), "two-pass"),
+        ("backward", RooflineState(90, 4096, 64, 16, 4, 4), "fused"),
+        ("backward", RooflineState(80, 4096, 128, 16, 16, 4, causal=False), "fused"),
+        ("backward", RooflineState(90, 2048, 256, 32, 32, 2), "materialised"),
+        ("backward", RooflineState(90, 2048, 192, 32, 32, 2), "slices"),
+        ("forward", RooflineState(90, 4096, 128, 16, 16, 4), "complete rows"),
+        ("forward", RooflineState(90, 4096, 320, 32, 32, 2, causal=False), "slices"),
+        ("decode", RooflineState(90, 8192, 128, 32, 32), "merged by the last program"),
+        ("decode", RooflineState(90, 8192, 128, 32, 8), "merged by a second launch"),
+    ],
+)
+def test_each_pass_has_the_kernels_and_the_bytes_of_its_launch(what, sizes, kernels):
+    pytest.importorskip("triton")
+    from iocourse import profile
+    from iocourse.profile import launch_cost
+
+    s, point = sizes, by_name(sizes)[what]
+    request = profile.LaunchRequest(
+        what, s.N, s.d, s.H_kv, heads=s.H, batch=s.B, causal=s.causal and what != "decode",
+        parts=int(point.tile.split()[0]) if what == "decode" else 0,
+    )  # fmt: skip
+    must = launch_cost.cost(request, s.arch)
+    assert (point.ledger, point.kernels) == (must.bytes["total"] + must.bytes["added"], kernels)
+    assert f"{what} {kernels}" in picture(s).text
 
 
 @given(any_sizes())
@@ -72,7 +97,8 @@ def test_decode_reads_the_cache_once_for_the_heads_that_share_it(s):
     point = by_name(s)["decode"]
     problem = KernelProblem(1, s.N, s.d, B=s.B, H=s.H, H_kv=s.H_kv)
     parts = int(point.tile.split()[0])
-    ledger = attention_decode(problem, parts=parts, tiles=costs.ceil_div(s.H // s.H_kv, 64))
+    last = point.kernels == "merged by the last program"
+    ledger = attention_decode(problem, parts=parts, tiles=costs.ceil_div(s.H // s.H_kv, 64), last_merges=last)
     assert point.ledger == ledger_bytes(ledger, 2)
     assert point.flop == 4 * s.B * s.H * s.N * s.d
     cache = 2 * 2 * s.B * s.H_kv * s.N * s.d
@@ -82,7 +108,7 @@ def test_decode_reads_the_cache_once_for_the_heads_that_share_it(s):
 
 @given(any_sizes(), st.integers(1, 6))
 def test_block_sparse_is_the_closed_form_of_a_mask_with_as_many_tiles_in_each_row(s, blocks):
-    BM, BN = tile(s, "forward", None)
+    BM, BN, *_ = chosen(s, "forward", "blocks")
     s = s._replace(N=max(BM, BN) * blocks)
     rows, columns = s.N // BM, s.N // BN
     kept = tiles_kept(s, BN)
@@ -111,20 +137,12 @@ def test_sharing_keys_raises_the_intensity_of_decode_by_the_group():
     assert alone.limit(CHIPS[90]) == shared.limit(CHIPS[90]) == "memory"
 
 
-def test_tiles_are_the_recorded_ones_and_64_where_there_is_none():
-    s = RooflineState(90, 1024, 80, 8, 8)
-    record = kernel_record(compiled(d=128, BM=32, BN=256), compiled(d=64, BM=16, BN=16))
-    assert tile(s, "forward", record) == (32, 256)
-    assert tile(s._replace(d=40), "forward", record) == (16, 16)
-    assert tile(s, "fused", record) == tile(s, "forward", {}) == (64, 64)
-
-
 # ---------------------------------------------------------------------- the picture
 @given(any_sizes(), st.sampled_from([None, {}]))
 def test_the_picture_says_every_number(s, records):
     drawn = picture(s, records)
     check_layout(drawn)
-    for point in points(s, {} if records == {} else None):
+    for point in points(s):
         assert f"{point.name}: " in drawn.alt and point.tile in drawn.numbers
         assert f"{point.name}: {point.limit(s.chip)}" in drawn.to_svg()
     assert "no recorded run yet" in drawn.text or records is None
@@ -196,7 +214,9 @@ def row_of(**facts):
 
 
 def test_decode_is_taken_for_the_very_heads_and_its_rate_is_flop_over_time():
-    rows = [row_of(H_kv=32, ms=9.0), row_of(H_kv=8), row_of(H_kv=8, contender="SDPA flash", ms=0.01)]
+    ours = {"H_kv": 8, "contender": "split-KV"}
+    rows = [row_of(**ours | {"H_kv": 32}, ms=9.0), row_of(**ours)]
+    rows += [row_of(H_kv=8, contender="SDPA flash", ms=0.01), row_of(**ours | {"d": 64})]
     (one,) = recorded_rates(
         RooflineState(90, 4096, 128, 32, 8), records_of({"decode": {"rows": rows} | ON_90})
     )
@@ -204,6 +224,28 @@ def test_decode_is_taken_for_the_very_heads_and_its_rate_is_flop_over_time():
     assert not recorded_rates(
         RooflineState(90, 4096, 128, 32, 4), records_of({"decode": {"rows": rows} | ON_90})
     )
+
+
+def test_a_recorded_rate_is_one_of_the_chosen_kernels():
+    times = {"fused": 2.0, "two-pass": 1.0, "last program merges": 4.0, "split-KV": 8.0}
+    dense, steps = (
+        [row_of(contender=name, H=heads, H_kv=heads, causal=False, **{"pass": pass_}, ms=times[name])
+         for name in names]
+        for pass_, names, heads in (
+            ("backward", ("fused", "two-pass"), 16), ("forward", ("last program merges", "split-KV"), 32),
+        )
+    )  # fmt: skip
+    records = records_of({"attention": {"rows": dense} | ON_90, "decode": {"rows": steps} | ON_90})
+    for H_kv, backward in ((32, "two-pass"), (8, "fused")):
+        s = RooflineState(90, 4096, 128, 32, H_kv, causal=False)
+        rate = {one.name: one.tflops for one in recorded_rates(s, records)}
+        flop = by_name(s._replace(H=16, H_kv=16))["backward"].flop
+        assert by_name(s)["backward"].kernels == backward
+        assert rate["backward"] == pytest.approx(flop / times[backward] / 1e9)
+        assert ("decode" in rate) == (H_kv == 32)
+    whole = by_name(s._replace(H_kv=32))["decode"].flop
+    (step,) = [one for one in recorded_rates(s._replace(H_kv=32), records) if one.name == "decode"]
+    assert step.tflops == pytest.approx(whole / 4.0 / 1e9)
 
 
 def test_a_block_mask_is_taken_where_its_density_is_near():
@@ -232,6 +274,7 @@ def test_a_block_mask_is_taken_where_its_density_is_near():
         ({"H_kv": 3}, ValueError, "H_kv must be a divisor of H = 8, got 3"),
         ({"H_kv": 16}, ValueError, "H_kv must be a divisor of H = 8, got 16"),
         ({"N": 0}, ValueError, "N must be at least 1, got 0"),
+        ({"d": 513}, ValueError, "d must be at most 512, got 513"),
         ({"d": 1.5}, TypeError, "d must be an integer of at least 1"),
         ({"B": -1}, ValueError, "B must be at least 1, got -1"),
         ({"density": 0}, ValueError, "density must be larger than 0 and at most 1, got 0"),

@@ -146,8 +146,7 @@ def test_materialised_kernels_in_what_is_not_recorded_wait_no_more_often():
         MATERIALISED, as_reported([(ARCH, made[kernel]) for kernel in MATERIALISED]), strict=True
     ):
         row = {"kernel": kernel, "d": 512, "causal": False, "pairs": "band", "warps": report.warps}
-        row |= {"BM": made[kernel].constants["TILE"].BM, "BN": made[kernel].constants["TILE"].BN}
-        row |= {"BD": made[kernel].constants["TILE"].BD}
+        row |= {name: getattr(made[kernel].constants["SLICE"], name) for name in ("BM", "BN", "BD")}
         row |= {"mma_sync": report.mma_sync, "hot_loop": asdict(report.hot_loop)}
         assert broken(row, {}) == [], named(row)
 

@@ -142,7 +142,7 @@ def test_a_tile_that_waits_for_each_product(monkeypatch):
     assert found and {line.split(": ")[0] for line in found} == {
         "choices.json, queries = [128, 64, 8, 3] (arch [90], itemsize [2], d (1, 64))"
     }
-    assert "the tile waits for each of its " in found[0] and found[0].endswith(" products, on sm_90")
+    assert "the loop waits for each of its " in found[0] and found[0].endswith(" products, on sm_90")
 
 
 # Gaps and overlaps.

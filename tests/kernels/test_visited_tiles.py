@@ -11,20 +11,20 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from iocourse.kernels.host.checks import band_of
-from iocourse.kernels.jit_helpers import Pairs, keys_of, queries_of
+from iocourse.kernels.jit_helpers import Lengths, keys_of, queries_of
 
 
 @triton.jit
 def borders_kernel(
-    out, n_q, n_k, low, high, BM: tl.constexpr, BN: tl.constexpr, SEEN: tl.constexpr, BY_KEYS: tl.constexpr
+    out, n_q, n_k, low, high, BM: tl.constexpr, BN: tl.constexpr, MASK: tl.constexpr, BY_KEYS: tl.constexpr
 ):  # fmt: skip
     """Four borders of each program's loop, (tiles, 4) int32."""
     tile = tl.program_id(0)
-    pairs = Pairs(n_q, n_k, low, high)
+    lengths = Lengths(n_q, n_k, low, high)
     if BY_KEYS:
-        borders = queries_of(tile * BN, pairs, BM, BN, SEEN)
+        borders = queries_of(tile * BN, lengths, BM, BN, MASK)
     else:
-        borders = keys_of(tile * BM, pairs, BM, BN, SEEN)
+        borders = keys_of(tile * BM, lengths, BM, BN, MASK)
     for part in tl.static_range(4):
         tl.store(out + tile * 4 + part, borders[part])
 
@@ -33,7 +33,7 @@ def borders(n_q, n_k, band, BM, BN, *, by_keys):
     tiles = -(-n_k // BN) if by_keys else -(-n_q // BM)
     out = torch.full((tiles, 4), -1, dtype=torch.int32)
     borders_kernel[(tiles,)](
-        out, n_q, n_k, band.low or 0, band.high or 0, BM=BM, BN=BN, SEEN=band.limits, BY_KEYS=by_keys
+        out, n_q, n_k, band.low or 0, band.high or 0, BM=BM, BN=BN, MASK=band.limits, BY_KEYS=by_keys
     )  # fmt: skip
     return out.tolist()
 

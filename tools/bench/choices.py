@@ -32,17 +32,8 @@ from iocourse import data
 from iocourse.console import times_joined
 from iocourse.data.records import load_record
 from iocourse.gpu import CHIPS
-from iocourse.kernels.host.choices import (
-    MASKS,
-    NAMES,
-    PASSES,
-    SLICED,
-    WHOLE,
-    Case,
-    Choice,
-    is_within,
-    read_rows,
-)
+from iocourse.gpu.choices import MASKS, PASSES, Case, Choice, is_within, read_rows
+from iocourse.kernels.host.choices import NAMES, SLICED, WHOLE
 
 FILE = Path(data.__file__).with_name("choices.json")
 Row = dict[str, Any]  # of the file
@@ -106,9 +97,15 @@ def faults(text: str | None = None, records: Mapping[str, Row] | None = None) ->
 
 
 def stale(text: str, records: Mapping[str, Row]) -> list[str]:
-    """Return the faults of rows that were timed in one of these records, by name; [] if there is none."""
-    timed_rows = [row for row in read_rows(text) if row.evidence.get("timed") in records]
-    return [line for row in timed_rows for line in _faults_of(row, records)]
+    """Return the faults of a text of choices.json by these records, by name: of rows that were timed in one
+    of them, and of rows that one of them shows to be slower than another choice; [] if there is none.
+    """
+    rows = read_rows(text)
+    of_record = [row for row in rows if row.evidence.get("timed") in records]
+    found = [line for row in of_record for line in _faults_of(row, records)]
+    of = {name: [row for row in rows if row.name == name] for name in NAMES}
+    shapes = product([record for record in records if record in (*WAYS, TUNE)], NAMES)
+    return found or [line for record, name in shapes for line in _slower(record, of[name], records)]
 
 
 def _faults_of(row: Choice, records: Mapping[str, Row]) -> Iterator[str]:
@@ -183,7 +180,7 @@ def _loop_faults(row: Choice) -> Iterator[str]:
             continue
         most = max(most, loop["spills"])
         if 0 < loop["wgmma"] <= (loop["waits"] or 0):
-            yield f"the tile waits for each of its {loop['wgmma']} products, on sm_{one['arch']}"
+            yield f"the loop waits for each of its {loop['wgmma']} products, on sm_{one['arch']}"
     if most != (stated := row.evidence.get("spills", 0)):
         yield f"the tile spills {most} registers in an iteration, the row states {stated}"
     if shared != row.evidence.get("shared_bytes", 0):
@@ -196,7 +193,7 @@ def is_of(one: Row, row: Choice) -> bool:
     if one["kernel"] != row.name or sizes != row.value:
         return False
     band = "causal" if one["causal"] else "full"
-    mask = {"block_mask": "blocks", "packed": "packed"}.get(one["pairs"], band)
+    mask = {"block_mask": "blocks", "packed": "packed", "window": "window"}.get(one["pairs"], band)
     case = {"arch": one["arch"], "itemsize": one["bytes"], "d": one["d"], "mask": mask}
     case["group"] = one.get("group", 1)
     if one["kernel"] in SLICED:

@@ -22,7 +22,7 @@ from iocourse.errors import UsageError
 from iocourse.files import write_json
 from iocourse.gpu.timing import cuda_unavailable_reason
 from iocourse.kernels.host.choices import table_architecture
-from iocourse.profile import LAUNCHES, LaunchRequest, add_options, parse_request
+from iocourse.profile import LaunchRequest, add_options, parse_request
 from iocourse.profile.launch_cost import Bytes, LaunchCost, byte_totals, cost
 from tools import run_main
 from tools.bench.device import device_facts, environment
@@ -57,17 +57,16 @@ def record_of(
             )
         device = device_facts()
         must = cost(asked, table_architecture(device["arch"]), device["multiprocessors"])
-        kernels, around = LAUNCHES[asked.what].kernels, environment(interpret=False)
-        found = ncu.measure(tool, kernels, _program(must, order), around, seconds)
+        around = environment(interpret=False)
+        found = ncu.measure(tool, must.kernels, _program(must, order), around, seconds)
     except ncu.CannotMeasure as error:
         raise UsageError(
-            f"{error}. To print the closed form without them, run `iocourse profile {asked.what} … "
-            "--closed-form`"
+            f"{error}. To print the closed form without them, run `iocourse profile {asked.what} …`"
         ) from None
     return {
         "subject": "profile", **run_metadata("torch", "triton"), "question": asdict(must.request),
         "order": order, "place": device["name"], "device": device | {"ncu": ncu.version(tool)},
-        "tiles": must.tiles,
+        "tiles": must.tiles, "choice": must.reason,
         "bytes": {"compulsory": must.compulsory, "closed_form": must.bytes, **_levels(found)},
         "kernels": [{"name": one.name, **_levels([one])} for one in found],
         "counters": {name: ncu.total(found, name) for name in ncu.MORE if name in found[0].bytes},
@@ -76,7 +75,7 @@ def record_of(
 
 def _program(must: LaunchCost, order: str) -> list[str]:
     """Return the command that runs the launch with its tiles in a separate process."""
-    told = json.dumps({"question": asdict(must.request), "tiles": must.chosen, "order": order})
+    told = json.dumps({"question": asdict(must.launched), "tiles": must.chosen, "order": order})
     return [sys.executable, "-m", "tools.bench.one_launch", told]
 
 

@@ -61,7 +61,9 @@ def installed(file: Path) -> list[str]:
     good = {name: part for name, part in parts.items() if name not in faults}
     if not good:
         raise UsageError("\n".join([f"--install {file} contains no valid record", *refused]))
-    lines = {name: _installed(name, part) for name, part in good.items()}
+    # Tiles first: afterwards rows of choices.json may disagree with other new records, which is a fault.
+    order = sorted(good, key=lambda name: name != "tune")
+    lines = {name: _installed(name, good[name]) for name in order}
     written = {CALLED.get(name, name): part for name, part in good.items() if " written" in lines[name][0]}
     return [*chain(*lines.values()), *_stale(written), *refused]
 
@@ -114,7 +116,7 @@ def _installed(name: str, part: Row) -> list[str]:
         except (KeyError, TypeError, IndexError, ValueError) as error:
             return [f"{target} is unchanged, because its tiles cannot be read: {reason_of(error)}"]
         if faults := choices.faults(text, {name: part}):
-            return [f"{target} is unchanged, because of its tiles {fault}" for fault in faults]
+            return [f"{target} is unchanged, because with its tiles {fault}" for fault in faults]
         atomic_write(choices.FILE, text)
     write_json(target, part)
     return ["; ".join([f"{target} written", *_remarks(part, before)]), *changes]

@@ -22,11 +22,11 @@ import triton.language as tl  # isort: skip
 @triton.jit
 def heads_first_place(program, shape, LAST_FIRST: tl.constexpr):
     """Return what `jit_helpers.program_place` returns, with consecutive programs in different heads."""
-    pairs = tl.num_programs(0) // shape.tiles
-    tile, pair = program // pairs, program % pairs
+    batch_heads = tl.num_programs(0) // shape.tiles
+    tile, batch_head = program // batch_heads, program % batch_heads
     if LAST_FIRST:
         tile = shape.tiles - 1 - tile
-    return tile, pair, pair // shape.heads, pair % shape.heads
+    return tile, batch_head, batch_head // shape.heads, batch_head % shape.heads
 
 
 def with_names(kernel: Any, **names: Any) -> Any:

@@ -132,13 +132,14 @@ def attention(*arguments, **options) -> Tensor:  # noqa: ANN002, ANN003, D417
         deterministic: True: compute the backward pass in two kernels with a fixed order of every sum,
             bit-equal from run to run, as torch.use_deterministic_algorithms(True) does. False: in one kernel
             with atomic additions. None: two kernels on sm_90 in 16 bits at d = 64 and 128, full or
-            causal; otherwise one (`dispatch.FUSED` has the reasons). If dQ needs no gradient, or dK and dV
-            need none, the kernel of the needed side runs alone, where it fits.
+            causal; otherwise one (`choices_of` has all cases, with reasons). If dQ needs no gradient, or dK
+            and dV need none, the kernel of the needed side runs alone, where it fits.
         tile_d: use of slices of d. 'never': tiles of complete rows (d at most 512). 'fused': slices, without
             materialised scores. 'materialised': slices, with N × N scores stored. None: slices if complete
-            rows do not fit the chip or move more bytes, by the recorded resources and the closed forms;
-            from d = 256 on, on sm_90 in 16 bits, the backward pass of full and causal attention materialises
-            the weights and their gradients, for as many heads at once as fit in 1 GiB (`dispatch.SLICES`).
+            rows do not fit the chip or move more bytes, by the recorded resources and the closed forms, or
+            took longer (forward, sm_90, 16 bits, d = 257 to 320); from d = 256 on, on sm_90 in 16 bits, the
+            backward pass of full and causal attention materialises the weights and their gradients, for as
+            many heads at once as fit in 1 GiB (`choices_of` has the reasons).
 
     Under torch.autocast, q, k and v are cast as by PyTorch's SDPA. Gradients can be taken once,
     in reverse mode.
@@ -149,11 +150,14 @@ def attention(*arguments, **options) -> Tensor:  # noqa: ANN002, ANN003, D417
     Raises:
         TypeError, ValueError: an argument is not as described; the message names it.
     """
-    # <!-- 1 = tile_table.MATRIX_BYTES / 2**30 -->
-    # <!-- two = lambda arch, d, size: dispatch.why_fused(launch(arch, d, size)) == "" -->
+    # <!-- 1 = choices.MATRIX_BYTES / 2**30 -->
+    # <!-- two = lambda arch, d, size: choice("backward pass", launch(arch, d, size)).value == "two-pass" -->
     # <!-- "two kernels on" if two(90, 64, 2) and two(90, 128, 2) and not two(90, 256, 2) -->
     # <!-- "otherwise one" if not two(80, 64, 2) and not two(90, 64, 4) -->
-    # <!-- stored = lambda arch, d, size: dispatch.why_no_matrix(launch(arch, d, size)) == "" -->
+    # <!-- sliced = lambda d: choice("forward pass", launch(90, d)).value == "slices" -->
+    # <!-- "took longer" if [sliced(d) for d in (256, 257, 320, 321)] == [False, True, True, False] -->
+    # <!-- chosen = lambda *case: choice("backward pass", launch(*case)).value -->
+    # <!-- stored = lambda *case: chosen(*case) == "materialised" -->
     # <!-- "from d = 256 on" if stored(90, 256, 2) and not stored(90, 255, 2) -->
     # <!-- "on sm_90 in 16 bits" if not stored(80, 256, 2) and not stored(90, 256, 4) -->
     return attention_with_lse(*arguments, **options)[0]

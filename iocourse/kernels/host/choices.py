@@ -1,19 +1,15 @@
-"""What `attention` and `decode` choose: the kernels of a pass and the tile of each kernel, with the reason.
+"""Choices of `attention` and `decode`: the kernels of a pass and the tile of each kernel, with the reason.
 
-Every choice is a row of `iocourse/data/choices.json`. A row names the cases that it decides, the choice, and
-why: timed on a GPU, compiled only, or by the bytes of the closed forms. A row marked `otherwise` decides the
-cases that no other row names. So each case has exactly one row, and a timed row decides only cases like the
-timed ones (`tools.bench.choices` checks both). Nothing is compiled or timed to decide.
+Every choice is a row of `iocourse/data/choices.json`, which `iocourse/gpu/choices.py` reads. Nothing is
+compiled or timed to decide.
 """
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache, lru_cache
-from importlib import resources
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -21,17 +17,20 @@ import triton
 
 from ...data.records import load_record
 from ...gpu.chips import chip_of
+from ...gpu.choices import KERNELS_OF, loaded_width, read_rows, recorded
+from ...gpu.choices import MASKS as MASKS  # `as`: other files import these names from here
+from ...gpu.choices import PASSES as PASSES
+from ...gpu.choices import Case as Case
+from ...gpu.choices import Choice as Choice
 from ...sizes import positive_int
 from . import backend
 
-PASSES = ("forward pass", "backward pass", "backward pass, fixed order", "backward pass, one kernel")
 WHOLE = ("forward", "fused", "queries", "keys")  # kernels with tiles of complete rows
 SLICED = (
     "sliced_forward", "sliced_queries", "sliced_keys",
     "scores", "averages", "weights", "query_gradients", "key_gradients",
 )  # fmt: skip  # kernels that split d
 NAMES = (*PASSES, *WHOLE, *SLICED, "decode step", "decode_parts", "packed descriptors")
-MASKS = ("full", "causal", "window", "blocks", "packed")
 MATRIX_BYTES = 2**30  # of P and dS: the size that was timed, 16 heads of N = 4,096 in 16 bits
 
 
@@ -56,86 +55,6 @@ class SlicedTileConfig(NamedTuple):
     stages: int = 1
 
 
-class Case(NamedTuple):
-    """What a choice depends on.
-
-    arch: an architecture of the choices, such as 90; None for the interpreter. itemsize: bytes per number.
-    d: head size. mask: one of `MASKS`. group: query heads per key head. rows: of Q, over all batches and
-    heads. heads: key heads, over all batches. matrices: bytes of P and dS of one key head.
-    """
-
-    arch: int | None
-    itemsize: int
-    d: int
-    mask: str = "full"
-    group: int = 1
-    rows: int = 0
-    heads: int = 0
-    matrices: int = 0
-
-
-class Choice(NamedTuple):
-    """A row of the choices: `name` of the choice, its `value`, the cases `where` it applies, and the reason.
-
-    where: for each field of `Case` that the row limits, its values, or (from, to). why: the reason. evidence:
-    the record, and what it must show (see `tools.bench.choices`). otherwise: the row decides the cases that
-    no other row does.
-    """
-
-    name: str
-    value: Any
-    where: Mapping[str, Any]
-    why: str
-    evidence: Mapping[str, Any]
-    otherwise: bool = False
-
-    def covers(self, case: Case) -> bool:
-        """Return True if the row decides this case."""
-        values = case._asdict()
-        return all(is_within(values[name], limit) for name, limit in self.where.items())
-
-    def __str__(self) -> str:
-        value = self.value if isinstance(self.value, (str, bool)) else " × ".join(map(str, self.value))
-        return f"{self.name}: {value}\n    {self.why}{evidence_text(self.evidence)}"
-
-
-def is_within(value: Any, limit: Any) -> bool:
-    """Return True if a value is one of the values of a limit or, for a pair of integers, in from … to."""
-    if isinstance(limit, tuple):
-        return bool(limit[0] <= value and (limit[1] is None or value <= limit[1]))
-    return value in limit
-
-
-def evidence_text(evidence: Mapping[str, Any]) -> str:
-    """Return the evidence of a row in words: the device and date of its record, and the ratio of speeds."""
-    text = ""
-    if record := evidence.get("timed"):
-        run = load_record(record) or {"device": {"name": "no device"}, "date": "no date", "versions": {}}
-        gain = evidence["gain"]
-        fast = f"{gain[0]:.2f}" if gain[0] == gain[1] else f"{gain[0]:.2f} to {gain[1]:.2f}"
-        text += (
-            f" (record {record}, {run['device']['name']}, {run['date']}: {fast} times as fast as "
-            f"{evidence['against']})"
-        )
-    if rival := evidence.get("rival"):
-        text += f"; {evidence['share']:.2f} of the speed of {rival}"
-    if spills := evidence.get("spills"):
-        text += f"; {spills} spills in an iteration of its loop"
-    return text
-
-
-# The kernels of a pass by the value of its choice.
-KERNELS_OF = {
-    "forward pass": {
-        "complete rows": ("forward",), "slices": ("sliced_forward",), "materialised": ("scores", "averages"),
-    },
-    "backward pass": {
-        "fused": ("fused",), "two-pass": ("queries", "keys"), "slices": ("sliced_queries", "sliced_keys"),
-        "materialised": ("weights", "query_gradients", "key_gradients"),
-    },
-}  # fmt: skip
-
-
 class Choices(dict[str, Choice]):
     """The choices for one case, by name. Printed, each is one line, followed by its reason."""
 
@@ -147,7 +66,7 @@ class Choices(dict[str, Choice]):
 
 def choices_of(
     arch: int, *, d: int = 128, dtype: torch.dtype = torch.bfloat16, mask: str = "causal", N: int = 4096,
-    B: int = 4, heads: int = 16, kv_heads: int | None = None,
+    B: int = 4, heads: int = 16, kv_heads: int | None = None, deterministic: bool | None = None,
 ) -> Choices:  # fmt: skip
     """Return what `attention` launches on a GPU, forward and backward, with tiles and reasons. Runs nothing.
 
@@ -160,6 +79,7 @@ def choices_of(
         B: batches.
         heads: query heads.
         kv_heads: key heads; None: as many as query heads.
+        deterministic: as of `attention`: True for gradients in a fixed order, False for one kernel.
 
     Raises:
         ValueError: an argument has another value.
@@ -177,11 +97,12 @@ def choices_of(
         raise ValueError(f"dtype must be float16, bfloat16 or float32, got {dtype}")
     if heads % shared:
         raise ValueError(f"kv_heads must divide heads, {heads}, got {shared}")
-    group, size = heads // shared, dtype.itemsize
-    case = Case(arch, size, d, mask, group, B * heads * N, B * shared, 2 * group * N * N * size)
+    group, size, width = heads // shared, dtype.itemsize, loaded_width(d)
+    case = Case(arch, size, width, mask, group, B * heads * N, B * shared, 2 * group * N * N * size)
     found = Choices()
-    for name, kernels in KERNELS_OF.items():
-        found[name] = choice(name, case)
+    backward = PASSES[1] if deterministic is None else PASSES[2] if deterministic else PASSES[3]
+    for (name, kernels), asked in zip(KERNELS_OF.items(), (PASSES[0], backward), strict=True):
+        found[name] = choice(asked, case)
         found |= {kernel: choice(kernel, case) for kernel in kernels[found[name].value]}
     return found
 
@@ -199,60 +120,11 @@ def choice(name: str, case: Case) -> Choice:
 
 def _recorded(name: str, *case: Any) -> Choice:
     """Return the row that decides the case of these fields; Dynamo passes no NamedTuple to a constant."""
-    return _recorded_once(name, Case(*case))
+    return recorded(name, Case(*case))
 
 
 # torch.compile calls it without tracing it (see `_device_row`), and looks tiles of block masks up.
 _recorded._dynamo_marked_constant = True  # type: ignore[attr-defined]
-
-
-@lru_cache(maxsize=4096)
-def _recorded_once(name: str, case: Case) -> Choice:
-    for row in _rows()[name, case.arch, case.itemsize]:
-        if row.covers(case):
-            return row
-    raise LookupError(f"iocourse/data/choices.json has no row of {name!r} for {case}")
-
-
-@cache
-def _rows() -> dict[tuple[str, int | None, int], list[Choice]]:
-    """Return the rows by name, architecture and bytes per number, those for other cases last."""
-    found: dict[tuple[str, int | None, int], list[Choice]] = {}
-    for one in sorted(read_rows(), key=lambda row: row.otherwise):
-        for arch in one.where["arch"]:
-            for itemsize in one.where["itemsize"]:
-                rest = {name: at for name, at in one.where.items() if name not in ("arch", "itemsize")}
-                found.setdefault((one.name, arch, itemsize), []).append(one._replace(where=rest))
-    return found
-
-
-def read_rows(text: str | None = None) -> list[Choice]:
-    """Return the rows of choices.json, or of a text of the same form, one for each name that a row chooses.
-
-    Raises ValueError with the row if it lacks a name, a reason or a limit of a known form.
-    """
-    if text is None:
-        text = resources.files("iocourse.data").joinpath("choices.json").read_text(encoding="utf-8")
-    return [one for row in json.loads(text)["rows"] for one in _read(row)]
-
-
-_PARTS = ("choose", "why", "evidence", "otherwise")  # of a row; the others are limits
-
-
-def _read(row: Any) -> Iterator[Choice]:
-    try:
-        chosen, why = row["choose"], row["why"]
-        where = {name: at for name, at in row.items() if name not in _PARTS}
-        where = {"arch": [None, 75, 80, 89, 90, 100], "itemsize": [2, 4]} | where
-        ranges = {
-            name: tuple(at) for name, at in where.items() if name in Case._fields[2:3] + Case._fields[4:]
-        }
-        if not chosen or not isinstance(why, str) or not why.strip() or where.keys() - set(Case._fields):
-            raise ValueError("it needs `choose`, `why` and limits of known names")
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"a row of choices.json is not valid ({error}): {json.dumps(row)}") from None
-    for name, value in chosen.items():
-        yield Choice(name, value, where | ranges, why, row.get("evidence", {}), row.get("otherwise", False))
 
 
 # Tiles.
@@ -318,7 +190,7 @@ def table_architecture(capability: int) -> int:
 def made_with_another_triton(arch: int, version: str) -> str:
     """Return a warning if tiles of this architecture were timed with another Triton, otherwise ""."""
     rows = [one for one in read_rows() if one.name in WHOLE and arch in one.where["arch"]]
-    records = [load_record(name) for name in {one.evidence.get("timed") for one in rows} - {None}]
+    records = map(load_record, {one.evidence["timed"] for one in rows if "timed" in one.evidence})
     others = {record["versions"]["triton"] for record in records if record} - {version}
     if not others:
         return ""

@@ -20,7 +20,7 @@ from ..backward_delta import row_products_kernel
 from ..backward_dkdv import backward_keys_kernel
 from ..backward_dq import backward_queries_kernel
 from ..forward import forward_kernel
-from ..jit_helpers import LAST_ROW, RowNumbers, Rows, Seeing, Shape, Slicing, Tiling
+from ..jit_helpers import LAST_ROW, MaskKind, RowNumbers, Rows, Shape, Slicing, Tiling
 from ..materialised_scores import (
     averages_kernel,
     key_gradients_kernel,
@@ -205,25 +205,55 @@ def _aligned(x: Tensor) -> bool:
     return not any([stride * size % 16 for stride in strides[:3]])
 
 
-def _tiling(case: Case, view: View, fast: bool) -> dict[str, Any]:
-    """Return the compile-time arguments of a kernel with complete rows; fast: its streams use descriptors."""
-    width, precision = padded(case.d), _precision(case)
-    # The waiting that this avoids occurs with 16-bit products on sm_90 (see `Tiling`).
-    skipping = case.arch in (None, 90) and precision is None  # also interpreted, so that it is tested
-    tiling = Tiling(view.tile.BM, view.tile.BN, width, width != case.d, fast, precision, skipping)
-    return {"TILE": tiling, "SEEN": view.seen, **_options(view.tile)}
+def start_whole(name: str, kernel: Any, x: Inputs, view: View, side: int, fast: bool, *arrays: Any) -> None:
+    """Start a kernel with complete rows: its arrays, then the visible pairs, the grid, scale and lengths.
+
+    side: index of its side in the lists of a block mask. fast: what it streams is in descriptors.
+    """
+    tile, width, precision = view.tile, padded(x.case.d), _precision(x.case)
+    # The waiting that this avoids occurs with 16-bit products on sm_90 (see the end of `jit_helpers`).
+    skipping = x.case.arch in (None, 90) and precision is None  # also interpreted, so that it is tested
+    tiling = Tiling(tile.BM, tile.BN, width, width != x.case.d, fast, precision, skipping)
+    start(
+        name, kernel, view.programs, *arrays, view.cu, listed_side(x.visible.lists, side), view.shape,
+        x.scale, *view.numbers, TILE=tiling, MASK=view.mask, **_options(tile),
+    )  # fmt: skip
+
+
+def start_sliced(name: str, kernel: Any, x: Inputs, *arrays: Any, by: str = "queries") -> None:
+    """Start a kernel that splits d: its arrays, then the grid, the scale and the lengths. by: "queries" or
+    "keys", the side that its programs divide.
+    """
+    tile = sliced_tile(name, x.case)
+    view = _view_of(x, tile, by)
+    start(name, kernel, view.programs, *arrays, view.shape, x.scale, *view.numbers, **_slicing(x, tile))
+
+
+def start_slices(
+    name: str, kernel: Any, x: Inputs, *arrays: Any, by: str = "queries", scale: bool = True
+) -> None:
+    """Start a kernel with one program per slice of d that adds weighted products, as `start_sliced` does.
+    scale: the kernel takes it.
+    """
+    tile = sliced_tile(name, x.case)
+    view, slices = _view_of(x, tile, by), -(-x.case.d // tile.BD)
+    # Not for float32: in shared memory wgmma transposes only 16-bit operands. Also interpreted, for tests.
+    turned = x.case.arch in (None, 90) and _precision(x.case) is None
+    factor = (x.scale,) if scale else ()
+    start(
+        name, kernel, slices * view.programs, *arrays, view.shape, slices, *factor, *view.numbers,
+        **_slicing(x, tile), TURNED=turned,
+    )  # fmt: skip
+
+
+def _view_of(x: Inputs, tile: SlicedTileConfig, by: str) -> View:
+    return (x.visible.by_queries if by == "queries" else x.visible.by_keys)(x.q, x.k, tile, 0)
 
 
 def _slicing(x: Inputs, tile: SlicedTileConfig) -> dict[str, Any]:
     """Return the compile-time arguments of a kernel that splits d."""
     slicing = Slicing(tile.BM, tile.BN, tile.BD, _precision(x.case))
-    return {"TILE": slicing, "SEEN": x.visible.band.limits, **_options(tile)}
-
-
-def _turned(case: Case) -> dict[str, bool]:
-    """Return the compile-time argument TURNED of a kernel that adds weighted products."""
-    # Not for float32: in shared memory wgmma transposes only 16-bit operands.
-    return {"TURNED": case.arch in (None, 90) and _precision(case) is None}  # also interpreted, for tests
+    return {"SLICE": slicing, "MASK": x.visible.band.limits, **_options(tile)}
 
 
 def _precision(case: Case) -> str | None:
@@ -253,12 +283,8 @@ def whole_forward(x: Inputs) -> tuple[Tensor, Tensor]:
     o = with_tail(torch.empty_like(x.q), x.visible)
     lse = with_tail(scratch(*x.q.shape[:3], like=x.q), x.visible, -math.inf)
     fast = descriptors_fit(x.case, x.k, x.v)
-    start(
-        "forward", forward_kernel, view.programs,
-        *to_rows(x.q), *streamed(fast, x.case, view.tile.BN, x.k, x.v), *to_rows(o), lse,
-        view.cu, listed_side(x.visible.lists, 0), view.shape, x.scale, *view.numbers,
-        **_tiling(x.case, view, fast),
-    )  # fmt: skip
+    streams = streamed(fast, x.case, view.tile.BN, x.k, x.v)
+    start_whole("forward", forward_kernel, x, view, 0, fast, *to_rows(x.q), *streams, *to_rows(o), lse)
     return o, lse
 
 
@@ -281,12 +307,9 @@ def split_backward(x: Inputs, y: Results) -> tuple[Tensor | None, ...]:
     # Padded for the kernel that stores the statistics and for the one that loads them.
     prepared = room_for_row_numbers(x, *tiles)
     fast = descriptors_fit(x.case, x.k, x.v)
-    start(
-        "queries", backward_queries_kernel, view.programs,
-        *to_rows(x.q), *streamed(fast, x.case, view.tile.BN, x.k, x.v), *to_rows(y.o, y.do),
-        y.lse, y.dlse, prepared, *to_rows(dq), view.cu, listed_side(x.visible.lists, queries_side),
-        view.shape, x.scale, *view.numbers, **_tiling(x.case, view, fast),
-    )  # fmt: skip
+    streams = streamed(fast, x.case, view.tile.BN, x.k, x.v)
+    arrays = (*to_rows(x.q), *streams, *to_rows(y.o, y.do), y.lse, y.dlse, prepared, *to_rows(dq))
+    start_whole("queries", backward_queries_kernel, x, view, queries_side, fast, *arrays)
     if y.needed == "q":
         return dq, None, None
     return dq, *_whole_keys("keys", x, y, keys, keys_side, prepared, None)
@@ -343,12 +366,8 @@ def _whole_keys(
     dk, dv = (with_tail(torch.empty_like(one), x.visible) for one in (x.k, x.v))
     fast = descriptors_fit(x.case, x.q, y.do, dq)
     queries, gradients, sums = streamed(fast, x.case, view.tile.BM, x.q, y.do, dq)
-    start(
-        name, backward_keys_kernel, view.programs,
-        queries, *to_rows(x.k, x.v), gradients, prepared, sums, *to_rows(dk, dv),
-        view.cu, listed_side(x.visible.lists, side), view.shape, x.scale, *view.numbers,
-        **_tiling(x.case, view, fast),
-    )  # fmt: skip
+    arrays = (queries, *to_rows(x.k, x.v), gradients, prepared, sums, *to_rows(dk, dv))
+    start_whole(name, backward_keys_kernel, x, view, side, fast, *arrays)
     return dk, dv
 
 
@@ -357,14 +376,9 @@ def _whole_keys(
 
 def sliced_forward(x: Inputs) -> tuple[Tensor, Tensor]:
     """Return O (like q) and LSE (B, H, Nq) float32."""
-    tile = sliced_tile("sliced_forward", x.case)
-    view = x.visible.by_queries(x.q, x.k, tile, 0)
     o, lse = torch.empty_like(x.q), scratch(*x.q.shape[:3], like=x.q)
-    start(
-        "sliced_forward", sliced_forward_kernel, view.programs,
-        *to_rows(x.q, x.k, x.v, scratch(*x.q.shape, like=x.q), o), lse,
-        view.shape, x.scale, *view.numbers, **_slicing(x, tile),
-    )  # fmt: skip
+    arrays = to_rows(x.q, x.k, x.v, scratch(*x.q.shape, like=x.q), o)
+    start_sliced("sliced_forward", sliced_forward_kernel, x, *arrays, lse)
     return o, lse
 
 
@@ -372,29 +386,19 @@ def sliced_backward(x: Inputs, y: Results) -> tuple[Tensor | None, ...]:
     """Return dQ, dK and dV: row statistics first, then one kernel for dQ and one for dK and dV. Every sum has
     a fixed order. A kernel that is not needed is not launched.
     """
-    by_rows, by_columns = sliced_tile("sliced_queries", x.case), sliced_tile("sliced_keys", x.case)
-    tiles = [by_rows.BM] * ("q" in y.needed) + [by_columns.BM] * (y.needed != "q")
-    prepared = prepare(x, y, None, *tiles)
-    dq = None
+    kernels = ["sliced_queries"] * ("q" in y.needed) + ["sliced_keys"] * (y.needed != "q")
+    prepared = prepare(x, y, None, *(sliced_tile(name, x.case).BM for name in kernels))
+    inputs, dq = to_rows(x.q, x.k, x.v, y.do), None
     if "q" in y.needed:
         dq = torch.empty_like(x.q)
-        view = x.visible.by_queries(x.q, x.k, by_rows, 0)
-        start(
-            "sliced_queries", sliced_queries_kernel, view.programs,
-            *to_rows(x.q, x.k, x.v, y.do), prepared, *to_rows(scratch(*x.q.shape, like=x.q), dq),
-            view.shape, x.scale, *view.numbers, **_slicing(x, by_rows),
-        )  # fmt: skip
+        sums = to_rows(scratch(*x.q.shape, like=x.q), dq)
+        start_sliced("sliced_queries", sliced_queries_kernel, x, *inputs, prepared, *sums)
     if y.needed == "q":
         return dq, None, None
     # Without query heads the kernel adds nothing and stores nothing.
     dk, dv = (torch.empty_like(one) if x.q.shape[1] else torch.zeros_like(one) for one in (x.k, x.v))
-    view = x.visible.by_keys(x.q, x.k, by_columns, 0)
-    sums = (scratch(*x.k.shape, like=x.k) for _ in range(2))
-    start(
-        "sliced_keys", sliced_keys_kernel, view.programs,
-        *to_rows(x.q, x.k, x.v, y.do), prepared, *to_rows(*sums, dk, dv),
-        view.shape, x.scale, *view.numbers, **_slicing(x, by_columns),
-    )  # fmt: skip
+    sums = to_rows(scratch(*x.k.shape, like=x.k), scratch(*x.k.shape, like=x.k), dk, dv)
+    start_sliced("sliced_keys", sliced_keys_kernel, x, *inputs, prepared, *sums, by="keys")
     return dq, dk, dv
 
 
@@ -403,21 +407,10 @@ def sliced_backward(x: Inputs, y: Results) -> tuple[Tensor | None, ...]:
 
 def scores_forward(x: Inputs) -> tuple[Tensor, Tensor]:
     """Return O (like q) and LSE (B, H, Nq) float32; the materialised scores are float32."""
-    tile = sliced_tile("scores", x.case)
-    view = x.visible.by_queries(x.q, x.k, tile, 0)
     o, lse = torch.empty_like(x.q), scratch(*x.q.shape[:3], like=x.q)
     scores = scratch(x.q.shape[0] * x.q.shape[1], x.q.shape[2], x.k.shape[2], like=x.q)
-    start(
-        "scores", scores_kernel, view.programs,
-        *to_rows(x.q, x.k), scores, lse, view.shape, x.scale, *view.numbers, **_slicing(x, tile),
-    )  # fmt: skip
-    tile = sliced_tile("averages", x.case)
-    view, slices = x.visible.by_queries(x.q, x.k, tile, 0), -(-x.case.d // tile.BD)
-    start(
-        "averages", averages_kernel, slices * view.programs,
-        scores, lse, *to_rows(x.v, o), view.shape, slices, *view.numbers,
-        **_slicing(x, tile), **_turned(x.case),
-    )  # fmt: skip
+    start_sliced("scores", scores_kernel, x, *to_rows(x.q, x.k), scores, lse)
+    start_slices("averages", averages_kernel, x, scores, lse, *to_rows(x.v, o), scale=False)
     return o, lse
 
 
@@ -455,33 +448,15 @@ def _scores_backward(
     x: Inputs, y: Results, dq: Tensor | None, dk: Tensor | None, dv: Tensor | None
 ) -> None:  # fmt: skip
     """Materialise P and dS of all heads of these tensors at once; store the gradients in dq, dk and dv."""
-    B, H, n_q, d = x.q.shape
-    tile = sliced_tile("weights", x.case)
-    prepared = prepare(x, y, None, tile.BM)
-    ds = scratch(B * H, n_q, x.k.shape[2], like=x.q, dtype=x.q.dtype)
+    prepared = prepare(x, y, None, sliced_tile("weights", x.case).BM)
+    ds = scratch(x.q.shape[0] * x.q.shape[1], x.q.shape[2], x.k.shape[2], like=x.q, dtype=x.q.dtype)
     p = None if dk is None else torch.empty_like(ds)
-    view = x.visible.by_queries(x.q, x.k, tile, 0)
-    start(
-        "weights", weights_kernel, view.programs,
-        *to_rows(x.q, x.k, x.v, y.do), prepared, p, ds,
-        view.shape, x.scale, *view.numbers, **_slicing(x, tile),
-    )  # fmt: skip
+    start_sliced("weights", weights_kernel, x, *to_rows(x.q, x.k, x.v, y.do), prepared, p, ds)
     if dq is not None:
-        tile = sliced_tile("query_gradients", x.case)
-        view, slices = x.visible.by_queries(x.q, x.k, tile, 0), -(-d // tile.BD)
-        start(
-            "query_gradients", query_gradients_kernel, slices * view.programs,
-            ds, *to_rows(x.k, dq), view.shape, slices, x.scale, *view.numbers,
-            **_slicing(x, tile), **_turned(x.case),
-        )  # fmt: skip
+        start_slices("query_gradients", query_gradients_kernel, x, ds, *to_rows(x.k, dq))
     if dk is not None:
-        tile = sliced_tile("key_gradients", x.case)
-        view, slices = x.visible.by_keys(x.q, x.k, tile, 0), -(-d // tile.BD)
-        start(
-            "key_gradients", key_gradients_kernel, slices * view.programs,
-            p, ds, *to_rows(x.q, y.do, dk, dv), view.shape, slices, x.scale, *view.numbers,
-            **_slicing(x, tile), **_turned(x.case),
-        )  # fmt: skip
+        arrays = to_rows(x.q, y.do, dk, dv)
+        start_slices("key_gradients", key_gradients_kernel, x, p, ds, *arrays, by="keys")
 
 
 FORWARD: dict[str, Callable[[Inputs], tuple[Tensor, Tensor]]] = {
@@ -508,8 +483,7 @@ def decode_launches(
     group, DIM, tile = case.group, padded(d), decode_tile(case)
     tiles = -(-group // tile.BM)
     last = choice("decode step", case).value == "last program"
-    most = MERGED_BY_ONE // max(1, min(group, tile.BM)) if last else AT_ONCE
-    enough = enough_parts(processors(case.arch, q.device), B * kv_heads * tiles, most)
+    enough = enough_parts(processors(case.arch, q.device), B * kv_heads * tiles, most_parts(case, tile))
     parts, length = split_keys(n_k, tile.BN, asked or enough)
     o, lse = torch.empty_like(q), scratch(B, H, 1, like=q)
     found, sums = scratch(B * kv_heads, parts, group, d, like=q), scratch(B * kv_heads, parts, group, like=q)
@@ -518,7 +492,7 @@ def decode_launches(
     # key head is `group` heads further.
     queries, results = Rows(q, q.stride(0), group * q.stride(1), q.stride(1)), Rows(o, *o.stride()[:3])
     tiling = Tiling(tile.BM, tile.BN, DIM, d != DIM, False, _precision(case))
-    attend = {"TILE": tiling, "SEEN": Seeing(False, False), **_options(tile)}
+    attend = {"TILE": tiling, "MASK": MaskKind(False, False), **_options(tile)}
     # A power of two, as tl.arange requires.
     at_once = min(AT_ONCE, 1 << (parts - 1).bit_length())
     merge = {"PARTS": at_once, "MORE": parts > at_once}
@@ -565,6 +539,13 @@ def split_keys(n_k: int, BN: int, parts: int) -> tuple[int, int]:
     length = -(-tiles // min(parts, tiles)) * BN
     # Rounding up to full tiles may make the last parts empty; these are dropped.
     return max(1, -(-n_k // length)), length
+
+
+def most_parts(case: Case, tile: TileConfig) -> int:
+    """Return the largest number of parts that one program merges, or a second launch."""
+    if choice("decode step", case).value == "last program":
+        return MERGED_BY_ONE // max(1, min(case.group, tile.BM))
+    return AT_ONCE
 
 
 def enough_parts(processors: int | None, programs: int, most: int = AT_ONCE) -> int:

@@ -93,7 +93,7 @@ def case_of(arch: int | None, q: Tensor, k: Tensor, visible: VisiblePairs) -> Ca
 def backward_kernels(case: Case, deterministic: bool | None = None, way: str = "") -> str:
     """Return the kernels of a backward pass: "fused", "two-pass", "slices" or "materialised".
 
-    deterministic: True or False asks for a fixed order of sums or for one kernel. way: "complete rows",
+    deterministic: True for a fixed order of sums, False for one kernel. way: "complete rows",
     "slices", "materialised", or "" for the recorded choice.
     """
     name = PASSES[1] if deterministic is None else PASSES[2] if deterministic else PASSES[3]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..jit_helpers import Seeing, Shape, Starts
+from ..jit_helpers import MaskKind, Shape, Starts
 from .choices import SlicedTileConfig, TileConfig
 
 
@@ -25,9 +25,9 @@ class Band(NamedTuple):
     high: int | None
 
     @property
-    def limits(self) -> Seeing:
-        """The compile-time `Seeing` of a kernel that supports only bands."""
-        return Seeing(self.low is not None, self.high is not None)
+    def limits(self) -> MaskKind:
+        """The compile-time `MaskKind` of a kernel that supports only bands."""
+        return MaskKind(self.low is not None, self.high is not None)
 
 
 class Packed(NamedTuple):
@@ -65,13 +65,13 @@ class Side(NamedTuple):
 class View(NamedTuple):
     """Arguments of a launch that describe its visible pairs and its grid.
 
-    tile, programs: the tile and the number of programs. seen: compile-time description of the pairs. cu:
+    tile, programs: the tile and the number of programs. mask: compile-time description of the pairs. cu:
     starts of packed sequences. shape: the grid. numbers: n_q, n_k, low and high (0 if there is no limit).
     """
 
     tile: TileConfig | SlicedTileConfig
     programs: int
-    seen: Seeing
+    mask: MaskKind
     cu: Starts | None
     shape: Shape
     numbers: tuple[int, int, int, int]
@@ -113,7 +113,7 @@ class VisiblePairs(NamedTuple):
         view = self._view(q, k, tile, k.shape[1], batches, -(-longest // tile.BN))
         # Only these programs stream queries, and can omit the bounds check of the last rows.
         ragged = self.packed is not None or q.shape[2] % tile.BM != 0
-        return view._replace(seen=view.seen._replace(RAGGED_Q=ragged))
+        return view._replace(mask=view.mask._replace(RAGGED_Q=ragged))
 
     def tiles_of_queries(self, q: Tensor, BM: int) -> tuple[int, int]:
         """Return the number of batches or sequences, and of tiles of BM queries in the longest."""
@@ -125,7 +125,7 @@ class VisiblePairs(NamedTuple):
         self, q: Tensor, k: Tensor, tile: TileConfig | SlicedTileConfig, heads: int, batches: int, tiles: int
     ) -> View:  # fmt: skip
         n_q, n_k, packed = q.shape[2], k.shape[2], self.packed
-        seen = self.band.limits._replace(
+        mask = self.band.limits._replace(
             LISTED=bool(self.lists),
             PACKED=packed is not None,
             LOWER_RIGHT=packed is not None and packed.lower_right,
@@ -133,7 +133,7 @@ class VisiblePairs(NamedTuple):
             RAGGED_K=packed is not None or n_k % tile.BN != 0,
         )
         return View(
-            tile, batches * heads * tiles, seen,
+            tile, batches * heads * tiles, mask,
             None if packed is None else Starts(packed.cu_q, packed.cu_k),
             Shape(tiles, heads, q.shape[1] // max(1, k.shape[1]), q.shape[3]),
             (n_q, n_k, self.band.low or 0, self.band.high or 0),

@@ -25,6 +25,7 @@ from tools.bench.resources.compiling import (
     compiled,
     need_compiler,
     shipped,
+    windowed,
 )
 
 NAME = "resources"
@@ -113,6 +114,7 @@ def every(arch: int, heads: Sequence[int], widths: Sequence[int]) -> Iterator[Co
         for d, kernel in product(GROUPED_HEADS, TILED):
             if d in heads:
                 yield from shipped(arch, d, 2, kernel, GROUPED)
+                yield from (windowed(arch, d, 2, kernel, group) for group in (1, GROUPED))
 
 
 def _of_decoding(arch: int, d: int, width: int) -> Iterator[Compilation]:

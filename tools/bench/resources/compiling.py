@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 GROUP = 8  # query heads per key head in the decode step
 PROCESSES = 2
+WINDOW = "window"  # among the kinds of pairs of a row: a band with a lower and an upper limit
 
 
 def need_compiler() -> None:
@@ -59,6 +60,15 @@ def shipped(arch: int, d: int, width: int, kernel: str, group: int = 1) -> Itera
         yield Compilation(arch, d, width, kernel, causal, *tile, group=group)
 
 
+def windowed(arch: int, d: int, width: int, kernel: str, group: int) -> Compilation:
+    """Return a kernel of complete rows with its chosen tile for a band with both limits."""
+    from iocourse.kernels.host.choices import Case
+    from iocourse.kernels.host.choices import tile as tile_of
+
+    tile = tile_of(kernel, Case(arch, width, d, "window", group))
+    return Compilation(arch, d, width, kernel, False, *tile, pairs=WINDOW, group=group)
+
+
 def compiled(asked: Sequence[Compilation]) -> list[Row]:
     """Compile the rows in a few parallel processes, and return each row with its resources or error."""
     shares = [asked[first::PROCESSES] for first in range(PROCESSES)]
@@ -95,7 +105,10 @@ def launch_of(one: Compilation) -> Launch:
     sizes = (one.BM, one.BN) if one.BD is None else (one.BM, one.BN, one.BD)
     tile: dict[str, Any] = {one.kernel: (*sizes, one.warps, one.stages)} if tiled else {}
     dtype = half if one.bytes == 2 else torch.float32
-    made = launches(one.arch, one.d, dtype, causal=one.causal, group=one.group, pairs=one.pairs, **tile)
+    window, pairs = ((64, 64), "band") if one.pairs == WINDOW else (None, one.pairs)
+    made = launches(
+        one.arch, one.d, dtype, causal=one.causal, group=one.group, window=window, pairs=pairs, **tile
+    )
     return made[one.kernel]
 
 

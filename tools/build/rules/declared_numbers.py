@@ -7,7 +7,7 @@ has one of these forms:
     <!-- 1.29, 1.33 = row("attention", d=64)["ratio"], row("attention", d=128)["ratio"] -->
     <!-- 64 × 64 = tile("forward", 90, 128) -->
     <!-- f2 = costs.flash2(64, 8, Br=16, Bc=16) -->
-    <!-- "by default" if why_fused(launch(90, 64)) == "" -->
+    <!-- "by default" if choice("backward pass", launch(90, 64)).value == "two-pass" -->
     <!-- 4.673 from https://arxiv.org/abs/2408.13233 -->
     <!-- 1,024 as definition -->
 
@@ -55,8 +55,7 @@ PLACES = {
     "LINKS": "iocourse.gpu.chips:LINKS",
     "kernel_costs": "iocourse.costs.kernels",
     "roofline": "iocourse.gpu.roofline",
-    "dispatch": "iocourse.kernels.host.dispatch",
-    "tile_table": "iocourse.kernels.host.tile_table",
+    "choices": "iocourse.kernels.host.choices",
     **{name: f"{record_lookup.__name__}:{name}" for name in record_lookup.__all__},
 }
 ARITHMETIC = frozenset(

@@ -35,12 +35,12 @@ CLAIM = re.compile(
 # fmt: off
 READERS = frozenset((
     "load_record", "format_record", "record_source", "CHIPS", "LINKS", "chip_of", "resources", "resources_of",
-    "kernels", "dispatch", "tile_table", "time_model", "profile",
+    "kernels", "choices_of", "time_model", "profile",
 ))
 # fmt: on
 _ONLY_TREE = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 _MAGIC = re.compile(r"^(\s*)[%!].*", re.MULTILINE)
-_READS = re.compile(r"load_record|CHIPS|LINKS|tile_table|tuned_tiles|time_model")
+_READS = re.compile(r"load_record|CHIPS|LINKS|gpu\.choices|time_model")
 
 
 def refuse_reason(reason: str, numeral: Numeral, printed: Collection[tuple[Decimal, Decimal]] | None) -> None:

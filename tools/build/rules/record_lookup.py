@@ -1,4 +1,4 @@
-"""Short names for what declarations read: rows of a record, the default tile, and the default variant."""
+"""Short names for what declarations read: rows of a record, the default tile, and the case of a choice."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from iocourse.data import records
+from iocourse.gpu.choices import Case, Choice, recorded
 
 Row = dict[str, Any]
 # Fields that distinguish the shapes of a record.
 _SHAPE = ("dtype", "d", "N", "B", "H", "H_kv", "causal", "mask", "lengths", "pass")
-__all__ = ["checkout", "device", "goal", "launch", "mean", "row", "rows", "speeds", "tile"]
+__all__ = ["checkout", "choice", "device", "goal", "launch", "mean", "row", "rows", "speeds", "tile"]
 
 
 def rows(record: str, part: str = "rows", **fields: Any) -> list[Row]:
@@ -63,20 +64,22 @@ def device(record: str) -> Row:
     return dict(found["device"])
 
 
-def tile(kernel: str, arch: int, d: int, itemsize: int = 2, causal: bool | None = False) -> tuple[int, int]:
-    """Return the default tile (BM, BN) of a kernel; causal: None for the table without measured tiles."""
-    from iocourse.kernels.host.tile_table import tiles_for
-
-    chosen = getattr(tiles_for(arch, d, itemsize, causal=causal), kernel)
-    return chosen.BM, chosen.BN
+def tile(kernel: str, arch: int, d: int, itemsize: int = 2, mask: str = "full") -> tuple[int, ...]:
+    """Return the default tile of a kernel, (BM, BN) or (BM, BN, BD)."""
+    return tuple(choice(kernel, launch(arch, d, itemsize, mask)).value[:-2])
 
 
-def launch(arch: int | None, d: int, itemsize: int = 2, mask: str = "full", pairs: str = "band",
-           group: int = 1, rows: int = 2**16, matrix_bytes: int = 2**25) -> Any:  # fmt: skip
-    """Return the properties of a backward pass, for `dispatch.why_fused` and `dispatch.why_no_matrix`."""
-    from iocourse.kernels.host.dispatch import Backward
+def launch(arch: int | None, d: int, itemsize: int = 2, mask: str = "full", group: int = 1,
+           rows: int = 2**19, heads: int = 32, matrices: int = 2**26) -> Case:  # fmt: skip
+    """Return the case of a call, for `choice`; by default the 32 heads of N = 4,096 in 4 batches that were
+    timed.
+    """
+    return Case(arch, itemsize, d, mask, group, rows, heads, matrices)
 
-    return Backward(arch, d, itemsize, mask, pairs, group, rows, matrix_bytes)
+
+def choice(name: str, case: Case) -> Choice:
+    """Return the recorded choice of a pass or a tile, with `value`, `why` and `evidence`."""
+    return recorded(name, case)
 
 
 def goal(step: str, rival: str = "", **fields: object) -> Any:

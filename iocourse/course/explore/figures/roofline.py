@@ -21,6 +21,7 @@ from ..models.roofline_explorer import (
     Record,
     RecordedRate,
     RooflineState,
+    kernels_remark,
     points,
     recorded_rates,
     records_of,
@@ -220,7 +221,8 @@ def roofline_explorer_picture(
     density: float = 0.25,
     records: Mapping[str, Mapping[str, Any] | None] | None = None,
 ) -> Picture:
-    """Four attention passes under the roofline of a chip: FLOPs, bytes, limit and time at the roof.
+    """Four attention passes under the roofline of a chip: FLOPs, bytes, limit and time at the roof. Kernels
+    and tiles are those that `attention` and `decode` choose.
 
     A pass is a bar from FLOP per byte of its closed form (no caches) to FLOP per compulsory byte (ideal
     caches). The time at the roof uses compulsory bytes. Decode has one query per head and N keys. The block
@@ -236,8 +238,8 @@ def roofline_explorer_picture(
         B: batch size.
         causal: True for a causal mask in forward and backward.
         density: share of the tiles that the block mask keeps, in (0, 1].
-        records: name → `load_record(name)`: resources for the tiles; attention, sparse and decode for
-            measured rates. None selects the shipped ones, {} means no records.
+        records: name → `load_record(name)`: attention, sparse and decode, for measured rates. None selects
+            the shipped ones, {} means no records.
 
     Raises:
         ValueError, TypeError: an argument is not as described; the message names it.
@@ -249,8 +251,11 @@ def roofline_explorer_picture(
 def draw_roofline(s: RooflineState, records: Mapping[str, Record]) -> Picture:
     """Return the figure of checked sizes with records, {} for a missing one."""
     found = recorded_rates(s, records)
-    shown = _Shown(s, points(s, records["resources"]), found, remark(s, records))
-    frame, notes = _explorer_frame(shown), [*wrap(shown.remark, 120), *caveats([shown.sizes.chip])]
+    shown = _Shown(s, points(s), found, remark(s, records))
+    frame, notes = (
+        _explorer_frame(shown),
+        [*wrap(kernels_remark(s), 120), *wrap(shown.remark, 120), *caveats([s.chip])],
+    )
     drawn: list[Element] = [
         *_key(),
         *frame.elements("arithmetic intensity (FLOP per byte)", "TFLOP/s"),
@@ -262,7 +267,7 @@ def draw_roofline(s: RooflineState, records: Mapping[str, Record]) -> Picture:
     drawn += [diamond(frame.at((one.intensity, one.tflops)), 6, 7) for one in found]
     drawn += [*_table(shown), *remarks(notes, end + 8)]
     rates = [f"measured {one.name}, {one.sizes}: {words(one.tflops)} TFLOP/s" for one in found]
-    numbers = "\n".join([table(rate_rows(s, shown.points), left=0), *rates, shown.remark])
+    numbers = "\n".join([table(rate_rows(s, shown.points), left=0), *rates, kernels_remark(s), shown.remark])
     return titled(
         roofline_title(s), (EXPLORER_WIDTH, end + 18 * len(notes)), _explorer_alt(shown), numbers, drawn
     )
@@ -353,12 +358,13 @@ def _explorer_alt(shown: _Shown) -> str:
         f"{one.tflops / attainable_tflops(one.intensity, chip):.0%} of the roof"
         for one in shown.measured
     ]
-    return ". ".join([*told, shown.remark.removesuffix("."), *caveats([chip])]) + "."
+    told += [kernels_remark(shown.sizes).removesuffix("."), shown.remark.removesuffix(".")]
+    return ". ".join([*told, *caveats([chip])]) + "."
 
 
 def roofline_explorer_words(s: RooflineState, records: Mapping[str, Record]) -> str:
     """Return the headline: limit and time at the roof of each pass."""
-    found = points(s, records["resources"])
+    found = points(s)
     limits = "; ".join(
         f"{one.name} by {one.limit(s.chip)}, {duration(one.microseconds(s.chip))}" for one in found
     )

@@ -1,8 +1,9 @@
 """Data for the roofline explorer: FLOPs and bytes of four attention passes, and measured rates.
 
 Bytes are counted in two ways: compulsory bytes (each array once), and the loads and stores of the kernels by
-their closed form. The real memory traffic is in between, depending on the caches. Measured rates come
-from recorded runs with the same chip, head size, length and mask.
+their closed form, with the kernels and tiles that `attention` and `decode` choose. The real memory traffic is
+in between, depending on the caches. Measured rates come from recorded runs with the same chip, head size,
+length and mask.
 """
 
 from __future__ import annotations
@@ -18,14 +19,19 @@ from ....costs.kernels import (
     attention_decode,
     attention_forward,
     attention_fused_backward,
+    attention_split_backward,
     ledger_bytes,
+    scores_backward,
+    scores_forward,
+    sliced_backward,
+    sliced_forward,
 )
 from ....data.records import NONE_YET, load_record, record_source
 from ....gpu import Chip, chip_of
+from ....gpu.choices import KERNELS_OF, Case, loaded_width, recorded
 from ....gpu.roofline import TIMES_FORWARD, arithmetic_intensity, compulsory_bytes, ridge_point
 from ....ledger import Ledger
 from ....sizes import positive_int
-from .kernel_tuner import START, KernelTunerState, record_of, record_rows, start_tile
 
 PASSES = ("forward", "backward", "decode", "block-sparse")
 PARTS, PART = 64, 128  # split-KV of the decode step: most parts, and keys per part at least
@@ -33,8 +39,12 @@ ITEMSIZE = 2  # the peak rate is that of 16-bit tensor-core products
 HEADS_A_TILE = 64  # query heads that share the loads of K and V in the decode step
 Record = Mapping[str, Any]
 Row = Mapping[str, Any]
-NAMES = ("resources", "attention", "sparse", "decode")  # tile sizes; then the records measured on a GPU
-OURS = ("fused", "split-KV")  # names of our kernels in the records: attention and masks; decode
+NAMES = ("attention", "sparse", "decode")  # records measured on a GPU
+# Names of our kernels in the records: forward and masks; decode, by the choice of its step.
+FORWARD_KERNEL = "fused"
+MERGE = {"second launch": "a second launch", "last program": "the last program"}
+DECODE = {"second launch": "split-KV", "last program": "last program merges"}
+LARGEST_HEAD = 512  # of kernels that read block masks
 TYPES = ("bfloat16", "float16")
 NEAR = 0.03  # largest difference between the density of a recorded mask and the requested one
 UNMASKED = "no mask"  # rows of the kernel without a mask
@@ -60,6 +70,8 @@ class RooflineState(NamedTuple):
         chip_of(self.arch)
         for name in ("N", "d", "H", "H_kv", "B"):
             positive_int(name, getattr(self, name))
+        if self.d > LARGEST_HEAD:
+            raise ValueError(f"d must be at most {LARGEST_HEAD}, got {self.d}")
         if self.H % self.H_kv:
             raise ValueError(f"H_kv must be a divisor of H = {self.H}, got {self.H_kv}")
         if not 0 < self.density <= 1:
@@ -78,13 +90,16 @@ class RooflineState(NamedTuple):
 
 
 class Point(NamedTuple):
-    """One pass: FLOPs, compulsory bytes, bytes of the closed form (`ledger`), and the tile as text."""
+    """One pass: FLOPs, compulsory bytes, bytes of the closed form (`ledger`), the tiles as text, and the
+    kernels that are chosen.
+    """
 
     name: str
     flop: float
     compulsory: int
     ledger: int
     tile: str
+    kernels: str
 
     @property
     def intensity(self) -> float:
@@ -106,11 +121,9 @@ class Point(NamedTuple):
         return max(by_products, self.compulsory / (1e3 * chip.gbytes_per_s))
 
 
-def points(s: RooflineState, record: Mapping[str, Any] | None = None) -> list[Point]:
-    """Return the four passes with the tiles that `record` (of `tools.bench resources`) lists as shipped."""
-    forward = _whole(s, record, "forward", "forward", attention_forward)
-    backward = _whole(s, record, "backward", "fused", attention_fused_backward)
-    return [forward, backward, _decode(s), _sparse(s, record)]
+def points(s: RooflineState) -> list[Point]:
+    """Return the four passes with the kernels and tiles that are chosen for these sizes."""
+    return [_whole(s, "forward"), _whole(s, "backward"), _decode(s), _sparse(s)]
 
 
 def flop(s: RooflineState, pairs: int) -> float:
@@ -123,37 +136,52 @@ def pairs(s: RooflineState) -> int:
     return s.N * (s.N + 1) // 2 if s.causal else s.N * s.N
 
 
-def tile(s: RooflineState, kernel: str, record: Mapping[str, Any] | None) -> tuple[int, int]:
-    """Return the shipped (BM, BN) of a kernel for this d, or (64, 64) if it is not recorded."""
-    width = max(64, 1 << (s.d - 1).bit_length())
-    plain = KernelTunerState(s.arch, width, ITEMSIZE, kernel, START, START)
-    placed = start_tile(plain, record_rows(record_of(record)))
-    return placed.BM, placed.BN
+def chosen(s: RooflineState, name: str, mask: str | None = None, Nq: int | None = None) -> Any:
+    """Return the value of a choice for these sizes, by default with the mask of the state and N queries."""
+    Nq, group, width = s.N if Nq is None else Nq, s.H // s.H_kv, loaded_width(s.d)
+    mask = mask or ("causal" if s.causal else "full")
+    sizes = s.B * s.H * Nq, s.B * s.H_kv, 2 * group * Nq * s.N * ITEMSIZE
+    return recorded(name, Case(s.arch, ITEMSIZE, width, mask, group, *sizes)).value
 
 
-def _point(s: RooflineState, name: str, count: float, compulsory: int, ledger: Ledger, tile: str) -> Point:
-    return Point(name, count, compulsory, ledger_bytes(ledger, ITEMSIZE), tile)
+# Closed form of a pass, by the value of its choice, from the tiles of its kernels.
+FORMS: dict[tuple[str, str], Callable[..., Ledger]] = {
+    ("forward", "complete rows"): lambda p, a: attention_forward(p, BM=a[0], BN=a[1]),
+    ("forward", "slices"): lambda p, a: sliced_forward(p, BM=a[0], BN=a[1]),
+    ("forward", "materialised"): lambda p, a, b: scores_forward(p, scores=a[:2], averages=b),
+    ("backward", "fused"): lambda p, a: attention_fused_backward(p, BM=a[0], BN=a[1]),
+    ("backward", "two-pass"): lambda p, a, b: attention_split_backward(p, queries=a, keys=b),
+    ("backward", "slices"): lambda p, a, b: sliced_backward(p, queries=a[:2], keys=b[:2]),
+    ("backward", "materialised"): lambda p, a, b, c: scores_backward(
+        p, weights=a[:2], query_gradients=b, key_gradients=c
+    ),
+}
 
 
-def _whole(
-    s: RooflineState,
-    record: Mapping[str, Any] | None,
-    name: str,
-    kernel: str,
-    closed_form: Callable[..., Ledger],
-) -> Point:
-    """Return the point of a pass over all queries, with the shipped tile of its kernel."""
-    BM, BN = tile(s, kernel, record)
+def tiles(s: RooflineState, name: str) -> dict[str, tuple[int, ...]]:
+    """Return the tile of each kernel that a pass launches, (BM, BN) or (BM, BN, BD)."""
+    choice = f"{name} pass"
+    kernels = KERNELS_OF[choice][chosen(s, choice)]
+    return {kernel: tuple(chosen(s, kernel)[:-2]) for kernel in kernels}
+
+
+def _whole(s: RooflineState, name: str) -> Point:
+    """Return the point of a pass over all queries."""
+    way, found = chosen(s, f"{name} pass"), list(tiles(s, name).values())
     problem, count = s.problem(causal=s.causal), TIMES_FORWARD[name] * flop(s, pairs(s))
-    least = compulsory_bytes(name, problem, ITEMSIZE)
-    return _point(s, name, count, least, closed_form(problem, BM=BM, BN=BN), f"{BM} × {BN}")
+    moved = ledger_bytes(FORMS[name, way](problem, *found), ITEMSIZE)
+    sides = [f"{BM} × {BN}" for BM, BN, *_ in found]
+    label = ", ".join(sides[:2]) + " …" * (len(sides) > 2)
+    return Point(name, count, compulsory_bytes(name, problem, ITEMSIZE), moved, label, way)
 
 
 def _decode(s: RooflineState) -> Point:
     problem, parts = s.problem(1), min(PARTS, ceil_div(s.N, PART))
-    least = compulsory_bytes("forward", problem, ITEMSIZE)
-    ledger = attention_decode(problem, parts=parts, tiles=ceil_div(s.H // s.H_kv, HEADS_A_TILE))
-    return _point(s, "decode", flop(s, s.N), least, ledger, with_unit(parts, "part"))
+    least, step = compulsory_bytes("forward", problem, ITEMSIZE), chosen(s, "decode step", "full", 1)
+    shared = ceil_div(s.H // s.H_kv, HEADS_A_TILE)
+    ledger = attention_decode(problem, parts=parts, tiles=shared, last_merges=step == "last program")
+    moved = ledger_bytes(ledger, ITEMSIZE)
+    return Point("decode", flop(s, s.N), least, moved, with_unit(parts, "part"), f"merged by {MERGE[step]}")
 
 
 def tiles_kept(s: RooflineState, BN: int) -> int:
@@ -161,8 +189,8 @@ def tiles_kept(s: RooflineState, BN: int) -> int:
     return max(1, round(s.density * ceil_div(s.N, BN)))
 
 
-def _sparse(s: RooflineState, record: Mapping[str, Any] | None) -> Point:
-    BM, BN = tile(s, "forward", record)
+def _sparse(s: RooflineState) -> Point:
+    BM, BN, *_ = chosen(s, "forward", "blocks")
     rows, kept = ceil_div(s.N, BM), tiles_kept(s, BN)
     seen = min(s.N, kept * BN)  # visible keys per query if the mask keeps full tiles first
     programs, loaded = s.B * s.H * rows, s.B * s.H * rows * seen * s.d
@@ -179,7 +207,8 @@ def _sparse(s: RooflineState, record: Mapping[str, Any] | None) -> Point:
         "forward", KernelProblem(s.N, reached, s.d, None, None, s.B, s.H, s.H_kv), ITEMSIZE
     )
     name = f"{BM} × {BN}, {kept} of {ceil_div(s.N, BN)}"
-    return _point(s, "block-sparse", flop(s, s.N * seen), least, ledger, name)
+    moved = ledger_bytes(ledger, ITEMSIZE)
+    return Point("block-sparse", flop(s, s.N * seen), least, moved, name, chosen(s, "forward pass", "blocks"))
 
 
 # ---------------------------------------------------------------------- recorded rates
@@ -218,7 +247,7 @@ def recorded_rates(s: RooflineState, records: Mapping[str, Record]) -> list[Reco
 
 def remark(s: RooflineState, records: Mapping[str, Record]) -> str:
     """Return a sentence on the source of the measured rates, or on their absence."""
-    runs = [record for name, record in records.items() if name != "resources" and record]
+    runs = [record for record in records.values() if record]
     if not runs:
         return f"Measured: {NONE_YET}."
     if not recorded_rates(s, records):
@@ -231,20 +260,27 @@ def _arch(record: Record) -> int | None:
     return (record.get("device") or {}).get("arch")
 
 
-def _ours(record: Record, s: RooflineState, key: str = "rows") -> Iterator[Row]:
-    """Yield the rows of `record[key]` that time our 16-bit kernels for the N and d of the state."""
+def kernels_remark(s: RooflineState) -> str:
+    """Return a sentence on the kernels that are chosen for each pass."""
+    return f"Kernels: {'; '.join(f'{one.name} {one.kernels}' for one in points(s))}."
+
+
+def _ours(record: Record, s: RooflineState, contender: str, key: str = "rows") -> Iterator[Row]:
+    """Yield the rows of `record[key]` that time our kernel `contender` in 16 bits for the N and d of `s`."""
     for row in record.get(key, ()):
         same = (row["N"], row["d"]) == (s.N, s.d) and row["dtype"] in TYPES
-        if row["contender"] in OURS and "ms" in row and same:
+        if row["contender"] == contender and "ms" in row and same:
             yield row
 
 
 def _recorded_rows(s: RooflineState, records: Mapping[str, Record]) -> Iterator[tuple[str, Row]]:
-    """Yield the matching rows, each with the name of its pass."""
-    for row in _ours(records.get("attention", {}), s):
-        if row["causal"] == s.causal and row["pass"] in PASSES:
-            yield row["pass"], row
-    for row in _ours(records.get("decode", {}), s):
+    """Yield the matching rows of the chosen kernels, each with the name of its pass."""
+    ours = {"forward": FORWARD_KERNEL, "backward": chosen(s, "backward pass")}
+    for name, contender in ours.items():
+        for row in _ours(records.get("attention", {}), s, contender):
+            if row["causal"] == s.causal and row["pass"] == name:
+                yield name, row
+    for row in _ours(records.get("decode", {}), s, DECODE[chosen(s, "decode step", "full", 1)]):
         if (row["B"], row["H"], row["H_kv"]) == (s.B, s.H, s.H_kv):
             yield "decode", row
     for row in _masked(s, records.get("sparse", {})):
@@ -253,7 +289,7 @@ def _recorded_rows(s: RooflineState, records: Mapping[str, Record]) -> Iterator[
 
 def _masked(s: RooflineState, record: Record) -> list[Row]:
     """Return the rows of forward passes with a mask of nearly this density, the nearest first."""
-    rows = [*_ours(record, s, "density_rows"), *_ours(record, s)]
+    rows = [*_ours(record, s, FORWARD_KERNEL, "density_rows"), *_ours(record, s, FORWARD_KERNEL)]
     masked = [row for row in rows if row["pass"] == "forward" and row["mask"] != UNMASKED]
     near = [row for row in masked if abs(row["density"] - s.density) <= NEAR]
     return sorted(near, key=lambda row: abs(float(row["density"]) - s.density))
