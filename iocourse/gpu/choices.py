@@ -115,7 +115,7 @@ def recorded(name: str, case: Case) -> Choice:
     raise LookupError(f"iocourse/data/choices.json has no row of {name!r} for {case}")
 
 
-# Kept for chip, type, head size, mask and group only: the other fields change with every length of a sequence.
+# Kept for chip, type, head size, mask and group only: the other fields change with the length of a sequence.
 @lru_cache(maxsize=4096)
 def _near(name: str, arch: int | None, itemsize: int, d: int, mask: str, group: int) -> tuple[Choice, ...]:
     """Return the rows that may decide such cases, with their limits of the other fields alone."""

@@ -14,7 +14,7 @@ from iocourse.kernels import attention
 HOUSE = Path(iocourse.__file__).parent
 KERNELS = "kernels/"  # the @jit files stand here, and the host's in kernels/host/
 MOST_FILES = 8
-# Choices are looked up in several places. A look-up calls no other file, so it is no place of the walk.
+# Choices are looked up in several places. A look-up calls no other file, so the walk leaves it out.
 LOOK_UPS = ("kernels/host/choices.py", "gpu/choices.py")
 STAND_INS = (
     "doctor/fast_interpreter.py",

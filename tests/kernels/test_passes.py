@@ -1,4 +1,4 @@
-"""What a call launches: the kernels of its choice, one side if that is all it needs, and never one that does
+"""Launches of a call: the kernels of its choice, one side if that is all it needs, and never one that does
 not fit the chip.
 """
 

@@ -152,7 +152,7 @@ def _watched(*tensors: Tensor) -> bool:
     """
     if torch.compiler.is_compiling() or torch.overrides.has_torch_function(tensors):
         return True
-    # The operator resolves the negative bit (lazy negation); a kernel would read the numbers without the sign.
+    # The operator resolves the negative bit (lazy negation); a kernel would read numbers without their sign.
     return _dispatches_more() or any(
         x.is_meta or x.is_neg() or type(x) not in (Tensor, Parameter) for x in tensors
     )
