@@ -78,8 +78,7 @@ class Choice(NamedTuple):
         return all(is_within(values[name], limit) for name, limit in self.where.items())
 
     def __str__(self) -> str:
-        value = self.value if isinstance(self.value, (str, bool)) else " × ".join(map(str, self.value))
-        return f"{self.name}: {value}\n    {self.why}{evidence_text(self.evidence)}"
+        return f"{self.name}: {value_text(self.value)}\n    {self.why}{evidence_text(self.evidence)}"
 
 
 def is_within(value: Any, limit: Any) -> bool:
@@ -87,6 +86,11 @@ def is_within(value: Any, limit: Any) -> bool:
     if isinstance(limit, tuple):
         return bool(limit[0] <= value and (limit[1] is None or value <= limit[1]))
     return value in limit
+
+
+def value_text(value: Any) -> str:
+    """Return a value in words: the sizes of a tile joined by ×."""
+    return " × ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def evidence_text(evidence: Mapping[str, Any]) -> str:
@@ -98,7 +102,7 @@ def evidence_text(evidence: Mapping[str, Any]) -> str:
         fast = f"{gain[0]:.2f}" if gain[0] == gain[1] else f"{gain[0]:.2f} to {gain[1]:.2f}"
         text += (
             f" (record {record}, {run['device']['name']}, {run['date']}: {fast} times as fast as "
-            f"{evidence['against']})"
+            f"{value_text(evidence['against'])})"
         )
     if rival := evidence.get("rival"):
         text += f"; {evidence['share']:.2f} of the speed of {rival}"
