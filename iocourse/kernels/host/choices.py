@@ -104,6 +104,8 @@ def choices_of(
     for (name, kernels), asked in zip(KERNELS_OF.items(), (PASSES[0], backward), strict=True):
         found[name] = choice(asked, case)
         found |= {kernel: choice(kernel, case) for kernel in kernels[found[name].value]}
+    if mask == "packed":
+        found["packed descriptors"] = choice("packed descriptors", case)
     return found
 
 
