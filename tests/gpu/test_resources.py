@@ -371,7 +371,7 @@ def test_no_kernel(kernel):
         ),
         (
             {"kernel": "forward", "d": 600},
-            "forward is not launched with d = 600 and pairs = 'band'. Use one of: sliced_forward, .*",
+            "forward is not launched with d = 600 and pairs = 'band'. Use one of: row_products, sliced_forward, .*",
         ),
         ({"arch": 70}, "arch must be one of 75, 80, 89, 90, 100; got 70"),
     ],
