@@ -115,6 +115,8 @@ ABOUT = "choices.json, {name} = {value} (arch [75], itemsize [4], d (257, 512)):
         ({"choose": {"packed descriptors": "yes"}}, "the value must be one of False, True; got 'yes'"),
         ({"evidence": {"compiled": True}}, "the tile spills 675 registers in an iteration, the row states 0"),
         ({"evidence": {"spills": 674}}, "the tile spills 675 registers in an iteration, the row states 674"),
+        ({"evidence": {}, "why": "fast"}, "it has no evidence. Add it, or state in the reason that this was "),
+        ({"evidence": {"time": "tune"}}, "time is not a field of the evidence. Use one of: timed, against, "),
     ],
     ids=str,
 )  # fmt: skip
@@ -165,7 +167,7 @@ def test_a_gap_of_one_head_size():
 @pytest.mark.parametrize("arch", [[75], None])
 def test_a_case_with_two_rows(arch):
     rows, row = row_of("queries", **SLOW)
-    where = {"arch": arch or [75, 80], "mask": ["window"], "group": [3, 7], "evidence": {}}
+    where = {"arch": arch or [75, 80], "mask": ["window"], "group": [3, 7], "evidence": {"compiled": True}}
     rows.append(copy.deepcopy(row) | where)
     assert "queries: 2 rows decide Case(arch=75, itemsize=4, d=257, mask='window', group=3" in the_fault(
         *rows
@@ -352,8 +354,8 @@ def test_two_passes_where_they_were_timed(d, mask, rows):
         ({"arch": 100}, "not timed in two passes on this chip"),
         ({"itemsize": 4}, "not timed in two passes in float32"),
         ({"d": 100}, "not timed in two passes at this head size"),
-        ({"mask": "blocks"}, "two passes were not timed for them"),
-        ({"mask": "packed"}, "two passes were not timed for them"),
+        ({"mask": "blocks"}, "two passes were not timed for block masks"),
+        ({"mask": "packed"}, "two passes were not timed for block masks"),
         ({"mask": "window"}, "windows were not timed in two passes"),
         ({"group": 4}, "heads that share keys were not timed in two passes"),
         ({"rows": FEW - 1}, "not timed with less than one tile of 128 queries for each of 132 SMs"),

@@ -122,6 +122,7 @@ def _faults_of(row: Choice, records: Mapping[str, Row]) -> Iterator[str]:
         yield f"{about}: the tile must be powers of two from 16 on, then warps and stages; got {row.value!r}"
     elif row.name in WHOLE or row.name in SLICED:
         yield from (f"{about}: {line}" for line in _loop_faults(row))
+    yield from (f"{about}: {line}" for line in _evidence_faults(row))
     if "timed" in row.evidence:
         yield from (f"{about}: {line}" for line in _timing_faults(row, records))
     if "bytes" in row.evidence:
@@ -134,6 +135,22 @@ def _limit_faults(row: Choice) -> Iterator[str]:
             yield f"{name} must be some of {', '.join(map(str, SETS[name]))}; got {limit}"
         elif name in RANGES and not _is_range(limit):
             yield f"{name} must be [from, to], two integers, or null for no end; got {limit}"
+
+
+EVIDENCE = (
+    "timed", "against", "gain", "rival", "share", "except", "bytes", "compiled", "spills", "shared_bytes",
+)  # fmt: skip
+WITHOUT = ("not timed", "interpreted")  # words of a reason without evidence
+
+
+def _evidence_faults(row: Choice) -> Iterator[str]:
+    """Yield an unknown field of the evidence, and a reason that states neither evidence nor its lack."""
+    if unknown := [part for part in row.evidence if part not in EVIDENCE]:
+        yield f"{unknown[0]} is not a field of the evidence. Use one of: {', '.join(EVIDENCE)}"
+    elif not row.evidence.keys() & {"timed", "bytes", "compiled"} and not any(
+        words in row.why for words in WITHOUT
+    ):
+        yield 'it has no evidence. Add it, or state in the reason that this was "not timed"'
 
 
 def described(row: Choice) -> str:
