@@ -398,7 +398,7 @@ def test_where_times_decide_against_complete_rows_that_fit():
     values = [choice("forward pass", case._replace(d=d)).value for d in (256, 257, 320, 321, 512, 513)]
     rows = "complete rows"
     assert values == [rows, "slices", "slices", rows, rows, "slices"]
-    for other in ({"rows": 98303}, {"mask": "window"}, {"group": 2}, {"mask": "blocks"}):
+    for other in ({"rows": FEW - 1}, {"mask": "window"}, {"group": 2}, {"mask": "blocks"}):
         assert choice("forward pass", case._replace(**other)).value == rows
 
 
