@@ -115,7 +115,7 @@ ABOUT = "choices.json, {name} = {value} (arch [75], itemsize [4], d (257, 512)):
         ({"choose": {"packed descriptors": "yes"}}, "the value must be one of False, True; got 'yes'"),
         ({"evidence": {"compiled": True}}, "the tile spills 675 registers in an iteration, the row states 0"),
         ({"evidence": {"spills": 674}}, "the tile spills 675 registers in an iteration, the row states 674"),
-        ({"evidence": {}, "why": "fast"}, "it has no evidence. Add it, or state in the reason that this was "),
+        ({"evidence": {}, "why": "fast"}, "it has no evidence. Add it, or state in the reason that "),
         ({"evidence": {"time": "tune"}}, "time is not a field of the evidence. Use one of: timed, against, "),
     ],
     ids=str,
