@@ -157,6 +157,7 @@ def read_rows(text: str | None = None) -> list[Choice]:
 
 
 _PARTS = ("choose", "why", "evidence", "otherwise")  # of a row; the others are limits
+_RANGES = ("d", "group", "rows", "heads", "matrices")  # limits of the form [from, to]
 
 
 def _read(row: Any) -> Iterator[Choice]:
@@ -164,12 +165,18 @@ def _read(row: Any) -> Iterator[Choice]:
         chosen, why = row["choose"], row["why"]
         where = {name: at for name, at in row.items() if name not in _PARTS}
         where = {"arch": [None, 75, 80, 89, 90, 100], "itemsize": [2, 4]} | where
-        ranges = {
-            name: tuple(at) for name, at in where.items() if name in Case._fields[2:3] + Case._fields[4:]
-        }
-        if not chosen or not isinstance(why, str) or not why.strip() or where.keys() - set(Case._fields):
-            raise ValueError("it needs `choose`, `why` and limits of known names")
-    except (KeyError, TypeError, ValueError) as error:
+        if not chosen or not isinstance(why, str) or not why.strip():
+            raise ValueError("`choose` needs a name with its value, and `why` a reason")
+        if unknown := [*(where.keys() - set(Case._fields))]:
+            raise ValueError(f"{unknown[0]} is not a limit. Use one of: {', '.join(Case._fields)}")
+        for name, at in where.items():
+            if not isinstance(at, list):
+                form = "[from, to]" if name in _RANGES else "a list of values"
+                raise ValueError(f"{name} must be {form}, got {json.dumps(at)}")
+        ranges = {name: tuple(at) for name, at in where.items() if name in _RANGES}
+    except KeyError as error:
+        raise ValueError(f"a row of choices.json lacks {error}: {json.dumps(row)}") from None
+    except (TypeError, ValueError) as error:
         raise ValueError(f"a row of choices.json is not valid ({error}): {json.dumps(row)}") from None
     for name, value in chosen.items():
         yield Choice(name, value, where | ranges, why, row.get("evidence", {}), row.get("otherwise", False))

@@ -36,7 +36,7 @@ def absorb_queries(
 ):  # fmt: skip
     """Add the contributions of queries begin … end - 1 to dk and dv (BN, DIM) of the keys from `start` on,
     and dS K to dQ_sum unless it is None. Returns dk and dv. numbers: the `RowNumbers` of these queries'
-    sequence and head. MASKED: the tiles are partial.
+    sequence and head. MASKED: the tiles of this loop are partial.
 
     Tiles of scores are computed transposed, (BN, BM), because Pᵀ and dSᵀ are the left factors of dV and dK.
     """
@@ -48,7 +48,7 @@ def absorb_queries(
         at = start_of_step(lists, step, BM, MASK)
         q_tile = stream_rows(Q, queries, at, ROWS=BM, TILE=TILE, CHECK_ROWS=CHECK_ROWS)
         # No mask: the statistics of a sequence are padded to full tiles (see `RowNumbers`).
-        total = tl.load(numbers.LSE2 + at + tl.arange(0, BM))
+        total = tl.load(numbers.LSE2 + at + tl.arange(0, BM))  # log-sum-exps in base 2
         s = tl.dot(k_tile, tl.trans(q_tile), input_precision=TILE.PRECISION)  # (BN, BM)
         if MASK.RAGGED_Q:
             # Rows past the last query may hold NaN (0 · -∞). -∞ and LOWEST have the weight 0 alike.
@@ -81,7 +81,8 @@ def backward_keys_kernel(
     """Compute dK = scale · dSᵀQ and dV = Pᵀ dO; each program computes BN rows of both, for one key head.
 
     The program processes the `group` query heads that share its key head one after the other, so dK and dV
-    need no atomics. dQ_sum: None, or (B, H, n_q, d) float32 zeros, to which dS K is added without the scale.
+    need no atomics: here `shape.heads` are key heads. dQ_sum: None, or (B, H, n_q, d) float32 zeros, to which
+    dS K is added without the scale. prepared: the `RowNumbers` of all heads.
     """
     BN: tl.constexpr = TILE.BN
     DIM: tl.constexpr = TILE.DIM

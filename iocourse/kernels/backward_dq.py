@@ -30,7 +30,8 @@ def add_dq_of_keys(
     TILE: tl.constexpr, MASK: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """Return acc (BM, DIM) plus dS K over the keys begin … end - 1, with dS = P ∘ (dO Vᵀ - D), for the
-    queries from `start` on. MASKED: the tiles are partial.
+    queries from `start` on. total, delta (BM,): their log-sum-exps in base 2, and D. MASKED: the tiles of
+    this loop are partial.
     """
     BN: tl.constexpr = TILE.BN
     i = start + tl.arange(0, TILE.BM)
@@ -56,7 +57,9 @@ def backward_queries_kernel(
     Q, K, V, O, dO, LSE, dLSE, prepared, dQ, cu, lists, shape, scale, n_q, n_k, low, high,
     TILE: tl.constexpr, MASK: tl.constexpr,
 ):  # fmt: skip
-    """Compute dQ = scale · dS K, BM rows per program, and prepare row statistics for the second pass."""
+    """Compute dQ = scale · dS K, BM rows per program, and store row statistics in `prepared`, a `RowNumbers`,
+    for the second pass. The other arguments are those of `forward_kernel`.
+    """
     BM: tl.constexpr = TILE.BM
     DIM: tl.constexpr = TILE.DIM
     start, queries, keys, lengths, borders = place_of_queries(

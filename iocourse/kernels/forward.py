@@ -2,6 +2,9 @@
 keys are streamed.
 
 One program computes BM rows of O. It is the emulator's `flash2`, with `tl.load` for the machine's load.
+
+Q, K, V and O are tensors; `queries` and `keys` are the `Place` of one sequence and head in them. `start` is
+the first row of the resident tile, and `at` the first row of the streamed one.
 """
 
 import triton
@@ -31,7 +34,8 @@ def average_keys(
     Returns the new acc (BM, DIM), and m and l (BM,).
 
     Scores are in base 2 (`scale` includes log₂ e), because the hardware exponential is 2ˣ. m is the running
-    maximum of the scaled scores. It starts at `LOWEST`. MASKED: the tiles are partial.
+    maximum of the scaled scores. It starts at `LOWEST`. MASK: the `MaskKind` of the kernel. MASKED: the tiles
+    of this loop are partial, so their pairs are masked.
     """
     BN: tl.constexpr = TILE.BN
     i = start + tl.arange(0, TILE.BM)
@@ -77,9 +81,10 @@ def forward_kernel(
 ):  # fmt: skip
     """Compute O = softmax(scale · QKᵀ) V and its row log-sum-exp; `shape`: a `Shape`, the grid.
 
-    Q, O (B, heads, n_q, d); K, V (B, heads / group, n_k, d); LSE (B, heads, n_q) float32. LISTED: `lists`
-    names the tiles of keys that a tile of queries attends to, instead of the band. PACKED: B sequences are
-    concatenated in tensors of one batch; sequence b starts at rows cu_q[b] and cu_k[b].
+    Q, O (B, heads, n_q, d); K, V (B, heads / group, n_k, d); LSE (B, heads, n_q) float32. TILE: a `Tiling`.
+    MASK: a `MaskKind`. LISTED: `lists` names the tiles of keys that a tile of queries attends to, instead of
+    the band. PACKED: B sequences are concatenated in tensors of one batch; sequence b starts at rows cu_q[b]
+    and cu_k[b].
     """
     BM: tl.constexpr = TILE.BM
     DIM: tl.constexpr = TILE.DIM

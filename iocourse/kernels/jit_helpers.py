@@ -3,8 +3,9 @@
 A tensor is (B, H, N, d) with any strides, except that the stride of d is 1. A tile is BLOCK rows of one head,
 DIM columns wide: DIM is the power of two at or above d, and the columns from d on hold zeros.
 
-A mask is a band: query i attends to key j if low ≤ j - i ≤ high. Causal attention is high = 0 (with the keys
-aligned to the right, high = Nk - Nq); a window of (left, right) keys is low = -left and high = right.
+A mask is a band, unless it is a block mask: query i attends to key j if low ≤ j - i ≤ high. Causal attention
+is high = 0 (with the keys aligned to the right, high = Nk - Nq); a window of (left, right) keys is low =
+-left and high = right.
 
 Related arguments are one NamedTuple. The exceptions are n_q, n_k, low and high, which kernels take one by
 one, because Triton (3.6 to 3.9) specialises on ones and multiples of 16 in every number of a tuple,
@@ -45,7 +46,7 @@ class Shape(NamedTuple):
 
 
 class RowNumbers(NamedTuple):
-    """Row statistics that a backward kernel reads for each row of Q (stored by `store_row_numbers`).
+    """Row statistics, one number for each row of Q, that a backward kernel reads (see `store_row_numbers`).
 
     LSE2: log-sum-exps in base 2, +∞ for a row without visible keys. D: delta. Both are float32 with `rows`
     values per head. Each sequence is padded to a multiple of `pad` rows, where LSE2 is +∞ and D is 0, so a
@@ -272,8 +273,8 @@ def visible_in_step(i, j, lengths, lists, step, MASK: tl.constexpr):
 
 @triton.jit
 def start_of_step(lists, step, BLOCK: tl.constexpr, MASK: tl.constexpr):
-    """Return the first row of the tile of BLOCK rows that a loop visits: if LISTED, `step` counts entries of
-    the lists, otherwise it is the row itself.
+    """Return the first row of the tile of BLOCK rows that a loop visits at its counter `step`, which is an
+    entry of the lists if LISTED, otherwise the row itself.
     """
     return tl.load(lists.entries + step) * BLOCK if MASK.LISTED else step
 
@@ -405,6 +406,7 @@ def place_of_queries(shape, lists, cu, lengths, TILE: tl.constexpr, MASK: tl.con
     """Return a program's first query; the `Place` of its queries, and that of their keys; the `Lengths` of
     its sequence; and the four borders of the keys that its queries attend to (see `split_range`).
     """
+    # With an upper limit, as in causal attention, the last queries attend to the most keys.
     tile, _, batch, head = program_place(tl.program_id(0), shape, MASK.HAS_HIGH)
     if MASK.LISTED:
         tile = heaviest(lists, batch, head, tile)

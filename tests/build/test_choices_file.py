@@ -39,7 +39,7 @@ def test_a_row_without_a_reason_is_named(tmp_path):
 
 
 def test_two_rows_for_one_case_are_named(tmp_path):
-    more = {"choose": {"decode step": "last program"}, "arch": [80], "why": "made up"}
+    more = {"choose": {"decode step": "last program"}, "arch": [80], "why": "made up, not timed"}
     lines = problems(tmp_path, lambda rows: rows.extend([more, more]))
     assert len(lines) == 1 and "decode step: 2 rows decide Case(arch=80" in lines[0]
     assert lines[0].count("decode step = last program (arch [80]") == 2

@@ -111,7 +111,7 @@ def stale(text: str, records: Mapping[str, Row]) -> list[str]:
 def _faults_of(row: Choice, records: Mapping[str, Row]) -> Iterator[str]:
     about = f"choices.json, {described(row)}"
     if row.name not in NAMES:
-        yield f"{about}: there is no choice of this name"
+        yield f"{about}: there is no choice of this name. Use one of {NAMES}"
         return
     if lines := [*_limit_faults(row)]:
         yield from (f"{about}: {line}" for line in lines)
@@ -122,6 +122,7 @@ def _faults_of(row: Choice, records: Mapping[str, Row]) -> Iterator[str]:
         yield f"{about}: the tile must be powers of two from 16 on, then warps and stages; got {row.value!r}"
     elif row.name in WHOLE or row.name in SLICED:
         yield from (f"{about}: {line}" for line in _loop_faults(row))
+    yield from (f"{about}: {line}" for line in _evidence_faults(row))
     if "timed" in row.evidence:
         yield from (f"{about}: {line}" for line in _timing_faults(row, records))
     if "bytes" in row.evidence:
@@ -134,6 +135,22 @@ def _limit_faults(row: Choice) -> Iterator[str]:
             yield f"{name} must be some of {', '.join(map(str, SETS[name]))}; got {limit}"
         elif name in RANGES and not _is_range(limit):
             yield f"{name} must be [from, to], two integers, or null for no end; got {limit}"
+
+
+EVIDENCE = (
+    "timed", "against", "gain", "rival", "share", "except", "bytes", "compiled", "spills", "shared_bytes",
+)  # fmt: skip
+WITHOUT = ("not timed", "interpreted")  # words of a reason without evidence
+
+
+def _evidence_faults(row: Choice) -> Iterator[str]:
+    """Yield an unknown field of the evidence, and a reason that states neither evidence nor its lack."""
+    if unknown := [part for part in row.evidence if part not in EVIDENCE]:
+        yield f"{unknown[0]} is not a field of the evidence. Use one of: {', '.join(EVIDENCE)}"
+    elif not row.evidence.keys() & {"timed", "bytes", "compiled"} and not any(
+        words in row.why for words in WITHOUT
+    ):
+        yield 'it has no evidence. Add it, or state in the reason that this was "not timed"'
 
 
 def described(row: Choice) -> str:
@@ -180,11 +197,20 @@ def _loop_faults(row: Choice) -> Iterator[str]:
             continue
         most = max(most, loop["spills"])
         if 0 < loop["wgmma"] <= (loop["waits"] or 0):
-            yield f"the loop waits for each of its {loop['wgmma']} products, on sm_{one['arch']}"
+            yield (
+                f"the loop waits for each of its {loop['wgmma']} products, on sm_{one['arch']}. "
+                "Choose another tile"
+            )
     if most != (stated := row.evidence.get("spills", 0)):
-        yield f"the tile spills {most} registers in an iteration, the row states {stated}"
+        if most:
+            what, advice = f"spills {most} registers", f'Write "spills": {most}, or choose another tile'
+        else:  # perhaps because the record lacks this kernel
+            what, advice = "has no recorded spills", "Record `resources` again, or remove `spills`"
+        yield f"the tile {what} in an iteration, the row states {stated}. {advice}"
     if shared != row.evidence.get("shared_bytes", 0):
-        yield f"the tile needs {shared} bytes of shared memory, more than the chip has; state `shared_bytes`"
+        advice = f'Write "shared_bytes": {shared}' if shared else "Remove `shared_bytes`"
+        what = f"needs {shared} bytes of shared memory, more than the chip has" if shared else "fits the chip"
+        yield f"the tile {what}. {advice}"
 
 
 def is_of(one: Row, row: Choice) -> bool:
@@ -230,7 +256,8 @@ def _cover(rows: Sequence[Choice], name: str) -> Iterator[str]:
             if len(decide) != 1:
                 what = "no row decides" if not decide else f"{len(decide)} rows decide"
                 some = "".join(f"; {described(row)}" for row in decide)
-                yield f"choices.json, {name}: {what} {case}{some}"
+                advice = "Change their limits, or mark one `otherwise`" if decide else "Add or extend a row"
+                yield f"choices.json, {name}: {what} {case}{some}. {advice}"
                 return
 
 
@@ -337,7 +364,10 @@ def _timing_faults(row: Choice, records: Mapping[str, Row]) -> Iterator[str]:
         if decides(row, one.case) and {value, against} <= one.ms.keys()
     ]
     if not shapes:
-        yield f"the record {record} has no times of {value} and {against} for a case of this row"
+        yield (
+            f"the record {record} has no times of {value} and {against} for a case of this row. Write as the "
+            "reason that it was not timed, without `timed`"
+        )
         return
     ratios = [one.ms[against] / one.ms[value] for one in shapes]
     if gain != (found := [round(min(ratios), 2), round(max(ratios), 2)]):
@@ -346,11 +376,14 @@ def _timing_faults(row: Choice, records: Mapping[str, Row]) -> Iterator[str]:
         low, high = row.where.get(axis, RANGES[axis])
         values = [getattr(one.case, axis) for one in shapes]
         if axis in ("d", "group") and not (min(values) <= low and high is not None and high <= max(values)):
-            yield f"{axis} {low} … {high} goes beyond the timed {min(values)} … {max(values)}"
+            yield f"{axis} {low} … {high} goes beyond the timed {min(values)} … {max(values)}. {_DIVIDE}"
         elif row.name not in WHOLE and axis in ("heads", "rows") and (low and low < min(values)):
-            yield f"{axis} from {low} goes below the timed {min(values)}"
+            yield f"{axis} from {low} goes below the timed {min(values)}. {_DIVIDE}"
         elif axis == "matrices" and row.value == "materialised" and (high is None or high > max(values)):
-            yield f"{axis} to {high} goes beyond the timed {max(values)}"
+            yield f"{axis} to {high} goes beyond the timed {max(values)}. {_DIVIDE}"
+
+
+_DIVIDE = "Limit the row to these, and give the other cases a row without `timed`"
 
 
 def _advice(gain: Sequence[float], against: Any) -> str:
@@ -371,9 +404,10 @@ def _slower(record: str, rows: Sequence[Choice], records: Mapping[str, Row]) -> 
             ms, least = one.ms.get(_key(row.value)), min(one.ms.values())
             if (ms is None or ms > SLOWER * least) and one.about not in row.evidence.get("except", {}):
                 fast = next(value for value, time in one.ms.items() if time == least)
+                took = "it took no recorded time" if ms is None else f"it took {ms:.3f} ms"
                 yield (
-                    f"choices.json, {described(row)}: at {one.about} it took {ms} ms, {fast} "
-                    f"{least} ms. Choose that, or give the reason in `except`"
+                    f"choices.json, {described(row)}: at {one.about} {took}, {fast} {least:.3f} ms. Choose "
+                    "that, or give the reason in `except`"
                 )
 
 

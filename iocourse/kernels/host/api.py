@@ -43,7 +43,8 @@ def _with_arguments_of(model: Callable[P, Any]) -> Callable[[Callable[..., R]], 
 
     So each signature is written once, and type checkers, editors and help() show it for both functions. A
     call with other arguments raises an error that names the equivalent ones (see `checks.ELSEWHERE`). The
-    parameters of the decorated function are not annotated, because jedi would then omit q.
+    parameters of the decorated function are not annotated, because jedi, the completion of Jupyter, would
+    then omit q.
     """
     signature = inspect.signature(model)
     parameters = signature.parameters.values()
@@ -131,15 +132,18 @@ def attention(*arguments, **options) -> Tensor:  # noqa: ANN002, ANN003, D417
             includes it in one graph, and compiles less after a first call.
         deterministic: True: compute the backward pass in two kernels with a fixed order of every sum,
             bit-equal from run to run, as torch.use_deterministic_algorithms(True) does. False: in one kernel
-            with atomic additions. None: two kernels on sm_90 in 16 bits at d = 64 and 128, full or
-            causal; otherwise one (`choices_of` has all cases, with reasons). If dQ needs no gradient, or dK
-            and dV need none, the kernel of the needed side runs alone, where it fits.
+            with atomic additions; slices of d and materialised weights have a fixed order also then. None:
+            two kernels on sm_90 in 16 bits at d = 64 and 128, full or causal, without shared heads of keys
+            and with a tile of queries for each SM; otherwise one (`choices_of` has all cases, with reasons).
+            If dQ needs no gradient, or dK and dV need none, the kernel of the needed side runs alone, where
+            it fits.
         tile_d: use of slices of d. 'never': tiles of complete rows (d at most 512). 'fused': slices, without
             materialised scores. 'materialised': slices, with N × N scores stored. None: slices if complete
             rows do not fit the chip or move more bytes, by the recorded resources and the closed forms, or
             took longer (forward, sm_90, 16 bits, d = 257 to 320); from d = 256 on, on sm_90 in 16 bits, the
             backward pass of full and causal attention materialises the weights and their gradients, for as
-            many heads at once as fit in 1 GiB (`choices_of` has the reasons).
+            many heads at once as fit in 1 GiB. Both only without shared heads of keys, and with a tile of
+            queries for each SM (`choices_of` has the reasons).
 
     Under torch.autocast, q, k and v are cast as by PyTorch's SDPA. Gradients can be taken once,
     in reverse mode.

@@ -1,4 +1,4 @@
-"""Checks of the arguments of the public functions in `api`.
+"""Checks of the arguments of the public functions in `api`, and the form in which launches take them.
 
 Each error names the argument, the expected value and the value passed.
 """
@@ -271,7 +271,7 @@ def _check_chip_once(index: int) -> None:
         )
 
 
-# Visible pairs, and the way to compute.
+# Visible pairs, and the kernels that an argument selects.
 
 
 def band_of(causal: Any, window: Any, n_q: int, n_k: int, align: Any = None) -> Band:

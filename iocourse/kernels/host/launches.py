@@ -46,7 +46,7 @@ from .choices import (
 )
 from .ranges import Side, View, VisiblePairs
 
-PROGRAMS_A_PROCESSOR = 2
+PROGRAMS_A_PROCESSOR = 2  # that `enough_parts` aims at
 MOST_PARTS = 264  # two per SM of an H200
 AT_ONCE = 64  # parts merged at once, one row of O each; also the default limit if a second launch merges
 # Default limit of the rows of O that a last program merges. One SM reads them, at most 64 bytes per clock:
@@ -293,9 +293,8 @@ def split_backward(x: Inputs, y: Results) -> tuple[Tensor | None, ...]:
     twice, and every sum has a fixed order. If one kernel is needed, the other one is not launched.
     """
     kernel, queries_side, keys_side = "keys", 1, 2
-    if len(x.visible.lists) == 2 * len(
-        Side._fields
-    ):  # a block mask in tiles of the forward and fused kernels
+    # The lists of a block mask may have two sides, in tiles of the forward and the fused kernel.
+    if len(x.visible.lists) == 2 * len(Side._fields):
         kernel, queries_side, keys_side = "fused", 0, 1
     keys = x.visible.by_keys(x.q, x.k, tile(kernel, x.case), keys_side)
     if "q" not in y.needed:

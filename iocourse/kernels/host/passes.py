@@ -40,8 +40,9 @@ def launch_backward(
     do: Tensor, dlse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor,
     visible: VisiblePairs, scale: float, deterministic: bool | None, way: str = "", needed: str = "qkv",
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
-    """Compute dQ, dK, dV (like q, k, v) from dO, the gradient of lse (or None), and the inputs and
-    results of `forward`. needed: letters of the gradients to compute; the others are None.
+    """Compute dQ, dK, dV (like q, k, v) from dO, the gradient of lse (or None), and the inputs and results of
+    `launch_forward`. deterministic, way: see `backward_kernels`. needed: letters of the gradients to compute,
+    of "qkv"; the others are None.
     """
     given, arch = (q, k, v), architecture(q.device)
     do, q, k, v, o = readable(arch is None, do, q, k, v, o)
@@ -93,8 +94,8 @@ def case_of(arch: int | None, q: Tensor, k: Tensor, visible: VisiblePairs) -> Ca
 def backward_kernels(case: Case, deterministic: bool | None = None, way: str = "") -> str:
     """Return the kernels of a backward pass: "fused", "two-pass", "slices" or "materialised".
 
-    deterministic: True for a fixed order of sums, False for one kernel. way: "complete rows",
-    "slices", "materialised", or "" for the recorded choice.
+    deterministic: True for a fixed order of sums, False for one kernel, None for the recorded choice. way:
+    "complete rows", "slices", "materialised", or "" for the recorded choice.
     """
     name = PASSES[1] if deterministic is None else PASSES[2] if deterministic else PASSES[3]
     chosen: str = choice(name, case).value

@@ -95,7 +95,7 @@ class VisiblePairs(NamedTuple):
         """Return the `View` of programs with BM queries each; `side`: index of their side in the lists.
 
         For a block mask the tile has the sizes of this side, because the mask is split into tiles in the
-        forward pass, and `using` may have changed the table before the backward pass.
+        forward pass, and `using` may have changed the choice before the backward pass.
         """
         if self.lists:
             BM, BN = sizes_of(self.lists, side)

@@ -41,7 +41,7 @@ def launches(
         group: query heads per key head.
         window: (left, right) keys.
         pairs: "band"; "block_mask", causal or dense in blocks of 128; or "packed", two sequences.
-        tiles: tiles that replace those of the table, by kernel.
+        tiles: tiles that replace the chosen ones, by kernel.
     """
     q, o, do = (torch.empty(1, 2 * group, N, d, dtype=dtype) for _ in range(3))
     k, v = (torch.empty(1, 2, N, d, dtype=dtype) for _ in range(2))
@@ -126,7 +126,7 @@ def resources_of(
         group: query heads per key head.
         window: (left, right) keys.
         pairs: "band", "block_mask" or "packed"; the last two only for tiles of complete rows.
-        tile: (BM, BN, warps, stages), or (BM, BN, BD, warps, stages) with slices. Default: the table's.
+        tile: (BM, BN, warps, stages), or (BM, BN, BD, warps, stages) with slices. Default: the chosen one.
 
     Returns:
         Resources: registers, spills, shared memory and limits of the compiled kernel.

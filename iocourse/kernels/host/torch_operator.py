@@ -24,7 +24,8 @@ def _attention(
     low: Optional[int], high: Optional[int], lower_right: bool, longest_q: int, longest_k: int,  # noqa: UP045
     scale: float, deterministic: Optional[bool], way: str,  # noqa: UP045
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Return (O, row log-sum-exp). `deterministic` selects the algorithm of the backward pass.
+    """Return (O, row log-sum-exp). `deterministic` selects the kernels of the backward pass, `way` those of
+    both (see `passes`).
 
     lists: of a block mask, or empty. cu: cu_q and cu_k of packed sequences, or empty; they come with
     lower_right and the longest lengths (-1: computed from cu, which is then checked).
