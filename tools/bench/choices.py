@@ -89,7 +89,7 @@ def faults(text: str | None = None, records: Mapping[str, Row] | None = None) ->
     except (ValueError, KeyError) as error:
         return [str(error)]
     records = records or {}
-    found = [line for row in rows for line in _faults_of(row, records)]
+    found = [line for row in rows for line in _faults_of(row, rows, records)]
     of = {name: [row for row in rows if row.name == name] for name in NAMES}
     found = found or [line for name, some in of.items() for line in _cover(some, name)]
     shapes = product((*WAYS, TUNE), NAMES)
@@ -102,13 +102,13 @@ def stale(text: str, records: Mapping[str, Row]) -> list[str]:
     """
     rows = read_rows(text)
     of_record = [row for row in rows if row.evidence.get("timed") in records]
-    found = [line for row in of_record for line in _faults_of(row, records)]
+    found = [line for row in of_record for line in _faults_of(row, rows, records)]
     of = {name: [row for row in rows if row.name == name] for name in NAMES}
     shapes = product([record for record in records if record in (*WAYS, TUNE)], NAMES)
     return found or [line for record, name in shapes for line in _slower(record, of[name], records)]
 
 
-def _faults_of(row: Choice, records: Mapping[str, Row]) -> Iterator[str]:
+def _faults_of(row: Choice, rows: Sequence[Choice], records: Mapping[str, Row]) -> Iterator[str]:
     about = f"choices.json, {described(row)}"
     if row.name not in NAMES:
         yield f"{about}: there is no choice of this name. Use one of {NAMES}"
@@ -121,7 +121,7 @@ def _faults_of(row: Choice, records: Mapping[str, Row]) -> Iterator[str]:
     elif row.name not in VALUES and not _is_tile(row.name, row.value):
         yield f"{about}: the tile must be powers of two from 16 on, then warps and stages; got {row.value!r}"
     elif row.name in WHOLE or row.name in SLICED:
-        yield from (f"{about}: {line}" for line in _loop_faults(row))
+        yield from (f"{about}: {line}" for line in _loop_faults(row, rows))
     yield from (f"{about}: {line}" for line in _evidence_faults(row))
     if "timed" in row.evidence:
         yield from (f"{about}: {line}" for line in _timing_faults(row, records))
@@ -183,13 +183,15 @@ def _compiled() -> list[Row]:
     return [] if record is None else list(record["shipped"])
 
 
-def _loop_faults(row: Choice) -> Iterator[str]:
+def _loop_faults(row: Choice, rows: Sequence[Choice]) -> Iterator[str]:
     """Yield what the compiled record has about a tile and its row does not state: spills in an iteration,
     serialised products, and more shared memory than the chip has.
     """
     most = shared = 0
+    # What a row for other cases leaves to one that names them does not count.
+    named = [other for other in rows if row.otherwise and other.name == row.name and not other.otherwise]
     for one in _compiled():
-        if "error" in one or not is_of(one, row):
+        if "error" in one or not is_of(one, row) or any(_covers(other, one) for other in named):
             continue
         if one["shared_bytes"] > CHIPS[one["arch"]].shared_bytes:
             shared = max(shared, one["shared_bytes"])
@@ -216,8 +218,11 @@ def _loop_faults(row: Choice) -> Iterator[str]:
 def is_of(one: Row, row: Choice) -> bool:
     """Return True if a compiled kernel is one that the row decides, with the row's tile."""
     sizes = [one[part] for part in ("BM", "BN", "BD", "warps", "stages") if one[part] is not None]
-    if one["kernel"] != row.name or sizes != row.value:
-        return False
+    return one["kernel"] == row.name and sizes == row.value and _covers(row, one)
+
+
+def _covers(row: Choice, one: Row) -> bool:
+    """Return True if the case of a compiled kernel is within the limits of a row."""
     band = "causal" if one["causal"] else "full"
     mask = {"block_mask": "blocks", "packed": "packed", "window": "window"}.get(one["pairs"], band)
     case = {"arch": one["arch"], "itemsize": one["bytes"], "d": one["d"], "mask": mask}
