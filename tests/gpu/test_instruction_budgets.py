@@ -50,9 +50,9 @@ WAITS = dict.fromkeys(SLICED, 1) | {"forward": 1, "queries": 2, "keys": 2, "fuse
 # Exponentials of a thread for each of its scores: where fewer rows than warps are shared out, warps repeat
 # those of others. The forward pass has one more a row, to scale what came before.
 EXPONENTIALS = {"forward": 1.1, "queries": 1.0, "keys": 1.0, "fused": 1.0}
-# Packed rows of 128 in tiles of 64 × 128: 3.6.0 spills one register in the loop, which works out pointers.
-# By descriptors it spills none (see `OFF`), and was 4 to 6 % faster on an H200.
-OLDER_SPILLS = {("fused", 128, "packed"): 1}
+# Spills that a row of the choices states: a window and heads that share keys, where tiles without spills
+# compute far more instructions per score.
+STATED_SPILLS = {("keys", 128, "window"): 2}
 CAUSAL = 1.1  # the loop without a mask is the same, but what the other one needs takes registers as well
 
 
@@ -82,7 +82,8 @@ def lost(row, known_spills=()):
 def too_much_a_score(row, each, budgets):
     """The same of what a kernel with whole scores issues for one of them; each: instructions."""
     exponentials = each * row["hot_loop"]["exponentials"] / row["hot_loop"]["instructions"]
-    known = budgets if row["pairs"] == "band" else {}  # lists and packed rows have more addresses to work out
+    # Lists, packed rows and heads that share keys have more addresses to work out.
+    known = budgets if row["pairs"] == "band" and row.get("group", 1) == 1 else {}
     budget = known.get((row["kernel"], row["d"]), float("inf")) * (CAUSAL if row["causal"] else 1)
     return {
         f"{exponentials:.2f} exponentials for each score": exponentials > EXPONENTIALS[row["kernel"]],
@@ -185,7 +186,7 @@ def test_a_tile_that_the_tuner_tries_first_spills_nothing(key):
 
 @pytest.mark.parametrize(
     ("name", "triton", "budgets", "known"),
-    [("resources", PINNED, BUDGETS, {}), ("hot-loops", OLDER, OLDER_BUDGETS, OLDER_SPILLS)],
+    [("resources", PINNED, BUDGETS, STATED_SPILLS), ("hot-loops", OLDER, OLDER_BUDGETS, STATED_SPILLS)],
 )
 def test_every_recorded_kernel(name, triton, budgets, known):
     record = load_record(name)
@@ -200,7 +201,7 @@ def test_every_recorded_kernel(name, triton, budgets, known):
     assert {name: said for name, said in found.items() if said} == {}
 
 
-@pytest.mark.parametrize(("name", "known"), [("resources", {}), ("hot-loops", OLDER_SPILLS)])
+@pytest.mark.parametrize(("name", "known"), [("resources", STATED_SPILLS), ("hot-loops", STATED_SPILLS)])
 def test_no_recorded_step_spills_or_waits_for_each_product(name, known):
     """Every kernel and head size, whatever instruction multiplies."""
     rows = [row for row in load_record(name)["shipped"] if (row["arch"], row["bytes"]) == (ARCH, WIDTH)]
