@@ -34,7 +34,7 @@ def recorded_codes():
         row["code"]: row
         for record in records
         if record["versions"]["triton"] == metadata.version("triton")
-        for part in ("shipped", "forward_by_tile")
+        for part in ("shipped", "variants", "forward_by_tile")
         for row in record[part]
         if "error" not in row
     }

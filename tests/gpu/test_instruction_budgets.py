@@ -11,6 +11,7 @@ them. For complete rows with heads above 128 only the rules of all kernels apply
 for each product.
 """
 
+import itertools
 from dataclasses import asdict, fields
 from importlib import metadata
 from pathlib import Path
@@ -93,6 +94,10 @@ def too_much_a_score(row, each, budgets):
 
 def _key(row):
     return row["kernel"], row["d"], row["pairs"]
+
+
+def recorded(record):
+    return [*record["shipped"], *record["variants"]]
 
 
 def held_to(row):
@@ -191,7 +196,7 @@ def test_a_tile_that_the_tuner_tries_first_spills_nothing(key):
 def test_every_recorded_kernel(name, triton, budgets, known):
     record = load_record(name)
     assert record["versions"]["triton"] == triton
-    rows = [row for row in record["shipped"] if held_to(row)]
+    rows = [row for row in recorded(record) if held_to(row)]
     assert {(row["kernel"], row["d"], row["causal"]) for row in rows} == {
         (kernel, d, causal) for kernel in TILED for d in (64, 128) for causal in (False, True)
     } | {(kernel, resources.SLICED_D, True) for kernel in SLICED}
@@ -204,7 +209,7 @@ def test_every_recorded_kernel(name, triton, budgets, known):
 @pytest.mark.parametrize(("name", "known"), [("resources", STATED_SPILLS), ("hot-loops", STATED_SPILLS)])
 def test_no_recorded_step_spills_or_waits_for_each_product(name, known):
     """Every kernel and head size, whatever instruction multiplies."""
-    rows = [row for row in load_record(name)["shipped"] if (row["arch"], row["bytes"]) == (ARCH, WIDTH)]
+    rows = [row for row in recorded(load_record(name)) if (row["arch"], row["bytes"]) == (ARCH, WIDTH)]
     looping = [row for row in rows if row["hot_loop"] is not None]
     assert {row["d"] for row in looping if row["hot_loop"]["wgmma"]} == set(resources.HEADS)
     assert {row["kernel"] for row in rows if row["hot_loop"] is None} == {"row_products", "decode_merge"}
@@ -223,9 +228,10 @@ def test_the_fused_pass_spills_next_to_nothing_outside_its_loop_either():
 
 def test_the_older_hot_loops_are_of_all_that_is_shipped():
     """As `test_every_row_of_the_tables_is_recorded_with_its_tiles` holds of the pinned version's."""
-    asked = [*resources.every(ARCH, resources.HEADS, (WIDTH,))]
+    asked = [part(ARCH, resources.HEADS, (WIDTH,)) for part in (resources.every, resources.variants)]
+    asked = [*itertools.chain(*asked)]
     parts = [part for part in Compilation._fields if part != "warps"]  # the compiler makes more of some
-    rows = load_record("hot-loops")["shipped"]
+    rows = recorded(load_record("hot-loops"))
     assert [[row[part] for part in parts] for row in rows] == [
         [getattr(one, part) for part in parts] for one in asked
     ]

@@ -115,8 +115,9 @@ def rows():
     record = load_record("resources")
     assert record is not None, "no record: run `python -m tools.bench resources`"
     assert record["versions"]["triton"] == PINNED["triton"]
-    found = {key_of(row): row for row in record["shipped"]}
-    assert len(found) == len(record["shipped"])
+    recorded = [*record["shipped"], *record["variants"]]
+    found = {key_of(row): row for row in recorded}
+    assert len(found) == len(recorded)
     return found
 
 

@@ -180,7 +180,7 @@ def _is_tile(name: str, value: Any) -> bool:
 @cache
 def _compiled() -> list[Row]:
     record = load_record("resources")
-    return [] if record is None else list(record["shipped"])
+    return [] if record is None else [*record["shipped"], *record.get("variants", ())]
 
 
 def _loop_faults(row: Choice, rows: Sequence[Choice]) -> Iterator[str]:
@@ -188,7 +188,7 @@ def _loop_faults(row: Choice, rows: Sequence[Choice]) -> Iterator[str]:
     serialised products, and more shared memory than the chip has.
     """
     most = shared = 0
-    # What a row for other cases leaves to one that names them does not count.
+    # A row for other cases does not decide those that another row names.
     named = [other for other in rows if row.otherwise and other.name == row.name and not other.otherwise]
     for one in _compiled():
         if "error" in one or not is_of(one, row) or any(_covers(other, one) for other in named):

@@ -1,7 +1,7 @@
 """Choices of `attention` and `decode`: the kernels of a pass and the tile of each kernel, with the reason.
 
 Every choice is a row of `iocourse/data/choices.json`, which `iocourse/gpu/choices.py` reads, unless `using`
-replaces it. `architecture` gives the chip of a device for the look-up. Nothing is compiled or timed to decide.
+replaces it. `architecture` gives the chip of a device. Nothing is compiled or timed to decide.
 """
 
 from __future__ import annotations

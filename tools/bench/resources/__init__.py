@@ -35,6 +35,7 @@ PAIRS_HEADS = (64, 128)
 DECODE_HEADS = (64, 128, 256)
 SLICED_D = 512  # any d runs the same code
 # Heads that share keys, which take more registers: query heads per key head, the chips and the head sizes.
+VARIANTS = "variants"  # part of a record
 GROUPED, GROUPED_ARCHES, GROUPED_HEADS = 4, (80, 90), (64, 128, 256)
 BYTES = (2, 4)
 # Tiles of the forward pass for the figure of lesson 11: BM, BN, warps.
@@ -94,6 +95,7 @@ def asked_for(
     """Return the compilations of `record` for the same arguments, by part of the record and in its order."""
     return {
         "shipped": [one for arch in arches for one in every(arch, heads, widths)],
+        VARIANTS: [one for arch in arches for one in variants(arch, heads, widths)],
         "forward_by_tile": [one for arch in arches for d in swept for one in _swept(arch, d)],
     }
 
@@ -110,11 +112,14 @@ def every(arch: int, heads: Sequence[int], widths: Sequence[int]) -> Iterator[Co
     for d, pairs in product(PAIRS_HEADS, ("block_mask", "packed")):
         if d in heads:
             yield from _pairs(arch, d, pairs)
+
+
+def variants(arch: int, heads: Sequence[int], widths: Sequence[int]) -> Iterator[Compilation]:
+    """Yield kernels of complete rows in 16 bits for heads that share keys, and for windows."""
     if arch in GROUPED_ARCHES and 2 in widths:
-        for d, kernel in product(GROUPED_HEADS, TILED):
-            if d in heads:
-                yield from shipped(arch, d, 2, kernel, GROUPED)
-                yield from (windowed(arch, d, 2, kernel, group) for group in (1, GROUPED))
+        for d, kernel in product([d for d in GROUPED_HEADS if d in heads], TILED):
+            yield from shipped(arch, d, 2, kernel, GROUPED)
+            yield from (windowed(arch, d, 2, kernel, group) for group in (1, GROUPED))
 
 
 def _of_decoding(arch: int, d: int, width: int) -> Iterator[Compilation]:
@@ -172,7 +177,7 @@ def show(result: dict[str, Any]) -> str:
     hot loop: a thread's instructions per iteration and per score, tensor-core instructions by kind, special
     ones, barriers, loads, and spills.
     """
-    rows = result["shipped"]
+    rows = [*result["shipped"], *result[VARIANTS]]
     lines = [["", "BM×BN(×BD)×warps×stages", "registers", "spilled", "KB shared", "step", "score", *COUNTED]]
     lines += [_line(row) for row in rows]
     refused = [f"{' '.join(_line(row)[:2])}: {row['error']}" for row in rows if "error" in row]
