@@ -37,7 +37,7 @@ def test_instructions_for_each_score():
 
 def test_the_table_shows_the_step_and_what_is_none():
     rows = [row(), row(kernel="row_products", hot_loop=None), row(causal=True, error="made up")]
-    made_up = {"versions": {"triton": "0.1"}, "date": "1970-01-01", "shipped": rows}
+    made_up = {"versions": {"triton": "0.1"}, "date": "1970-01-01", "shipped": rows, "variants": []}
     head, one, none, refused, why, how = resources.show(made_up).split("\n")
     assert head.split()[1:6] == ["registers", "spilled", "KB", "shared", "step"]
     assert one.split()[-10:] == ["480", "15.00", "24", "0", "0", "0", "0", "0", "0", "2"]
@@ -81,14 +81,15 @@ def test_of_one_chip_hot_loops_are_those_of_resources():
     kernels = {(one.kernel, one.pairs) for one in mine}
     assert {"row_products", "decode_parts", "sliced_forward"} <= {name for name, _ in kernels}
     assert {("fused", "packed"), ("fused", "block_mask")} <= kernels
-    shared = [one for one in mine if one.group == resources.GROUPED]
+    shared = [*resources.variants(hot_loops.ARCH, resources.HEADS, (hot_loops.BYTES,))]
     assert len({(one.kernel, one.d, one.causal) for one in shared if one.pairs == "band"}) == 4 * 3 * 2
-    assert {one.pairs for one in shared} == {"band", "window"}
+    assert {(one.pairs, one.group) for one in shared} == {("band", 4), ("window", 1), ("window", 4)}
 
 
 def test_kernels_are_compiled_with_the_tiles_that_are_chosen_and_their_names_are_unique():
     """Heads that share keys with their tile, and packed sequences with descriptors where they are chosen."""
-    mine = [*resources.every(90, resources.HEADS, (2,))]
+    parts = resources.asked_for((90,), resources.HEADS, (2,))
+    mine = [*parts["shipped"], *parts["variants"]]
     names = [kernel_row(one._asdict()) for one in mine]
     assert len(set(names)) == len(names)
     known = {name for name in kernels_code()["3.7.1"] if name.startswith("sm_90") and " 2 " in name}

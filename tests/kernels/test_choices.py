@@ -130,7 +130,7 @@ def test_a_row_with_another_value(change, reason):
 
 def test_a_tile_that_waits_for_each_product(monkeypatch):
     """As the record would have it, if ptxas had serialised the products of a shipped tile."""
-    compiled = copy.deepcopy(load_record("resources")["shipped"])
+    compiled = copy.deepcopy(file._compiled())
     for one in compiled:
         if [one[part] for part in ("arch", "bytes", "d", "kernel", "pairs")] == [
             90,
