@@ -102,7 +102,8 @@ def test_the_library_names_the_course_in_one_place_only():
         found |= {(name, text) for text in texts if isinstance(text, str) and "iocourse.course" in text}
         found |= {(name, one) for one in imports(path) if room_of(one) == "course"}
     assert {(name, text) for name, text in found if name != "iocourse"} == {("iocourse.cli", cli.COURSE)}
-    assert {text for name, text in found if name == "iocourse"} == {*iocourse._MOVED.values()}
+    moved = {place for place in iocourse._MOVED.values() if place.startswith("iocourse.course")}
+    assert {text for name, text in found if name == "iocourse"} == moved
 
 
 def test_no_two_files_import_each_other_by_any_way_round():
