@@ -25,6 +25,7 @@ if reason := cannot_run(SOURCE.source):
     pytest.skip(reason, allow_module_level=True)
 
 from iocourse import kernels, traffic  # noqa: E402
+from iocourse.kernels.host import choices  # noqa: E402
 
 # isort: split
 import torch  # noqa: E402
@@ -100,6 +101,12 @@ def ruled(predicate, n_q, n_k):
     return kernels.tiled_mask(predicate, torch.empty(1, 1, n_q, 1), torch.empty(1, 1, n_k, 1))
 
 
+def library_lists(mask, BM, BN, deterministic=False):
+    """Return the lists that the kernels get for tiles of BM queries by BN keys."""
+    with kernels.using(**dict.fromkeys(choices.WHOLE, (BM, BN))):
+        return mask.lists(choices.Case(None, 4, 16, "blocks"), torch.device("cpu"), deterministic)
+
+
 @pytest.mark.parametrize(("shape", "BM", "BN"), [((90, 90), 32, 16), ((40, 70), 16, 32), ((64, 64), 32, 32)])
 def test_the_lists_of_13_3_are_the_librarys(shape, BM, BN):
     pairs = np.random.default_rng(2).random(shape) < 0.01
@@ -107,8 +114,7 @@ def test_the_lists_of_13_3_are_the_librarys(shape, BM, BN):
     (make,) = defined("my_lists")
     seen = torch.from_numpy(pairs)
     mask = ruled(lambda batch, head, i, j: seen[i, j], *shape)
-    tiles = kernels.Tiles(*[kernels.TileConfig(BM, BN)] * 4)
-    theirs = mask.lists(tiles, torch.device("cpu"), 1, False)[:5]
+    theirs = library_lists(mask, BM, BN)[:5]
     for mine, want in zip(make(pairs, BM, BN), theirs, strict=True):
         assert np.array_equal(mine, want.numpy().reshape(mine.shape)) and mine.dtype == want.numpy().dtype
     for mine, want in zip(lesson13.lists_of(pairs, BM, BN), theirs, strict=True):
@@ -197,7 +203,7 @@ def test_the_librarys_order_is_that_of_each_head():
     blocks[0, :2], blocks[1, 2:] = True, True
     q = torch.empty(1, 2, 64, 16)
     mask = kernels.tiled_mask(blocks, q, q, block=16)
-    order = mask.lists(kernels.Tiles(*[kernels.TileConfig(16, 16)] * 4), q.device, 1, False)[4]
+    order = library_lists(mask, 16, 16)[4]
     assert order[0].tolist() == [[0, 1, 2, 3], [2, 3, 0, 1]]
 
 
@@ -252,7 +258,7 @@ def test_the_decisions_of_13_11_are_those_of_the_exercise(shipped):
 
 def test_patterns_are_not_kept_twice_for_the_backward_pass():
     mask = ruled(lambda batch, head, i, j: (i * j) % 7 < 4, 40, 40)
-    lists = mask.lists(kernels.Tiles(*[kernels.TileConfig(16, 16)] * 4), torch.device("cpu"), 1, True)
+    lists = library_lists(mask, 16, 16, deterministic=True)
     rows, columns = lists[5:10], lists[10:15]
     assert rows[3].data_ptr() == columns[3].data_ptr() and rows[3].stride() != columns[3].stride()
 
