@@ -15,7 +15,7 @@
 #
 # <!-- exercises -->
 #
-# Sections 11.9 to 11.11 run on any machine. The kernels of 11.12 and 11.13 need Triton, which is published for Linux only (Colab runs Linux). No GPU is needed, and none has been timed for this lesson: what a clock says stands in lesson 14.
+# Sections 11.11 to 11.13 run on any machine. The kernels of 11.14 and 11.15 need Triton, which is published for Linux only (Colab runs Linux). No GPU is needed, and none has been timed for this lesson: what a clock says stands in lesson 14.
 
 # %% tags=["setup"]
 import numpy as np
@@ -25,8 +25,269 @@ from iocourse.course import attempt, check, explore, hint, measured, predict
 from iocourse.data.records import load_record, record_source
 from iocourse.gpu import CHIPS
 
+rng = np.random.default_rng(11)
+
 # %% [markdown]
-# ## 11.9 Where the model and a GPU part ways
+# ## 11.9 Rows that see nothing
+#
+# A window lets a query see only keys near its own. Together with a causal mask, and with keys aligned to either end, all of these are one kind of mask, a *band*: query $i$ sees key $j$ where
+#
+# $$ \text{low} \le j - i \le \text{high} . \tag{11.8} $$
+# <!-- (11.8) not evaluated: definition -->
+#
+# Causal is $\text{high} = 0$; a window over the query's own key and the 3 before it is $\text{low} = -3$, $\text{high} = 0$. If there are more queries than keys, and a causal mask is aligned so that the *last* query sees all keys, then $\text{high} = N_k - N_q < 0$ and the first $N_q - N_k$ queries see nothing at all. Their output is defined as 0 and their log-sum-exp as $-\infty$, the sum over no keys.
+#
+# Bands bring a new danger to rows that do see keys. Here is the NumPy program of section 11.1, under a window, with the tile-by-tile arithmetic of your kernel:
+#
+# **Predict** (guess). 12 queries and 12 keys, each query sees its own key and the 3 before it, $B_M = 4$, $B_N = 2$. Every row sees at least one key. How many of the 12 row sums are not a number?
+
+# %%
+def windowed(S, low, high, BM, BN):
+    """Row sums ℓ of softmax under a band, without any care for rows that see nothing."""
+    N, sums = len(S), np.zeros(len(S))
+    j_minus_i = np.arange(N)[None, :] - np.arange(N)[:, None]
+    S = np.where((j_minus_i >= low) & (j_minus_i <= high), S, -np.inf)
+    for first in range(0, N, BM):
+        i, m, l = slice(first, first + BM), np.full(BM, -np.inf), np.zeros(BM)
+        for start in range(max(0, first + low) // BN * BN, first + BM, BN):
+            s = S[i, start : start + BN]
+            m_new = np.maximum(m, s.max(axis=1))
+            l = l * np.exp(m - m_new) + np.exp(s - m_new[:, None]).sum(axis=1)
+            m = m_new
+        sums[i] = l
+    return sums
+
+
+# %% tags=["predict"]
+predict("11.9", not_a_number=4)  #> predict("11.9", not_a_number=...)
+
+# %%
+with np.errstate(invalid="ignore"):
+    sums = windowed(rng.standard_normal((12, 12)), -3, 0, 4, 2)
+print(np.isnan(sums).astype(int))
+measured("11.9", not_a_number=int(np.isnan(sums).sum()))
+
+# %% [markdown]
+# <details><summary>Which rows lose their sum, and when</summary>
+#
+# Six, in the second and the third program. The second has the queries 4 to 7, and its first tile the keys 0 and 1. Query 4 sees key 1; queries 5 to 7 see neither, their running maximum is still $-\infty$, and $-\infty - (-\infty)$ is not a number. Once it is in $\ell$ it stays there, whatever keys come later.
+#
+# </details>
+#
+# From here on cells run Triton kernels, in the interpreter. Where Triton is missing, the next cell and each later one that needs it say in a line what to install.
+
+# %% tags=["given"]
+import os
+
+os.environ["TRITON_INTERPRET"] = "1"
+
+from iocourse import gpu, traffic
+from iocourse.course import TritonMissing, missing_package
+
+try:
+    from iocourse import kernels
+
+    assert kernels.INTERPRETED, "triton was imported earlier: restart the notebook"
+    import torch
+    import triton
+    import triton.language as tl
+except TritonMissing as missing:
+    kernels = torch = triton = tl = missing_package(missing)
+else:
+    print("Kernels run in Triton's interpreter here, and every word they move is counted.")
+
+# %% tags=["given"]
+def counted(launcher, *arguments, **keywords):
+    """The ledger of a launch, and what it returned."""
+    with traffic.count() as ledger:
+        value = launcher(*arguments, **keywords)
+    return ledger, value
+
+
+# %% [markdown]
+# <!-- exercise 11C --> Write the forward pass under a band, for $N_q$ queries and $N_k$ keys. The borders of the loop are given, and one loop with a mask in every tile is enough. A row that has seen nothing yet must not spoil what comes, and a row that never sees anything has $O = 0$ and $L = -\infty$. If you are stuck after six minutes, run `hint("11C")` in a cell of your own.
+
+# %% [raw] name="about-11C"
+# title = "Rows that attend to no key"
+# difficulty = 3
+# importance = 4
+# minutes = 10
+# hints = [
+#   "Where can -inf - (-inf) occur, and where 0 / 0?",
+#   "Only the maximum that is subtracted needs care, not the one that is kept: a row whose maximum is still -inf may subtract any finite number, because all its weights are 0.",
+#   "After the loop, a row sum of 0 means that the row attends to no key. Divide by 1 there, which leaves O at 0, and set LSE to -inf with tl.where, not by the logarithm of 0.",
+# ]
+
+# %% tags=["exercise"] name="ex-11C"
+@triton.jit
+def band_kernel(Q, K, V, O, LSE, Nq, Nk, low, high, scale,
+                d: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    """BM rows of O and LSE; query i sees key j where low <= j - i <= high."""
+    first = tl.program_id(0) * BM
+    i = first + tl.arange(0, BM)
+    c = tl.arange(0, d)
+    q = tl.load(Q + i[:, None] * d + c, mask=i[:, None] < Nq, other=0.0)
+    acc = tl.zeros((BM, d), dtype=tl.float32)
+    m = tl.full((BM,), float("-inf"), dtype=tl.float32)
+    l = tl.zeros((BM,), dtype=tl.float32)
+    begin = tl.maximum(0, first + low)                        # the first key of the first row
+    end = tl.minimum(Nk, tl.minimum(first + BM, Nq) + high)   # behind the last key of the last
+    end = tl.where(begin < end, end, 0)                       # no key at all: no round
+    for start in range(begin // BN * BN, end, BN):
+        j = start + tl.arange(0, BN)
+        ### BEGIN SOLUTION as in 11A, with the band as mask and a maximum that may be -inf
+        there, apart = j[:, None] < Nk, j[None, :] - i[:, None]
+        k = tl.load(K + j[:, None] * d + c, mask=there, other=0.0)
+        v = tl.load(V + j[:, None] * d + c, mask=there, other=0.0)
+        s = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+        seen = (j[None, :] < Nk) & (apart >= low) & (apart <= high)
+        s = tl.where(seen, s, float("-inf"))
+        m_new = tl.maximum(m, tl.max(s, 1))
+        shift = tl.where(m_new == float("-inf"), 0.0, m_new)
+        p = tl.exp2(s - shift[:, None])
+        old = tl.exp2(m - shift)
+        l = l * old + tl.sum(p, 1)
+        acc = tl.dot(p, v, acc * old[:, None], input_precision="ieee")
+        m = m_new
+        ### END SOLUTION
+    ### BEGIN SOLUTION o (BM, d) and total (BM,) from acc, m and l, where l may be 0
+    nothing = l == 0.0
+    safe = tl.where(nothing, 1.0, l)
+    o = acc / safe[:, None]
+    total = tl.where(nothing, float("-inf"), (m + tl.log2(safe)) * 0.6931471805599453)
+    ### END SOLUTION
+    tl.store(O + i[:, None] * d + c, o, mask=i[:, None] < Nq)
+    tl.store(LSE + i, total, mask=i < Nq)
+
+
+def my_band_attention(Q, K, V, low, high, BM, BN):
+    """O (Nq, d) and LSE (Nq,). Q (Nq, d), K and V (Nk, d): contiguous float32 tensors."""
+    Nq, d = Q.shape
+    O, LSE = torch.empty_like(Q), torch.empty(Nq, dtype=torch.float32)
+    programs = triton.cdiv(Nq, BM)
+    band_kernel[(programs,)](Q, K, V, O, LSE, Nq, K.shape[0], low, high,
+                             1.4426950408889634 * d**-0.5, d=d, BM=BM, BN=BN)
+    return O, LSE
+
+
+# %% tags=["check"] name="check-11C"
+check("11C", my_band_attention)
+
+# %% [markdown]
+# A window of $w$ keys makes the traffic of $K$ and $V$ proportional to $N$ (section 8.4 kept them in a ring; a kernel loads whole tiles anew for each tile of queries). Yours, with a window of 64 keys:
+
+# %%
+for N in (256, 512):
+    q, k, v = torch.from_numpy(rng.standard_normal((3, N, 32)).astype(np.float32))
+    mine = attempt(counted, my_band_attention, q, k, v, -63, 0, 64, 32)
+    band = costs.kernels.KernelProblem(N, N, 32, low=-63, high=0)
+    formula = costs.kernels.attention_forward(band, BM=64, BN=32)
+    print(f"N = {N}: {mine[0].total:7,} words, closed form {formula.total:7,}")
+
+# %% [markdown]
+# 45,312 and 94,720 words. Each tile of 64 queries meets at most $63 + 64 = 127$ keys, four tiles of 32, and so costs 12,352 words; the first tile has nothing before it and costs 8,256. Hence $8{,}256 + 3 \cdot 12{,}352$ and $8{,}256 + 7 \cdot 12{,}352$: linear in $N$.
+# <!-- 127, 12,352 = 63 + 64, 2 * 64 * 32 + 64 + 2 * 4 * 32 * 32 -->
+# <!-- 8,256 = kernel_costs.attention_forward(kernel_costs.KernelProblem(64, 64, 32, low=-63, high=0), BM=64, BN=32).total -->
+#
+# ## 11.10 Many heads
+#
+# A layer has $B$ texts in a batch and $H$ heads in each, and all of these are attentions of their own: $BH$ times as many programs, and nothing else. A tensor is then $(B, H, N, d)$, and a tile's address has two more terms, one for the batch and one for the head. The *strides* of the tensor say how many words lie from one batch, head, or row to the next; a kernel that takes them from the tensor works on any layout, also on the usual one where heads lie behind tokens, $(B, N, H, d)$ seen with two axes exchanged.
+#
+# In many models $H$ heads of queries share fewer heads of keys, $H_{kv}$: grouped-query attention. Head $h$ of the queries uses head $\lfloor h / (H/H_{kv}) \rfloor$ of the keys. In slow memory $K$ and $V$ are smaller by the factor $H/H_{kv}$.
+#
+# **Predict** (guess). $H = 4$ heads of queries, $N = 64$, tiles of 32, one program for each tile of queries of each head. With $H_{kv} = 1$ instead of $H_{kv} = 4$, by what factor do the words that the programs read of $K$ fall?
+# <!-- 45,312, 94,720 = (kernel_costs.attention_forward(kernel_costs.KernelProblem(N, N, 32, low=-63, high=0), BM=64, BN=32).total for N in (256, 512)) -->
+
+# %% tags=["predict"]
+predict("11.10", factor=1)  #> predict("11.10", factor=...)
+
+# %%
+shared, own = (costs.kernels.KernelProblem(64, 64, 16, H=4, H_kv=heads) for heads in (1, 4))
+reads = [costs.kernels.attention_forward(p, BM=32, BN=32).reads["K"] for p in (shared, own)]
+print(f"words of K read: {reads[0]:,} shared, {reads[1]:,} not shared; "
+      f"words of K there are: {shared.keys * 16:,} and {own.keys * 16:,}")
+measured("11.10", factor=reads[1] / reads[0])
+
+# %% [markdown]
+# <details><summary>What shared keys save</summary>
+#
+# They do not fall: 8,192 words either way, since each program reads the keys for itself. What falls is the *size* of what is read, from 4,096 words to 1,024, and with it the room of the cache of keys and values, and what a second level of cache must hold. To read shared keys less often, a program would have to hold the queries of several heads, as rows of one tile.
+#
+# </details>
+#
+# <!-- exercise 11D --> Write the kernel for all heads, on a grid of one axis, without a mask other than for what does not exist. Strides come as tuples of three, over batch, head and row, so that `q_strides[2]` leads from one row of $Q$ to the next; the last axis has stride 1. The kernel reads the tensors where they lie: torch makes no copies of them. If you are stuck after seven minutes, run `hint("11D")` in a cell of your own.
+
+# %% [raw] name="about-11D"
+# title = "Many heads"
+# difficulty = 3
+# importance = 4
+# minutes = 12
+# hints = [
+#   "How many programs are there now? How do you get the tile, the head and the batch from one program id?",
+#   "Number the programs so that neighbours share K and V: the tile runs fastest, then the head, then the batch. Quotient and remainder give the three numbers. The key head is the query head divided by the group size, rounded down.",
+#   "Move each pointer to its head once: batch times the first stride plus head times the second. The rest is the kernel of one head, with the third stride instead of d.",
+# ]
+# # <!-- "the tile runs fastest" as definition -->
+
+# %% tags=["exercise"] name="ex-11D"
+@triton.jit
+def heads_kernel(Q, q_strides, K, k_strides, V, v_strides, O, o_strides, H, group, N, scale,
+                 d: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    """BM rows of one head of O; `group` heads of queries share a head of keys."""
+    program, tiles = tl.program_id(0), tl.cdiv(N, BM)
+    c = tl.arange(0, d)
+    ### BEGIN SOLUTION which tile, head and batch; pointers moved there; then the loop of 11.1
+    tile, pair = program % tiles, program // tiles
+    batch, head = pair // H, pair % H
+    Q += batch * q_strides[0] + head * q_strides[1]
+    K += batch * k_strides[0] + head // group * k_strides[1]
+    V += batch * v_strides[0] + head // group * v_strides[1]
+    O += batch * o_strides[0] + head * o_strides[1]
+    i = tile * BM + tl.arange(0, BM)
+    q = tl.load(Q + i[:, None] * q_strides[2] + c, mask=i[:, None] < N, other=0.0)
+    acc = tl.zeros((BM, d), dtype=tl.float32)
+    m = tl.full((BM,), float("-inf"), dtype=tl.float32)
+    l = tl.zeros((BM,), dtype=tl.float32)
+    for start in range(0, N, BN):
+        j = start + tl.arange(0, BN)
+        there = j[:, None] < N
+        k = tl.load(K + j[:, None] * k_strides[2] + c, mask=there, other=0.0)
+        v = tl.load(V + j[:, None] * v_strides[2] + c, mask=there, other=0.0)
+        s = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+        s = tl.where(j[None, :] < N, s, float("-inf"))
+        m_new = tl.maximum(m, tl.max(s, 1))
+        p = tl.exp2(s - m_new[:, None])
+        old = tl.exp2(m - m_new)
+        l = l * old + tl.sum(p, 1)
+        acc = tl.dot(p, v, acc * old[:, None], input_precision="ieee")
+        m = m_new
+    to = O + i[:, None] * o_strides[2] + c
+    tl.store(to, acc / l[:, None], mask=i[:, None] < N)
+    ### END SOLUTION
+
+
+def my_heads(Q, K, V, BM, BN):
+    """O (B, H, N, d). Q (B, H, N, d), K and V (B, H_kv, N, d): float32, any strides."""
+    B, H, N, d = Q.shape
+    O = torch.empty_like(Q)
+    ### BEGIN SOLUTION the number of programs
+    programs = B * H * triton.cdiv(N, BM)
+    ### END SOLUTION
+    heads_kernel[(programs,)](
+        Q, Q.stride()[:3], K, K.stride()[:3], V, V.stride()[:3], O, O.stride()[:3],
+        H, H // K.shape[1], N, 1.4426950408889634 * d**-0.5, d=d, BM=BM, BN=BN)
+    return O
+
+
+# %% tags=["check"] name="check-11D"
+check("11D", my_heads)
+
+# %% [markdown]
+# In which order program numbers run through tiles, heads and batches is free; it matters to the chip only. If the tile runs fastest, programs that start together belong to one head and read the same keys at nearly the same time: the first brings them into the cache that all share, and the others can find them there.
+#
+# One trap is left that no small test shows. A program's number is an integer of 32 bits, and so is its product with a stride. A tensor of 65 heads with $2^{25}$ words each has elements beyond $2^{31}$, where such a product overflows, and reads from somewhere else without an error. The library therefore widens the numbers of batch, head and row to 64 bits before it multiplies.
+#
+# ## 11.11 Where the model and a GPU part ways
 #
 # The count is exact, and it is the count of the model: the traffic between one program and whatever is below it. On a GPU that is more than one thing. Here is one head with $N = 8192$ and $d = 64$ in 16 bits, under tiles of 128 queries:
 
@@ -52,18 +313,18 @@ explore.bars({name: size / 2**20 for name, size in sizes.items()}, unit="MiB", l
 #
 # The first point is the next section, the others the one after.
 #
-# ## 11.10 The roofline
+# ## 11.12 The roofline
 #
 # Is a kernel limited by memory or by arithmetic? A chip does at most so many operations a second, its *peak*, and moves at most so many bytes a second, its *bandwidth*. A kernel that does $I$ operations for each byte it moves, its *intensity*, can reach at most
 #
-# $$ \min\bigl(\text{peak},\ I \cdot \text{bandwidth}\bigr) . \tag{11.7} $$
-# <!-- (11.7) = roofline.attainable_tflops(I, type(CHIPS[90])(0, "", 1, 1, peak, 1000 * bandwidth, "")) -->
+# $$ \min\bigl(\text{peak},\ I \cdot \text{bandwidth}\bigr) . \tag{11.9} $$
+# <!-- (11.9) = roofline.attainable_tflops(I, type(CHIPS[90])(0, "", 1, 1, peak, 1000 * bandwidth, "")) -->
 #
 # Drawn over $I$ with both axes logarithmic this is a roof, a slope and then a flat part; they meet at $I = \text{peak} / \text{bandwidth}$. Attention forward does $4N^2d$ operations (two products, a multiplication and an addition each). With $\beta$ bytes a word and the words of F2, $W = 2Nd(1 + N/B_M)$,
 #
-# $$ I = \frac{4N^2d}{\beta W} = \frac{2}{\beta} \cdot \frac{N}{1 + N/B_M} \approx \frac{2}{\beta} B_M , \tag{11.8} $$
-# <!-- (11.8) I = roofline.arithmetic_intensity(roofline.flops("forward", B=1, H=1, N=N, d=d), beta * W) with W = costs.flash2(N, d, Br=BM, Bc=1).total where N % BM == 0 -->
-# <!-- (11.8) I ~ roofline.arithmetic_intensity(roofline.flops("forward", B=1, H=1, N=N, d=d), beta * costs.flash2(N, d, Br=BM, Bc=1).total) within 0.02 where N % BM == 0 and N >= 50 * BM -->
+# $$ I = \frac{4N^2d}{\beta W} = \frac{2}{\beta} \cdot \frac{N}{1 + N/B_M} \approx \frac{2}{\beta} B_M , \tag{11.10} $$
+# <!-- (11.10) I = roofline.arithmetic_intensity(roofline.flops("forward", B=1, H=1, N=N, d=d), beta * W) with W = costs.flash2(N, d, Br=BM, Bc=1).total where N % BM == 0 -->
+# <!-- (11.10) I ~ roofline.arithmetic_intensity(roofline.flops("forward", B=1, H=1, N=N, d=d), beta * costs.flash2(N, d, Br=BM, Bc=1).total) within 0.02 where N % BM == 0 and N >= 50 * BM -->
 #
 # and $d$ has dropped out. Naive attention writes and reads $S$ and $P$ once each, $4N^2 + 4Nd$ words if nothing else moves twice.
 #
@@ -78,7 +339,7 @@ explore.bars({name: size / 2**20 for name, size in sizes.items()}, unit="MiB", l
 # <!-- 203, 153, 206 = [CHIPS[arch].tensor_tflops * 1000 / CHIPS[arch].gbytes_per_s for arch in (75, 80, 90)] -->
 
 # %% tags=["predict"]
-predict("11.10", chips=1)  #> predict("11.10", chips=...)
+predict("11.12", chips=1)  #> predict("11.12", chips=...)
 
 # %%
 N, bytes_a_word = 4096, 2
@@ -99,7 +360,7 @@ for chip in (CHIPS[75], CHIPS[80], CHIPS[90]):
           f"they meet at {meet:.0f} operations a byte")
 print(f"naive, d = 64: {naive[64]:.1f}, d = 128: {naive[128]:.1f}; BM = 64: {tiles[64]:.1f}")
 print(f"BM = 128: {tiles[128]:.1f}; each word once: {once:,.0f}")
-measured("11.10", chips=sum(tiles[128] < meet for meet in bends))
+measured("11.12", chips=sum(tiles[128] < meet for meet in bends))
 explore.roofline([75, 80, 90], {"naive, d = 64": naive[64], "BM = 64": tiles[64],
                                 "BM = 128": tiles[128], "each word once": once},
                  title="Attention forward, N = 4,096, 16 bit")
@@ -110,13 +371,13 @@ explore.roofline([75, 80, 90], {"naive, d = 64": naive[64], "BM = 64": tiles[64]
 #
 # All three. By its own count, the kernel with 128 rows does 124.1 operations a byte (128 less what $Q$ and $O$ cost), to the left of where any of the three roofs bends (203, 153 and 206): if every word came from HBM, it would be limited by memory on all three chips. (In the picture an operation is a FLOP.) With 64 rows it is 63.0, and naive attention at $d = 128$ has 62.1. By this count the two are equals.
 #
-# What separates them is not how many words move, but which. $K$ and $V$ of one head, at $d = 64$, are 1 MiB, read again and again while they lie in L2. HBM sees them once, and the point that belongs to HBM's roof is the last one: 2,048 operations a byte, far out on the flat part, limited by tensor cores. The scores of naive attention are 32 MiB for one head, and the weights as many, times all heads: more than L2 holds, and each word is used once for each time it moves. For FlashAttention the slope that matters is that of L2, which lies higher; the data sheets of these chips do not give it. So a kernel may get by with 64 or 128 rows, where (11.8) and HBM would ask for more than 200 on a T4 or an H200.
+# What separates them is not how many words move, but which. $K$ and $V$ of one head, at $d = 64$, are 1 MiB, read again and again while they lie in L2. HBM sees them once, and the point that belongs to HBM's roof is the last one: 2,048 operations a byte, far out on the flat part, limited by tensor cores. The scores of naive attention are 32 MiB for one head, and the weights as many, times all heads: more than L2 holds, and each word is used once for each time it moves. For FlashAttention the slope that matters is that of L2, which lies higher; the data sheets of these chips do not give it. So a kernel may get by with 64 or 128 rows, where (11.10) and HBM would ask for more than 200 on a T4 or an H200.
 #
 # </details>
 #
-# The asterisk: a T4 has tensor cores, but Triton makes no use of them (11.11), so its kernels cannot come near this roof.
+# The asterisk: a T4 has tensor cores, but Triton makes no use of them (11.13), so its kernels cannot come near this roof.
 #
-# ## 11.11 What a tile takes of the chip
+# ## 11.13 What a tile takes of the chip
 #
 # The words depend on $B_M$ alone, so the model says: give every word of fast memory to queries and take the keys one at a time, $B_N = 1$. For $d = 128$ on an H200, the library takes tiles of $64 \times 64$; tiles of $128 \times 128$ move fewer words and took longer. How much would the model gain in the footprint of the larger tile (4.1)?
 #
@@ -157,7 +418,7 @@ print(f"BM = {rows_of_queries}, BN = 1: {thin.total:,} words, footprint {thin.pe
 # <!-- "A factor of 2.36" if thin.peak <= wide.peak < costs.flash2(4096, 128, Br=(wide.peak - 2 * 128) // (2 * 128 + 3) + 1, Bc=1).peak -->
 
 # %% tags=["predict"]
-predict("11.11", a100=1, h200=0, t4=7)  #> predict("11.11", a100=..., h200=..., t4=...)
+predict("11.13", a100=1, h200=0, t4=7)  #> predict("11.13", a100=..., h200=..., t4=...)
 
 # %%
 record = load_record("resources")
@@ -169,7 +430,7 @@ for row in rows:
 count = {arch: sum(spills[key] > 0 for key in spills if key[:2] == (arch, 128))
          for arch in CHIPS}
 print(f"compiled with {record_source(record)}")
-measured("11.11", a100=count[80], h200=count[90], t4=count[75])
+measured("11.13", a100=count[80], h200=count[90], t4=count[75])
 explore.kernel_resources(rows, d=128, chips=[75, 80, 90])
 
 # %% [markdown]
@@ -187,7 +448,7 @@ explore.kernel_resources(rows, d=128, chips=[75, 80, 90])
 #
 # And $B_N = 1$ is the grey bar: it does not exist. `tl.dot` takes 16 keys at least, as the inner size of $PV$; with fewer there are no tensor cores, and on an H200 these are what can do 989 TFLOP/s. Even 16 is few. In every round the accumulator is rescaled, $B_M d$ multiplications for $B_M B_N$ scores: $d / B_N$ for each score, 8 of them with $B_N = 16$ and one with $B_N = 128$. Wide tiles of keys save arithmetic, and the words they cost are words of L2, not of HBM. That is the answer to the question left open in section 4.4.
 #
-# ## 11.12 What a round costs a thread
+# ## 11.14 What a round costs a thread
 #
 # Registers say whether a tile fits. How long a round takes is said by what each thread has to do in it, and that too stands in the machine code: the *hot loop*, of the two loops the one without a mask. `gpu.resources` finds it and counts its instructions, among them *multiply-adds* in float32, *wgmma*, which is an H200's tensor-core instruction, and *special* ones: powers of two and reciprocals. We look at the library's kernel for $d = 64$: in 16 bits, where 128 threads share a tile of $64 \times 64$, and in float32, where 256 threads share one of $64 \times 32$ and no tensor core is at work.
 #
@@ -221,7 +482,7 @@ explore.kernel_resources(rows, d=128, chips=[75, 80, 90])
 # <!-- 100 as definition -->
 
 # %% tags=["predict"]
-predict("11.12", percent=50)  #> predict("11.12", percent=...)
+predict("11.14", percent=50)  #> predict("11.14", percent=...)
 
 # %%
 def a_round(name, loop, warps, BM, BN):
@@ -237,7 +498,7 @@ half = next(row for row in load_record("hot-loops")["shipped"]
 loop = half["hot_loop"]
 a_round("16 bits", loop, half["warps"], half["BM"], half["BN"])
 print(f"compiled with {record_source(load_record('hot-loops'))}")
-measured("11.12", percent=100 * loop["wgmma"] / loop["instructions"])
+measured("11.14", percent=100 * loop["wgmma"] / loop["instructions"])
 
 # %% [markdown]
 # <details><summary>What a thread does with its round</summary>
@@ -247,32 +508,6 @@ measured("11.12", percent=100 * loop["wgmma"] / loop["instructions"])
 # </details>
 #
 # No closed form of ours counts the softmax, for it moves no word. It is why the kernels keep a loop without a mask (11.5), why $\log_2 \mathrm e$ is multiplied into $\lambda$ beforehand (11.2), and why FlashAttention-3 lets one half of a program multiply while the other half takes its powers.
-#
-# The float32 kernel is compiled here and now. Where Triton is missing, the next cell and each later one that needs it say in a line what to install.
-# <!-- 128, 32, 8 = 32 * half["warps"], half["BM"] * half["BN"] // (32 * half["warps"]), half["hot_loop"]["wgmma"] -->
-# <!-- 64 \times 16, 16 \times 64 as input -->
-# <!-- "*more than half* of the round" if 5 * half["BM"] * half["BN"] // (32 * half["warps"]) > half["hot_loop"]["instructions"] / 2 -->
-# <!-- "a power of two and a sum" if half["hot_loop"]["special"] >= half["BM"] * half["BN"] // (32 * half["warps"]) -->
-
-# %% tags=["given"]
-import os
-
-os.environ["TRITON_INTERPRET"] = "1"
-
-from iocourse import gpu, traffic
-from iocourse.course import TritonMissing, missing_package
-
-try:
-    from iocourse import kernels
-
-    assert kernels.INTERPRETED, "triton was imported earlier: restart the notebook"
-    import torch
-    import triton
-    import triton.language as tl
-except TritonMissing as missing:
-    kernels = torch = triton = tl = missing_package(missing)
-else:
-    print("Kernels run in Triton's interpreter here, and every word they move is counted.")
 
 # %%
 theirs = kernels.resources_of("forward", 90, d=64, dtype=torch.float32, tile=(64, 32, 8, 1))
@@ -281,7 +516,7 @@ a_round("float32", vars(theirs.hot_loop), theirs.warps, 64, 32)
 # %% [markdown]
 # In float32 each thread has 8 scores, and two products of 64 terms each make 1,024 multiply-adds: here the products are the round, and the softmax is the dozen beyond them.
 #
-# ## 11.13 A kernel to repair
+# ## 11.15 A kernel to repair
 #
 # Somebody hands in a causal forward pass in one loop. It runs, and it is wrong in three places. Here it is, and what it does with 128 queries in tiles of $32 \times 16$. The next cell only has to be run. Pass over it: the code comes again in exercise 11E. Read the report below it first.
 #
@@ -354,11 +589,11 @@ found = report(lambda Q, K, V, BM, BN: launched(found_kernel, Q, K, V, BM, BN))
 # **Predict** (compute). How many rounds does each program make? And suppose the loop ended where it should, and nothing else were changed: how many words of $Q$ would still be too many?
 
 # %% tags=["predict"]
-predict("11.13", rounds=8, still_too_many=8192)  #> predict("11.13", rounds=..., still_too_many=...)
+predict("11.15", rounds=8, still_too_many=8192)  #> predict("11.15", rounds=..., still_too_many=...)
 
 # %%
 rounds_due = due.reads["K"] // (BN * d)  # of all programs together
-measured("11.13", rounds=found.reads["Q"] // (N * d),
+measured("11.15", rounds=found.reads["Q"] // (N * d),
          still_too_many=rounds_due * BM * d - N * d)
 first = S.argmax(axis=1) < BN
 print(f"rows whose largest score lies in the first tile of keys: {first.sum()}")
@@ -431,7 +666,7 @@ check("11E", my_repaired)
 mine = attempt(report, my_repaired)
 
 # %% [markdown]
-# And what does the compiler make of *your* kernel? Here is its hot loop for an H200, beside the library's of 11.12, in the same tile and with as many threads.
+# And what does the compiler make of *your* kernel? Here is its hot loop for an H200, beside the library's of 11.14, in the same tile and with as many threads.
 
 # %%
 def hot_loops(launcher, BM=64, BN=32):
@@ -452,10 +687,10 @@ yours = attempt(hot_loops, my_repaired)
 #
 # ## Misconceptions
 #
-# - **"The best tile is the one with the fewest words."** It is the one that the tensor cores, the registers and the L2 cache can agree on (11.10, 11.11).
-# - **"FlashAttention is limited by memory, since it is about memory."** By its own count it would be, on all three chips. Most of its words come from L2, and there the products decide, and the softmax (11.10, 11.12).
-# - **"The products are a few instructions of a round, so they take little of its time."** One of these instructions keeps the tensor cores at work for many clocks. The number of instructions is not the time (11.12).
-# - **"Three wrong lines in a ledger are three faults."** $K$ and $V$ were wrong for one reason, and the third fault moved no word (11.13).
+# - **"The best tile is the one with the fewest words."** It is the one that the tensor cores, the registers and the L2 cache can agree on (11.12, 11.13).
+# - **"FlashAttention is limited by memory, since it is about memory."** By its own count it would be, on all three chips. Most of its words come from L2, and there the products decide, and the softmax (11.12, 11.14).
+# - **"The products are a few instructions of a round, so they take little of its time."** One of these instructions keeps the tensor cores at work for many clocks. The number of instructions is not the time (11.14).
+# - **"Three wrong lines in a ledger are three faults."** $K$ and $V$ were wrong for one reason, and the third fault moved no word (11.15).
 #
 # ## Take-away
 #

@@ -11,7 +11,7 @@
 # - to predict a time before you read one, recorded on an H200 or taken on your own GPU.
 # <!-- "recorded on an H200" if all(device(name)["name"] == "NVIDIA H200" for name in ("decode", "attention", "varlen", "sparse", "small-cache")) -->
 #
-# **Prerequisites**: lesson 11 (the forward kernel and its words), section 11.10 of lesson 11b (the roofline). Section 14.5 mentions the backward pass of lesson 12. Signs and terms are on the [notation](notation.md) page.
+# **Prerequisites**: lesson 11 (the forward kernel and its words), section 11.12 of lesson 11b (the roofline). Section 14.5 mentions the backward pass of lesson 12. Signs and terms are on the [notation](notation.md) page.
 #
 # **Minutes**: <!-- minutes -->.
 #
@@ -211,7 +211,7 @@ for room in (256, 512, 1280):
 #
 # in 16 bits one FLOP a byte for each head of queries that shares a head of keys. Neither $N$ nor $d$ nor $B$ is left: no length and no batch takes decode away from the slope of the roof.
 #
-# In these terms the roof of section 11.10 (lesson 11b) is $\min(\text{peak},\ I \cdot \text{bandwidth})$, the FLOP a second that a chip can attain: a slope up to the bend at $I = \text{peak}/\text{bandwidth}$, and flat from there on.
+# In these terms the roof of section 11.12 (lesson 11b) is $\min(\text{peak},\ I \cdot \text{bandwidth})$, the FLOP a second that a chip can attain: a slope up to the bend at $I = \text{peak}/\text{bandwidth}$, and flat from there on.
 #
 # <!-- exercise 14A --> Compute (14.2): the bytes of a decode step and the least time they take, in microseconds. A bandwidth of 1 GB/s is $10^9$ bytes a second, as on data sheets. If you are stuck after five minutes, run `hint("14A")` in a cell of your own.
 # <!-- 1 as definition -->
