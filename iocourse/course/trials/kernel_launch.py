@@ -414,9 +414,14 @@ def _size_of(trial: Trial, array: str) -> int:
 
 
 def _words_read(trial: Trial, array: str) -> int:
-    """Return how many words of an input the kernels read; a word of a copy may count several times."""
+    """Return how many words of an input the kernels read, each once if they load too few in total.
+
+    Wrong addresses with the right total are a fault of the values.
+    """
+    read = trial.ledger.reads.get(array, 0)
     own = trial.read.get(array) if isinstance(trial, KernelTrial) else None
-    return trial.ledger.reads.get(array, 0) if own is None or not own.any() else int(np.count_nonzero(own))
+    too_few = trial.case.budget is None or read < budget_of(trial).reads.get(array, 0)
+    return int(np.count_nonzero(own)) if too_few and own is not None and own.any() else read
 
 
 def _never_read(trial: Trial, array: str) -> str:
