@@ -213,7 +213,7 @@ def test_a_row_that_fits_in_a_block_may_be_read_once(capsys, monkeypatch):
     assert source.count(once[0]) == 2
     check("10C", build("10C", source.replace(*once, 1)), seed=0)
     said = capsys.readouterr().out
-    assert "  holds  each word is read at most twice and written once: fewer than (10.4)\n" in said
+    assert "  holds  each word is read at most twice and written once: fewer than (10.3)\n" in said
     assert said.endswith("Solved.\n")
 
 
@@ -223,7 +223,7 @@ def test_who_wraps_rows_by_a_remainder_hears_that_such_lanes_are_live():
     failed, first = refused(
         "10D", ("mask=(i < m) & (along < k)", "mask=along < k"), ("A + i * s_a", "A + i % m * s_a")
     )
-    assert first == "moves exactly the words of (10.3)" and list(failed) == [first]
+    assert first == "moves exactly the words of (10.4)" and list(failed) == [first]
     assert (
         " words of A, expected " in failed[first] and "A lane that wraps around moves a word" in failed[first]
     )
