@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 10 Triton basics
 #
-# The machine of lesson 02 has one worker. A GPU runs many thousand threads. The code for it is a *kernel*: one function that many *programs* run, each on its own block of the data. In this lesson you write a copy, a row softmax and a matrix product in Triton, and count the words that they move. The counts equal the closed forms of the earlier lessons.
+# The machine of lesson 02 has one worker. A GPU runs thousands of threads. Its code is a *kernel*: one function that many *programs* run, each on its own block of the data. In this lesson you write a copy, a row softmax and a matrix product in Triton, and count the words that they move. The counts equal the closed forms of the earlier lessons.
 #
 # **What you will learn**
 #
@@ -89,7 +89,7 @@ measured("10.1", programs=programs, masked=programs * 128 - ledger.read)
 #
 # </details>
 #
-# All programs run the same function. They differ only in their number, `tl.program_id(0)`, which selects a block:
+# All programs run the same function. They differ in their number, `tl.program_id(0)`, which selects a block of $B$ = `BLOCK` words:
 #
 # $$ \text{program } p \text{ owns the words } pB, \; pB + 1, \; \dots, \; pB + B - 1, \qquad p = 0, \dots, \lceil n/B \rceil - 1 . \tag{10.1} $$
 # <!-- (10.1) not evaluated: definition -->
@@ -202,7 +202,7 @@ check("10A", my_tile)
 # <!-- 12,288 = 12 * 32 * 32 -->
 
 # %%
-explore.program_grid(100, 70, 32, 32, title="A matrix in tiles of 32 x 32, one program per tile")
+explore.program_grid(100, 70, 32, 32, title="Tiles of 32 x 32, one program per tile")
 
 # %%
 @triton.jit
@@ -265,7 +265,7 @@ for length in (128, 100):
 
 
 # %% [markdown]
-# 128 words are two full blocks, so no lane is out of bounds. With 100 words, 28 lanes of the second program are, and the load raises `OutsideEveryArray`. This error does not find every missing mask, because a lane out of bounds of one array may be inside another one that the kernel uses.
+# 128 words are two full blocks, so no lane is out of bounds. With 100 words, 28 lanes of the second program are, and the load raises `OutsideEveryArray`. This error does not find every missing mask, because a lane out of bounds of its row is often inside the next row.
 #
 # <!-- exercise 10B --> Write the kernel; the launcher is given. `X` may be any view, so use both of its strides. `Y` is new and stored row by row. Load the tile as it is stored in `X`. At which offset of `Y` does its element $(i, j)$ belong? The check uses ragged sizes, slices and transposes, expects $2 \cdot \text{rows} \cdot \text{columns}$ words, and requires that each program store part of the result. During a check, torch may allocate and view tensors, but not copy or compute. If you are stuck after six minutes, run `hint("10B")` in a new cell.
 # <!-- 28 = 128 - 100 -->
@@ -434,7 +434,8 @@ def requested(BK):
     """The words that the programs load and store, piece by piece, without masked lanes."""
     pieces = [min(BK, k - start) for start in range(0, k, BK)]
     read_A, read_B = across * m * sum(pieces), down * n * sum(pieces)
-    print(f"depth {BK}: {len(pieces)} pieces, {read_A:,} words of A, {read_B:,} of B, {m * n:,} of C")
+    print(f"depth {BK}: {len(pieces)} pieces, "
+          f"{read_A:,} words of A, {read_B:,} of B, {m * n:,} of C")
     return read_A + read_B + m * n
 
 
@@ -450,7 +451,7 @@ measured("10.6", depth_16=requested(16), depth_32=requested(32))
 #
 # </details>
 #
-# `tl.dot(a, b)` multiplies a tile $(b_m, b_k)$ by a tile $(b_k, b_n)$. Pass `input_precision="ieee"`, which multiplies float32 in full precision. (By default Triton may round float32 inputs to *TF32*, 11 significant bits, for the tensor cores of section 10.8.) Sums are in float32 for every input type: `tl.zeros((BM, BN), dtype=tl.float32)`.
+# `tl.dot(a, b)` multiplies a tile $(b_m, b_k)$ by a tile $(b_k, b_n)$. Pass `input_precision="ieee"`, which multiplies float32 in full precision. (Without it Triton may round float32 inputs to *TF32*, 11 significant bits, for the tensor cores of section 10.8.) Sums are in float32 for every input type: `tl.zeros((BM, BN), dtype=tl.float32)`.
 #
 # <!-- exercise 10D --> Write the kernel *and* the grid. The row strides of `A` and `B` may be larger than their rows; `C` is new and stored row by row. Choose the mask of each array, and `other` for the two loads: what does a lane that is out of bounds in $k$ add to a sum? (During the check, a masked lane without `other` is NaN.) The words must be those of (10.4). If you are stuck after ten minutes, run `hint("10D")` in a new cell.
 
@@ -518,7 +519,7 @@ print(ledger)
 # $$ M = b_m b_n + b_k(b_m + b_n) . \tag{10.5} $$
 # <!-- (10.5) M = costs.matmul(bm, bn, bk, bm=bm, bn=bn).total -->
 #
-# If the programs run one after the other, they are a schedule for a machine with $M$ words, so the bound holds for them. (The four registers that lesson 02 allows in addition change it by at most 0.4 percent here.) On a GPU the sums are in *registers*, the private words of a thread, and the pieces are in *shared memory*, which all threads of a program share. Both belong to an *SM*, the processor core that runs the program:
+# If the programs run one after the other, they are a schedule for a machine with $M$ words, so the bound holds for them. (The four extra registers of lesson 02 change it by at most 0.4 percent here.) On a GPU the sums are in *registers*, the private words of a thread, and the pieces are in *shared memory*, which all threads of a program share. Both belong to an *SM*, the processor core that runs the program:
 # <!-- 0.4 = 100 * (bounds.matmul(1024, 1024, 1024, 512) / bounds.matmul(1024, 1024, 1024, 512 + 4) - 1) -->
 # <!-- 12 = len(range(0, 100, 32)) * len(range(0, 90, 32)) -->
 # <!-- ($2mnk/\sqrt M - 2M$) = bounds.matmul(m, n, k, M) rounded down where bounds.matmul(m, n, k, M) > m * n + m * k + n * k -->
@@ -534,6 +535,7 @@ for arch in (75, 80, 90):
 #
 # **Predict** (compute). All matrices are $1024 \times 1024$, and the tile is $128 \times 128$. What is the ratio of the kernel's traffic to the bound with pieces of depth 32, and with pieces of depth 1, as in lesson 02?
 # <!-- 128 \times 128, 1024 \times 1024 as input -->
+# <!-- ratio = lambda depth: costs.matmul(1024, 1024, 1024, bm=128, bn=128).total / bounds.matmul(1024, 1024, 1024, 128**2 + 2 * depth * 128) -->
 # <!-- "a quarter of the registers" if 4 * 128**2 == CHIPS[90].registers -->
 # <!-- 65{,}536, 227, 123{,}648 = CHIPS[90].registers, CHIPS[90].shared_bytes / 2**10, CHIPS[90].registers + CHIPS[90].shared_bytes / 4 -->
 
@@ -574,6 +576,8 @@ explore.curve(
 # The ratios are 1.306 and 1.073. The traffic is the same, but deep pieces use memory with which a larger tile would move fewer words. Kernels need depth for two reasons: `tl.dot` needs an inner size of at least 16 (section 10.8), and at depth 1 the loads of $A$ use one word of each sector (section 10.4).
 #
 # </details>
+#
+# <!-- 1.306, 1.073 = ratio(32), ratio(1) -->
 #
 # The figure has tiles from side 16 to side 256. Twice the side halves the traffic of $A$ and $B$. Where the tile of sums is most of $M$, twice the side needs nearly four times the memory, so the points follow the slope $1/\sqrt M$ of the bound.
 #
@@ -625,7 +629,7 @@ explore.program_grid(8, 16, 1, 1, order=order, title="The first 128 programs, in
 # | values in float32 | correct to rounding; `input_precision` is ignored | correct to rounding; `tl.dot` rounds as `input_precision` states |
 # | masked lanes without `other` | 0, or NaN during a check | undefined |
 # | bfloat16 arithmetic | correct, because `iocourse.kernels` repairs the interpreter | correct |
-# | *races*: programs that write the same word | not visible, because programs run one after the other | the result is undefined |
+# | *races*: a program uses a word that another one writes | not visible, because programs run one after the other | the result is undefined |
 # | registers, shared memory, whether it compiles | not known; a check runs the first stage of the compiler | decided by the compiler |
 # | time | not known | measured |
 #
@@ -675,7 +679,7 @@ printing_kernel[(2,)](torch.arange(1.0, 7.0), 6, BLOCK=4)
 # %% [markdown]
 # `device_print` names the program in front of the label. The last two lanes of program (1, 0, 0) are masked. They are 0 here, but undefined on a GPU. Compiled, `static_print` prints once, at compile time. The page [Debugging a Triton kernel](../docs/guide/debugging.md) shows more instruments and what each cannot see.
 #
-# **Look inside: machine code.** `gpu.resources` compiles a kernel for a GPU that need not be present. `sm_90` is the *architecture* of an H200, `sm_80` of an A100, `sm_75` of a T4. *Tensor cores* are the units of a GPU that multiply small tiles, many times faster than its ordinary arithmetic: on `sm_90`, one instruction `wgmma` of 128 threads multiplies a $64 \times 16$ tile by a $16 \times 64$ tile in float16. They cannot multiply float32 in full precision, so with `"ieee"` each thread executes its share of the multiply-adds one by one.
+# **Look inside: machine code.** `gpu.resources` compiles a kernel for a GPU that need not be present. `sm_90` is the *architecture* of an H200, `sm_80` of an A100, `sm_75` of a T4. *Tensor cores* are the units of a GPU that multiply small tiles, many times faster than its ordinary arithmetic: on `sm_90`, one instruction `wgmma`, executed by 128 threads, multiplies a $64 \times 16$ by a $16 \times 64$ tile in float16. They cannot multiply float32 in full precision, so with `"ieee"` each thread executes its share of the multiply-adds one by one.
 #
 # We compile *your* product with tiles of $64 \times 64$, pieces of depth 32 and 128 threads per program.
 #
@@ -706,8 +710,9 @@ measured("10.8c", float32=loops[torch.float32].fma, float16=loops[torch.float16]
 # In float32, $64 \cdot 64 \cdot 32$ multiply-adds are divided among 128 threads: 1,024 per thread. In float16, two `wgmma` of depth 16 do the same work. Only the type of `A` and `B` differs.
 #
 # </details>
+# <!-- 128 as input -->
 #
-# Only `input_precision="ieee"` keeps float32 away from the tensor cores. The default, `"tf32"`, and `"tf32x3"`, which adds up three TF32 products, use them.
+# Only `input_precision="ieee"` keeps float32 away from the tensor cores. Products with `"tf32"`, and with `"tf32x3"`, which adds up three TF32 products, run on them.
 #
 # A check also passes every launch to the first stage of the compiler. This stage refuses Python that is not Triton, such as `break`, a function of NumPy, or a number of the notebook that is not `tl.constexpr`. It also refuses sizes that the interpreter accepts, such as an inner size of 8 in `tl.dot`:
 
