@@ -96,7 +96,7 @@ measured("10.1", programs=programs, masked=programs * 128 - ledger.read)
 #
 # On a GPU they run in any order, many at the same time, so a program must not depend on what another one writes.
 #
-# Triton compiles a function under `@triton.jit` for a GPU, or *interprets* it: the interpreter runs the programs one after the other and computes each line with NumPy. This lesson uses the interpreter, because its loads and stores can be counted. Here is the same program in NumPy:
+# Triton compiles a function under `@triton.jit` for a GPU, or *interprets* it: the interpreter runs the programs one after the other and computes each line with NumPy. This lesson uses the interpreter, because its loads and stores can be counted. The same program in NumPy:
 # <!-- 8, 1,024, 24 = len(range(0, 1000, 128)), 8 * 128, 8 * 128 - 1000 -->
 
 # %%
@@ -510,7 +510,7 @@ with traffic.count() as ledger:
 print(ledger)
 
 # %% [markdown]
-# Your ledger equals (10.4). The 12 programs move exactly the words of the schedule for one worker, because no tile of $C$ needs another one.
+# Your ledger equals (10.4). The 12 programs move the words of the schedule for one worker, because no tile of $C$ needs another one.
 #
 # ## 10.7 Comparison with the lower bound
 #

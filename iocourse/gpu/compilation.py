@@ -103,7 +103,15 @@ class Resources:
             f"sm_{self.arch}: {self.registers} of {REGISTERS_A_THREAD} registers per thread, {spills}, "
             f"{self.shared_bytes / 1024:.1f} of {chip_of(self.arch).shared_bytes // 1024} KB shared memory, "
             f"{self.tensor_core} tensor-core and {self.async_copies} asynchronous copy instructions"
+            f"{self._loop()}"
         )
+
+    def _loop(self) -> str:
+        """Return a clause about the inner loop and its products, "" if a record has no names of them."""
+        if (loop := self.hot_loop) is None or loop.opcodes is None:
+            return ""
+        products = " and ".join(f"{n} {name}" for name, n in loop.products.items())
+        return f"; inner loop: {loop.instructions:,} instructions, {products or f'{loop.fma:,} FFMA'}"
 
 
 def resources(kernel: Any, arch: int, *arguments: Any, **constants: Any) -> Resources:
@@ -443,7 +451,7 @@ def _report(process: _Compiler, job: dict[str, Any]) -> dict[str, Any]:
         return {"error": f"{what}: the compiler ended with exit code {code}"}
     return {
         "error": f"{what}: not compiled within {LIMIT:g} s, so the compiler was stopped. Use a smaller "
-        "tile, more warps or fewer stages"
+        "tile, more warps or fewer stages, and range in place of tl.static_range"
     }
 
 
