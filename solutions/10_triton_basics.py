@@ -235,7 +235,7 @@ with traffic.count() as half:
 print(f"in float16: {half.total:,} words, {half.bytes:,} bytes")
 
 # %% [markdown]
-# The copy moves 14,000 words, 56,000 bytes, and half of these bytes in float16. The masked lanes move nothing.
+# The copy moves 14,000 words, 56,000 bytes, and half of these bytes in float16.
 #
 # ## 10.4 A missing mask
 #
@@ -309,7 +309,7 @@ def my_transpose(X, BM, BN):
 check("10B", my_transpose)
 
 # %% [markdown]
-# The transpose moves as many words as the copy, but a GPU loads and stores *sectors* of 32 bytes. In the copy, neighbouring lanes use all bytes of a sector. In the transpose, either the loads or the stores have a large stride and use one word of each sector, unless the sector is still in a cache when the next row of the tile needs it. We count the words that programs request.
+# The transpose moves as many words as the copy, but a GPU loads and stores *sectors* of 32 bytes. In the copy, neighbouring lanes use all bytes of a sector. In the transpose, either the loads or the stores have a large stride and use one word of each sector, unless a cache still has the sector for the next row. We count the words that programs request.
 #
 # ## 10.5 Softmax: one program per row
 #
@@ -510,7 +510,7 @@ with traffic.count() as ledger:
 print(ledger)
 
 # %% [markdown]
-# Your ledger equals (10.4). The 12 programs move the words of the schedule for one worker, because no tile of $C$ needs another one.
+# Below *Solved*, the line *Compiled* is the compiler's report for an H200 (section 10.8). Your ledger equals (10.4). The 12 programs move the words of the schedule for one worker, because no tile of $C$ needs another one.
 #
 # ## 10.7 Comparison with the lower bound
 #
@@ -618,8 +618,7 @@ explore.program_grid(8, 16, 1, 1, order=order, title="The first 128 programs, in
 #
 # </details>
 #
-# GPUs start programs roughly in the order of their numbers, but nothing guarantees it. An order may make a kernel faster, but its result must not depend on it.
-# <!-- "faster" as definition -->
+# Programs start roughly in the order of their numbers, but nothing guarantees it, so a result must not depend on it.
 #
 # ## 10.8 What the interpreter shows, and what it does not
 #
@@ -677,7 +676,7 @@ def printing_kernel(X, n, BLOCK: tl.constexpr):
 printing_kernel[(2,)](torch.arange(1.0, 7.0), 6, BLOCK=4)
 
 # %% [markdown]
-# `device_print` names the program in front of the label. The last two lanes of program (1, 0, 0) are masked. They are 0 here, but undefined on a GPU. Compiled, `static_print` prints once, at compile time. The page [Debugging a Triton kernel](../docs/guide/debugging.md) shows more instruments and what each cannot see.
+# `device_print` names the program in front of the label. The last two lanes of program (1, 0, 0) are masked. They are 0 here, but undefined on a GPU. The page [Debugging a Triton kernel](../docs/guide/debugging.md) shows more instruments and what each cannot see.
 #
 # **Look inside: machine code.** `gpu.resources` compiles a kernel for a GPU that need not be present. `sm_90` is the *architecture* of an H200, `sm_80` of an A100, `sm_75` of a T4. *Tensor cores* are the units of a GPU that multiply small tiles, many times faster than its ordinary arithmetic: on `sm_90`, one instruction `wgmma`, executed by 128 threads, multiplies a $64 \times 16$ by a $16 \times 64$ tile in float16. They cannot multiply float32 in full precision, so with `"ieee"` each thread executes its share of the multiply-adds one by one.
 #
@@ -707,12 +706,13 @@ measured("10.8c", float32=loops[torch.float32].fma, float16=loops[torch.float16]
 # %% [markdown]
 # <details><summary>Instructions of one iteration</summary>
 #
-# In float32, $64 \cdot 64 \cdot 32$ multiply-adds are divided among 128 threads: 1,024 per thread. In float16, two `wgmma` of depth 16 do the same work. Only the type of `A` and `B` differs.
+# In float32, $64 \cdot 64 \cdot 32$ multiply-adds are divided among 128 threads: 1,024 per thread. In float16, two `wgmma` of depth 16 do the same work. The printed lines have the names of the machine code: `FFMA` is a float32 multiply-add, and `HGMMA.64x64x16.F32` is a `wgmma` with a $64 \times 64$ result, depth 16 and float32 sums.
 #
 # </details>
 # <!-- 128 as input -->
+# <!-- 64 \times 64 as input -->
 #
-# Only `input_precision="ieee"` keeps float32 away from the tensor cores. Products with `"tf32"`, and with `"tf32x3"`, which adds up three TF32 products, run on them.
+# Only `input_precision="ieee"` keeps float32 away from the tensor cores. Products with `"tf32"` and `"tf32x3"` (the sum of three TF32 products) run on them.
 #
 # A check also passes every launch to the first stage of the compiler. This stage refuses Python that is not Triton, such as `break`, a function of NumPy, or a number of the notebook that is not `tl.constexpr`. It also refuses sizes that the interpreter accepts, such as an inner size of 8 in `tl.dot`:
 
@@ -730,7 +730,7 @@ def depth_8(kernel, launcher):
 attempt(depth_8, my_product_kernel, my_product)
 
 # %% [markdown]
-# So a kernel that passes a check has correct values and words, and the first stage of the compiler accepts it. Lesson 11b reads its registers and shared memory. Only a GPU shows its time.
+# So a kernel that passes a check has correct values and words, and the first stage of the compiler accepts it. Lesson 11b reads its registers and shared memory.
 #
 # ## Misconceptions
 #

@@ -163,6 +163,7 @@ def test_the_instructions_of_one_iteration_of_10_8(in_triton):
     single, half = (compiled(kernel, dtype).hot_loop for dtype in (torch.float32, torch.float16))
     assert (single.fma, single.tensor) == (64 * 64 * 32 // 128, 0)
     assert (half.fma, half.tensor, half.wgmma) == (0, 32 // 16, 32 // 16)
+    assert half.products == {"HGMMA.64x64x16.F32": 2}
 
 
 @needs_triton
