@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 10 Triton basics
 #
-# The machine of lesson 02 has one worker. A GPU runs thousands of threads. Its code is a *kernel*: one function that many *programs* run, each on its own block of the data. In this lesson you write a copy, a row softmax and a matrix product in Triton, and count the words that they move. The counts equal the closed forms of the earlier lessons.
+# The machine of lesson 02 has one worker. A GPU runs thousands of threads. You write a *kernel* for it: one function that many *programs* run, each on its own block of the data. In this lesson you write a copy, a row softmax and a matrix product in Triton, and count the words that they move. The counts equal the closed forms of the earlier lessons.
 #
 # **What you will learn**
 #
@@ -163,7 +163,7 @@ measured("10.2", **{name: int(view[3, 4]) for name, view in views.items()})
 # <!-- 5 \times 12, 4 \times 8 as input -->
 
 # %% [raw] name="about-10A"
-# title = "Addresses of a tile"
+# title = "Offsets of a tile"
 # difficulty = 2
 # importance = 5
 # minutes = 8
@@ -239,7 +239,7 @@ print(f"in float16: {half.total:,} words, {half.bytes:,} bytes")
 #
 # ## 10.4 A missing mask
 #
-# Without a mask, a GPU reads or overwrites the memory behind the array, or stops with an illegal address. While traffic is counted, an access out of bounds raises an error:
+# Without a mask, a GPU reads or overwrites the memory behind the array, or stops with an illegal address. While traffic is counted, an access outside all arrays raises an error:
 #
 # <!-- 14,000, 56,000 = 2 * np.zeros((100, 70)).size, 2 * np.zeros((100, 70), np.float32).nbytes -->
 
@@ -265,7 +265,7 @@ for length in (128, 100):
 
 
 # %% [markdown]
-# 128 words are two full blocks, so no lane is out of bounds. With 100 words, 28 lanes of the second program are, and the load raises `OutsideEveryArray`. This error does not find every missing mask, because a lane out of bounds of its row is often inside the next row.
+# 128 words are two full blocks, so no lane is out of bounds. With 100 words, 28 lanes of the second program are out of bounds, and the load raises `OutsideEveryArray`. This does not find every missing mask: in a matrix, a lane past the end of its row is often inside the next row.
 #
 # <!-- exercise 10B --> Write the kernel; the launcher is given. `X` may be any view, so use both of its strides. `Y` is new and stored row by row. Load the tile as it is stored in `X`. At which offset of `Y` does its element $(i, j)$ belong? The check uses ragged sizes, slices and transposes, expects $2 \cdot \text{rows} \cdot \text{columns}$ words, and requires that each program store part of the result. During a check, torch may allocate and view tensors, but not copy or compute. If you are stuck after six minutes, run `hint("10B")` in a new cell.
 # <!-- 28 = 128 - 100 -->
@@ -341,7 +341,7 @@ print("correct:", np.allclose(P, exact.softmax(S.double().numpy()), atol=1e-6))
 print(f"{triton.next_power_of_2(300)} lanes per row, {ledger.total:,} words")
 
 # %% [markdown]
-# The block of each row has 512 lanes, 212 of them masked. The kernel moves 38,400 words, the compulsory traffic: it reads each number once and writes each once. The three loops of section 3.1 would move $4mn = 76{,}800$ words. The kernel avoids this because a row *fits* in the block, which is the fast memory of the program.
+# The block of each row has 512 lanes, 212 of them masked. The kernel moves 38,400 words, the compulsory traffic: it reads each number once and writes each once. The three loops of section 3.1 would move $4mn = 76{,}800$ words. This kernel avoids it because a row *fits* in the block, the fast memory of the program.
 #
 # A row of $2^{18}$ numbers does not fit: on an H200 a program has at most 123,648 words of fast memory (section 10.7). Such a row is read in pieces, and twice, because no weight is known before the last score is read. The online softmax of lesson 03 computes the maximum and the sum in the first pass; it rescales the old sum when the maximum rises. The second pass computes the weights. For $m$ rows of $n$ numbers,
 #
@@ -576,7 +576,6 @@ explore.curve(
 # The ratios are 1.306 and 1.073. The traffic is the same, but deep pieces use memory with which a larger tile would move fewer words. Kernels need depth for two reasons: `tl.dot` needs an inner size of at least 16 (section 10.8), and at depth 1 the loads of $A$ use one word of each sector (section 10.4).
 #
 # </details>
-#
 # <!-- 1.306, 1.073 = ratio(32), ratio(1) -->
 #
 # The figure has tiles from side 16 to side 256. Twice the side halves the traffic of $A$ and $B$. Where the tile of sums is most of $M$, twice the side needs nearly four times the memory, so the points follow the slope $1/\sqrt M$ of the bound.
@@ -618,7 +617,7 @@ explore.program_grid(8, 16, 1, 1, order=order, title="The first 128 programs, in
 #
 # </details>
 #
-# Programs start roughly in the order of their numbers, but nothing guarantees it, so a result must not depend on it.
+# On a GPU programs start roughly in the order of their numbers, but this is not guaranteed, so a result must not depend on it.
 #
 # ## 10.8 What the interpreter shows, and what it does not
 #
@@ -676,7 +675,7 @@ def printing_kernel(X, n, BLOCK: tl.constexpr):
 printing_kernel[(2,)](torch.arange(1.0, 7.0), 6, BLOCK=4)
 
 # %% [markdown]
-# `device_print` names the program in front of the label. The last two lanes of program (1, 0, 0) are masked. They are 0 here, but undefined on a GPU. The page [Debugging a Triton kernel](../docs/guide/debugging.md) shows more instruments and what each cannot see.
+# `device_print` prints the program before the label. The last two lanes of program (1, 0, 0) are masked: 0 here, undefined on a GPU. The page [Debugging a Triton kernel](../docs/guide/debugging.md) shows more instruments and what each cannot see.
 #
 # **Look inside: machine code.** `gpu.resources` compiles a kernel for a GPU that need not be present. `sm_90` is the *architecture* of an H200, `sm_80` of an A100, `sm_75` of a T4. *Tensor cores* are the units of a GPU that multiply small tiles, many times faster than its ordinary arithmetic: on `sm_90`, one instruction `wgmma`, executed by 128 threads, multiplies a $64 \times 16$ by a $16 \times 64$ tile in float16. They cannot multiply float32 in full precision, so with `"ieee"` each thread executes its share of the multiply-adds one by one.
 #
@@ -730,7 +729,7 @@ def depth_8(kernel, launcher):
 attempt(depth_8, my_product_kernel, my_product)
 
 # %% [markdown]
-# So a kernel that passes a check has correct values and words, and the first stage of the compiler accepts it. Lesson 11b reads its registers and shared memory.
+# So a kernel that passes a check has correct values and words, and the first stage of the compiler accepts it.
 #
 # ## Misconceptions
 #
