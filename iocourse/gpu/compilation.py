@@ -344,7 +344,7 @@ def _sources(function: types.FunctionType, seen: dict[str, str]) -> list[str]:
 
 
 def _source_of(name: str, value: Any, seen: dict[str, str]) -> list[str]:
-    if inspect.ismodule(value) and value.__name__.split(".")[0] == "triton":
+    if inspect.ismodule(value):  # of another module a kernel may use numbers, such as math.inf
         seen[name] = ""
         return [f"import {value.__name__} as {name}"]
     used = getattr(value, "fn", None)
@@ -460,7 +460,7 @@ def _report(process: _Compiler, job: dict[str, Any]) -> dict[str, Any]:
         return {"error": f"{what}: the compiler ended with exit code {code}"}
     return {
         "error": f"{what}: not compiled within {LIMIT:g} s, so the compiler was stopped. Use a smaller "
-        "tile, more warps or fewer stages, and range in place of tl.static_range"
+        "tile, more warps or fewer stages"
     }
 
 

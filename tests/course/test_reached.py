@@ -65,7 +65,7 @@ def seen(function, cases=None, fails=None):
 # ------------------------------------------------------------------ what counts as no work
 HANDED_BACK = "your function returns an input, scaled or in another order"
 CONSTANT = "your function returns the same for every input"
-UNUSED = "your result does not depend on the input arrays"
+NOT_FINITE = "no number of your result is finite"
 FAILS_LATER = "your function fails when it is called again with other numbers in its inputs"
 
 
@@ -158,7 +158,7 @@ def test_a_constant_is_not_a_result(value):
 
 @pytest.mark.parametrize("number", [0.0, np.nan, np.inf, 1e300])
 def test_a_constant_of_the_right_shape_is_not_a_result(number):
-    why = CONSTANT if np.isfinite(number) else UNUSED  # what is not finite is judged on smaller numbers
+    why = CONSTANT if np.isfinite(number) else NOT_FINITE  # what is not finite is judged on smaller numbers
     assert seen(lambda A, B, b: np.full((len(A), len(B)), number))[0].nothing == why
     assert seen(lambda A, B, b: [number] * len(A))[0].nothing == why
 

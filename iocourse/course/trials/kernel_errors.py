@@ -67,7 +67,10 @@ def error_at_line(line: Line, error: BaseException, before: str = "") -> str:
     why = ": ".join(
         filter(None, [before, next((cause.says for cause in CAUSES if cause.fits(line, error)), "")])
     )
-    own = _short(str(error) if isinstance(error, Refusal) else f"{type(error).__name__}: {error}")
+    own = str(error) if isinstance(error, Refusal) else f"{type(error).__name__}: {error}"
+    of_library = type(error).__module__.startswith("iocourse.") and not isinstance(error, Refusal)
+    if not of_library:  # messages of the library end with advice
+        own = _short(own)
     shapes = _shapes(line)
     return (
         f"line {line.number} of your cell, `{line.text}`"
