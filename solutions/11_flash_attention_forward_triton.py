@@ -100,6 +100,7 @@ measured("11.1", times=words[0] / words[-1])
 # <!-- (11.1) W_written = costs.flash2(N, d, Br=BM, Bc=1, lse=True).written -->
 #
 # Here $1{,}600 + 2 \cdot 1{,}600 \cdot 4 = 14{,}400$ words are read, as the emulator counts. $B_N$ does not appear in (11.1).
+# <!-- 1.137 as output -->
 #
 # ## 11.2 Exponentials as powers of two
 #
@@ -165,7 +166,7 @@ else:
 #
 # The last tile of keys may be partial. A NumPy slice is then shorter, but a tile in a kernel has a fixed size. A masked load fills the other lanes with the value of `other`, here 0. (Without `other` the value is undefined; the check uses NaN.) A key of zeros has the score 0 and would receive weight, so its score must be set to $-\infty$. Out-of-bounds rows of *queries* need no such step, because the mask of the store discards their results.
 #
-# The kernel handles one head with contiguous rows of $d$ words, where $d$ is a power of two, at least 16. `input_precision="ieee"` requests products in float32; by default a tensor core may round the factors to 11 significant bits.
+# The kernel handles one head with contiguous rows of $d$ words, where $d$ is a power of two, at least 16. `input_precision="ieee"` requests products in float32. Without it, a tensor core may round the factors to 11 significant bits.
 #
 # <!-- exercise 11A --> Write one iteration of the inner loop, in powers of two. `scale` is $\lambda$ of (11.2). `acc`, `m` and `l` are carried from one iteration to the next. The kernel must be correct for all $N$, `BM` and `BN`, also for scores far below 0, and may move the words of (11.1). If you are stuck after nine minutes, run `hint("11A")` in a new cell.
 # <!-- 11 = np.finfo(np.float16).nmant + 1 -->
@@ -419,6 +420,7 @@ for name in ("float16", "bfloat16", "float32"):
 
 # %% [markdown]
 # A score needs 172 instructions, of which $2d = 128$ are the multiply-adds of the two products. A *tensor core* is a unit that multiplies two tiles of 16-bit numbers with one instruction and adds the products in float32. The machine code names the types:
+# <!-- 172 as output -->
 #
 # | factors | instruction on an H200, sums in float32 |
 # | --- | --- |
@@ -449,7 +451,8 @@ print(f"largest error of O / bound: {(abs(O - exactly) / bound).max():.2f}")
 print(f"largest error of LSE with rounded weights: {abs(np.log(l16 / l)).max():.1e}")
 
 # %% [markdown]
-# O stays at 0.30 of the bound. With rounded weights in the sum, LSE is wrong by up to $5.1 \cdot 10^{-5}$, while rounding to float32 changes it by about $10^{-7}$. $O$ would hide this, because the rounded weights would be in its numerator and in its denominator. The backward pass recomputes $P$ from LSE (lesson 12), so there the error returns.
+# $O$ stays at 0.28 of the bound. With rounded weights in the sum, LSE is wrong by up to $5.1 \cdot 10^{-5}$, while rounding to float32 changes it by about $10^{-7}$. $O$ would hide this, because the rounded weights would be in its numerator and in its denominator. The backward pass recomputes $P$ from LSE (lesson 12), so there the error returns.
+# <!-- 0.28 as output -->
 #
 # 11F HERE
 #
@@ -508,7 +511,7 @@ measured("11.6b", exp=times[12], tf32=times[5], fp8=times[20])
 #
 # ## 11.7 Instructions are not time
 #
-# The units of an SM (streaming multiprocessor) work at the same time. Per clock, an SM of an H200 does 4,096 operations on its tensor cores (989 TFLOP/s on 132 SMs at 1.83 GHz), computes 16 exponentials, issues one instruction for each of 4 warps of 32 threads, and moves 128 bytes to or from shared memory ([FlashAttention-3](https://arxiv.org/abs/2407.08608), [CUDA guide](https://docs.nvidia.com/cuda/cuda-c-programming-guide/)). The clocks that a unit needs for one tile are its *roof*:
+# The units of an SM (streaming multiprocessor) work at the same time. Per clock, an SM of an H200 does 4,096 operations on its tensor cores (989 TFLOP/s on 132 SMs at 1.83 GHz), computes 16 exponentials, issues one instruction for each of 4 warps, and moves 128 bytes to or from shared memory ([FlashAttention-3](https://arxiv.org/abs/2407.08608), [CUDA guide](https://docs.nvidia.com/cuda/cuda-c-programming-guide/)). The clocks that a unit needs for one tile are its *roof*:
 #
 # $$ \text{products } \frac{4B_MB_Nd}{4096}, \quad \text{exponentials } \frac{B_MB_N}{16}, \quad \text{issue } \frac{\text{instructions} \cdot \text{warps}}{4}, \quad \text{shared memory } \frac{1}{128}\Bigl(2B_Md + \frac{B_MB_Nd}{16} + 4B_Nd\Bigr) . \tag{11.7} $$
 # <!-- (11.7) not evaluated: definition -->
@@ -516,7 +519,7 @@ measured("11.6b", exp=times[12], tf32=times[5], fp8=times[20])
 # <!-- 989, 132 = CHIPS[90].tensor_tflops, device("answers")["multiprocessors"] -->
 # <!-- 4,096 = 2 ** round(math.log2(CHIPS[90].tensor_tflops * 1e12 / device("answers")["multiprocessors"] / 1.83e9)) -->
 # <!-- 1.83 from https://arxiv.org/abs/2407.08608 -->
-# <!-- 16, 4, 32, 128 from https://docs.nvidia.com/cuda/cuda-c-programming-guide/ -->
+# <!-- 16, 4, 128 from https://docs.nvidia.com/cuda/cuda-c-programming-guide/ -->
 #
 # No tool prints the last roof, so we count its bytes, each read once per instruction. A tensor-core instruction multiplies 64 rows by 16 inner elements: it reads 2 KB of its left factor, unless that is in registers, and 32 bytes per column of its right factor. The kernel keeps $Q$ in shared memory and $P$ in registers. $K$ and $V$ are also written to shared memory once, $4B_Nd$ bytes.
 # <!-- 64, 16 = int(next(iter(reference["products"])).split(".")[1].split("x")[0]), int(next(iter(reference["products"])).split(".")[1].split("x")[2]) -->
@@ -550,7 +553,8 @@ measured("11.7b", clocks=max(clocks.values()))
 # <details><summary>The highest roof</summary>
 #
 # 320 clocks, for shared memory: 40 KB per tile. Issue needs 299 clocks, products and exponentials 256 each. (The loop has 34 exponentials per thread, two of them to rescale, which makes 272 clocks.)
-# <!-- 40 = (2 * 64 * 64 + 64**3 / 16 + 4 * 64 * 64) / 2**10 -->
+# <!-- bytes_of_a_tile = 2 * hot["BM"] * hot["d"] + hot["BM"] * hot["BN"] * hot["d"] / 16 + 4 * hot["BN"] * hot["d"] -->
+# <!-- 320, 40, 299 = bytes_of_a_tile / 128, bytes_of_a_tile / 2**10, hot["hot_loop"]["instructions"] * hot["warps"] / 4 -->
 # <!-- 34, 272 = hot["hot_loop"]["exponentials"], hot["hot_loop"]["exponentials"] * 32 * hot["warps"] / 16 -->
 #
 # </details>
@@ -612,6 +616,7 @@ for is_causal in (False, True):
 # - **"A mask saves words."** A partial block is loaded completely. Empty blocks save words: 72 of 128 blocks are loaded under a causal mask (11.5).
 # - **"A kernel with correct values is done."** Values cannot show on which unit the products run (11.6).
 # - **"The time is in the instructions."** With $V$ in TF32 the loop has 1.52 times the instructions and takes 2.64 times as long (11.6).
+# <!-- 1.52, 2.64 = slow[1]["instructions_per_score"] / reference["instructions_per_score"], slow[1]["ms"] / reference["ms"] -->
 #
 # ## Take-away
 #
