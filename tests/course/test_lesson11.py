@@ -74,7 +74,7 @@ def test_the_numpy_sections_come_before_the_cell_that_needs_triton(lesson, has):
 def test_the_border_of_11_4_is_the_same_without_its_1_for_powers_of_two():
     for BM, BN in itertools.product((2, 4, 16, 64, 128), repeat=2):
         assert all((t * BM + 1) // BN == t * BM // BN for t in range(20))
-    says("11.5", "powers of two above 1, the 1 never completes a tile")
+    says("11.5", "powers of two above 1, the 1 in (11.4) never completes a block")
 
 
 # ---------------------------------------------------------------------- 11b: the kernel to repair
@@ -127,7 +127,7 @@ def test_the_difficulty_of_a_band_is_computed_from_its_mask():
             assert blind.any() == case.has(NOTHING) and (case.expected[0][blind] == 0).all()
 
 
-def test_most_tiles_of_11_2_are_whole_so_that_masking_them_all_shows():
+def test_most_blocks_of_11b_are_full_so_that_masking_them_all_shows():
     for seed in range(10):
         cases = find("11B").cases(np.random.default_rng(seed))
         for case, causal in ((cases[0], True), (cases[1], False)):
