@@ -323,7 +323,8 @@ class Exercise:
 
     `function` is the name of the student's function in the notebook. `cases` draws new inputs from a
     generator. `hints` go from a first step to nearly the complete idea, and never contain code. `comparison`
-    has the sizes at which a solved schedule is compared with a lower bound.
+    has the sizes at which a solved schedule is compared with a lower bound. If `compiles`, a solved check
+    shows what the compiler makes of the kernels.
     """
 
     id: str
@@ -337,6 +338,7 @@ class Exercise:
     properties: tuple[Property, ...]
     run_case: RunCase = run_function
     comparison: BoundComparison | None = None
+    compiles: bool = False
 
     @property
     def lesson(self) -> str:
@@ -368,6 +370,7 @@ def exercise(
     properties: Sequence[Property],
     run_case: RunCase = run_function,
     comparison: BoundComparison | None = None,
+    compiles: bool = False,
 ) -> Exercise:
     """Return the exercise with this id, from the texts in its lesson and the parts passed here.
 
@@ -382,7 +385,7 @@ def exercise(
     hints = tuple(texts.pop("hints"))
     return Exercise(
         id, **texts, hints=hints, cases=cases, properties=tuple(properties), run_case=run_case,
-        comparison=comparison,
+        comparison=comparison, compiles=compiles,
     )  # fmt: skip
 
 
