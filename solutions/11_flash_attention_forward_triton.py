@@ -400,27 +400,29 @@ for is_causal, formula in ((False, dense), (True, causal)):
 # The kernel of 11B multiplies in float32, outside the tensor cores. The compiler shows what this costs on an H200 (sm_90), without a GPU:
 
 # %%
-def inner_loop(launcher, BM=64, BN=32):
-    """Run the kernel of 11B, then compile it for an H200 and print its inner loop."""
-    launcher(q, k, v, True, BM, BN)
-    x, lse = torch.empty(1024, 64), torch.empty(1024)
-    found = gpu.resources(two_loops_kernel, 90, x, x, x, x, lse, 1024, 0.18,
-                          CAUSAL=True, d=64, BM=BM, BN=BN, num_warps=8)
-    loop, threads = found.hot_loop, 32 * found.warps
-    print(f"float32, tile {BM} x {BN}, {found.warps} warps: "
-          f"{loop.instructions * threads / (BM * BN):.0f} instructions per score, "
-          f"{loop.fma * threads / (BM * BN):.0f} of them multiply-adds; "
-          f"{loop.tensor} tensor-core instructions")
+def inner_loop(launcher, kernel, dtype, BM, BN, warps):
+    """Run a kernel, then compile it for an H200 (d = 64, causal) and print its inner loop."""
+    launcher(*(x.to(dtype) for x in (q, k, v)), True, BM, BN)
+    x, lse = torch.empty(1024, 64, dtype=dtype), torch.empty(1024)
+    found = gpu.resources(kernel, 90, x, x, x, x, lse, 1024, 0.18,
+                          CAUSAL=True, d=64, BM=BM, BN=BN, num_warps=warps)
+    loop, per_score = found.hot_loop, 32 * warps / (BM * BN)  # a warp has 32 threads
+    print(f"{dtype}, tile {BM} x {BN}: {loop.instructions} instructions per thread, "
+          f"{loop.instructions * per_score:.1f} per score\n"
+          f"  multiply-adds per score outside the tensor cores: {loop.fma * per_score:.1f}\n"
+          f"  tensor-core instructions: {loop.products}")
 
 
-attempt(inner_loop, my_two_loops)
+attempt(inner_loop, my_two_loops, two_loops_kernel, torch.float32, 64, 32, 8)
 for name in ("float16", "bfloat16", "float32"):
     facts = torch.finfo(getattr(torch, name))
     print(f"{name:8}: u = 2^{np.log2(facts.eps / 2):.0f}, largest number {facts.max:.5g}")
 
 # %% [markdown]
 # A score needs 172 instructions, of which $2d = 128$ are the multiply-adds of the two products. A *tensor core* is a unit that multiplies two tiles of 16-bit numbers with one instruction and adds the products in float32. The machine code names the types:
-# <!-- 172 as output -->
+# <!-- stored = checkout("solutions/11_flash_attention_forward_triton.ipynb") -->
+# <!-- per_score = [float(n) for n in re.findall(r"instructions per thread, ([\d.]+) per score", stored)] -->
+# <!-- 172 = per_score[0] -->
 #
 # | factors | instruction on an H200, sums in float32 |
 # | --- | --- |
@@ -531,15 +533,20 @@ def my_sixteen_bits(Q, K, V, causal, BM, BN):
 # %% tags=["check"] name="check-11F"
 check("11F", my_sixteen_bits)
 
+# %%
+for dtype in (torch.float16, torch.bfloat16):
+    attempt(inner_loop, my_sixteen_bits, sixteen_bits_kernel, dtype, 128, 64, 4)
+
 # %% [markdown]
-# The line below the verdict is the compiler's. The inner loop has 500 instructions, and 16 of them, `HGMMA.64x64x16.F32`, compute both products. For 128 threads and a tile of $128 \times 64$ this is $500 \cdot 128 / (128 \cdot 64) = 7.8$ instructions per score instead of 172.
+# 7.8 instructions per score instead of 172. The 16 tensor-core instructions of an iteration compute both products, with 16-bit factors and float32 sums. The loops and the loads are those of 11B.
+# <!-- 172 = per_score[0] -->
 #
 # Values and machine code show different mistakes. Of 21 answers that were tried for 11F, six have correct values and are refused by their machine code: four convert $V$ or all inputs to float32, one uses `tl.exp`, and one masks every block. On the other hand, the compiler cannot distinguish three wrong answers from the reference by types or instructions: $Q$ scaled in 16 bits, $\ell$ not rescaled, and `tl.float16` instead of `v.dtype`, which fails for bfloat16 only.
 # <!-- answers = [one for one in rows("answers") if "index" in one] -->
 # <!-- timed = {one["answer"]: one for one in answers if "ms" in one} -->
 # <!-- reference = timed["reference"] -->
-# <!-- 21, 7.8 = len(answers), reference["instructions_per_score"] -->
-# <!-- 172 as output -->
+# <!-- 7.8 = per_score[1] -->
+# <!-- 21, 16 = len(answers), sum(reference["products"].values()) -->
 # <!-- "four convert $V$ or all inputs to float32" if sum("raised to float32" in one["answer"] for one in answers) == 4 -->
 # <!-- "cannot distinguish three wrong answers" if all(timed[name]["products"] == reference["products"] and timed[name]["instructions_per_score"] <= reference["instructions_per_score"] for name in ("q scaled in 16 bits", "l not rescaled", "p.to(tl.float16) hard-wired")) -->
 #
