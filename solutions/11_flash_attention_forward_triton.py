@@ -419,7 +419,7 @@ for name in ("float16", "bfloat16", "float32"):
     print(f"{name:8}: u = 2^{np.log2(facts.eps / 2):.0f}, largest number {facts.max:.5g}")
 
 # %% [markdown]
-# A score needs 172 instructions, of which $2d = 128$ are the multiply-adds of the two products. A *tensor core* is a unit that multiplies two tiles of 16-bit numbers with one instruction and adds the products in float32. The machine code names the types:
+# A score needs 172 instructions, of which $2d = 128$ are the multiply-adds of the two products. A *tensor core* multiplies two tiles of 16-bit numbers with one instruction (`wgmma` in NVIDIA's documents) and adds the products in float32. The machine code names the types:
 # <!-- stored = checkout("solutions/11_flash_attention_forward_triton.ipynb") -->
 # <!-- per_score = [float(n) for n in re.findall(r"instructions per thread, ([\d.]+) per score", stored)] -->
 # <!-- 172 = per_score[0] -->
@@ -428,8 +428,8 @@ for name in ("float16", "bfloat16", "float32"):
 # | --- | --- |
 # | float16 | `HGMMA….F32` |
 # | bfloat16 | `HGMMA….F32.BF16` |
-# | float32, rounded to TF32 | `HGMMA….F32.TF32` |
-# | fp8 | `QGMMA….F32.…` |
+# | TF32: float32, rounded to 11 significant bits | `HGMMA….F32.TF32` |
+# | fp8: 8 bits | `QGMMA….F32.…` |
 #
 # `HGMMA….F16` adds in float16. The *unit roundoff* $u$ of a type is the largest relative error of rounding to it: $2^{-11}$ for float16 and $2^{-8}$ for bfloat16. bfloat16 has the larger error but the range of float32, up to $3.4 \cdot 10^{38}$, while float16 ends at 65,504. Models are trained in bfloat16 because activations and gradients may exceed 65,504. Your kernel must accept both types.
 #
@@ -437,6 +437,10 @@ for name in ("float16", "bfloat16", "float32"):
 #
 # $$ \bigl|\hat O_{id} - O_{id}\bigr| \le u \Bigl( \sum_j P_{ij} |V_{jd}| + |O_{id}| \Bigr) + \text{terms of float32} . \tag{11.6} $$
 # <!-- (11.6) not evaluated: entries of arrays -->
+#
+# The check computes the terms of float32 as $2^{-18} \max(1, \max_j |S_{ij}|) \sum_j P_{ij} |V_{jd}|$. In float16 it adds $2^{-25} (\sum_j |V_{jd}| + 1)$, because float16 numbers below $2^{-14}$ have an absolute error.
+# <!-- allowed = checkout("iocourse.course.trials.sixteen_bit_inputs") -->
+# <!-- "The check computes the terms of float32" if 2 * allowed.SINGLE == 2**-18 and allowed.SMALLEST_HALF == 2**-25 and allowed.TYPES == {"float16": 2**-11, "bfloat16": 2**-8} -->
 #
 # The row sum $\ell$ stays in float32 if the weights are added *before* they are rounded. NumPy can compare both orders:
 

@@ -77,6 +77,18 @@ def test_the_border_of_11_4_is_the_same_without_its_1_for_powers_of_two():
     says("11.5", "powers of two above 1, the 1 in (11.4) never completes a block")
 
 
+def test_the_roof_of_shared_memory_counts_the_bytes_of_every_instruction():
+    """wgmma has 64 rows and 16 inner elements; Q and P are its left factors, and P is in registers."""
+    space = {"__name__": "__main__", "np": np, "load_record": load_record, "record_source": str}
+    (roofs,) = SOURCE.define(("roofs",), space | {"measured": lambda *_, **__: None})
+    for BM, BN, d in ((64, 64, 64), (128, 64, 64), (128, 128, 128)):
+        left, groups = 64 * 16 * 2, BM // 64
+        scores = groups * (d // 16) * (left + BN * 16 * 2)
+        output = groups * (BN // 16) * d * 16 * 2
+        written = 2 * BN * d * 2
+        assert roofs(BM, BN, d, 4, 1)["shared memory"] == (scores + output + written) / 128
+
+
 # ---------------------------------------------------------------------- 11b: the kernel to repair
 def test_the_student_finds_the_kernel_as_it_is_shown():
     """The exercise has the lines of the report's kernel, except for names and the lines to be written."""
