@@ -20,7 +20,6 @@ from .compile_check import Launch
 from .kernel_launch import KernelTrial
 from .sixteen_bit_inputs import COMPILED, type_of
 
-LIMIT = 120.0  # seconds: a correct kernel takes two or three
 _compiled: dict[Hashable, Resources | CompilationFailed] = {}
 MOST_KEPT = 200
 
@@ -36,7 +35,7 @@ def compiled(launch: Launch, arch: int) -> Resources | CompilationFailed:
             _compiled.clear()
         with tempfile.TemporaryDirectory() as folder:
             one = job(launch.kernel, arch, launch.arguments, launch.named, Path(folder))
-            (_compiled[key],) = reports([one], limit=LIMIT)
+            (_compiled[key],) = reports([one])
     return _compiled[key]
 
 
@@ -66,30 +65,36 @@ def _described(launch: Launch, arch: int) -> str:
 # ------------------------------------------------------------------ properties of compiled code
 @dataclass(frozen=True)
 class Target:
-    """A compiled case: the type of its inputs, the architecture, and the limit of instructions per score."""
+    """A compiled case: the type of its inputs, the architecture, and its instructions per score.
+
+    instructions: by version of Triton, the number that a good kernel needs, and the largest one accepted.
+    """
 
     dtype: str
     arch: int
-    instructions: Mapping[str, float]  # by version of Triton
+    instructions: Mapping[str, tuple[float, float]]
 
 
-Right = Callable[[Sequence[Trial]], bool]
 JudgeCode = Callable[[Resources, KernelTrial, Target], str | None]
 
 
-def in_compiled_code(name: str, targets: Sequence[Target], right: Right, judge: JudgeCode) -> Property:
+def in_compiled_code(
+    name: str, targets: Sequence[Target], judge: JudgeCode, after: Sequence[Property]
+) -> Property:
     """Return the property that holds for the compiled code of every target.
 
     Args:
         name: the property.
         targets: the cases with the tag `COMPILED` are compiled for these.
-        right: whether all values are correct; otherwise the property is not reached.
-        judge: returns a message, or None.
+        judge: returns a message, None, or a `Better`.
+        after: properties without which this one is not reached.
     """
 
     def judged(trials: Sequence[Trial]) -> str | None:
-        if not right(trials):
-            return NotReached("the values are wrong")
+        for prop in after:
+            said = prop.judge(trials)
+            if said and not isinstance(said, Better):
+                return NotReached(f'only if "{prop.name}"')
         remark = None
         for target in targets:
             for trial in trials:

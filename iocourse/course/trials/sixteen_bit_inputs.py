@@ -64,7 +64,7 @@ def _sample(
     N, d = arrays["Q"].shape
     S, V = _scores(arrays, causal), arrays["V"].astype(np.float64)
     return Sample(
-        {"type": dtype, "N": N, "d": d, "causal": causal, "BM": BM, "BN": BN},
+        {"N": N, "d": d, "causal": causal, "BM": BM, "BN": BN},
         {**arrays, "causal": causal, "BM": BM, "BN": BN},
         {"O": exact.softmax(S) @ V, "LSE": exact.log_sum_exp(S)},
         attention_forward(KernelProblem(N, N, d, high=0 if causal else None), BM=BM, BN=BN),
