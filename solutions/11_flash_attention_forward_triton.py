@@ -477,9 +477,9 @@ print(f"largest error of LSE with rounded weights: {abs(np.log(l16 / l)).max():.
 # %% tags=["exercise"] name="ex-11F"
 @triton.jit
 def absorb_16(acc, m, l, q, k, v, scale, seen=None):
-    """Attend to one tile of keys in 16 bits. Returns the new acc (BM, d), m (BM,) and l (BM,) in float32.
+    """Add one tile of keys. Returns the new acc (BM, d), m (BM,) and l (BM,) in float32.
 
-    q (BM, d), k and v (BN, d): tiles in float16 or bfloat16. seen (BM, BN): True for visible pairs.
+    q (BM, d), k and v (BN, d): in float16 or bfloat16; seen (BM, BN): True for visible pairs.
     """
     ### BEGIN SOLUTION
     s = tl.dot(q, tl.trans(k))                 # (BM, BN) in float32
@@ -520,12 +520,12 @@ def sixteen_bits_kernel(Q, K, V, O, LSE, N, scale, CAUSAL: tl.constexpr,
         if CAUSAL:
             seen = seen & (j[None, :] <= i[:, None])
         acc, m, l = absorb_16(acc, m, l, q, k, v, scale, seen)
-    tl.store(O + i[:, None] * d + c, acc / l[:, None], mask=i[:, None] < N)  # rounds to O's type
+    tl.store(O + i[:, None] * d + c, acc / l[:, None], mask=i[:, None] < N)  # in O's type
     tl.store(LSE + i, (m + tl.log2(l)) * 0.6931471805599453, mask=i < N)
 
 
 def my_sixteen_bits(Q, K, V, causal, BM, BN):
-    """O (N, d) in the type of Q, and LSE (N,) in float32. Q, K, V: contiguous 16-bit tensors (N, d)."""
+    """O (N, d) in the type of Q, LSE (N,) in float32. Q, K, V: contiguous tensors (N, d)."""
     N, d = Q.shape
     O, LSE = torch.empty_like(Q), torch.empty(N, dtype=torch.float32)
     sixteen_bits_kernel[(triton.cdiv(N, BM),)](
@@ -545,17 +545,17 @@ for dtype in (torch.float16, torch.bfloat16):
 # 7.8 instructions per score instead of 172. The 16 tensor-core instructions of an iteration compute both products, with 16-bit factors and float32 sums. The loops and the loads are those of 11B.
 # <!-- 172 = per_score[0] -->
 #
-# Values and machine code show different mistakes. Of 21 answers that were tried for 11F, six have correct values and are refused by their machine code: four convert $V$ or all inputs to float32, one uses `tl.exp`, and one masks every block. On the other hand, the compiler cannot distinguish three wrong answers from the reference by types or instructions: $Q$ scaled in 16 bits, $\ell$ not rescaled, and `tl.float16` instead of `v.dtype`, which fails for bfloat16 only.
+# Values and machine code show different mistakes. Five kinds of answers have correct values, and only their machine code shows the fault: those that convert $V$ to float32, convert all inputs, add up in 16 bits, use `tl.exp`, or mask every block. On the other hand, the compiler cannot distinguish three wrong answers from the reference by types or instructions: $Q$ scaled in 16 bits, $\ell$ not rescaled, and `tl.float16` instead of `v.dtype`, which fails for bfloat16 only.
+# <!-- tried = checkout("tests/mutants/lesson11.py") -->
+# <!-- "only their machine code shows the fault" if all(re.search(rf'"{name}",\s+{fails}\b', tried) for name, fails in {"v-raised": "CORES", "all-raised": "CORES", "sums-in-16-bits": "CORES", "exp": "FEW", "one-loop": "FEW"}.items()) -->
 # <!-- answers = [one for one in rows("answers") if "index" in one] -->
 # <!-- timed = {one["answer"]: one for one in answers if "ms" in one} -->
 # <!-- reference = timed["reference"] -->
 # <!-- 7.8 = per_score[1] -->
-# <!-- 21, 16 = len(answers), sum(reference["products"].values()) -->
-# <!-- "four convert $V$ or all inputs to float32" if sum("raised to float32" in one["answer"] for one in answers) == 4 -->
+# <!-- 21, 19, 16 = len(answers), len(timed), sum(reference["products"].values()) -->
 # <!-- "cannot distinguish three wrong answers" if all(timed[name]["products"] == reference["products"] and timed[name]["instructions_per_score"] <= reference["instructions_per_score"] for name in ("q scaled in 16 bits", "l not rescaled", "p.to(tl.float16) hard-wired")) -->
 #
-# An H200 has timed 19 of these answers.
-# <!-- 19 = len(timed) -->
+# A record has 21 answers to 11F, of which 19 were timed on an H200.
 #
 # **Predict** (guess). With `tl.exp` in place of `tl.exp2` the loop has 13.2 instructions per score, with $V$ converted to TF32 it has 11.9, and with weights in fp8 9.8. What are the ratios of their times to the time of the reference?
 # <!-- 13.2, 11.9, 9.8 = (timed[name]["instructions_per_score"] for name in ("exp in place of exp2", "v raised to float32, default (tf32)", "p cast to fp8")) -->
