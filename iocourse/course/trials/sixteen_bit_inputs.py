@@ -14,7 +14,7 @@ from ..exercise import Case, Sample
 TYPES = {"float16": 2.0**-11, "bfloat16": 2.0**-8}  # the unit roundoff of each type
 SMALLEST_HALF = 2.0**-25  # half of the distance between float16 numbers below 2^-14, whose error is absolute
 # The error of a weight in float32, relative and per unit of the largest score of its row. Correct kernels
-# reach 2^-21 (tests/course/test_sixteen_bits.py); a sum of weights that were rounded to 16 bits has 2^-13.
+# reach 2^-20 (tests/course/test_sixteen_bits.py); the sum of weights that were rounded to 16 bits, 2^-16.
 SINGLE = 2.0**-19
 LARGE_SCORES = "large scores"  # a tag
 COMPILED = "compiled"  # a tag: the launch of this case is compiled for a chip
