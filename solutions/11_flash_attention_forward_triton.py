@@ -261,7 +261,7 @@ print(f"closed form of the FlashAttention-2 order: {formula.read:,} read, "
 # <!-- (11.4) full = BN * sum(seen[:, j:j + BN].all() for j in range(0, N - BN + 1, BN)) with seen = masks.Causal(min(N, 200)).pairs()[t * BM:(t + 1) * BM] where N <= 200 and t * BM < N -->
 # <!-- (11.4) end = seen.any(axis=0).sum() with seen = masks.Causal(min(N, 200)).pairs()[t * BM:(t + 1) * BM] where N <= 200 and t * BM < N -->
 #
-# The first row of the program attends to keys $0$ to $tB_M$, which are $tB_M + 1$ keys. A block is full if it ends among them. The last row determines the end. (If $B_M$ and $B_N$ are powers of two above 1, the 1 in (11.4) never completes a block and may be omitted.) Without a causal mask the limits are $B_N\lfloor N/B_N\rfloor$ and $N$. Blocks from `end` on are empty and never loaded. All programs together read of $K$ and $V$, under a causal mask,
+# The first row of the program attends to keys $0$ to $tB_M$, which are $tB_M + 1$ keys. A block is full if it ends among them. The last row determines the end. (If $B_M$ and $B_N$ are powers of two above 1, the term 1 in (11.4) never completes a block and may be omitted.) Without a causal mask the limits are $B_N\lfloor N/B_N\rfloor$ and $N$. Blocks from `end` on are empty and never loaded. All programs together read of $K$ and $V$, under a causal mask,
 #
 # $$ 2d \sum_{t=0}^{\lceil N/B_M \rceil - 1} \min\left(N,\ B_N\left\lceil \frac{\min\bigl((t+1)B_M,\ N\bigr)}{B_N} \right\rceil\right) . \tag{11.5} $$
 # <!-- (11.5) = words.reads["K"] + words.reads["V"] with words = kernel_costs.attention_forward(kernel_costs.KernelProblem(N, N, d, high=0), BM=BM, BN=BN) where N <= 200 -->
@@ -393,7 +393,7 @@ for is_causal, formula in ((False, dense), (True, causal)):
 # %% [markdown]
 # 590,336 words without a mask and 360,960 with the causal mask, as the closed forms predict. `absorb` is used again: exercise 11F changes it for 16 bits, and lesson 11b uses the same signature for bands and heads.
 #
-# The order of the programs moves no words but can matter for time. Under a causal mask the last program has the most work, and programs start roughly in the order of their numbers. If the longest program starts last, the other SMs are idle while it ends. The library therefore starts with the last rows.
+# The order of the programs moves no words but can matter for time. Under a causal mask the last program has the most work, and programs start roughly in the order of their numbers. If the longest program starts last, other SMs (the parts of a GPU that run programs) are idle until it ends. The library therefore starts with the last rows.
 #
 # ## 11.6 Sixteen bits
 #
@@ -479,7 +479,7 @@ print(f"largest error of LSE with rounded weights: {abs(np.log(l16 / l)).max():.
 def absorb_16(acc, m, l, q, k, v, scale, seen=None):
     """Add one tile of keys. Returns the new acc (BM, d), m (BM,) and l (BM,) in float32.
 
-    q (BM, d), k and v (BN, d): in float16 or bfloat16; seen (BM, BN): True for visible pairs.
+    q (BM, d), k and v (BN, d) have 16 bits; seen (BM, BN): True for visible pairs.
     """
     ### BEGIN SOLUTION
     s = tl.dot(q, tl.trans(k))                 # (BM, BN) in float32
@@ -598,7 +598,7 @@ measured("11.6b", exp=times[12], tf32=times[5], fp8=times[20])
 #
 # ## 11.7 Instructions are not time
 #
-# The units of an SM (streaming multiprocessor) work at the same time. Per clock, an SM of an H200 does 4,096 operations on its tensor cores (989 TFLOP/s on 132 SMs at 1.83 GHz), computes 16 exponentials, issues one instruction for each of 4 warps, and moves 128 bytes to or from shared memory ([FlashAttention-3](https://arxiv.org/abs/2407.08608), [CUDA guide](https://docs.nvidia.com/cuda/cuda-c-programming-guide/)). The clocks that a unit needs for one tile are its *roof*:
+# The units of an SM work at the same time. Per clock, an SM of an H200 does 4,096 operations on its tensor cores (989 TFLOP/s on 132 SMs at 1.83 GHz), computes 16 exponentials, issues one instruction for each of 4 warps, and moves 128 bytes to or from shared memory ([FlashAttention-3](https://arxiv.org/abs/2407.08608), [CUDA guide](https://docs.nvidia.com/cuda/cuda-c-programming-guide/)). The clocks that a unit needs for one tile are its *roof*:
 #
 # $$ \text{products } \frac{4B_MB_Nd}{4096}, \quad \text{exponentials } \frac{B_MB_N}{16}, \quad \text{issue } \frac{\text{instructions} \cdot \text{warps}}{4}, \quad \text{shared memory } \frac{1}{128}\Bigl(2B_Md + \frac{B_MB_Nd}{16} + 4B_Nd\Bigr) . \tag{11.7} $$
 # <!-- (11.7) not evaluated: definition -->
@@ -718,7 +718,6 @@ for is_causal in (False, True):
 # - J. Shah et al.: *FlashAttention-3*, 2024, [arXiv 2407.08608](https://arxiv.org/abs/2407.08608). The rates of products and of exponentials on an H100; two programs of warps that overlap them.
 # - NVIDIA: *CUDA C++ Programming Guide*, [docs.nvidia.com](https://docs.nvidia.com/cuda/cuda-c-programming-guide/), tables of arithmetic throughput and of compute capabilities.
 # - M. Milakov, N. Gimelshein: *Online normalizer calculation for softmax*, 2018, [arXiv 1805.02867](https://arxiv.org/abs/1805.02867).
-# - P. Tillet, H. T. Kung, D. Cox: *Triton: an intermediate language and compiler for tiled neural network computations*, MAPL 2019.
 #
 # **What comes next.** <!-- next -->
 # <!-- ($Nd + 2Nd\lceil N/B_M\rceil$) = costs.flash2(N, d, Br=BM, Bc=1, lse=True).read -->

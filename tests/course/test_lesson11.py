@@ -74,7 +74,7 @@ def test_the_numpy_sections_come_before_the_cell_that_needs_triton(lesson, has):
 def test_the_border_of_11_4_is_the_same_without_its_1_for_powers_of_two():
     for BM, BN in itertools.product((2, 4, 16, 64, 128), repeat=2):
         assert all((t * BM + 1) // BN == t * BM // BN for t in range(20))
-    says("11.5", "powers of two above 1, the 1 in (11.4) never completes a block")
+    says("11.5", "powers of two above 1, the term 1 in (11.4) never completes a block")
 
 
 def test_the_roof_of_shared_memory_counts_the_bytes_of_every_instruction():
