@@ -177,7 +177,7 @@ else:
 # importance = 5
 # minutes = 15
 # hints = [
-#   "What does a program load of K and V in one iteration, and which of its own values change? Rewrite the NumPy program of section 11.1 line by line, with powers of two and with loads instead of slices.",
+#   "What does a program load of K and V in one iteration, and which of its values change? Rewrite the NumPy program of section 11.1 line by line, with powers of two and with loads instead of slices.",
 #   "One iteration: load the tile of keys, with a mask and other = 0; compute scores by tl.dot with the transposed tile, times scale; set out-of-bounds scores to -inf; then the new maximum, weights by tl.exp2, and the factor that rescales the old values.",
 #   "acc, l and m are carried from one iteration to the next. Multiply l by the factor and add the row sums of the weights. Multiply acc by the factor (as a column) and add the product of weights and values: tl.dot takes an accumulator as its third argument. Update m last.",
 # ]
