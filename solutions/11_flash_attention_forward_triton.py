@@ -457,7 +457,7 @@ print(f"largest error of O / bound: {(abs(O - exactly) / bound).max():.2f}")
 print(f"largest error of LSE with rounded weights: {abs(np.log(l16 / l)).max():.1e}")
 
 # %% [markdown]
-# $O$ stays at 0.28 of the bound. With rounded weights in the sum, LSE is wrong by up to $5.1 \cdot 10^{-5}$, while rounding to float32 changes it by about $10^{-7}$. $O$ would hide this, because the rounded weights would be in its numerator and in its denominator. The backward pass recomputes $P$ from LSE (lesson 12), so there the error returns.
+# $O$ stays at 0.28 of the bound. With rounded weights in the sum, LSE is wrong by up to $5.1 \cdot 10^{-5}$, while rounding to float32 changes it by less than $10^{-6}$. $O$ would hide this, because the rounded weights would be in its numerator and in its denominator. The backward pass recomputes $P$ from LSE (lesson 12), so there the error returns.
 # <!-- 0.28 as output -->
 #
 # <!-- exercise 11F --> Write one iteration for tensors in float16 or bfloat16. The two loops are given: they are those of exercise 11B, and they call your `absorb_16`. Start from your `absorb` and change four things. Both products multiply 16-bit numbers, so no `input_precision` is needed. Scores, maximum, sums and `acc` stay in float32. The scale is applied with the subtraction of the maximum, in one multiply-add per score. The weights are rounded to the type of $V$ after their sum is taken, because the second product needs two factors of one type. The check compares each element with the error that rounding allows, compiles your kernel for sm_90 and sm_80, and reads the types of the products, the spills and the instructions per score. If you are stuck after ten minutes, run `hint("11F")` in a separate cell.
