@@ -671,7 +671,10 @@ print("answers to 11F, largest of three roofs / measured:",
 # <!-- 0.34, 0.22, 0.26 = (one["measured_over_roof"] for one in slow) -->
 # <!-- "no answer is above it" if max(one["measured_over_roof"] for one in timed.values()) < 1 -->
 #
-# Two other counts in the table suggest causes. `tl.exp` adds comparisons and multiplications that wait for each other: 33.4 stall clocks per score instead of 16.3. With TF32 or fp8 factors, $V$ is loaded into registers in each iteration, reordered and stored in shared memory again: 32 stores, where the reference has none. The compiler reports these counts, but only a timing shows their cost.
+# Other counts suggest causes. `tl.exp` adds comparisons and multiplications that wait for each other: 33.4 stall clocks per score instead of 16.3. With TF32 or fp8 factors, $V$ is loaded into registers in each iteration, reordered and stored in shared memory again: 32 stores, where the reference has none. The record also counts waits for the tensor cores: one per iteration in the reference, but 16 with `acc` kept in 16 bits, where each product waits for the one before and the kernel takes 1.25 times as long. The compiler reports all these counts, but only a timing shows their cost.
+# <!-- alone = timed["acc kept in 16 bits by tl.zeros"] -->
+# <!-- 16, 1.25 = alone["wgmma_waits"], alone["ms"] / reference["ms"] -->
+# <!-- "one per iteration in the reference" if reference["wgmma_waits"] == 1 and alone["wgmma_waits"] == alone["wgmma"] -->
 # <!-- 33.4, 16.3 = slow[0]["stall_clocks_per_score"], reference["stall_clocks_per_score"] -->
 # <!-- 32 = slow[1]["shared_stores"] -->
 # <!-- "32 stores, where the reference has none" if slow[1]["shared_stores"] == slow[2]["shared_stores"] == 32 and reference["shared_stores"] == 0 -->
