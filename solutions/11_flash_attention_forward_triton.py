@@ -299,7 +299,7 @@ explore.block_mask(blocks, d, title="Blocks of a causal mask")
 #
 # Both loops do the same work per tile, so we write it once, as a function `absorb` under `@triton.jit` that a kernel can call. Its last argument `seen` is a tile of booleans, or None for a full block. The line `if seen is not None:` is decided when the kernel is compiled, separately for each call, so the first loop contains no mask.
 #
-# <!-- exercise 11B --> Write `absorb` and the two loops. `absorb` computes the inner loop of 11A for tiles that are already loaded; loads and masks are in the loops. `causal` may be True or False, $N$ any size. The kernel may load no empty block and no key out of bounds. The check counts the blocks in which `tl.where` selects scores: only partial blocks may have a mask. If you are stuck after nine minutes, run `hint("11B")` in a new cell.
+# <!-- exercise 11B --> Write `absorb` and the two loops. `absorb` computes the inner loop of 11A for tiles that are already loaded; loads and masks are in the loops. `causal` may be True or False, $N$ any size. The kernel may load no empty block and no key out of bounds. Only partial blocks may have a mask; the check counts masks by `tl.where` and by arithmetic with positions. If you are stuck after nine minutes, run `hint("11B")` in a new cell.
 # <!-- 128 = 8 * 16 -->
 # <!-- "the loaded fraction tends to one half" if 0.5 < kernel_costs.attention_forward(kernel_costs.KernelProblem(2**14, 2**14, 64, high=0), BM=64, BN=32).reads["K"] / kernel_costs.attention_forward(kernel_costs.KernelProblem(2**14, 2**14, 64), BM=64, BN=32).reads["K"] < 0.503 -->
 
