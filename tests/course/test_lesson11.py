@@ -161,15 +161,16 @@ def choosing_kernel(X, Y, TILES: tl.constexpr, EARLY: tl.constexpr, LATE: tl.con
     """Kernel with two products per tile of TILES, and a given number of tl.where before and between them."""
     i, j = tl.arange(0, 16), tl.arange(0, 32)
     x = tl.load(X + i[:, None] * 32 + j)
+    total = tl.zeros((16, 32), dtype=tl.float32)
     for _ in tl.static_range(TILES):
+        tile = x
         for _ in tl.static_range(EARLY):
-            x = tl.where(i[:, None] > j[None, :], x, 0.0)
-        square = tl.dot(x, tl.trans(x), input_precision="ieee")
+            tile = tl.where(i[:, None] > j[None, :], tile, 0.0)
+        square = tl.dot(tile, tl.trans(tile), input_precision="ieee")
         for _ in tl.static_range(LATE):
-            x = tl.where(i[:, None] > j[None, :], x, 0.0)
-        x += tl.dot(square, x, input_precision="ieee")
-    one = tl.where(i > 0, 1.0, 0.0)
-    tl.store(Y + i[:, None] * 32 + j, x * one[:, None])
+            tile = tl.where(i[:, None] > j[None, :], tile, 0.0)
+        total += tl.dot(square, tile, input_precision="ieee")
+    tl.store(Y + i[:, None] * 32 + j, total)
 
 
 @pytest.mark.parametrize(("early", "late"), [(0, 0), (0, 1), (1, 0), (1, 2)])
