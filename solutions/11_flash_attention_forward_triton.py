@@ -419,7 +419,7 @@ for name in ("float16", "bfloat16", "float32"):
     print(f"{name:8}: u = 2^{np.log2(facts.eps / 2):.0f}, largest number {facts.max:.5g}")
 
 # %% [markdown]
-# A score needs 172 instructions, of which $2d = 128$ are the multiply-adds of the two products. A *tensor core* multiplies two tiles of 16-bit numbers with one instruction (`wgmma` in NVIDIA's documents) and adds the products in float32. The machine code names the types:
+# A score needs 172 instructions, of which $2d = 128$ are the multiply-adds of the two products. (The compiler's line below your check belongs to a smaller tile with a smaller $d$.) A *tensor core* multiplies two tiles of 16-bit numbers with one instruction (`wgmma` in NVIDIA's documents) and adds the products in float32. The machine code names the types:
 # <!-- stored = checkout("solutions/11_flash_attention_forward_triton.ipynb") -->
 # <!-- per_score = [float(n) for n in re.findall(r"instructions per thread, ([\d.]+) per score", stored)] -->
 # <!-- 172 = per_score[0] -->
