@@ -1,23 +1,23 @@
 # %% [markdown]
 # # 10 Triton basics
 #
-# The machine of lesson 02 had one worker, which made one move after the other. A GPU has many thousand workers, and no single list of moves. What we write for it is a *kernel*: one function that each of many *programs* runs on its own block of the data. This lesson turns a copy, a row softmax and a matrix product into kernels, first in NumPy and then in Triton, and counts what they move: the closed forms of the earlier lessons, to the word.
+# The machine of lesson 02 has one worker. A GPU runs thousands of threads. You write a *kernel* for it: one function that many *programs* run, each on its own block of the data. In this lesson you write a copy, a row softmax and a matrix product in Triton, and count the words that they move. The counts equal the closed forms of the earlier lessons.
 #
 # **What you will learn**
 #
-# - to cut a problem into programs with a block each, and to switch off what hangs over the edge;
-# - to find an element in memory by a pointer and strides, whatever view of an array you are given;
-# - to write copy, softmax and matrix product in Triton, for sizes that are no multiples of anything;
-# - to count the words of a kernel and compare them with a formula and a lower bound;
-# - to say what Triton's interpreter shows, and what only a GPU, or its compiler, can.
+# - to divide a problem among programs, and to mask what is out of bounds;
+# - to compute the offset of an element from the strides of any view;
+# - to write kernels for sizes that are not multiples of the tile;
+# - to compare the traffic of a kernel with a formula and a lower bound;
+# - to state what the interpreter, the compiler and a GPU each show.
 #
-# **Prerequisites**: lesson 02 (the matrix product, formulas (2.4) and (2.6)), lesson 03 (online softmax). Signs and terms are on the [notation](notation.md) page.
+# **Prerequisites**: lesson 02 (matrix product, formulas (2.4) and (2.6)) and lesson 03 (online softmax); [symbols and terms](notation.md).
 #
 # **Minutes**: <!-- minutes -->.
 #
 # <!-- exercises -->
 #
-# Sections 10.1 to 10.3 need NumPy only, the others triton, which is published for Linux (Colab runs Linux). No GPU is needed.
+# No GPU is needed. Triton is published for Linux, and Colab runs Linux. Without Triton the lesson runs on, and each cell that needs it prints what to install.
 
 # %% tags=["setup"]
 import numpy as np
@@ -25,203 +25,15 @@ import numpy as np
 from iocourse import bounds, costs, exact
 from iocourse.course import attempt, check, explore, hint, measured, predict
 
-# %% [markdown]
-# ## 10.1 A program and its block
-#
-# We want to copy 1000 words, and we have many workers. So we cut the words into blocks of `BLOCK` words, and *program* number $p$ copies block $p$:
-#
-# $$ \text{program } p \text{ owns the words } pB, \; pB + 1, \; \dots, \; pB + B - 1, \qquad p = 0, \dots, \lceil n/B \rceil - 1 . \tag{10.1} $$
-# <!-- (10.1) not evaluated: definition -->
-#
-# All programs run the same function. What tells them apart is their number. They run in any order, many at once: a program must not need what another one writes. A matrix is cut into tiles, and a program has two numbers, its row and its column of tiles:
-
 # %%
-explore.program_grid(100, 70, 32, 32, title="A matrix in tiles of 32 x 32, a program each")
+explore.program_grid(1, 20, 1, 8, title="20 words in blocks of 8, one program per block")
 
 # %% [markdown]
-# $4 \times 3 = 12$ programs for 7,000 words. The last row and the last column of tiles hang over the edge: 5,288 places, hatched, belong to a program and not to the matrix.
+# ## 10.1 A first kernel
 #
-# A program handles its block as a whole, `BLOCK` numbers at a time. Each place in the block is called a *lane*. Where a block hangs over the edge, some lanes must do nothing. A *mask* says which lanes are on: True where the word exists. (The masks of lesson 08 hid pairs of tokens; these hide lanes.) `load` and `store` below are the only two ways to memory, and they count the words of lanes that are on.
+# The kernel below copies $n$ words. Program $p$ copies block $p$, which has `BLOCK` words. Each position in a block is a *lane*. In the figure, four lanes of the last block are *out of bounds*: they have no word. The *mask* is True in the other lanes. A *masked lane* (mask False) loads nothing and stores nothing.
 #
-# **Predict** (guess). $n = 1000$ and $B = 128$: how many programs are there, and how many lanes are off, in all of them together?
-#
-# <!-- 7,000 = 100 * 70 -->
-# <!-- 4 \times 3, 12 as output -->
-
-# %%
-words = {"read": 0, "written": 0}
-
-
-def load(x, at, mask, other=0.0):
-    """x[at] in lanes that are on; `other` where the mask is off, and nothing is read there."""
-    words["read"] += int(mask.sum())
-    return np.where(mask, x[np.where(mask, at, 0)], other)
-
-
-def store(x, at, value, mask):
-    words["written"] += int(mask.sum())
-    x[at[mask]] = value[mask]
-
-
-def copy_program(program, X, Y, n, BLOCK):
-    at = program * BLOCK + np.arange(BLOCK)  # (BLOCK,)
-    mask = at < n                            # (BLOCK,)
-    store(Y, at, load(X, at, mask), mask)
-
-
-# %% tags=["predict"]
-predict("10.1", programs=8, lanes_off=24)  #> predict("10.1", programs=..., lanes_off=...)
-
-# %%
-n, BLOCK = 1000, 128
-X, Y = np.arange(1000.0), np.zeros(1000)
-programs = -(-n // BLOCK)
-for program in np.random.default_rng(10).permutation(programs):  # any order will do
-    copy_program(program, X, Y, n, BLOCK)
-print(f"copied: {(X == Y).all()}, {words['read']:,} words read, {words['written']:,} written")
-measured("10.1", programs=programs, lanes_off=programs * BLOCK - words["read"])
-
-# %% [markdown]
-# <details><summary>How many lanes are off, and what that costs</summary>
-#
-# 8 programs with 1,024 lanes, 24 of them off. 1,000 words read and 1,000 written: $W = 2n$, whatever the block. A lane that is off moves nothing.
-#
-# </details>
-#
-# ## 10.2 Memory is one row of words
-#
-# A kernel is not given a matrix. It is given a *pointer*: the place in memory where the matrix starts. Memory itself is one long row of words, so a program must work out where element $(i, j)$ lies. The rule needs two numbers, the *strides*: how many words lie between one row and the next, and between one column and the next,
-#
-# $$ \text{place of } (i, j) = \text{start} + i\, s_0 + j\, s_1 . \tag{10.2} $$
-# <!-- (10.2) not evaluated: definition -->
-#
-# A $5 \times 12$ matrix stored row by row has the strides $(12, 1)$. Views of the same memory differ in start and strides only: the columns 2 to 8 of that matrix start at word 2 and keep the strides $(12, 1)$; its transpose has the strides $(1, 12)$. Nothing is copied to make a view.
-#
-# **Predict** (compute). The matrix lies at the words 0 to 59, row by row. At which word lies element $(3, 4)$ of the matrix, of its columns 2 to 8, and of its transpose?
-# <!-- 8, 1,024, 24 = len(range(0, 1000, 128)), 8 * 128, 8 * 128 - 1000 -->
-# <!-- 5 \times 12 as input -->
-
-# %% tags=["predict"]
-predict("10.2", matrix=40, columns=42, transpose=51)  #> predict("10.2", matrix=..., columns=..., transpose=...)
-
-# %%
-places = np.arange(60).reshape(5, 12)  # each word holds its own place
-views = {"matrix": places, "columns": places[:, 2:9], "transpose": places.T}
-for name, view in views.items():
-    strides = tuple(step // view.itemsize for step in view.strides)  # NumPy gives them in bytes
-    print(f"{name:9} {view.shape!s:8} start {view[0, 0]}, strides {strides!s:7} "
-          f"(3, 4) at {view[3, 4]}")
-measured("10.2", **{name: int(view[3, 4]) for name, view in views.items()})
-
-# %% [markdown]
-# <details><summary>Where the three views find it</summary>
-#
-# $3 \cdot 12 + 4 = 40$, two words later in the slice, and $3 + 4 \cdot 12 = 51$ in the transpose. A kernel that takes strides works on all three; one that assumes $s_0$ = number of columns is wrong on the second and the third.
-#
-# </details>
-#
-# Blocks of a matrix are tiles, and programs get two numbers: program $(p, q)$ owns the tile of $b_m$ rows and $b_n$ columns that starts at row $p\,b_m$ and column $q\,b_n$. All places of a tile come from one sum. The rows as a column of shape $(b_m, 1)$ plus the columns as a row of shape $(1, b_n)$ broadcast to $(b_m, b_n)$.
-#
-# <!-- exercise 10A --> Give the places of all elements of a tile, counted from the start of the matrix, and the mask. At the edges a tile hangs over, in rows, in columns or in both. Places of lanes that are off do not matter. (Of the $5 \times 12$ matrix in tiles of $4 \times 8$, program $(1, 1)$ has the words 56 to 59.) If you are stuck after five minutes, run `hint("10A")` in a cell of your own.
-#
-# <!-- 56, 59 = 4 * 12 + 8, 4 * 12 + 11 -->
-# <!-- 5 \times 12, 4 \times 8 as input -->
-
-# %% [raw] name="about-10A"
-# title = "Addresses of a tile"
-# difficulty = 2
-# importance = 5
-# minutes = 8
-# hints = [
-#   "Which row of the matrix is row a of the tile of program (p, q)? Which column is its column b?",
-#   "The rows of a tile are BM consecutive numbers from p times BM. Give them the shape (BM, 1), and the columns the shape (1, BN); sums and comparisons then broadcast to (BM, BN).",
-#   "Offsets: rows times s0 plus columns times s1, formula (10.2). Mask: row below rows and column below columns, combined with &.",
-# ]
-
-# %% tags=["exercise"] name="ex-10A"
-def my_tile(p, q, rows, columns, s0, s1, BM, BN):
-    """Places and mask of the tile that program (p, q) owns.
-
-    rows, columns: of the matrix. s0, s1: its strides, in words. BM, BN: sizes of a tile.
-    Returns two arrays (BM, BN): whole numbers, and True where the element exists.
-    """
-    ### BEGIN SOLUTION rows as a column, columns as a row
-    i = p * BM + np.arange(BM)[:, None]  # (BM, 1)
-    j = q * BN + np.arange(BN)[None, :]  # (1, BN)
-    return i * s0 + j * s1, (i < rows) & (j < columns)
-    ### END SOLUTION
-
-
-# %% tags=["check"] name="check-10A"
-check("10A", my_tile)
-
-# %% [markdown]
-# ## 10.3 Softmax and product, program by program
-#
-# Two more programs complete the set. *Row softmax*: a program owns a row. The block is the row, rounded up. The lanes that hang over must change neither the maximum nor the sum, so they get the value $-\infty$, and $e^{-\infty} = 0$.
-#
-# *Matrix product*: program $(p, q)$ owns a tile of $C$, as in section 2.4. It keeps $b_m \times b_n$ sums and goes along $k$ in pieces of depth $b_k$. Lanes that hang over get 0, which adds nothing to a sum of products.
-
-# %%
-def softmax_program(row, X, Y, n, BLOCK):
-    j = np.arange(BLOCK)
-    s = load(X, row * n + j, j < n, other=-np.inf)
-    e = np.exp(s - s.max())
-    store(Y, row * n + j, e / e.sum(), j < n)
-
-
-def product_program(p, q, A, B, C, m, n, k, BM, BN, BK):
-    i, j = p * BM + np.arange(BM)[:, None], q * BN + np.arange(BN)[None, :]
-    c = np.zeros((BM, BN))
-    for start in range(0, k, BK):
-        x = start + np.arange(BK)
-        a = load(A, i * k + x[None, :], (i < m) & (x[None, :] < k))  # (BM, BK)
-        b = load(B, x[:, None] * n + j, (x[:, None] < k) & (j < n))  # (BK, BN)
-        c += a @ b
-    store(C, i * n + j, c, (i < m) & (j < n))
-
-
-# %% [markdown]
-# What do they move? Softmax reads each word once and writes each once, $W = 2mn$ for $m$ rows of $n$ words. For the product, (2.4) took one column of $A$ and one row of $B$ at a time; now they come $b_k$ at a time.
-#
-# **Predict** (compute). $m = 100$, $n = 90$, $k = 70$, tiles of $32 \times 32$. How many words move with pieces of depth 16? With pieces of depth 32?
-# <!-- 32 \times 32 as input -->
-# <!-- ($W = 2mn$) W = m * (softmax.reads["S"] + softmax.writes["P"]) // n with softmax = costs.naive(n, 1, Br=1, Bc=n, Bm=1, Bn=1) -->
-
-# %% tags=["predict"]
-predict("10.3", depth_16=55200, depth_32=55200)  #> predict("10.3", depth_16=..., depth_32=...)
-
-# %%
-rng = np.random.default_rng(10)
-m, n, k = 100, 90, 70
-A, B = rng.standard_normal((m, k)), rng.standard_normal((k, n))
-
-
-def counted_product(BM, BN, BK):
-    words.update(read=0, written=0)
-    C = np.zeros(m * n)
-    for p in range(-(-m // BM)):
-        for q in range(-(-n // BN)):
-            product_program(p, q, A.ravel(), B.ravel(), C, m, n, k, BM, BN, BK)
-    print("right:", np.allclose(C.reshape(m, n), A @ B), words)
-    return words["read"] + words["written"]
-
-
-measured("10.3", depth_16=counted_product(32, 32, 16), depth_32=counted_product(32, 32, 32))
-
-# %% [markdown]
-# <details><summary>What the depth does to the words</summary>
-#
-# 55,200 both times. There are 4 rows of tiles and 3 columns of tiles, so $A$ is read three times and $B$ four times, in pieces of any depth: nothing has changed since (2.4), and $b_k$ does not occur in
-#
-# $$ W = mk\lceil n/b_n\rceil + kn\lceil m/b_m\rceil + mn . \tag{10.3} $$
-# <!-- (10.3) W = costs.matmul(m, n, k, bm=bm, bn=bn).total -->
-#
-# </details>
-#
-# ## 10.4 The same in Triton
-#
-# Triton is a language for kernels inside Python. A function under `@triton.jit` is not run by Python: it is compiled for a GPU, or *interpreted*, one program after the other, with NumPy. Interpreted kernels run anywhere triton does, and their loads and stores can be counted; that is what this lesson does, also where there is a GPU. The next cell says so before anything may import triton. Where it is missing, that cell and each later one that needs it say in a line what to install.
+# **Predict** (compute). $n = 1000$ and `BLOCK` = 128. How many programs copy the words, and how many of their lanes are masked?
 
 # %% tags=["given"]
 import os
@@ -242,21 +54,155 @@ except TritonMissing as missing:
 else:
     print("Kernels run in Triton's interpreter here, and every word they move is counted.")
 
+# %%
+@triton.jit
+def copy_words_kernel(X, Y, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)  # (BLOCK,)
+    mask = offsets < n                                        # (BLOCK,)
+    x = tl.load(X + offsets, mask=mask)
+    tl.store(Y + offsets, x, mask=mask)
+
+
+def copied_words(X, BLOCK=128):
+    Y = torch.empty_like(X)
+    grid = (triton.cdiv(len(X), BLOCK),)  # one program per block, rounded up
+    copy_words_kernel[grid](X, Y, len(X), BLOCK=BLOCK)
+    return Y
+
+
+# %% tags=["predict"]
+predict("10.1", programs=8, masked=24)  #> predict("10.1", programs=..., masked=...)
+
+# %%
+X = torch.arange(1000.0)
+with traffic.count() as ledger:
+    Y = copied_words(X)
+print(ledger)
+print("correct:", bool((Y == X).all()))
+programs = triton.cdiv(1000, 128)
+measured("10.1", programs=programs, masked=programs * 128 - ledger.read)
+
 # %% [markdown]
-# Here is the copy of a matrix. It reads like its NumPy version, with five new words:
+# <details><summary>Programs and masked lanes</summary>
 #
-# | NumPy | Triton | what it is |
+# 8 programs have 1,024 lanes, and 24 of them are masked. The kernel reads 1,000 words and writes 1,000: $W = 2n$ for every block size, because a masked lane has no traffic.
+#
+# </details>
+#
+# All programs run the same function. They differ in their number, `tl.program_id(0)`, which selects a block of $B$ = `BLOCK` words:
+#
+# $$ \text{program } p \text{ owns the words } pB, \; pB + 1, \; \dots, \; pB + B - 1, \qquad p = 0, \dots, \lceil n/B \rceil - 1 . \tag{10.1} $$
+# <!-- (10.1) not evaluated: definition -->
+#
+# On a GPU they run in any order, many at the same time, so a program must not depend on what another one writes.
+#
+# Triton compiles a function under `@triton.jit` for a GPU, or *interprets* it: the interpreter runs the programs one after the other and computes each line with NumPy. This lesson uses the interpreter, because its loads and stores can be counted. The same program in NumPy:
+# <!-- 8, 1,024, 24 = len(range(0, 1000, 128)), 8 * 128, 8 * 128 - 1000 -->
+
+# %%
+def copy_program(p, X, Y, n, BLOCK):
+    offsets = p * BLOCK + np.arange(BLOCK)
+    mask = offsets < n
+    Y[offsets[mask]] = X[offsets[mask]]
+
+
+in_numpy, copy = np.arange(1000.0), np.zeros(1000)
+for p in np.random.default_rng(10).permutation(8):  # the order of the programs does not matter
+    copy_program(p, in_numpy, copy, 1000, 128)
+print("correct:", bool((copy == in_numpy).all()))
+
+# %% [markdown]
+# | NumPy | Triton | meaning |
 # | --- | --- | --- |
-# | the arguments `p`, `q` | `tl.program_id(0)`, `tl.program_id(1)` | the program's own number, one for each axis of the grid |
-# | `np.arange(BM)` | `tl.arange(0, BM)` | one number a lane; `BM` must be a power of two |
-# | `load(X, at, mask, 0.0)` | `tl.load(X + at, mask=mask, other=0.0)` | `X` is the pointer, `X + at` a tile of pointers |
-# | `store(Y, at, value, mask)` | `tl.store(Y + at, value, mask=mask)` | the tile goes where its pointers say |
-# | a plain number | `BM: tl.constexpr` | a number the compiler knows: sizes of tiles must be such |
+# | the argument `p` | `tl.program_id(0)` | the number of the program, one for each axis of the grid |
+# | `np.arange(BLOCK)` | `tl.arange(0, BLOCK)` | one integer per lane; `BLOCK` must be a power of two |
+# | `X[offsets[mask]]` | `tl.load(X + offsets, mask=mask)` | `X` is a *pointer*, the address of the first word; `X + offsets` is a block of pointers |
+# | `Y[offsets[mask]] = x` | `tl.store(Y + offsets, x, mask=mask)` | each lane stores its value at its pointer |
+# | a number | `BLOCK: tl.constexpr` | a number that the compiler knows, as it must know every block size |
 #
-# One thing differs. Without `other`, Triton promises nothing about what a lane that is off holds. The copy needs no `other`, because these lanes are never stored.
+# `tl.load` returns a value for every lane. `other=0.0` sets it in masked lanes; without `other` it is undefined there. The copy needs no `other`, because it does not store masked lanes.
 #
-# The second function below, the *launcher*, runs on the host. It makes room for the result, chooses the *grid*, how many programs there are along each axis, and launches them: `kernel[grid](X, Y, ...)`. A tensor given to a kernel arrives as its pointer; sizes and strides are given beside it. (`stride(0)` of a torch tensor is in words, and `triton.cdiv` is $\lceil a/b \rceil$.)
+# `copied_words` is the *launcher*. It runs on the host: it allocates the result, chooses the *grid* (the number of programs along each axis), and launches them by `kernel[grid](X, Y, ...)`. A tensor becomes a pointer, so sizes and strides are separate arguments. `triton.cdiv(a, b)` is $\lceil a/b \rceil$.
 # <!-- 0.0 as input -->
+#
+# ## 10.2 Offsets and strides
+#
+# Memory is a sequence of words, and a kernel must compute where element $(i, j)$ of a matrix is stored. The rule needs two *strides*: the number of words between a row and the next, and between a column and the next. The *offset* is counted from the word at the pointer:
+#
+# $$ \text{offset of } (i, j) = i\, s_0 + j\, s_1 . \tag{10.2} $$
+# <!-- (10.2) not evaluated: definition -->
+#
+# A $5 \times 12$ matrix that is stored row by row has the strides $(12, 1)$. A view uses the same memory with another pointer or other strides. The columns 2 to 8 of that matrix start at word 2 and have the strides $(12, 1)$. Its transpose has the strides $(1, 12)$.
+#
+# **Predict** (compute). The matrix is stored in the words 0 to 59. In which word is element $(3, 4)$ of the matrix, of its columns 2 to 8, and of its transpose?
+# <!-- 5 \times 12 as input -->
+
+# %% tags=["predict"]
+predict("10.2", matrix=40, columns=42, transpose=51)  #> predict("10.2", matrix=..., columns=..., transpose=...)
+
+# %%
+numbered = np.arange(60).reshape(5, 12)  # each word holds its own number
+views = {"matrix": numbered, "columns": numbered[:, 2:9], "transpose": numbered.T}
+for name, view in views.items():
+    strides = tuple(step // view.itemsize for step in view.strides)  # NumPy's are in bytes
+    print(f"{name:9} {view.shape!s:8} pointer {view[0, 0]}, strides {strides!s:7} "
+          f"(3, 4) in word {view[3, 4]}")
+measured("10.2", **{name: int(view[3, 4]) for name, view in views.items()})
+
+# %% [markdown]
+# <details><summary>Element (3, 4) of three views</summary>
+#
+# $3 \cdot 12 + 4 = 40$ in the matrix, two words later in the slice, and $3 + 4 \cdot 12 = 51$ in the transpose. A kernel that uses the number of columns as $s_0$ is wrong for the slice and the transpose.
+#
+# </details>
+#
+# A block of a matrix is a tile. Program $(p, q)$ owns the tile of $b_m$ rows and $b_n$ columns that starts at row $p\,b_m$ and column $q\,b_n$. One sum gives all offsets of a tile: the rows as a column of shape $(b_m, 1)$ and the columns as a row of shape $(1, b_n)$ broadcast to $(b_m, b_n)$.
+#
+# <!-- exercise 10A --> Return the offsets of all elements of a tile, counted from element $(0, 0)$ of the matrix, and the mask. A tile at the edge can be out of bounds in rows, in columns or in both. The offsets of masked lanes are not judged. Example: a $5 \times 12$ matrix in tiles of $4 \times 8$; program $(1, 1)$ owns four words, with the offsets 56 to 59. If you are stuck after five minutes, run `hint("10A")` in a new cell.
+# <!-- 56, 59 = 4 * 12 + 8, 4 * 12 + 11 -->
+# <!-- 5 \times 12, 4 \times 8 as input -->
+
+# %% [raw] name="about-10A"
+# title = "Offsets of a tile"
+# difficulty = 2
+# importance = 5
+# minutes = 8
+# hints = [
+#   "Which row of the matrix is row a of the tile of program (p, q)? Which column is its column b?",
+#   "The rows of a tile are BM consecutive numbers from p times BM. Give them the shape (BM, 1), and the columns the shape (1, BN); sums and comparisons then broadcast to (BM, BN).",
+#   "Offsets: rows times s0 plus columns times s1, formula (10.2). Mask: row below rows and column below columns, combined with &.",
+# ]
+
+# %% tags=["exercise"] name="ex-10A"
+def my_tile(p, q, rows, columns, s0, s1, BM, BN):
+    """Return the offsets and the mask of the tile that program (p, q) owns.
+
+    rows, columns: of the matrix. s0, s1: its strides in words. BM, BN: sizes of a tile.
+    Two arrays (BM, BN): integers, and True where the element is within bounds.
+    """
+    ### BEGIN SOLUTION rows as a column, columns as a row
+    i = p * BM + np.arange(BM)[:, None]  # (BM, 1)
+    j = q * BN + np.arange(BN)[None, :]  # (1, BN)
+    return i * s0 + j * s1, (i < rows) & (j < columns)
+    ### END SOLUTION
+
+# %% tags=["check"] name="check-10A"
+check("10A", my_tile)
+
+# %% [markdown]
+# ## 10.3 A kernel on a grid of two axes
+#
+# The figure shows a matrix of 7,000 words in tiles of $32 \times 32$. The grid has two axes and $4 \times 3 = 12$ programs with 12,288 lanes, of which 5,288 are masked. In the kernel below, $(p, q)$ is `tl.program_id(0)` and `tl.program_id(1)`, and the offsets are those of 10A with $s_1 = 1$. (`X.stride(0)` of a torch tensor is in words.)
+#
+# `traffic.count()` counts the loads and stores of each lane, under the names of the kernel's parameters. The ledger also has bytes: 4 per word in float32, 2 in float16. We copy the columns 10 to 79 of a larger matrix.
+#
+# <!-- 32 \times 32 as input -->
+# <!-- 7,000 = 100 * 70 -->
+# <!-- 4 \times 3, 12 as output -->
+# <!-- 12,288 = 12 * 32 * 32 -->
+
+# %%
+explore.program_grid(100, 70, 32, 32, title="Tiles of 32 x 32, one program per tile")
 
 # %%
 @triton.jit
@@ -276,53 +222,52 @@ def copied(X, BM=32, BN=32):
     return Y
 
 
-# %% [markdown]
-# `traffic.count()` counts what the kernels of a `with` block load and store, lane by lane, and gives the ledger you know. Arrays appear under the names of the kernel's parameters. Words have sizes now, so the ledger has bytes too: 4 a word in float32, 2 in float16. We copy the columns 10 to 79 of a matrix of 100 rows, 7,000 words.
-
 # %%
-room = torch.from_numpy(rng.standard_normal((100, 96), dtype=np.float32))
-X = room[:, 10:80]
+rng = np.random.default_rng(10)
+large = torch.from_numpy(rng.standard_normal((100, 96), dtype=np.float32))
+X = large[:, 10:80]
 with traffic.count() as ledger:
     Y = copied(X)
 print(ledger)
-print("right:", bool((Y == X).all()))
+print("correct:", bool((Y == X).all()))
 with traffic.count() as half:
     copied(X.half())
 print(f"in float16: {half.total:,} words, {half.bytes:,} bytes")
 
 # %% [markdown]
-# 14,000 words, 56,000 bytes, and half of that in float16. The programs are those of the first picture: 12,288 lanes, and the 5,288 that hang over moved nothing.
+# The copy moves 14,000 words, 56,000 bytes, and half of these bytes in float16.
 #
-# What happens without a mask? On a GPU the answer is: something. The program reads what happens to lie behind the array, or stops with an illegal address, or writes into an array of somebody else. While bytes are counted you are told:
+# ## 10.4 A missing mask
 #
-# <!-- 12,288 = 12 * 32 * 32 -->
+# Without a mask, a GPU reads or overwrites the memory behind the array, or stops with an illegal address. While traffic is counted, an access outside all arrays raises an error:
+#
 # <!-- 14,000, 56,000 = 2 * np.zeros((100, 70)).size, 2 * np.zeros((100, 70), np.float32).nbytes -->
 
 # %%
 @triton.jit
-def careless_kernel(X, Y, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(Y + at, tl.load(X + at))
+def unmasked_kernel(X, Y, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(Y + offsets, tl.load(X + offsets))
 
 
-def copied_carelessly(X):
+def copied_unmasked(X):
     Y = torch.zeros_like(X)
     try:
         with traffic.count() as ledger:
-            careless_kernel[(triton.cdiv(X.numel(), 64),)](X, Y, BLOCK=64)
+            unmasked_kernel[(triton.cdiv(len(X), 64),)](X, Y, BLOCK=64)
     except triton.runtime.errors.InterpreterError as error:
         return type(error.__cause__).__name__
     return f"{ledger.total} words moved"
 
 
 for length in (128, 100):
-    print(length, "words:", copied_carelessly(torch.ones(length)))
+    print(length, "words:", copied_unmasked(torch.ones(length)))
 
 
 # %% [markdown]
-# With 128 words, two whole blocks, there is nothing to mask and all is well. With 100 words the second program reaches for 28 words that are not there: `OutsideEveryArray`. This is a help and no proof: where the overhang lies inside the array, as the columns beside `X` in `room` do, nobody complains.
+# 128 words are two full blocks, so no lane is out of bounds. With 100 words, 28 lanes of the second program are out of bounds, and the load raises `OutsideEveryArray`. This does not find every missing mask: in a matrix, a lane past the end of its row is often inside the next row.
 #
-# <!-- exercise 10B --> Write the kernel; the launcher stands there. `X` may be any view, so both of its strides count. `Y` is new and lies row by row, so its strides are known. The tile is loaded as it lies in `X`: where does its element $(i, j)$ go? The check gives sizes that are no multiples of the tile, slices and transposes, compares the words with $2 \cdot \text{rows} \cdot \text{columns}$, and asks that each program write some of them. While a check runs, torch may make tensors and views, but neither copy nor compute. If you are stuck after six minutes, run `hint("10B")` in a cell of your own.
+# <!-- exercise 10B --> Write the kernel; the launcher is given. `X` may be any view, so use both of its strides. `Y` is new and stored row by row. Load the tile as it is stored in `X`. At which offset of `Y` does its element $(i, j)$ belong? The check uses ragged sizes, slices and transposes, expects $2 \cdot \text{rows} \cdot \text{columns}$ words, and requires that each program store part of the result. During a check, torch may allocate and view tensors, but not copy or compute. If you are stuck after six minutes, run `hint("10B")` in a new cell.
 # <!-- 28 = 128 - 100 -->
 
 # %% [raw] name="about-10B"
@@ -360,16 +305,15 @@ def my_transpose(X, BM, BN):
     my_transpose_kernel[grid](X, Y, rows, columns, X.stride(0), X.stride(1), BM=BM, BN=BN)
     return Y
 
-
 # %% tags=["check"] name="check-10B"
 check("10B", my_transpose)
 
 # %% [markdown]
-# The check has counted: a transpose moves as many words as a copy. A GPU would see a difference. It does not fetch single words but *sectors* of 32 bytes. In the plain copy the lanes of a row lie side by side, and all bytes of a sector are used. Here either the loads or the stores jump from row to row and touch one word of each sector, unless the hardware still has the sector at hand when the next row of the tile comes. Our counts are words that programs ask for.
+# The transpose moves as many words as the copy, but a GPU loads and stores *sectors* of 32 bytes. In the copy, neighbouring lanes use all bytes of a sector. In the transpose, either the loads or the stores have a large stride and use one word of each sector, unless a cache still has the sector for the next row. We count the words that programs request.
 #
-# ## 10.5 Softmax: a program, a row
+# ## 10.5 Softmax: one program per row
 #
-# The second kernel. A power of two at least as long as the row is the block; the mask takes care of the rest.
+# The block is one row, rounded up to a power of two. The masked lanes must change neither the maximum nor the sum, so `other` is $-\infty$, and $e^{-\infty} = 0$.
 # <!-- 32 from https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/ -->
 
 # %%
@@ -390,22 +334,21 @@ def row_softmax(X):
     return Y
 
 
-# %%
 S = torch.from_numpy(3 * rng.standard_normal((64, 300), dtype=np.float32))
 with traffic.count() as ledger:
     P = row_softmax(S)
-print("right:", np.allclose(P, exact.softmax(S.double().numpy()), atol=1e-6))
-print(f"{triton.next_power_of_2(300)} lanes a row, {ledger.total:,} words")
+print("correct:", np.allclose(P, exact.softmax(S.double().numpy()), atol=1e-6))
+print(f"{triton.next_power_of_2(300)} lanes per row, {ledger.total:,} words")
 
 # %% [markdown]
-# 64 rows of 300 numbers: a block has 512 lanes, 212 of them off, and 38,400 words move, each number read once and written once. That is the compulsory traffic of a softmax. The three loops of section 3.1 would move $4mn = 76{,}800$, twice as much. All it takes is that the row *fits*: the block is the program's fast memory.
+# The block of each row has 512 lanes, 212 of them masked. The kernel moves 38,400 words, the compulsory traffic: it reads each number once and writes each once. The three loops of section 3.1 would move $4mn = 76{,}800$ words. This kernel avoids it because a row *fits* in the block, the fast memory of the program.
 #
-# A row of $2^{18}$ numbers does not fit: all the fast memory that a program can have on an H200 holds 123,648 words (10.7 says where). Then the row must come in pieces, more than once, because no weight can be given before the last score was seen (section 3.1). How often? Lesson 03 has the answer: maximum and sum can be had in *one* pass, if the old sum is rescaled when the maximum rises. The second pass gives the weights:
+# A row of $2^{18}$ numbers does not fit: on an H200 a program has at most 123,648 words of fast memory (section 10.7). Such a row is read in pieces, and twice, because no weight is known before the last score is read. The online softmax of lesson 03 computes the maximum and the sum in the first pass; it rescales the old sum when the maximum rises. The second pass computes the weights. For $m$ rows of $n$ numbers,
 #
-# $$ W = \underbrace{2mn}_{\text{reads}} + mn = 3mn . \tag{10.4} $$
-# <!-- (10.4) W = m * (softmax.reads["S"] + softmax.writes["P"]) // n with softmax = costs.naive(n, 1, Br=1, Bc=1, Bm=1, Bn=1) where n > 1 -->
+# $$ W = \underbrace{2mn}_{\text{reads}} + mn = 3mn . \tag{10.3} $$
+# <!-- (10.3) W = m * (softmax.reads["S"] + softmax.writes["P"]) // n with softmax = costs.naive(n, 1, Br=1, Bc=1, Bm=1, Bn=1) where n > 1 -->
 #
-# <!-- exercise 10C --> Write the kernel of (10.4) for rows of any length: pieces of `BLOCK` numbers, two passes. (One row of the check is longer than the $2^{20}$ numbers that Triton allows in a block; one that fits may be read once.) Loop over pieces by `for` and `range(0, n, BLOCK)`, as in Python. Start with `m = -float("inf")` and `l = 0.0`; `tl.maximum(a, b)` compares two numbers, `tl.max(s, axis=0)` and `tl.sum(e, axis=0)` reduce a piece to one number. Rows of `X` may lie apart; `Y` lies row by row. Numbers of `X` may lie astronomically far below zero: what stands for minus infinity should lie below them. If you are stuck after seven minutes, run `hint("10C")` in a cell of your own.
+# <!-- exercise 10C --> Write the kernel of (10.3) for rows of any length: two passes over pieces of `BLOCK` numbers. (One row of the check is longer than the $2^{20}$ numbers that Triton allows in a block. A row that fits in a block may be read once.) Loop over the pieces with `range(0, n, BLOCK)`. Start with `m = -float("inf")` and `l = 0.0`. `tl.maximum(a, b)` compares two numbers; `tl.max(s, axis=0)` and `tl.sum(e, axis=0)` reduce a piece to one number. The rows of `X` may have a stride larger than $n$; `Y` is stored row by row. Some numbers of `X` are so far below zero that a finite number cannot replace $-\infty$. If you are stuck after seven minutes, run `hint("10C")` in a new cell.
 # <!-- 212, 76{,}800 = 512 - 300, 4 * 64 * 300 -->
 # <!-- 123,648 = CHIPS[90].registers + CHIPS[90].shared_bytes / 4 -->
 # <!-- "A row of $2^{18}$ numbers does not fit" if 2**18 > CHIPS[90].registers + CHIPS[90].shared_bytes / 4 -->
@@ -451,7 +394,6 @@ def my_long_softmax(X, BLOCK):
     my_long_softmax_kernel[(rows,)](X, Y, n, X.stride(0), BLOCK=BLOCK)
     return Y
 
-
 # %% tags=["check"] name="check-10C"
 check("10C", my_long_softmax)
 
@@ -462,14 +404,56 @@ for BLOCK in (32, 128, 512):
     print(f"BLOCK = {BLOCK:3}: {ledger.read:,} words read, {ledger.written:,} written")
 
 # %% [markdown]
-# 38,400 read and 19,200 written for every block, 57,600 together. Between a row that fits, $2mn$, and three passes, $4mn$, the online softmax stands at $3mn$. (With `BLOCK = 512` the row would fit, and the kernel, which does not know, still reads it twice.) In attention the weights themselves are not wanted, so there the second pass goes away too; that is lesson 11.
-# <!-- 57,600 = 3 * 64 * 300 -->
+# The kernel reads 38,400 words and writes 19,200 for every block size. The online softmax, $3mn$, is between a row that fits, $2mn$, and the three loops, $4mn$. Attention does not need the weights themselves, so its kernel in lesson 11 has no second pass.
 #
-# ## 10.6 The product
+# ## 10.6 The matrix product
 #
-# The third kernel is yours. You have it in NumPy already (10.3), and it needs one more word of Triton: `tl.dot(a, b)` multiplies a tile $(b_m, b_k)$ by a tile $(b_k, b_n)$. We add `input_precision="ieee"`: float32 is multiplied as float32. (Without it Triton may round the inputs to 11 significant bits, for the sake of the tensor cores of section 10.8.) Sums are kept in float32 whatever the inputs: `tl.zeros((BM, BN), dtype=tl.float32)`.
+# Program $(p, q)$ computes one tile of $C$, as in section 2.4, but it loads $b_k$ columns of $A$ and $b_k$ rows of $B$ at a time:
 #
-# <!-- exercise 10D --> Write kernel *and* grid. Rows of `A` and `B` may lie further apart than they are long; `C` is new and lies row by row. Think about each mask: what may a lane that hangs over in $k$ bring into a sum? (While the check runs, a lane that is off holds NaN if it was given no `other`.) The words must be those of (10.3). If you are stuck after ten minutes, run `hint("10D")` in a cell of your own.
+# | | **Tiled product**, program $(p, q)$. Resident: $c$. Streamed: $a$, $b$. |
+# | --- | :--- |
+# | 1 | $c \leftarrow 0$, a tile $(b_m, b_n)$ in float32 |
+# | 2 | **for** each piece of $b_k$ of the $k$ inner indices |
+# | 3 | &emsp; load $a$ $(b_m, b_k)$ from $A$: rows of the program, columns of the piece |
+# | 4 | &emsp; load $b$ $(b_k, b_n)$ from $B$: rows of the piece, columns of the program |
+# | 5 | &emsp; $c \leftarrow c + ab$ |
+# | 6 | store $c$ to $C$ |
+#
+# **Predict** (compute). $m = 100$, $n = 90$, $k = 70$, tiles of $32 \times 32$. How many words are moved with pieces of depth 16? With pieces of depth 32?
+# <!-- 32 \times 32 as input -->
+
+# %% tags=["predict"]
+predict("10.6", depth_16=55200, depth_32=55200)  #> predict("10.6", depth_16=..., depth_32=...)
+
+# %%
+m, n, k = 100, 90, 70
+down, across = -(-m // 32), -(-n // 32)
+
+
+def requested(BK):
+    """The words that the programs load and store, piece by piece, without masked lanes."""
+    pieces = [min(BK, k - start) for start in range(0, k, BK)]
+    read_A, read_B = across * m * sum(pieces), down * n * sum(pieces)
+    print(f"depth {BK}: {len(pieces)} pieces, "
+          f"{read_A:,} words of A, {read_B:,} of B, {m * n:,} of C")
+    return read_A + read_B + m * n
+
+
+measured("10.6", depth_16=requested(16), depth_32=requested(32))
+
+# %% [markdown]
+# <details><summary>Depth and traffic</summary>
+#
+# 55,200 words both times. There are 4 rows and 3 columns of tiles, so $A$ is read three times and $B$ four times, in pieces of any depth. As in (2.4), $b_k$ does not appear in
+#
+# $$ W = mk\lceil n/b_n\rceil + kn\lceil m/b_m\rceil + mn . \tag{10.4} $$
+# <!-- (10.4) W = costs.matmul(m, n, k, bm=bm, bn=bn).total -->
+#
+# </details>
+#
+# `tl.dot(a, b)` multiplies a tile $(b_m, b_k)$ by a tile $(b_k, b_n)$. Pass `input_precision="ieee"`, which multiplies float32 in full precision. (Without it Triton may round float32 inputs to *TF32*, 11 significant bits, for the tensor cores of section 10.8.) Sums are in float32 for every input type: `tl.zeros((BM, BN), dtype=tl.float32)`.
+#
+# <!-- exercise 10D --> Write the kernel *and* the grid. The row strides of `A` and `B` may be larger than their rows; `C` is new and stored row by row. Choose the mask of each array, and `other` for the two loads: what does a lane that is out of bounds in $k$ add to a sum? (During the check, a masked lane without `other` is NaN.) The words must be those of (10.4). If you are stuck after ten minutes, run `hint("10D")` in a new cell.
 
 # %% [raw] name="about-10D"
 # title = "The matrix product with tiles"
@@ -477,7 +461,7 @@ for BLOCK in (32, 128, 512):
 # importance = 5
 # minutes = 15
 # hints = [
-#   "Compare product_program of section 10.3 with copy_kernel: which lines change, and which only change their names?",
+#   "Compare the algorithm of section 10.6 with copy_kernel: which lines can you keep, and which are new?",
 #   "A program computes BM rows and BN columns of C, so the grid counts tiles of C along both axes; k has no axis. The sums start at zero in float32 and grow in a loop over pieces of depth BK.",
 #   "Three masks: for A the row is below m and k is in bounds, for B k is in bounds and the column is below n, for C the row is below m and the column below n. Both loads need other=0.0, otherwise undefined values of masked lanes enter the sums.",
 # ]
@@ -515,30 +499,29 @@ def my_product(A, B, BM, BN, BK):
     my_product_kernel[grid](A, B, C, m, n, k, A.stride(0), B.stride(0), BM=BM, BN=BN, BK=BK)
     return C
 
-
 # %% tags=["check"] name="check-10D"
 check("10D", my_product)
 
 # %%
-A32, B32 = torch.from_numpy(A).float(), torch.from_numpy(B).float()
+A = torch.from_numpy(rng.standard_normal((m, k), dtype=np.float32))
+B = torch.from_numpy(rng.standard_normal((k, n), dtype=np.float32))
 with traffic.count() as ledger:
-    attempt(my_product, A32, B32, 32, 32, 16)
+    attempt(my_product, A, B, 32, 32, 16)
 print(ledger)
 
 # %% [markdown]
-# 21,000 words of $A$, 25,200 of $B$, 9,000 of $C$, together 55,200: the ledger of (10.3), and the one `costs.matmul` gives. A schedule for one worker is now done by 12 programs, and not one word has changed, because its tiles of $C$ need nothing from each other.
+# Below *Solved*, the line *Compiled* is the compiler's report for an H200 (section 10.8). Your ledger equals (10.4). The 12 programs move the words of the schedule for one worker, because no tile of $C$ needs another one.
 #
-# ## 10.7 Against the bound
+# ## 10.7 Comparison with the lower bound
 #
-# No schedule moves fewer than $2mnk/\sqrt M - 2M$ words (2.6). What is $M$ for a kernel? It is what one program holds: a tile of sums and two pieces,
+# Every schedule moves at least $2mnk/\sqrt M - 2M$ words (2.6). For a kernel, $M$ is what one program holds, a tile of sums and two pieces:
 #
 # $$ M = b_m b_n + b_k(b_m + b_n) . \tag{10.5} $$
 # <!-- (10.5) M = costs.matmul(bm, bn, bk, bm=bm, bn=bn).total -->
 #
-# Run one after the other, the programs are a schedule for a machine with so many words, and the bound holds for them. (The four single words that lesson 02 gives away are left out here: they change no bound below by more than 0.4 percent.) On a GPU the sums live in *registers*, the private words of the workers, and the pieces in *shared memory*, which the workers of one program have in common. Both belong to a *multiprocessor*, the part of the chip that a program runs on:
+# If the programs run one after the other, they are a schedule for a machine with $M$ words, so the bound holds for them. (The four extra registers of lesson 02 change it by at most 0.4 percent here.) On a GPU the sums are in *registers*, the private words of a thread, and the pieces are in *shared memory*, which all threads of a program share. Both belong to an *SM*, the processor core that runs the program:
 # <!-- 0.4 = 100 * (bounds.matmul(1024, 1024, 1024, 512) / bounds.matmul(1024, 1024, 1024, 512 + 4) - 1) -->
 # <!-- 12 = len(range(0, 100, 32)) * len(range(0, 90, 32)) -->
-# <!-- 55,200 = costs.matmul(100, 90, 70, bm=32, bn=32).total -->
 # <!-- ($2mnk/\sqrt M - 2M$) = bounds.matmul(m, n, k, M) rounded down where bounds.matmul(m, n, k, M) > m * n + m * k + n * k -->
 
 # %%
@@ -548,11 +531,12 @@ for arch in (75, 80, 90):
           f"{chip.shared_bytes // 1024:3} KB of shared memory")
 
 # %% [markdown]
-# A register holds one word of float32. On the H200 registers and shared memory make $65{,}536 + 227 \cdot 1024 / 4 = 123{,}648$ words. A tile of $128 \times 128$ sums takes 16,384 registers, a quarter of them.
+# A register holds one word of float32. On the H200, registers and shared memory are $65{,}536 + 227 \cdot 1024 / 4 = 123{,}648$ words. A tile of $128 \times 128$ sums uses a quarter of the registers.
 #
-# **Predict** (compute). All matrices are $1024 \times 1024$. With square tiles of side 128 and pieces of depth 32: how many times the bound does the kernel move? And with pieces of depth 1, as in lesson 02?
+# **Predict** (compute). All matrices are $1024 \times 1024$, and the tile is $128 \times 128$. What is the ratio of the kernel's traffic to the bound with pieces of depth 32, and with pieces of depth 1, as in lesson 02?
 # <!-- 128 \times 128, 1024 \times 1024 as input -->
-# <!-- 16,384 = CHIPS[90].registers / 4 -->
+# <!-- ratio = lambda depth: costs.matmul(1024, 1024, 1024, bm=128, bn=128).total / bounds.matmul(1024, 1024, 1024, 128**2 + 2 * depth * 128) -->
+# <!-- "a quarter of the registers" if 4 * 128**2 == CHIPS[90].registers -->
 # <!-- 65{,}536, 227, 123{,}648 = CHIPS[90].registers, CHIPS[90].shared_bytes / 2**10, CHIPS[90].registers + CHIPS[90].shared_bytes / 4 -->
 
 # %% tags=["predict"]
@@ -587,17 +571,18 @@ explore.curve(
 )
 
 # %% [markdown]
-# <details><summary>What deep pieces cost</summary>
+# <details><summary>The cost of deep pieces</summary>
 #
-# 1.306 and 1.073. The words are the same, but deep pieces take room, and in that room a larger tile would move fewer words. A kernel pays for depth with good reason: `tl.dot` wants an inner size of at least 16 (10.8), and at depth 1 the lanes that load $A$ touch one word of each sector (10.4).
+# The ratios are 1.306 and 1.073. The traffic is the same, but deep pieces use memory with which a larger tile would move fewer words. Kernels need depth for two reasons: `tl.dot` needs an inner size of at least 16 (section 10.8), and at depth 1 the loads of $A$ use one word of each sector (section 10.4).
 #
 # </details>
+# <!-- 1.306, 1.073 = ratio(32), ratio(1) -->
 #
-# The picture shows five tiles, from side 16 to side 256. Doubling the side halves the words of $A$ and $B$. Where the tile of sums is most of the room this takes nearly four times the room, and the points run along the bound with its slope of $1/\sqrt M$.
+# The figure has tiles from side 16 to side 256. Twice the side halves the traffic of $A$ and $B$. Where the tile of sums is most of $M$, twice the side needs nearly four times the memory, so the points follow the slope $1/\sqrt M$ of the bound.
 #
-# One thing the ledger does not see is the order of the programs. Between memory and all multiprocessors lies one more fast memory, the *L2 cache*, which they share. Programs that run at the same time and need the same rows of $A$ can get them from there. Suppose 32 programs run together, on a grid of $16 \times 16$ tiles, and let a *strip* be all rows of $A$, or all columns of $B$, that one tile needs. Which 32 tiles should run together?
+# The ledger does not depend on the order of the programs. But all SMs share one more fast memory, the *L2 cache*, and programs that run at the same time can share rows of $A$ there. Suppose 32 programs, a *wave*, run at the same time on a grid of $16 \times 16$ tiles. A *strip* is all rows of $A$, or all columns of $B$, that one tile needs. A wave in row order covers two rows of tiles and needs $2 + 16 = 18$ strips, so the eight waves need 144.
 #
-# **Predict** (guess). A wave that runs row by row covers two rows of tiles: $2 + 16 = 18$ strips, 144 in all eight waves. How many are needed when waves cover 4 rows and 8 columns?
+# **Predict** (compute). How many strips do the eight waves need if each covers 4 rows and 8 columns of tiles?
 # <!-- 32, 16 \times 16 as input -->
 
 # %%
@@ -626,31 +611,29 @@ order = [in_groups(pid) for pid in range(128)]
 explore.program_grid(8, 16, 1, 1, order=order, title="The first 128 programs, in groups")
 
 # %% [markdown]
-# <details><summary>What the order of programs is worth</summary>
+# <details><summary>Strips of two orders</summary>
 #
-# 96 instead of 144: the rule of lesson 02 holds one level up, and waves that come close to a square need a third less from the large memory if each wave reads its strips once, and all by renumbering the programs. In the picture a square is a tile of $C$: the programs 0 to 31 fill the block of 4 rows and 8 columns at the top left, the next wave the block beside it. A kernel does this in two lines of whole-number arithmetic on `tl.program_id`.
+# 96 instead of 144: each wave needs $4 + 8 = 12$ strips. Waves that are nearly square read a third less from the large memory if each wave reads its strips once. In the figure, the programs 0 to 31 fill the block of 4 rows and 8 columns at the top left, and the next wave fills the block to its right. In a kernel this order takes two lines of integer arithmetic on `tl.program_id`.
 #
 # </details>
 #
-# The ledger of the kernel stays the same. Real programs start roughly in the order of their numbers, and nothing promises it: an order may make a kernel faster, it must never make it right.
+# On a GPU programs start roughly in the order of their numbers, but this is not guaranteed, so a result must not depend on it.
 #
-# ## 10.8 What the interpreter is, and is not
+# ## 10.8 What the interpreter shows, and what it does not
 #
-# The interpreter runs the programs one after the other, in the order of their numbers, each line with NumPy. What it shows, and what it does not:
-#
-# | question | interpreter | GPU |
+# | question | interpreter | compiled, on a GPU |
 # | --- | --- | --- |
-# | which words are loaded and stored | exactly, lane by lane | the same words; sectors and caches decide what travels |
-# | values in float32 | right to rounding | right to rounding, sums in another order |
-# | lanes that are off, without `other` | 0, or NaN while a check runs | anything: no promise |
-# | bfloat16 arithmetic | right, because `iocourse.kernels` repairs the interpreter | right |
-# | time | says nothing | what you came for |
-# | registers, shared memory, legality | says nothing; a check asks the compiler about the last | decided by the compiler |
+# | words loaded and stored | exact, lane by lane | the same requests; sectors and caches decide what is transferred |
+# | values in float32 | correct to rounding; `input_precision` is ignored | correct to rounding; `tl.dot` rounds as `input_precision` states |
+# | masked lanes without `other` | 0, or NaN during a check | undefined |
+# | bfloat16 arithmetic | correct, because `iocourse.kernels` repairs the interpreter | correct |
+# | *races*: a program uses a word that another one writes | not visible, because programs run one after the other | the result is undefined |
+# | registers, shared memory, whether it compiles | not known; a check runs the first stage of the compiler | decided by the compiler |
+# | time | not known | measured |
 #
-# *Programs that disturb each other.* Here 64 programs add 1 to the same word. One kernel loads, adds and stores; the other uses `tl.atomic_add`, which does all three as one step that nothing can come between.
+# **Races.** 64 programs add 1 to the same word. One word is changed by a load, an addition and a store, the other by `tl.atomic_add`, which does all three in one step that no other program can interrupt.
 #
-# **Predict** (guess). What do the two words hold afterwards, in the interpreter?
-# <!-- "faster" as definition -->
+# **Predict** (compute). The interpreter runs the programs one after the other. What are the two words afterwards?
 # <!-- 64 as input -->
 
 # %%
@@ -672,78 +655,101 @@ print("atomic:", ledger.atomics)
 measured("10.8", plain=int(plain[0]), atomic=int(atomic[0]))
 
 # %% [markdown]
-# <details><summary>What the two words hold</summary>
+# <details><summary>The two words</summary>
 #
-# 64 and 64. On a GPU only the second is sure. Two programs may load the same 5, and both store 6, so `plain` may end at any number from 1 to 64. The interpreter cannot show this mistake: the rule of section 10.1 is yours to keep. In the ledger an atomic word counts as one read and one write, 64 of each, and `ledger.atomics` tells how many of them there were. Lesson 12 needs them.
+# Both are 64 in the interpreter. On a GPU only `atomic` is. Two programs may load the same 5 and both store 6, so `plain` can end at any number from 1 to 64. The values do not show this bug, but the ledger does: 64 words are written to an array of one word, and they are not atomic. (An atomic word counts as one read and one write.)
 #
 # </details>
 #
-# *What the compiler says.* `gpu.resources` compiles a kernel for a chip that need not be here, and reads the machine code; sm_90 is the name of an H200's *architecture*, as sm_75 is of a T4's and sm_80 of an A100's. We ask about one tile product of side $S$. *Tensor cores* are the units of a GPU that multiply small tiles, many times faster than its ordinary arithmetic.
-#
-# **Predict** (guess). True or False, for float16 and for float32 on an H200: a product of two $64 \times 64$ tiles runs on the tensor cores.
-# <!-- 64 \times 64 as input -->
-# <!-- "many times faster" if CHIPS[90].tensor_tflops > 10 * device("roofs")["multiprocessors"] * 128 * 2 * 1.98e-3 -->
+# **Look inside: values.** `tl.static_print` prints what the compiler knows, such as `tl.constexpr` values. `tl.device_print` prints the values of a block. Both work in the interpreter:
 
 # %%
 @triton.jit
-def one_tile_kernel(A, B, C, S: tl.constexpr):
-    at = tl.arange(0, S)[:, None] * S + tl.arange(0, S)[None, :]
-    product = tl.dot(tl.load(A + at), tl.load(B + at), input_precision="ieee")
-    tl.store(C + at, product.to(C.dtype.element_ty))  # in the type of C's words
+def printing_kernel(X, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.static_print("BLOCK is", BLOCK)
+    x = tl.load(X + offsets, mask=offsets < n)
+    tl.device_print("x", x)
 
 
-def on_a_chip(S, dtype, arch=90):
-    """How one tile product of side S is compiled."""
-    tiles = [torch.empty(S, S, dtype=dtype) for _ in range(3)]
-    try:
-        found = gpu.resources(one_tile_kernel, arch, *tiles, S=S)
-    except gpu.CompilationFailed:
-        return "refused by the compiler"
-    return "on tensor cores" if found.tensor_core else "without tensor cores"
-
-
-# %% tags=["predict"]
-predict("10.8b", float16=True, float32=False)  #> predict("10.8b", float16=..., float32=...)
-
-# %%
-answers = {name: on_a_chip(64, getattr(torch, name)) for name in ("float16", "float32")}
-for name, answer in answers.items():
-    print(f"64 x 64, {name}: {answer}")
-print("8 x 8, float16:", on_a_chip(8, torch.float16))
-measured("10.8b", **{name: answer == "on tensor cores" for name, answer in answers.items()})
-small = torch.from_numpy(rng.standard_normal((2, 8, 8))).half()
-C = torch.empty(8, 8, dtype=torch.float16)
-one_tile_kernel[(1,)](*small, C, S=8)
-want = small[0].double() @ small[1].double()
-print("8 x 8 in the interpreter, right:", bool(abs(C.double() - want).max() < 0.01))
+printing_kernel[(2,)](torch.arange(1.0, 7.0), 6, BLOCK=4)
 
 # %% [markdown]
-# <details><summary>Who is served by the tensor cores</summary>
+# `device_print` prints the program before the label. The last two lanes of program (1, 0, 0) are masked: 0 here, undefined on a GPU. The page [Debugging a Triton kernel](../docs/guide/debugging.md) shows more instruments and what each cannot see.
 #
-# float16 runs on tensor cores. float32 with `input_precision="ieee"` does not, because these units would round its inputs to fewer bits.
+# **Look inside: machine code.** `gpu.resources` compiles a kernel for a GPU that need not be present. `sm_90` is the *architecture* of an H200, `sm_80` of an A100, `sm_75` of a T4. *Tensor cores* are the units of a GPU that multiply small tiles, many times faster than its ordinary arithmetic: on `sm_90`, one instruction `wgmma`, executed by 128 threads, multiplies a $64 \times 16$ by a $16 \times 64$ tile in float16. They cannot multiply float32 in full precision, so with `"ieee"` each thread executes its share of the multiply-adds one by one.
+#
+# We compile *your* product with tiles of $64 \times 64$, pieces of depth 32 and 128 threads per program.
+#
+# **Predict** (compute). One iteration of its loop multiplies $64 \times 32$ by $32 \times 64$. In float32, how many multiply-add instructions does each thread execute? In float16, how many `wgmma`?
+# <!-- 64 \times 64, 64 \times 16, 16 \times 64, 64 \times 32, 32 \times 64 as input -->
+# <!-- 128, 32 as input -->
+# <!-- "many times faster" if CHIPS[90].tensor_tflops > 10 * device("roofs")["multiprocessors"] * 128 * 2 * 1.98e-3 -->
+
+# %% tags=["predict"]
+predict("10.8c", float32=1024, float16=2)  #> predict("10.8c", float32=..., float16=...)
+
+# %%
+def inner_loop(launcher, kernel, dtype):
+    """Compile a product kernel for an H200, print its resources, and return its loop."""
+    launcher(A.to(dtype), B.to(dtype), 64, 64, 32)  # compile only what the interpreter can run
+    X = torch.empty(1024, 1024, dtype=dtype)
+    found = gpu.resources(kernel, 90, X, X, X, *[1024] * 5, BM=64, BN=64, BK=32)
+    print(f"{dtype}: {found}")
+    return found.hot_loop
+
+
+loops = {dtype: attempt(inner_loop, my_product, my_product_kernel, dtype)
+         for dtype in (torch.float32, torch.float16)}
+measured("10.8c", float32=loops[torch.float32].fma, float16=loops[torch.float16].tensor)
+
+# %% [markdown]
+# <details><summary>Instructions of one iteration</summary>
+#
+# In float32, $64 \cdot 64 \cdot 32$ multiply-adds are divided among 128 threads: 1,024 per thread. In float16, two `wgmma` of depth 16 do the same work. The printed lines have the names of the machine code: `FFMA` is a float32 multiply-add, and `HGMMA.64x64x16.F32` is a `wgmma` with a $64 \times 64$ result, depth 16 and float32 sums.
 #
 # </details>
+# <!-- 128 as input -->
+# <!-- 64 \times 64 as input -->
 #
-# The tile of side 8 is refused, because an inner size of 8 is too small for `tl.dot`, while the interpreter computes it without a word. So a kernel that runs here is right in values and words, and not yet known to compile, to fit or to be fast. A check asks a little more: it hands what you launch to the first stage of the compiler too. That stage refuses this tile, and whatever is Python and not Triton, as `break`, a function of NumPy, or a number of the notebook that is not `tl.constexpr`. Lesson 11b asks the compiler about registers and shared memory.
+# Only `input_precision="ieee"` keeps float32 away from the tensor cores. Products with `"tf32"` and `"tf32x3"` (the sum of three TF32 products) run on them.
+#
+# A check also passes every launch to the first stage of the compiler. This stage refuses Python that is not Triton, such as `break`, a function of NumPy, or a number of the notebook that is not `tl.constexpr`. It also refuses sizes that the interpreter accepts, such as an inner size of 8 in `tl.dot`:
+
+# %%
+def depth_8(kernel, launcher):
+    """Run the product with BK = 8 in the interpreter, then compile it."""
+    C = launcher(A, B, 32, 32, 8)
+    print("interpreter, correct:", np.allclose(C, A.double() @ B.double(), atol=1e-4))
+    try:
+        gpu.resources(kernel, 90, A, B, C, 100, 90, 70, 70, 90, BM=32, BN=32, BK=8)
+    except gpu.CompilationFailed:
+        print("compiler: refused")
+
+
+attempt(depth_8, my_product_kernel, my_product)
+
+# %% [markdown]
+# So a kernel that passes a check has correct values and words, and the first stage of the compiler accepts it.
 #
 # ## Misconceptions
 #
-# - **"A masked lane costs a word."** It moves nothing: 12,288 lanes, 14,000 words for reading and writing 7,000 (10.4).
-# - **"Deeper pieces mean fewer words."** $b_k$ is not in (10.3): 55,200 words at depth 16 and at depth 32. It takes room instead (10.7).
-# - **"It ran in the interpreter, so it runs on a GPU."** A race gave 64 (10.8), and a tile of side 8 was computed that the compiler refuses.
+# - **"A masked lane costs a word."** It moves nothing: 12,288 lanes move 14,000 words, 7,000 read and 7,000 written (10.3).
+# - **"Deeper pieces move fewer words."** $b_k$ does not appear in (10.4). Depth uses fast memory (10.7).
+# - **"It ran in the interpreter, so it runs on a GPU."** The interpreter computed the race of 10.8 and a `tl.dot` of depth 8 that the compiler refuses.
 #
 # ## Take-away
 #
-# - A kernel is one function for many programs. The program's number gives it a block, strides give it places, a mask switches off what does not exist.
-# - Words are a property of the cut into blocks, not of the worker: copy $2mn$, softmax $2mn$ where a row fits and $3mn$ where it does not, product (10.3).
-# - Interpreter for values and words, compiler for what fits, GPU for time.
+# - A kernel is one function for many programs. The number of a program selects its block, the strides give the offsets, and the mask excludes what is out of bounds.
+# - The traffic depends on the division into blocks, not on the number of workers: copy $2mn$; softmax $2mn$ if a row fits, otherwise $3mn$; product (10.4).
+# - Use the interpreter for values and words, the compiler for what fits, and a GPU for time.
 #
 # ## References
 #
-# - P. Tillet, H. T. Kung, D. Cox: *Triton: an intermediate language and compiler for tiled neural network computations*, MAPL 2019, [doi 10.1145/3315508.3329973](https://doi.org/10.1145/3315508.3329973).
+# - P. Tillet, H. T. Kung and D. Cox, *Triton: an intermediate language and compiler for tiled neural network computations*, MAPL 2019, [doi 10.1145/3315508.3329973](https://doi.org/10.1145/3315508.3329973).
 # - The [Triton documentation](https://triton-lang.org), with tutorials on softmax and on the matrix product; the order in groups is from the latter.
-# - NVIDIA: [CUDA C++ best practices guide](https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/), on coalesced access to global memory: the 32 bytes of section 10.4.
-# - T. Smith, B. Lowery, J. Langou, R. van de Geijn: *A tight I/O lower bound for matrix multiplication*, 2017, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017). The bound of 10.7.
+# - NVIDIA, [CUDA C++ best practices guide](https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/), on coalesced access to global memory (the 32 bytes of section 10.4).
+# - T. Smith, B. Lowery, J. Langou and R. van de Geijn, *A tight I/O lower bound for matrix multiplication*, 2017, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017). The bound of 10.7.
 #
 # **What comes next.** <!-- next -->
 # <!-- 32 from https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/ -->

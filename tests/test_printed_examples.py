@@ -6,7 +6,7 @@ import sys
 
 import other_processor
 import pytest
-from printed_examples import ROOT, SAYS, examples, pages, printed
+from printed_examples import ROOT, SAYS, can_run, examples, pages, printed
 
 EXAMPLES = [one for page in pages() for one in examples(page)]
 
@@ -19,6 +19,8 @@ def test_every_output_on_a_page_is_that_of_an_example(page):
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda one: one.page)
 def test_an_example_prints_what_its_page_shows(example):
+    if not can_run(example):
+        pytest.skip("triton is not installed")
     assert printed(example) == example.output
 
 
@@ -31,4 +33,4 @@ def test_the_examples_print_the_same_on_another_processor():
     env = other_processor.environment(other_processor.OTHER) | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [one.output for one in EXAMPLES]
+    assert json.loads(done.stdout) == [one.output for one in EXAMPLES if can_run(one)]

@@ -1,19 +1,20 @@
 """Tests of lesson 10: its programs, kernels, formulas and exercises."""
 
+import ast
 import re
+import types
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from lesson_source import Lesson
 
-from iocourse import costs, exact, gpu
+from iocourse import costs, gpu
 from iocourse.course.checking import check, judge, read_first
 from iocourse.course.exercise import find
 from iocourse.course.properties import LARGE
 from tests.mutation.references import build, exercise_source
 from tools.build.notebook_execution import cannot_run
-from tools.build.percent_format import side
 
 SOURCE = Lesson("10")
 section, says = SOURCE.section, SOURCE.says
@@ -22,18 +23,23 @@ section, says = SOURCE.section, SOURCE.says
 needs_triton = pytest.mark.skipif(bool(cannot_run("import triton\n")), reason=cannot_run("import triton\n"))
 
 
+def functions(text):
+    """Return the source of a cell's functions, with decorators and without other statements."""
+    lines = text.splitlines()
+    defined = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+    first = [min([node.lineno, *(one.lineno for one in node.decorator_list)]) for node in defined]
+    return "\n\n".join(
+        "\n".join(lines[start - 1 : node.end_lineno]) for start, node in zip(first, defined, strict=True)
+    )
+
+
 def definitions(*names):
     """Return the lesson's functions of these names, defined in one namespace."""
     space = {"np": np}
     for _, text in SOURCE.solved_cells():
         if any(f"def {name}(" in text for name in names):
-            exec("\n".join(line for line in text.splitlines() if not line.startswith("%")), space)
+            exec(functions(text), space)
     return space
-
-
-@pytest.fixture(scope="module")
-def in_numpy():
-    return definitions("load", "softmax_program")
 
 
 @pytest.fixture(scope="module")
@@ -43,10 +49,7 @@ def in_triton(tmp_path_factory):
 
     parts = ["from iocourse import kernels", "import torch, triton", "import triton.language as tl"]
     parts += ["from iocourse import gpu, traffic"]
-    parts += [
-        "\n".join(side(c, solved=True)) for c in SOURCE.cells if c.kind == "code" and "@triton.jit" in c.lines
-    ]
-    parts = [re.sub(r"\nfor length in .*", "", part, flags=re.DOTALL) for part in parts]
+    parts += [functions(text) for _, text in SOURCE.solved_cells() if "@triton.jit" in text]
     path = tmp_path_factory.mktemp("lesson") / "lesson10_kernels.py"
     path.write_text("\n\n".join(parts), encoding="utf-8")
     spec = importlib.util.spec_from_file_location("__main__", path)  # as for the kernels of a notebook
@@ -55,36 +58,48 @@ def in_triton(tmp_path_factory):
     return module
 
 
-def test_what_needs_numpy_only_comes_before_the_first_import_of_triton():
+def compiled(kernel, dtype, BK=32):
+    """Compile a product for an H200 as the lesson does."""
+    import torch
+
+    X = torch.empty(1024, 1024, dtype=dtype)
+    return gpu.resources(kernel, 90, X, X, X, *[1024] * 5, BM=64, BN=64, BK=BK)
+
+
+def test_triton_is_imported_before_the_first_kernel_and_no_cell_mixes_it_with_what_needs_numpy_only():
     code = [source for _, source in SOURCE.solved_cells()]
-    first = next(
-        n for n, text in enumerate(code) if re.search(r"^ *import (torch|triton)", text, re.MULTILINE)
-    )
-    assert not any(re.search(r"\b(torch|triton|tl|traffic|kernels)\b", text) for text in code[:first])
+    first = next(n for n, text in enumerate(code) if "import triton" in text)
+    assert first < next(n for n, text in enumerate(code) if "@triton.jit" in text)
     assert code[first].index("from iocourse import kernels") < code[first].index("import torch")
     assert code[first].index('"TRITON_INTERPRET"') < code[first].index("from iocourse")
-    for name in ("copy_program", "softmax_program", "product_program", "my_tile"):
-        assert any(f"def {name}(" in text for text in code[:first])
+    for name in ("copy_program", "my_tile", "requested", "footprint", "strips"):
+        (text,) = [text for text in code if f"def {name}(" in text]
+        assert not re.search(r"\b(torch|triton|tl|traffic|kernels)\b", text), name
 
 
-# ---------------------------------------------------------------------- 10.1 to 10.3, NumPy
-def test_the_places_of_10_1_and_10_2():
-    """They define where a program and an element lie, so no function of the library computes them."""
+# ---------------------------------------------------------------------- 10.1 to 10.6
+def test_the_owned_words_of_10_1_and_the_offset_of_10_2():
+    """They define what a program owns and where an element is; the library does not compute them."""
     says("10.1", r"p = 0, \dots, \lceil n/B \rceil - 1")
-    says("10.2", r"\text{start} + i, s_0 + j, s_1")
+    says("10.2", r"\text{offset of } (i, j) = i, s_0 + j, s_1")
 
 
-def test_softmax_of_10_3(in_numpy):
-    S = np.random.default_rng(0).standard_normal((6, 11))
-    Y, words = np.zeros(66), in_numpy["words"]
-    words.update(read=0, written=0)
-    for row in range(6):
-        in_numpy["softmax_program"](row, S.ravel(), Y, 11, 16)
-    assert np.allclose(Y.reshape(6, 11), exact.softmax(S)) and words == {"read": 66, "written": 66}
-    says("10.3", "$W = 2mn$ for $m$ rows of $n$ words")
+def test_the_program_in_numpy_copies_in_any_order():
+    copy_program = definitions("copy_program")["copy_program"]
+    for n, BLOCK in ((1000, 128), (96, 32), (5, 8)):
+        X, Y = np.arange(float(n)), np.full(n, np.nan)
+        for p in reversed(range(-(-n // BLOCK))):
+            copy_program(p, X, Y, n, BLOCK)
+        assert (X == Y).all()
 
 
-# ---------------------------------------------------------------------- 10.4 to 10.6, Triton
+@pytest.mark.parametrize("BK", [1, 16, 32, 70])
+def test_what_the_programs_of_10_6_request_is_the_closed_form(BK):
+    space = definitions("requested") | {"m": 100, "n": 90, "k": 70, "down": 4, "across": 3}
+    requested = types.FunctionType(space["requested"].__code__, space)
+    assert requested(BK) == costs.matmul(100, 90, 70, bm=32, bn=32).total
+
+
 @needs_triton
 def test_a_row_of_10_5_does_not_fit_a_chip_and_one_of_the_check_not_even_a_block():
     from triton.language.core import TRITON_MAX_TENSOR_NUMEL
@@ -101,20 +116,25 @@ def test_every_kernel_of_the_lesson_compiles_for_a_gpu(in_triton):
     import torch
 
     X = torch.empty(64, 64, dtype=torch.float16)
+    F = X.float()
     jobs = {
+        in_triton.copy_words_kernel: ((F, F, 60), {"BLOCK": 64}),
         in_triton.copy_kernel: ((X, X, 60, 60, 64, 64), {"BM": 32, "BN": 32}),
-        in_triton.careless_kernel: ((X, X), {"BLOCK": 64}),
+        in_triton.unmasked_kernel: ((X, X), {"BLOCK": 64}),
         in_triton.my_transpose_kernel: ((X, X, 60, 60, 64, 1), {"BM": 32, "BN": 32}),
-        in_triton.softmax_kernel: ((X.float(), X.float(), 60, 64, 64), {"BLOCK": 64}),
-        in_triton.my_long_softmax_kernel: ((X.float(), X.float(), 60, 64), {"BLOCK": 32}),
+        in_triton.softmax_kernel: ((F, F, 60, 64, 64), {"BLOCK": 64}),
+        in_triton.my_long_softmax_kernel: ((F, F, 60, 64), {"BLOCK": 32}),
         in_triton.my_product_kernel: ((X, X, X, 60, 60, 60, 64, 64), {"BM": 32, "BN": 32, "BK": 32}),
-        in_triton.tally_kernel: ((X.float(), X.float()), {}),
+        in_triton.tally_kernel: ((F, F), {}),
+        in_triton.printing_kernel: ((F, 6), {"BLOCK": 4}),
     }
-    defined = {name for name in vars(in_triton) if name.endswith("_kernel")} - {"one_tile_kernel"}
+    defined = {name for name in vars(in_triton) if name.endswith("_kernel")}
     assert defined == {kernel.fn.__name__ for kernel in jobs}
     for kernel, (arguments, constants) in jobs.items():
         found = gpu.resources(kernel, 90, *arguments, **constants)
-        assert found.fits and bool(found.tensor_core) == (kernel is in_triton.my_product_kernel)
+        prints = kernel is in_triton.printing_kernel  # what it prints passes through local memory
+        assert found.fits != prints
+        assert bool(found.tensor_core) == (kernel is in_triton.my_product_kernel)
 
 
 # ---------------------------------------------------------------------- 10.7, 10.8
@@ -136,12 +156,47 @@ def test_the_order_of_programs_of_10_7():
 
 
 @needs_triton
-def test_tl_dot_wants_an_inner_size_of_16(in_triton):
+def test_the_instructions_of_one_iteration_of_10_8(in_triton):
     import torch
 
-    assert in_triton.on_a_chip(16, torch.float16) == "on tensor cores"
-    assert in_triton.on_a_chip(8, torch.float16) == "refused by the compiler"
-    assert "`tl.dot` wants an inner size of at least 16 (10.8)" in section("10.7")
+    kernel = in_triton.my_product_kernel
+    single, half = (compiled(kernel, dtype).hot_loop for dtype in (torch.float32, torch.float16))
+    assert (single.fma, single.tensor) == (64 * 64 * 32 // 128, 0)
+    assert (half.fma, half.tensor, half.wgmma) == (0, 32 // 16, 32 // 16)
+    assert half.products == {"HGMMA.64x64x16.F32": 2}
+
+
+@needs_triton
+def test_only_ieee_keeps_float32_away_from_the_tensor_cores():
+    import torch
+
+    source = exercise_source("10D", solved=True)
+    for precision in ("tf32", "tf32x3"):
+        product = build("10D", source.replace('"ieee"', f'"{precision}"'))
+        assert compiled(product.__globals__["my_product_kernel"], torch.float32).tensor_core > 0
+    says("10.8", 'Only `input_precision="ieee"` keeps float32 away from the tensor cores.')
+
+
+@needs_triton
+def test_tl_dot_needs_an_inner_size_of_16(in_triton):
+    import torch
+
+    assert compiled(in_triton.my_product_kernel, torch.float16, BK=16).tensor_core
+    with pytest.raises(gpu.CompilationFailed):
+        compiled(in_triton.my_product_kernel, torch.float16, BK=8)
+    assert "`tl.dot` needs an inner size of at least 16 (section 10.8)" in section("10.7")
+
+
+@needs_triton
+def test_the_interpreter_ignores_input_precision():
+    A, B = np.random.default_rng(0).standard_normal((2, 32, 32), dtype=np.float32)
+    source = exercise_source("10D", solved=True)
+    import torch
+
+    for precision in ("ieee", "tf32", "tf32x3"):
+        product = build("10D", source.replace('"ieee"', f'"{precision}"'))
+        C = product(torch.from_numpy(A), torch.from_numpy(B), 16, 16, 16)
+        assert np.abs(C.double().numpy() - A.astype(float) @ B.astype(float)).max() < 1e-5
 
 
 # ---------------------------------------------------------------------- exercises
@@ -213,7 +268,7 @@ def test_a_row_that_fits_in_a_block_may_be_read_once(capsys, monkeypatch):
     assert source.count(once[0]) == 2
     check("10C", build("10C", source.replace(*once, 1)), seed=0)
     said = capsys.readouterr().out
-    assert "  holds  each word is read at most twice and written once: fewer than (10.4)\n" in said
+    assert "  holds  each word is read at most twice and written once: fewer than (10.3)\n" in said
     assert said.endswith("Solved.\n")
 
 
@@ -223,7 +278,7 @@ def test_who_wraps_rows_by_a_remainder_hears_that_such_lanes_are_live():
     failed, first = refused(
         "10D", ("mask=(i < m) & (along < k)", "mask=along < k"), ("A + i * s_a", "A + i % m * s_a")
     )
-    assert first == "moves exactly the words of (10.3)" and list(failed) == [first]
+    assert first == "moves exactly the words of (10.4)" and list(failed) == [first]
     assert (
         " words of A, expected " in failed[first] and "A lane that wraps around moves a word" in failed[first]
     )

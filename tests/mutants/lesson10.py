@@ -156,12 +156,12 @@ PRODUCT = Suite(
     right=one_axis,
     wrong={
         "no operator makes it": (
-            launched_twice("my_product", "moves exactly the words of (10.3)"),
+            launched_twice("my_product", "moves exactly the words of (10.4)"),
             as_scratch(
                 "C",
                 "tl.store(C +",
                 "tl.store(C + i * n + j, c, mask=(i < m) & (j < n))",
-                "moves exactly the words of (10.3)",
+                "moves exactly the words of (10.4)",
             ),
             Mutant(
                 "last-product-only",

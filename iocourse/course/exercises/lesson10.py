@@ -260,7 +260,7 @@ LONG = kernel_exercise(
         ("Y", LOW): "is correct for a row far below zero",
     },
     loads="X",
-    words=words_within("each word is read at most twice and written once", "(10.4)"),
+    words=words_within("each word is read at most twice and written once", "(10.3)"),
     also=(each("every row sums to one", _adds_up),),
     products=False,
     compiles=False,  # exercise 10D introduces the compiler
@@ -311,7 +311,7 @@ PRODUCT = kernel_exercise(
         ("C", SLICE): "uses the row stride of a slice",
     },
     loads="A B",
-    words=words_exactly("moves exactly the words of (10.3)"),
+    words=words_exactly("moves exactly the words of (10.4)"),
 )
 
 EXERCISES = (TILE, TRANSPOSE, LONG, PRODUCT)
