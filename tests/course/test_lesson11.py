@@ -74,7 +74,19 @@ def test_the_numpy_sections_come_before_the_cell_that_needs_triton(lesson, has):
 def test_the_border_of_11_4_is_the_same_without_its_1_for_powers_of_two():
     for BM, BN in itertools.product((2, 4, 16, 64, 128), repeat=2):
         assert all((t * BM + 1) // BN == t * BM // BN for t in range(20))
-    says("11.5", "powers of two above 1, the 1 never completes a tile")
+    says("11.5", "powers of two above 1, the term 1 in (11.4) never completes a block")
+
+
+def test_the_roof_of_shared_memory_counts_the_bytes_of_every_instruction():
+    """wgmma has 64 rows and 16 inner elements; Q and P are its left factors, and P is in registers."""
+    space = {"__name__": "__main__", "np": np, "load_record": load_record, "record_source": str}
+    (roofs,) = SOURCE.define(("roofs",), space | {"measured": lambda *_, **__: None})
+    for BM, BN, d in ((64, 64, 64), (128, 64, 64), (128, 128, 128)):
+        left, groups = 64 * 16 * 2, BM // 64
+        scores = groups * (d // 16) * (left + BN * 16 * 2)
+        output = groups * (BN // 16) * d * 16 * 2
+        written = 2 * BN * d * 2
+        assert roofs(BM, BN, d, 4, 1)["shared memory"] == (scores + output + written) / 128
 
 
 # ---------------------------------------------------------------------- 11b: the kernel to repair
@@ -127,7 +139,7 @@ def test_the_difficulty_of_a_band_is_computed_from_its_mask():
             assert blind.any() == case.has(NOTHING) and (case.expected[0][blind] == 0).all()
 
 
-def test_most_tiles_of_11_2_are_whole_so_that_masking_them_all_shows():
+def test_most_blocks_of_11b_are_full_so_that_masking_them_all_shows():
     for seed in range(10):
         cases = find("11B").cases(np.random.default_rng(seed))
         for case, causal in ((cases[0], True), (cases[1], False)):
@@ -149,15 +161,16 @@ def choosing_kernel(X, Y, TILES: tl.constexpr, EARLY: tl.constexpr, LATE: tl.con
     """Kernel with two products per tile of TILES, and a given number of tl.where before and between them."""
     i, j = tl.arange(0, 16), tl.arange(0, 32)
     x = tl.load(X + i[:, None] * 32 + j)
+    total = tl.zeros((16, 32), dtype=tl.float32)
     for _ in tl.static_range(TILES):
+        tile = x
         for _ in tl.static_range(EARLY):
-            x = tl.where(i[:, None] > j[None, :], x, 0.0)
-        square = tl.dot(x, tl.trans(x), input_precision="ieee")
+            tile = tl.where(i[:, None] > j[None, :], tile, 0.0)
+        square = tl.dot(tile, tl.trans(tile), input_precision="ieee")
         for _ in tl.static_range(LATE):
-            x = tl.where(i[:, None] > j[None, :], x, 0.0)
-        x += tl.dot(square, x, input_precision="ieee")
-    one = tl.where(i > 0, 1.0, 0.0)
-    tl.store(Y + i[:, None] * 32 + j, x * one[:, None])
+            tile = tl.where(i[:, None] > j[None, :], tile, 0.0)
+        total += tl.dot(square, tile, input_precision="ieee")
+    tl.store(Y + i[:, None] * 32 + j, total)
 
 
 @pytest.mark.parametrize(("early", "late"), [(0, 0), (0, 1), (1, 0), (1, 2)])
