@@ -175,7 +175,7 @@ class FirstCause(str):
 
 
 class TrafficCause(str):
-    """A message about a fault that can make traffic fail too; a report says to read it before traffic."""
+    """A message about a fault that can make traffic fail too, and is to be read before it in a report."""
 
     __slots__ = ()
 

@@ -684,9 +684,17 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "q = tl.load(Q + rows, mask=i[:, None] < end, other=-1.0)",
         ),
         (
-            "one more iteration with all lanes masked: no word is moved and nothing is added",
-            "for start in range(begin, end, BN):",
-            "for start in range(begin, end + 1, BN):",
+            "the scores of keys that do not exist are replaced by minus infinity, whatever they are",
+            "k = tl.load(K + at, mask=j[:, None] < end, other=0.0)",
+            "k = tl.load(K + at, mask=j[:, None] < end)",
+            "k = tl.load(K + at, mask=j[:, None] < end, other=1.0)",
+            "k = tl.load(K + at, mask=j[:, None] < end, other=-1.0)",
+        ),
+        (
+            "keys that do not exist have the weight 0, and 0 times any finite number is 0",
+            "v = tl.load(V + at, mask=j[:, None] < end, other=0.0)",
+            "v = tl.load(V + at, mask=j[:, None] < end, other=1.0)",
+            "v = tl.load(V + at, mask=j[:, None] < end, other=-1.0)",
         ),
         (
             "another height for a tile of keys: the same words and, but for rounding, the same sums",

@@ -56,7 +56,7 @@ class KernelTrial(Trial):
     Attributes:
         rounded: a reason for each product of rounded factors.
         factors: the types of all factors of products, in Triton's names, such as "fp16".
-        read: for each input, which of its words a kernel has loaded.
+        read: for each input, which of its words were loaded.
         shared: which words two programs of one launch store, or "".
         outside: number of loads in a loop in which all lanes are masked.
         wrapped: number of loads whose addresses wrap around within the tile.
