@@ -380,6 +380,86 @@ for is_causal, formula in ((False, full), (True, causal)):
 # %% [markdown]
 # 590,336 words without the mask, 360,960 with it, as the closed forms say. One more detail moves no word and is meant for a GPU: under a causal mask the last program has the most to do. Programs start roughly in the order of their numbers, and if the longest starts last, the chip may end up waiting for it alone. So the library turns the order round and starts with the last rows.
 #
+# ## 11.6 Sixteen bits
+#
+# <!-- exercise 11F --> Write one iteration for tensors in float16 or bfloat16. The two loops are given: they are those of exercise 11B, and they call your `absorb_16`. Start from your `absorb` and change four things. Both products multiply 16-bit numbers, so no `input_precision` is needed. Scores, maximum, sums and `acc` stay in float32. The scale is applied with the subtraction of the maximum, in one multiply-add per score. The weights are rounded to the type of $V$ after their sum is taken, because the second product needs two factors of one type. The check compares each element with the error that rounding allows, compiles your kernel for sm_90 and sm_80, and reads the types of the products, the spills and the instructions per score. If you are stuck after ten minutes, run `hint("11F")` in a separate cell.
+
+
+# %% [raw] name="about-11F"
+# title = "Sixteen bits"
+# difficulty = 3
+# importance = 5
+# minutes = 18
+# hints = [
+#   "Which factors does each of the two products have, and in which type? tl.dot takes two tiles of one type. The first product has it already.",
+#   "The maximum can be taken of the unscaled scores and then scaled, one number per row. Then the exponent is one multiplication and one subtraction per score, which the compiler joins.",
+#   "Sum the weights of a row in float32, then cast the tile of weights to v.dtype for the second product. A fixed tl.float16 would fail for bfloat16. The rescaled acc is the third argument of tl.dot.",
+# ]
+
+# %% tags=["exercise"] name="ex-11F"
+@triton.jit
+def absorb_16(acc, m, l, q, k, v, scale, seen=None):
+    """Attend to one tile of keys in 16 bits. Returns the new acc (BM, d), m (BM,) and l (BM,) in float32.
+
+    q (BM, d), k and v (BN, d): tiles in float16 or bfloat16. seen (BM, BN): True for visible pairs.
+    """
+    ### BEGIN SOLUTION
+    s = tl.dot(q, tl.trans(k))                 # (BM, BN) in float32
+    if seen is not None:
+        s = tl.where(seen, s, float("-inf"))
+    m_new = tl.maximum(m, tl.max(s, 1) * scale)
+    p = tl.exp2(s * scale - m_new[:, None])    # one multiply-add per score
+    old = tl.exp2(m - m_new)
+    l = l * old + tl.sum(p, 1)                 # before p is rounded
+    acc = tl.dot(p.to(v.dtype), v, acc * old[:, None])
+    ### END SOLUTION
+    return acc, m_new, l
+
+
+@triton.jit
+def sixteen_bits_kernel(Q, K, V, O, LSE, N, scale, CAUSAL: tl.constexpr,
+                        d: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    """BM rows of O and LSE: full blocks first, then partial blocks, as in exercise 11B."""
+    first, c = tl.program_id(0) * BM, tl.arange(0, d)
+    i = first + tl.arange(0, BM)
+    q = tl.load(Q + i[:, None] * d + c, mask=i[:, None] < N, other=0.0)
+    acc = tl.zeros((BM, d), dtype=tl.float32)
+    m = tl.full((BM,), float("-inf"), dtype=tl.float32)
+    l = tl.zeros((BM,), dtype=tl.float32)
+    if CAUSAL:
+        whole, end = (first + 1) // BN * BN, tl.minimum(first + BM, N)
+    else:
+        whole, end = N // BN * BN, N
+    for start in range(0, whole, BN):
+        at = (start + tl.arange(0, BN))[:, None] * d + c
+        acc, m, l = absorb_16(acc, m, l, q, tl.load(K + at), tl.load(V + at), scale)
+    for start in range(whole, end, BN):
+        j = start + tl.arange(0, BN)
+        at, exists = j[:, None] * d + c, j[:, None] < N
+        k = tl.load(K + at, mask=exists, other=0.0)
+        v = tl.load(V + at, mask=exists, other=0.0)
+        seen = j[None, :] < N
+        if CAUSAL:
+            seen = seen & (j[None, :] <= i[:, None])
+        acc, m, l = absorb_16(acc, m, l, q, k, v, scale, seen)
+    tl.store(O + i[:, None] * d + c, acc / l[:, None], mask=i[:, None] < N)  # rounds to O's type
+    tl.store(LSE + i, (m + tl.log2(l)) * 0.6931471805599453, mask=i < N)
+
+
+def my_sixteen_bits(Q, K, V, causal, BM, BN):
+    """O (N, d) in the type of Q, and LSE (N,) in float32. Q, K, V: contiguous 16-bit tensors (N, d)."""
+    N, d = Q.shape
+    O, LSE = torch.empty_like(Q), torch.empty(N, dtype=torch.float32)
+    sixteen_bits_kernel[(triton.cdiv(N, BM),)](
+        Q, K, V, O, LSE, N, 1.4426950408889634 * d**-0.5,
+        CAUSAL=causal, d=d, BM=BM, BN=BN, num_warps=4, num_stages=3)
+    return O, LSE
+
+
+# %% tags=["check"] name="check-11F"
+check("11F", my_sixteen_bits)
+
+# %% [markdown]
 # ## 11.8 The library's kernel
 #
 # `kernels.attention(q, k, v)` is what you have written, in one kernel: heads, shared keys, bands, both masks, strides, and the two loops (three for a band, which has two edges); any $d$ up to 1,024, padded to a power of two where needed; float16, bfloat16 and float32. It is registered with PyTorch, so gradients flow through it (lesson 12) and `torch.compile` takes it. One detail differs: it multiplies by $\lambda$ after it has found the maximum, $2^{\lambda s - m'}$ with $\lambda s - m'$ as *one* instruction, a fused multiply-add. The kernel stands in `iocourse/kernels/forward.py`, and what it shares with the backward pass in `iocourse/kernels/jit_helpers.py`. It has more parameters than yours, and the same two loops.

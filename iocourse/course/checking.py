@@ -128,6 +128,10 @@ def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = No
         cell = f"The last run of the cell that defines {exercise.function} failed"
         print(f"{cell} ({_stale[exercise.function]}), so its old version is checked.")
     print(report(exercise, verdicts, chosen))
+    if solved and exercise.compiles and not is_graded():
+        from .trials.compiled_launch import compiler_lines  # other checks do not need the compiler
+
+        print(compiler_lines(exercise.run_case, answer, exercise.cases(np.random.default_rng(chosen))))
     if solved and exercise.comparison:
         small = exercise.cases(np.random.default_rng(chosen))[0]
         print(bound_ratio_message(exercise.comparison, exercise.run_case, answer, small))

@@ -322,9 +322,9 @@ class Exercise:
     """One exercise of a lesson; `exercise` makes it.
 
     `function` is the name of the student's function in the notebook, and `helpers` are other functions of its
-    cell that later exercises call. `cases` draws new inputs from a
-    generator. `hints` go from a first step to nearly the complete idea, and never contain code. `comparison`
-    has the sizes at which a solved schedule is compared with a lower bound.
+    cell that later exercises call. `cases` draws new inputs from a generator. `hints` go from a first step to
+    nearly the complete idea, and never contain code. `comparison` has the sizes at which a solved schedule is
+    compared with a lower bound. If `compiles`, a solved check shows what the compiler makes of the kernels.
     """
 
     id: str
@@ -338,6 +338,7 @@ class Exercise:
     properties: tuple[Property, ...]
     run_case: RunCase = run_function
     comparison: BoundComparison | None = None
+    compiles: bool = False
     helpers: tuple[str, ...] = ()
 
     @property
@@ -375,6 +376,7 @@ def exercise(
     properties: Sequence[Property],
     run_case: RunCase = run_function,
     comparison: BoundComparison | None = None,
+    compiles: bool = False,
 ) -> Exercise:
     """Return the exercise with this id, from the texts in its lesson and the parts passed here.
 
@@ -389,7 +391,7 @@ def exercise(
     hints, helpers = tuple(texts.pop("hints")), tuple(texts.pop("helpers", ()))
     return Exercise(
         id, **texts, hints=hints, cases=cases, properties=tuple(properties), run_case=run_case,
-        comparison=comparison, helpers=helpers,
+        comparison=comparison, compiles=compiles, helpers=helpers,
     )  # fmt: skip
 
 

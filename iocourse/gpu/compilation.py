@@ -113,7 +113,15 @@ class Resources:
             f"sm_{self.arch}: {self.registers} of {REGISTERS_A_THREAD} registers per thread, {spills}, "
             f"{self.shared_bytes / 1024:.1f} of {chip_of(self.arch).shared_bytes // 1024} KB shared memory, "
             f"{self.tensor_core} tensor-core and {self.async_copies} asynchronous copy instructions"
+            f"{self._loop()}"
         )
+
+    def _loop(self) -> str:
+        """Return a clause about the inner loop and its products, "" if a record has no names of them."""
+        if (loop := self.hot_loop) is None or loop.opcodes is None:
+            return ""
+        products = " and ".join(f"{n} {name}" for name, n in loop.products.items())
+        return f"; inner loop: {loop.instructions:,} instructions, {products or f'{loop.fma:,} FFMA'}"
 
 
 def resources(kernel: Any, arch: int, *arguments: Any, **constants: Any) -> Resources:
@@ -385,10 +393,11 @@ class _Compiler(subprocess.Popen[str]):
 _idle: dict[Surroundings, _Compiler] = {}  # compilers without a job
 
 
-def reports(jobs: Iterable[dict[str, Any]]) -> Iterator[Resources | CompilationFailed]:
+def reports(jobs: Iterable[dict[str, Any]], limit: float = LIMIT) -> Iterator[Resources | CompilationFailed]:
     """Compile the jobs in one process, and yield the report of each as soon as it is ready.
 
     The process is kept for later calls, because starting it takes longer than compiling most kernels.
+    A kernel that takes more than `limit` seconds is reported as failed.
     """
     surroundings = _surroundings()
     process = _compiler(surroundings)
@@ -398,7 +407,7 @@ def reports(jobs: Iterable[dict[str, Any]]) -> Iterator[Resources | CompilationF
             if process.poll() is not None:
                 _end(process)
                 process = _compiler(surroundings)
-            report = _report(process, one) | {"arch": one["arch"]}
+            report = _report(process, one, limit) | {"arch": one["arch"]}
             yield CompilationFailed(report["error"]) if "error" in report else Resources.of(report)
         answered = process.poll() is None
     finally:
@@ -428,7 +437,7 @@ def _compiler(surroundings: Surroundings) -> _Compiler:
     return _Compiler(surroundings)
 
 
-def _report(process: _Compiler, job: dict[str, Any]) -> dict[str, Any]:
+def _report(process: _Compiler, job: dict[str, Any], limit: float) -> dict[str, Any]:
     """Send a job and return the compiler's report. A compiler that does not reply in time is killed, and the
     report then contains an error.
     """
@@ -439,8 +448,8 @@ def _report(process: _Compiler, job: dict[str, Any]) -> dict[str, Any]:
         process.stdin.flush()
         heard = bool(select.select([process.stdout], [], [], SLOW)[0])
         if not heard:
-            print(f"{what}: not compiled after {SLOW:g} s; the limit is {LIMIT:g} s", file=sys.stderr)
-            heard = bool(select.select([process.stdout], [], [], LIMIT - SLOW)[0])
+            print(f"{what}: not compiled after {SLOW:g} s; the limit is {limit:g} s", file=sys.stderr)
+            heard = bool(select.select([process.stdout], [], [], limit - SLOW)[0])
         line = process.stdout.readline() if heard else ""
     if not heard:
         _kill(process)
@@ -452,8 +461,8 @@ def _report(process: _Compiler, job: dict[str, Any]) -> dict[str, Any]:
     if heard:
         return {"error": f"{what}: the compiler ended with exit code {code}"}
     return {
-        "error": f"{what}: not compiled within {LIMIT:g} s, so the compiler was stopped. Use a smaller "
-        "tile, more warps or fewer stages"
+        "error": f"{what}: not compiled within {limit:g} s, so the compiler was stopped. Use a smaller "
+        "tile, more warps or fewer stages, and range in place of tl.static_range"
     }
 
 

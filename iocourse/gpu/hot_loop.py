@@ -10,8 +10,9 @@ Source: NVIDIA, CUDA Binary Utilities, "Instruction Set Reference", for the name
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(@\S+\s+)?([A-Z][A-Z0-9_]*)(\S*)([^;]*);")
 _LABEL = re.compile(r"^([.$\w]+):")
@@ -32,6 +33,10 @@ _KINDS = {
     "waits": r"WARPGROUP\.DEPBAR.*",
     "exponentials": r"MUFU\.EX2.*",
 }
+_TENSOR_CORE = re.compile(r"[A-Z]G?MMA|UTC[A-Z]*MMA")
+_SHAPE = re.compile(r"[A-Z]GMMA\.(\d+)x(\d+)x(\d+)|[A-Z]MMA\.(16)(8)(\d+)")  # rows, columns, inner size
+_FACTORS = {"BF16": "bfloat16", "TF32": "tf32", "E4M3": "float8", "E5M2": "float8"}  # float16 has no suffix
+_SUMS = {"F32": "float32", "F16": "float16"}
 _NEARLY_ALL = 0.9  # two loops of a kernel may differ in a few multiplications outside their products
 
 
@@ -46,7 +51,8 @@ class Loop:
     registers. spills: loads and stores of spilled registers. waits: for wgmma; if there are as many as
     products, each product runs alone (`serialised`). exponentials: part of special. stall_clocks: sum of the
     clocks in the instructions' control bits, for which a warp issues nothing, in addition to other waits. The
-    last three are None in records that are older than these counts.
+    last three are None in records that are older than these counts. opcodes: every instruction by its name in
+    the machine code, with suffixes; None in a record.
     """
 
     instructions: int
@@ -63,6 +69,37 @@ class Loop:
     waits: int | None = None
     exponentials: int | None = None
     stall_clocks: int | None = None
+    opcodes: Mapping[str, int] | None = field(default=None, compare=False)
+
+    @property
+    def products(self) -> dict[str, int]:
+        """Tensor-core instructions by name, such as {"HGMMA.64x64x16.F32.BF16": 16}; needs `opcodes`."""
+        return {name: n for name, n in (self.opcodes or {}).items() if _TENSOR_CORE.match(name)}
+
+    def named(self, *opcodes: str) -> int:
+        """Number of instructions with one of these names, without suffixes; needs `opcodes`."""
+        return sum(n for name, n in (self.opcodes or {}).items() if name.split(".")[0] in opcodes)
+
+    def multiply_adds(self, warps: int) -> dict[tuple[str, str], int]:
+        """Multiply-adds on tensor cores per iteration, by the types of factors and sums; needs `opcodes`.
+
+        Types are float16, bfloat16, tf32, float8 and float32. Integer products and those of sm_100, whose
+        names have no shape, are not counted.
+
+        Args:
+            warps: of the program. One HGMMA belongs to four of them, one HMMA to each.
+        """
+        found = Counter[tuple[str, str]]()
+        for name, count in self.products.items():
+            shape = _SHAPE.match(name)
+            sums = next((kind for suffix, kind in _SUMS.items() if f".{suffix}" in name), None)
+            if shape is None or sums is None:
+                continue
+            rows, columns, inner = (int(size) for size in shape.groups() if size)
+            factors = next((kind for suffix, kind in _FACTORS.items() if f".{suffix}" in name), "float16")
+            units = warps // 4 if "GMMA" in name else warps
+            found[factors, sums] += count * units * rows * columns * inner
+        return dict(found)
 
     @property
     def serialised(self) -> bool:
@@ -127,7 +164,8 @@ def _counted(code: Sequence[_Instruction]) -> Loop:
         kind: sum(bool(known.fullmatch(one.kind if "." in known.pattern else one.name)) for one in code)
         for kind, known in kinds.items()
     }
-    return Loop(instructions=len(code), stall_clocks=sum(one.stall for one in code), **counts)
+    stalls, opcodes = sum(one.stall for one in code), dict(Counter(one.kind for one in code))
+    return Loop(instructions=len(code), stall_clocks=stalls, opcodes=opcodes, **counts)
 
 
 def _read(sass: str) -> tuple[list[_Instruction], dict[str, int]]:

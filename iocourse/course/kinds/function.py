@@ -52,6 +52,7 @@ def function_exercise(
     tolerance: float = TOLERANCE,
     looser: Mapping[str, float] | None = None,
     run_case: RunCase = run_function,
+    compiles: bool = False,
 ) -> Exercise:
     """Return the exercise of a function that is judged by the values it returns.
 
@@ -68,6 +69,7 @@ def function_exercise(
         tolerance: of a difference, as a share of 1 + max|expected|.
         looser: tolerances of the cases that have these tags; sentences about EVERY leave these cases out.
         run_case: how a case is tried.
+        compiles: whether a solved check shows what the compiler makes of the kernels.
 
     Raises:
         ValueError: no result or no sentence is given, or a sentence is about another result. Drawing the
@@ -107,6 +109,7 @@ def function_exercise(
         cases=cases,
         properties=(*before, *(right(*about, sentence) for about, sentence in sentences.items()), *after),
         run_case=run_case,
+        compiles=compiles,
     )
 
 

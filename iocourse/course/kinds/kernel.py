@@ -58,7 +58,8 @@ def kernel_exercise(
         words: the property of loads and stores: `words_exactly`, or `words_within` if a correct kernel may
             move fewer words than the closed form.
         also: further properties, listed after `words`.
-        products: whether the kernel uses tl.dot, whose factors must keep all their bits.
+        products: whether the kernel uses tl.dot, whose factors must keep all their bits. Then a solved
+            check also shows what the compiler makes of it.
         tolerance: largest error, relative to 1 + max|expected|.
         looser: tolerances of the cases with these tags; scores far from 0 have a default.
         run_case: runs one case.
@@ -92,4 +93,5 @@ def kernel_exercise(
         tolerance=tolerance,
         looser=looser,
         run_case=run_case,
+        compiles=products,
     )

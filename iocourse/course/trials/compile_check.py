@@ -16,7 +16,7 @@ import inspect
 import os
 import sys
 import types
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +29,23 @@ REFUSES = "the interpreter runs this line, but Triton's compiler rejects it"
 
 
 # ------------------------------------------------------------------ launches
+@dataclass(frozen=True)
+class Launch:
+    """One launch of an interpreted kernel: the arguments in order, and those by name, with options."""
+
+    kernel: Any
+    arguments: tuple[Any, ...]
+    named: dict[str, Any]
+    signature: dict[str, Any]
+    constants: dict[Any, Any]
+
+    def fingerprint(self) -> Hashable:
+        """Return a key that is equal for launches that compile alike."""
+        options = {name: value for name, value in self.named.items() if name not in self.signature}
+        kernels = tuple((at, kernel_fingerprint(one)) for at, one in self.constants.items())
+        return kernel_fingerprint(self.kernel), str(self.signature), kernels, str(sorted(options.items()))
+
+
 @dataclass
 class Launches:
     """The distinct launches that `record_interpreted_launches` has noted; `compile` compiles each of them.
@@ -36,12 +53,12 @@ class Launches:
     Two launches are distinct if they differ in the kernel, in argument types or in constants.
     """
 
-    seen: dict[str, Callable[[], None]] = field(default_factory=dict)
+    seen: dict[str, Launch] = field(default_factory=dict)
 
     def compile(self) -> None:
         """Compile each launch. Raises KernelError if Triton rejects one."""
-        for compiles in self.seen.values():
-            compiles()
+        for launch in self.seen.values():
+            _compile(launch.kernel.fn, launch.signature, launch.constants)
 
 
 @contextmanager
@@ -53,7 +70,7 @@ def record_interpreted_launches() -> Iterator[Launches]:
 
     def noted(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         done = run(self, *args, grid=grid, warmup=warmup, **kwargs)
-        _note(found, self.fn, args, kwargs)  # after the run, so that an error of the interpreter comes first
+        _note(found, self, args, kwargs)  # after the run, so that an error of the interpreter comes first
         return done
 
     InterpretedFunction.run = noted
@@ -63,14 +80,15 @@ def record_interpreted_launches() -> Iterator[Launches]:
         InterpretedFunction.run = run
 
 
-def _note(found: Launches, function: types.FunctionType, args: tuple[Any, ...], kwargs: Any) -> None:
+def _note(found: Launches, kernel: Any, args: tuple[Any, ...], kwargs: Any) -> None:
+    function = kernel.fn
     names = inspect.signature(function).parameters
     bound = inspect.getcallargs(function, *args, **{n: v for n, v in kwargs.items() if n in names})
     kinds, values, _ = specialised(function, bound)
     signature = {name: _kind(kind) for name, kind in kinds.items()}
     constants = {tuple(at): value for at, value in values}
     key = f"{id(function)} {signature} {constants}"
-    found.seen.setdefault(key, functools.partial(_compile, function, signature, constants))
+    found.seen.setdefault(key, Launch(kernel, args, kwargs, signature, constants))
 
 
 def _kind(kind: Any) -> Any:

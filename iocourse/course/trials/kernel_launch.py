@@ -39,8 +39,9 @@ from ..exercise import (
 )
 from ..guard import LibrarySolutionUsed
 from ..properties import as_traffic, budget_of, each, idle, is_right, untouched
-from .compile_check import record_interpreted_launches
+from .compile_check import Launch, Launches, record_interpreted_launches
 from .kernel_errors import name_failing_line
+from .sixteen_bit_inputs import BFloat16
 
 
 @dataclass(frozen=True)
@@ -49,17 +50,21 @@ class KernelTrial(Trial):
 
     Attributes:
         rounded: a reason for each product of rounded factors.
+        factors: the types of all factors of products, in Triton's names, such as "fp16".
         outside: number of loads in a loop in which all lanes are masked.
         wrapped: number of loads whose addresses wrap around within the tile.
         programs: number of programs of the largest launch.
         reversed: runs the case again with all programs in reverse order.
+        launches: the distinct launches.
     """
 
     rounded: tuple[str, ...] = ()
+    factors: frozenset[str] = frozenset()
     outside: int = 0
     wrapped: int = 0
     programs: int = 0
     reversed: Callable[[], Trial] | None = None
+    launches: tuple[Launch, ...] = ()
 
 
 @trial_from_error
@@ -81,13 +86,13 @@ def launch(student: Callable[..., Any], case: Case, *, copies: bool = True) -> T
     given = {name: _tensor(value) for name, value in case.inputs.items()}
     arrays = {name: value for name, value in given.items() if hasattr(value, "data_ptr")}
     with (
-        kernels_compute(copies=copies),
-        _rounded_products() as rounded,
+        kernels_compute(copies=copies) as launches,
+        _products() as products,
         _loads(arrays.values()) as loads,
         traffic.count(**arrays) as ledger,
     ):
         value = student(*given.values())
-    changed = [name for name, tensor in arrays.items() if differs(case.inputs[name], tensor.numpy())]
+    changed = [name for name, tensor in arrays.items() if differs(case.inputs[name], _as_given(tensor))]
     if changed:
         raise modified_inputs_error(changed, "your kernels write into")
     shared = as_shared_arrays(value)
@@ -97,11 +102,13 @@ def launch(student: Callable[..., Any], case: Case, *, copies: bool = True) -> T
         _arrays(value),
         ledger,
         returned=kept,
-        rounded=tuple(filter(None, rounded)),
+        rounded=tuple(filter(None, products.rounded)),
+        factors=frozenset(products.factors),
         outside=loads.outside,
         wrapped=loads.wrapped,
         programs=loads.programs,
         reversed=lambda: _in_reverse(student, case, copies),
+        launches=tuple(launches.seen.values()),
     )
 
 
@@ -127,8 +134,8 @@ def _require_interpreter() -> None:
 
 
 @contextmanager
-def kernels_compute(*, copies: bool = True) -> Iterator[None]:
-    """Context for a student's launcher: torch allocates NaN and computes nothing.
+def kernels_compute(*, copies: bool = True) -> Iterator[Launches]:
+    """Context for a student's launcher: torch allocates NaN and computes nothing. Yields the launches.
 
     At the end of a block without an error, every launched kernel is compiled.
     """
@@ -141,12 +148,12 @@ def kernels_compute(*, copies: bool = True) -> Iterator[None]:
         _lanes_off_are_nan(),
         _torch_only_keeps(KEEPS if copies else KEEPS - COPIES),
     ):
-        yield
+        yield launches
     launches.compile()
 
 
 def _tensor(value: Any) -> Any:
-    """Return a new tensor with the values and strides of the array; any other value unchanged."""
+    """Return a new tensor with the values, strides and type of the array; any other value unchanged."""
     if not isinstance(value, np.ndarray):
         return value
     import torch
@@ -154,8 +161,18 @@ def _tensor(value: Any) -> Any:
     steps = [step // value.itemsize for step in value.strides]
     reach = 1 + sum((n - 1) * step for n, step in zip(value.shape, steps, strict=True)) if value.size else 0
     blank = np.nan if value.dtype.kind == "f" else 0
-    memory = torch.from_numpy(np.full(reach, blank, value.dtype)).as_strided(value.shape, steps)
-    return memory.copy_(torch.from_numpy(np.ascontiguousarray(value)))
+    memory = torch.from_numpy(np.full(reach, blank, value.dtype))
+    if isinstance(value, BFloat16):
+        memory = memory.bfloat16()
+    tensor = memory.as_strided(value.shape, steps)
+    return tensor.copy_(torch.from_numpy(np.ascontiguousarray(value)))
+
+
+def _as_given(tensor: Any) -> Any:
+    """Return the values of a tensor as an array of the type in which the case has them."""
+    import torch
+
+    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
 @contextmanager
@@ -391,12 +408,23 @@ LOW_BITS = 8  # of the 24 significant bits of float32
 MANY = 16  # values with all low bits 0; for random values this happens once in 2^128
 
 
+@dataclass
+class Products:
+    """The products of a block.
+
+    rounded: per product, why its factors have fewer bits than float32, "" if not. factors: types of factors.
+    """
+
+    rounded: list[str] = field(default_factory=list)
+    factors: set[str] = field(default_factory=set)
+
+
 @contextmanager
-def _rounded_products() -> Iterator[list[str]]:
-    """Yield a list with one entry per product: why its factors have fewer bits than float32, "" if not."""
+def _products() -> Iterator[Products]:
+    """Yield the products of the block."""
     from triton.runtime.interpreter import InterpreterBuilder
 
-    rounded, multiply = list[str](), InterpreterBuilder.create_dot
+    found, multiply = Products(), InterpreterBuilder.create_dot
 
     def create_dot(self: Any, a: Any, b: Any, d: Any, input_precision: Any, *rest: Any) -> Any:
         asked = str(getattr(input_precision, "name", input_precision)).upper()
@@ -406,11 +434,12 @@ def _rounded_products() -> Iterator[list[str]]:
             if left
             else ""
         )
-        rounded.append(why or _rounded_factor(a) or _rounded_factor(b))
+        found.rounded.append(why or _rounded_factor(a) or _rounded_factor(b))
+        found.factors.update(str(one.get_element_ty()) for one in (a, b))
         return multiply(self, a, b, d, input_precision, *rest)
 
     with _replaced(InterpreterBuilder, create_dot=create_dot):
-        yield rounded
+        yield found
 
 
 def _rounded_factor(factor: Any) -> str:

@@ -118,4 +118,6 @@ def _row(one: Compilation, answer: Resources | CompilationFailed) -> Row:
         return asked | {"error": str(answer)}
     facts = asdict(answer)
     del facts["arch"], facts["seconds"]  # arch is in the row already; seconds change in every run
+    if facts["hot_loop"]:
+        del facts["hot_loop"]["opcodes"]  # some forty names per row, which no table shows
     return asked | facts
