@@ -27,7 +27,8 @@ from iocourse.gpu import CHIPS
 rng = np.random.default_rng(11)
 
 # %%
-explore.mask_tiles(masks.Window(64, 20), 16, 16, title="A band: query i attends to keys i - 20 to i + 20")
+explore.mask_tiles(masks.Window(64, 20), 16, 16,
+                   title="A band: query i attends to keys i - 20 to i + 20")
 
 # %% [markdown]
 # ## 11.9 Bands and rows that attend to no key
@@ -156,9 +157,9 @@ def band_kernel(Q, K, V, O, LSE, Nq, Nk, low, high, scale,
     acc = tl.zeros((BM, d), dtype=tl.float32)
     m = tl.full((BM,), float("-inf"), dtype=tl.float32)
     l = tl.zeros((BM,), dtype=tl.float32)
-    begin = tl.maximum(0, first + low)                        # the first key of the first row
-    end = tl.minimum(Nk, tl.minimum(first + BM, Nq) + high)   # after the last key of the last row
-    end = tl.where(begin < end, end, 0)                       # without keys, no iteration
+    begin = tl.maximum(0, first + low)                       # the first key of the first row
+    end = tl.minimum(Nk, tl.minimum(first + BM, Nq) + high)  # after the last row's last key
+    end = tl.where(begin < end, end, 0)                      # without keys, no iteration
     for start in range(begin // BN * BN, end, BN):
         j = start + tl.arange(0, BN)
         k = tl.load(K + j[:, None] * d + c, mask=j[:, None] < Nk, other=0.0)
@@ -220,11 +221,12 @@ for N in (256, 512):
 predict("11.10", factor=1)  #> predict("11.10", factor=...)
 
 # %%
-shared, separate = (costs.kernels.KernelProblem(64, 64, 16, H=4, H_kv=heads) for heads in (1, 4))
-reads = [costs.kernels.attention_forward(p, BM=32, BN=32).reads["K"] for p in (shared, separate)]
-print(f"words of K read: {reads[0]:,} with 1 head of keys, {reads[1]:,} with 4; "
-      f"size of K: {shared.keys * 16:,} and {separate.keys * 16:,} words")
-measured("11.10", factor=reads[1] / reads[0])
+reads = {}
+for H_kv in (4, 1):
+    problem = costs.kernels.KernelProblem(64, 64, 16, H=4, H_kv=H_kv)
+    reads[H_kv] = costs.kernels.attention_forward(problem, BM=32, BN=32).reads["K"]
+    print(f"{H_kv} heads of keys: {problem.keys * 16:5,} words of K, and {reads[H_kv]:,} are read")
+measured("11.10", factor=reads[4] / reads[1])
 
 # %% [markdown]
 # <details><summary>Effect of shared keys</summary>
@@ -324,11 +326,11 @@ explore.bars({name: size / 2**20 for name, size in sizes.items()}, unit="MiB", l
 # %%
 record = load_record("profile")
 print(record_source(record))
-print("bytes read / bytes read by the formula:   L2   HBM")
+print("bytes read, divided by the formula:        L2   HBM")
 for one in record["runs"]:
-    name = f"{one['question']['what']}, N = {one['question']['N']:,}, d = {one['question']['d']}"
-    read = {level: one["bytes"][level]["read"] for level in ("l2", "dram", "closed_form")}
-    print(f"{name:38} {read['l2'] / read['closed_form']:7.2f} {read['dram'] / read['closed_form']:5.2f}")
+    what, N, d = (one["question"][name] for name in ("what", "N", "d"))
+    l2, hbm, formula = (one["bytes"][level]["read"] for level in ("l2", "dram", "closed_form"))
+    print(f"{f'{what}, N = {N:,}, d = {d}':38} {l2 / formula:7.2f} {hbm / formula:5.2f}")
 
 # %% [markdown]
 # For the kernels whose programs share $K$ and $V$, L2 reads 0.44 to 0.82 of the formula, and HBM 0.12 or less. In decoding each word is requested once, and both ratios are 1.00. So the words of a kernel are an upper bound of the traffic at L2.
@@ -391,7 +393,7 @@ explore.roofline([75, 80, 90], {"standard, d = 64": naive, "BM = 64": tiles[64],
 #
 # On all three. The kernel has 124.1 FLOPs per byte (128 less the share of $Q$ and $O$), below each ridge point.
 #
-# But (11.10) counts requests, and HBM delivers $K$ and $V$ about once. For HBM the intensity is the last point, 2,048 FLOPs per byte, far on the compute-bound side. Standard attention moves 32 MiB of scores and as many weights per head. It uses each word once per transfer, so no cache can help. For FlashAttention the bandwidth of L2 is the one that matters. It is higher, but no data sheet of these chips states it. This is why 64 or 128 rows can be enough, although (11.10) and HBM ask for more than 200 on a T4 or an H200.  <!-- style: ok (a formula requires) -->
+# But (11.10) counts requests, and HBM delivers $K$ and $V$ about once. For HBM the intensity is the last point, 2,048 FLOPs per byte, far on the compute-bound side. Standard attention moves 32 MiB of scores and as many weights per head. It uses each word once per transfer, so no cache can help. For FlashAttention the bandwidth of L2 is the one that matters. It is higher, but no data sheet of these chips states it. This is why 64 or 128 rows can be enough, although (11.10) and HBM ask for more than 200 on a T4 or an H200.
 #
 # </details>
 #
@@ -422,12 +424,13 @@ predict("11.13", time_ratio=1.5)  #> predict("11.13", time_ratio=...)
 # %%
 record = load_record("tune")
 print(record_source(record))
-tried = next(one for one in record["kernels"] if (one["d"], one["kernel"]) == (128, "forward"))["tried"]
+tried = next(one["tried"] for one in record["kernels"]
+             if (one["d"], one["kernel"]) == (128, "forward"))
 print("BM x BN, warps, stages:  words of a head   ms full, ms causal")
 for one in tried:
     BM, BN, warps, stages = one["tile"]
-    words = costs.flash2(4096, 128, Br=BM, Bc=BN).total
-    print(f"{BM:3} x {BN:3}, {warps}, {stages}: {words:22,} {one['ms'][0]:10.3f} {one['ms'][1]:10.3f}")
+    words, (full, causal) = costs.flash2(4096, 128, Br=BM, Bc=BN).total, one["ms"]
+    print(f"{BM:3} x {BN:3}, {warps}, {stages}: {words:22,} {full:10.3f} {causal:10.3f}")
 ms = {tuple(one["tile"]): one["ms"] for one in tried}
 measured("11.13", time_ratio=ms[64, 64, 4, 3][0] / ms[128, 128, 8, 3][0])
 
@@ -477,8 +480,8 @@ explore.kernel_resources(rows, d=128, chips=[75, 80, 90])
 
 # %% tags=["given"]
 SM = {chip.name: {"registers": chip.registers, "shared_bytes": chip.shared_bytes_per_sm,
-                  "reserved_bytes": chip.reserved_bytes, "warps": chip.warps, "blocks": chip.blocks}
-      for chip in CHIPS.values()}
+                  "reserved_bytes": chip.reserved_bytes,
+                  "warps": chip.warps, "blocks": chip.blocks} for chip in CHIPS.values()}
 for name, limits in SM.items():
     print(f"{name:15} {limits}")
 
@@ -531,10 +534,11 @@ check("11H", my_programs_per_sm)
 # Apply it to the two tiles on an H200, as compiled for a causal mask ($128 \times 128$ with 2 stages):
 
 # %%
-compiled = {"64 x 64, 4 warps, 3 stages": (156, 115712, 4), "128 x 128, 8 warps, 2 stages": (225, 164864, 8)}
+compiled = {" 64 x  64, 4 warps, 3 stages": (156, 115712, 4),
+            "128 x 128, 8 warps, 2 stages": (225, 164864, 8)}
 for tile, (registers, shared_bytes, warps) in compiled.items():
     held = attempt(my_programs_per_sm, registers, shared_bytes, warps, SM["H200 SXM"])
-    print(f"{tile}: {registers} registers, {shared_bytes:,} bytes, programs per SM and limit: {held}")
+    print(f"{tile}: {registers} registers, {shared_bytes:,} bytes: {held} per SM")
 
 # %% [markdown]
 # Two programs against one. With the reserve, two programs of $64 \times 64$ need $2 \cdot 116{,}736 = 233{,}472$ bytes, all shared memory of the SM. Both tiles keep 8 warps and 128 rows of queries on an SM. But two programs are independent: while one waits for its products or loads, the other computes its softmax. This explanation is plausible and not measured; the record has times only.
@@ -560,10 +564,11 @@ predict("11.14", exponentials=64)  #> predict("11.14", exponentials=...)
 record = load_record("answers")
 print(record_source(record))
 print("per score: instructions, exponentials, stall clocks; ms")
-for one in record["rows"]:
-    if one["index"] in (0, 11, 13, 12):
-        print(f"{one['answer']:28} {one['instructions_per_score']:6.2f} {one['exponentials_per_score']:6.2f} "
-              f"{one['stall_clocks_per_score']:6.1f} {one['ms']:6.3f}")
+for at in (0, 11, 13, 12):
+    one = record["rows"][at]
+    kinds = "instructions", "exponentials", "stall_clocks"
+    counts = (one[f"{kind}_per_score"] for kind in kinds)
+    print(f"{one['answer']:28}", *(f"{n:6.2f}" for n in counts), f"{one['ms']:7.3f}")
 measured("11.14", exponentials=record["rows"][0]["exponentials_per_score"] * 128 * 64 / 128)
 
 # %% [markdown]
@@ -632,11 +637,12 @@ KINDS = ("FSETP", "ISETP", "FSEL", "FMUL", "FFMA", "MUFU")
 def instructions(kernel):
     """Print the inner loop of a causal 16-bit kernel for an H200, per score."""
     x, row = torch.empty(4096, 64, dtype=torch.float16), torch.empty(4096)
-    found = gpu.resources(kernel, 90, x, x, x, x, row, 4096, 0.18, CAUSAL=True, d=64, BM=128, BN=64,
-                          num_warps=4, num_stages=3)
-    loop, scores = found.hot_loop, 128 * 64 // (32 * found.warps)  # scores of one thread
-    kinds = ", ".join(f"{kind} {loop.named(kind) / scores:.2f}" for kind in KINDS)
-    print(f"{loop.instructions / scores:.2f} instructions, {loop.stall_clocks / scores:.1f} stall clocks: {kinds}")
+    loop = gpu.resources(kernel, 90, x, x, x, x, row, 4096, 0.18, CAUSAL=True,
+                         d=64, BM=128, BN=64, num_warps=4, num_stages=3).hot_loop
+    scores = 128 * 64 // 128  # of one thread
+    print(f"{loop.instructions / scores:.2f} instructions, "
+          f"{loop.stall_clocks / scores:.1f} stall clocks")
+    print(", ".join(f"{loop.named(kind) / scores:.2f} {kind}" for kind in KINDS))
 
 
 instructions(slow_kernel)
@@ -709,8 +715,9 @@ def my_lean_attention(Q, K, V, causal, BM, BN):
     """O (N, d), of the type of Q, and LSE (N,). Q, K, V (N, d): contiguous 16-bit tensors."""
     N, d = Q.shape
     O, LSE = torch.empty_like(Q), torch.empty(N, dtype=torch.float32)
-    lean_kernel[(triton.cdiv(N, BM),)](Q, K, V, O, LSE, N, 1.4426950408889634 * d**-0.5,
-                                       CAUSAL=causal, d=d, BM=BM, BN=BN, num_warps=4, num_stages=3)
+    lean_kernel[(triton.cdiv(N, BM),)](
+        Q, K, V, O, LSE, N, 1.4426950408889634 * d**-0.5, CAUSAL=causal,
+        d=d, BM=BM, BN=BN, num_warps=4, num_stages=3)
     return O, LSE
 
 

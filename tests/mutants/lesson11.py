@@ -290,4 +290,140 @@ REPAIR = Suite(
     },
 )
 
-SUITES = (FORWARD, LOOPS, BAND, HEADS, REPAIR)
+# ---------------------------------------------------------------------- 11G
+FEW, NONE_EMPTY = (
+    "the inner loop needs few instructions",
+    "moves exactly the words of the blocks that are not empty",
+)
+LN2 = " * 0.6931471805599453"
+
+
+@triton.jit
+def one_place_kernel(
+    Q, K, V, O, LSE, N, scale, CAUSAL: tl.constexpr, d: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr
+):  # fmt: skip
+    """Unroll both loops by one static_range, keep m unscaled, and mask scores by an addition."""
+    first, c = tl.program_id(0) * BM, tl.arange(0, d)
+    i = first + tl.arange(0, BM)
+    q = tl.load(Q + i[:, None] * d + c, mask=i[:, None] < N, other=0.0)
+    acc = tl.zeros((BM, d), dtype=tl.float32)
+    m = tl.full((BM,), -float("inf"), dtype=tl.float32)
+    l = tl.zeros((BM,), dtype=tl.float32)
+    full = (tl.minimum(first, N) if CAUSAL else N) // BN * BN
+    end = tl.minimum(first + BM, N) if CAUSAL else N
+    for part in tl.static_range(2):
+        begin, stop = (0, full) if part == 0 else (full, end)
+        for at in range(begin, stop, BN):
+            j = at + tl.arange(0, BN)
+            k = tl.load(K + j[:, None] * d + c, mask=j[:, None] < N, other=0.0)
+            v = tl.load(V + j[:, None] * d + c, mask=j[:, None] < N, other=0.0)
+            s = tl.dot(q, tl.trans(k))
+            if part == 1:
+                seen = (j[None, :] < N) & (i[:, None] >= j[None, :] if CAUSAL else True)
+                s += tl.where(seen, 0.0, float("-inf"))
+            top = tl.maximum(m, tl.max(s, 1))
+            p = tl.exp2(s * scale - (top * scale)[:, None])
+            old = tl.exp2((m - top) * scale)
+            l = l * old + tl.sum(p, 1)
+            acc = acc * old[:, None] + tl.dot(p.to(v.dtype), v)
+            m = top
+    tl.store(O + i[:, None] * d + c, acc / l[:, None], mask=i[:, None] < N)
+    tl.store(LSE + i, (m * scale + tl.log2(l)) / 1.4426950408889634, mask=i < N)
+
+
+def loops_in_one_place(Q, K, V, causal, BM, BN):
+    N, d = Q.shape
+    o, lse = results(Q)
+    one_place_kernel[(-(-N // BM),)](
+        Q, K, V, o, lse, N, LOG2_E * d**-0.5, CAUSAL=causal, d=d, BM=BM, BN=BN, num_warps=4, num_stages=3
+    )
+    return o, lse
+
+
+LEAN = Suite(
+    "11G",
+    right=loops_in_one_place,
+    wrong={
+        "a line as it was given": (
+            Mutant(
+                "exp",
+                FEW,
+                ("tl.exp2(s * scale - m_new[:, None])", f"tl.exp((s * scale - m_new[:, None]){LN2})"),
+                ("tl.exp2(m - m_new)", f"tl.exp((m - m_new){LN2})"),
+            ),
+            Mutant(
+                "scale-before-the-maximum",
+                FEW,
+                ("s = tl.dot(q, tl.trans(k))", "s = tl.dot(q, tl.trans(k)) * scale"),
+                ("tl.max(s, 1) * scale", "tl.max(s, 1)"),
+                ("s * scale - m_new", "s - m_new"),
+            ),
+            Mutant("masked-throughout", FEW, ("full = (first + 1 if CAUSAL else N) // BN * BN", "full = 0")),
+        ),
+        "no operator makes it": (
+            launched_twice("my_lean_attention", NONE_EMPTY),
+            as_scratch(
+                "Q", "acc = tl.zeros((BM, d)", "tl.store(Q + i[:, None] * d + c, q * 2, mask=i[:, None] < N)"
+            ),
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------------- 11H
+def by_search(registers, shared_bytes, warps, sm):
+    """Count up to the first number of programs that one resource cannot hold."""
+    programs = 0
+    while True:
+        needed = {
+            "registers": (programs + 1) * warps * 256 * -(-registers // 8),
+            "shared memory": (programs + 1) * (shared_bytes + sm["reserved_bytes"]),
+            "warps": (programs + 1) * warps,
+            "blocks": programs + 1,
+        }
+        available = {
+            "registers": sm["registers"],
+            "shared memory": sm["shared_bytes"],
+            "warps": sm["warps"],
+            "blocks": sm["blocks"],
+        }
+        for limit, most in available.items():
+            if needed[limit] > most:
+                return programs, limit
+        programs += 1
+
+
+def per_thread(registers, shared_bytes, warps, sm):
+    """Ignore the unit in which registers are allocated."""
+    fit = {
+        "registers": sm["registers"] // (32 * registers * warps),
+        "shared memory": sm["shared_bytes"] // max(1, shared_bytes + sm["reserved_bytes"]),
+        "warps": sm["warps"] // warps,
+        "blocks": sm["blocks"],
+    }
+    return min(fit.values()), min(fit, key=fit.get)
+
+
+def one_kilobyte_on_every_chip(registers, shared_bytes, warps, sm):
+    """Reserve 1 KB also on a T4."""
+    return by_search(registers, shared_bytes, warps, sm | {"reserved_bytes": 1024})
+
+
+def at_least_one(registers, shared_bytes, warps, sm):
+    programs, limit = by_search(registers, shared_bytes, warps, sm)
+    return max(1, programs), limit
+
+
+PER_SM = Suite(
+    "11H",
+    right=by_search,
+    wrong={
+        "no operator makes it": (
+            (per_thread, "allocates registers to a warp in units of 256"),
+            (one_kilobyte_on_every_chip, "adds the reserve to the shared memory of each program"),
+            (at_least_one, "returns 0 if no program fits"),
+        )
+    },
+)
+
+SUITES = (FORWARD, LOOPS, BAND, HEADS, PER_SM, LEAN, REPAIR)

@@ -23,8 +23,8 @@ from tools.build.percent_format import Cell, shown, side
 WORDS, CELLS, MINUTES, PICTURES = 3500, 60, 90, 1  # limits of a lesson: maxima, and the minimum of figures
 FIRST = {"words": 1800, "pictures": 2}  # limits of lesson 00, for readers who have not chosen the course yet
 OPENING = 5  # cells, at least one of them with a figure
-START = 300  # words before the first prediction or exercise of lessons 00 to 09b
-_STARTS_SOON = re.compile(r"0\d")  # names of these lessons
+START = 300  # words before the first prediction or exercise of lessons 00 to 09b and 11b
+_STARTS_SOON = re.compile(r"0\d|11b")  # names of these lessons
 WORDS_A_MINUTE = 130
 FORMULA = 0.25  # minutes
 LISTING = 50  # lines of code; a longer cell is read as a listing
