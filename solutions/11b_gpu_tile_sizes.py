@@ -211,7 +211,7 @@ for N in (256, 512):
 #
 # ## 11.10 Many heads
 #
-# A layer computes attention for $B$ sequences and $H$ heads, so a launch has $BH$ times as many programs. A tensor is $(B, H, N, d)$. Its *strides* are the distances, in words, from one sequence, head or row to the next. A kernel that computes addresses from strides works for any memory layout. The usual layout of a layer is $(B, N, H, d)$ with two axes exchanged.
+# A layer computes attention for $H$ heads of $B$ sequences. A launch has one program per block of queries of each of the $BH$ heads. A tensor is $(B, H, N, d)$. Its *strides* are the distances, in words, from one sequence, head or row to the next. A kernel that computes addresses from strides works for any memory layout. The usual layout of a layer is $(B, N, H, d)$ with two axes exchanged.
 #
 # In *grouped-query attention*, $H$ heads of queries share $H_{kv} < H$ heads of keys. Query head $h$ uses key head $\lfloor h / (H/H_{kv}) \rfloor$. Then $K$ and $V$ are smaller by the factor $H/H_{kv}$.
 #
@@ -333,7 +333,7 @@ for one in record["runs"]:
     print(f"{f'{what}, N = {N:,}, d = {d}':38} {l2 / formula:7.2f} {hbm / formula:5.2f}")
 
 # %% [markdown]
-# For the kernels whose programs share $K$ and $V$, L2 reads 0.44 to 0.82 of the formula, and HBM 0.12 or less. In decoding each word is requested once, and both ratios are 1.00. So the words of a kernel are an upper bound of the traffic at L2.
+# For the kernels whose programs share $K$ and $V$, L2 reads 0.44 to 0.82 of the formula, and HBM 0.12 or less. In decoding each word is requested once, and both ratios are 1.00. In this record, the words of a kernel are an upper bound of the reads at L2.
 #
 # ## 11.12 The roofline
 #
@@ -393,7 +393,7 @@ explore.roofline([75, 80, 90], {"standard, d = 64": naive, "BM = 64": tiles[64],
 #
 # On all three. The kernel has 124.1 FLOPs per byte (128 less the share of $Q$ and $O$), below each ridge point.
 #
-# But (11.10) counts requests, and HBM delivers $K$ and $V$ about once. For HBM the intensity is the last point, 2,048 FLOPs per byte, far on the compute-bound side. Standard attention moves 32 MiB of scores and as many weights per head. It uses each word once per transfer, so no cache can help. For FlashAttention the bandwidth of L2 is the one that matters. It is higher, but no data sheet of these chips states it. This is why 64 or 128 rows can be enough, although (11.10) and HBM ask for more than 200 on a T4 or an H200.
+# But (11.10) counts requests, and HBM delivers $K$ and $V$ about once. For HBM the intensity is the last point, 2,048 FLOPs per byte, far on the compute-bound side. Standard attention moves 32 MiB of scores and as many weights per head. It uses each word once per transfer, so no cache can help. For FlashAttention the bandwidth of L2 is the one that matters. It is higher, but no data sheet of these chips states it. This is why 64 or 128 rows can be enough, although (11.10) with HBM requires more than 200 on a T4 or an H200.
 #
 # </details>
 #
@@ -401,7 +401,7 @@ explore.roofline([75, 80, 90], {"standard, d = 64": naive, "BM = 64": tiles[64],
 #
 # ## 11.13 Tiles and programs per SM
 #
-# By (11.1) a larger $B_M$ moves fewer words, and $B_N$ does not matter. Two tiles of the library's kernel for $d = 128$ on an H200: $128 \times 128$ with 8 warps, and $64 \times 64$ with 4 warps. (A *warp* is 32 threads.) For $N = 4096$ the second one moves 1.97 times the words of the first.
+# By (11.1) a larger $B_M$ moves fewer words, and $B_N$ does not matter. Two tiles of the library's kernel for $d = 128$ on an H200: $128 \times 128$ with 8 warps, and $64 \times 64$ with 4 warps. (A *warp* is 32 threads.) For $N = 4096$, the ratio of their words is 1.97: the second tile moves more.
 #
 # **Predict** (guess). What is the time of the $64 \times 64$ tile, divided by the time of the $128 \times 128$ tile, without a mask?
 #
@@ -545,7 +545,7 @@ for tile, (registers, shared_bytes, warps) in compiled.items():
 #
 # ## 11.14 Where the instructions go
 #
-# An SM issues each instruction of a warp in some clock, so instructions that compute nothing new cost time. In 16 bits, the inner loop of exercise 11F needs 7.8 instructions per score.
+# Instructions are not time (lesson 11, section 11.7). But each instruction of a warp takes an issue slot of the SM, and a chain of dependent instructions makes the warp wait. In 16 bits, the inner loop of exercise 11F needs 7.8 instructions per score.
 #
 # **Predict** (compute). A tile of $128 \times 64$ scores, 4 warps. Four threads share a row, and each of them computes the factor `old` of its rows itself. How many exponentials does a thread compute per iteration?
 # <!-- best = row("resources", "shipped", kernel="forward", arch=90, d=128, bytes=2, causal=True, pairs="band", BM=64) -->
@@ -833,7 +833,7 @@ print(f"rows whose largest score is in the first block of keys: {first.sum()}")
 # minutes = 10
 # hints = [
 #   "Three lines of the report point to three places in the kernel. Which loads are in the loop, and for which of them does the address change from one iteration to the next?",
-#   "Which is the last key that the last row of a program attends to, and where do the keys end? The loop ends at the smaller of the two; see formula (11.5) for the end of program t.",
+#   "Which is the last key that the last row of a program attends to, and where do the keys end? The loop ends at the smaller of these positions; see formula (11.5) for the end of program t.",
 #   "Two values are carried between iterations relative to the old maximum: the sum and the accumulator. Compare how each of them is rescaled to the new maximum.",
 # ]
 
@@ -884,7 +884,7 @@ mine = attempt(report, my_repaired)
 #
 # ## Misconceptions
 #
-# - **"The best tile is the one with the fewest words."** The $64 \times 64$ tile moves 1.97 times the words and is faster, because two programs fit on an SM (11.13).
+# - **"The best tile is the one with the fewest words."** The $64 \times 64$ tile moves more words by a factor of 1.97, and it is faster (11.13).
 # - **"FlashAttention is memory-bound, since it is about memory."** By (11.10) it would be, on all three chips. But most of its words are served by L2, not HBM (11.12).
 # - **"Fewer instructions are proportionally less time."** Instructions are not time (lesson 11, section 11.7).
 # - **"Three wrong lines in a ledger are three bugs."** $K$ and $V$ had one bug in common, and the third bug moved no words (11.15).
