@@ -225,16 +225,15 @@ reads = {}
 for H_kv in (4, 1):
     problem = costs.kernels.KernelProblem(64, 64, 16, H=4, H_kv=H_kv)
     reads[H_kv] = costs.kernels.attention_forward(problem, BM=32, BN=32).reads["K"]
-    print(f"{H_kv} heads of keys: {problem.keys * 16:5,} words of K, and {reads[H_kv]:,} are read")
+    print(f"{H_kv} heads of keys: K has {problem.keys * 16:,} words, {reads[H_kv]:,} are read")
 measured("11.10", factor=reads[4] / reads[1])
 
 # %% [markdown]
 # <details><summary>Effect of shared keys</summary>
 #
-# By the factor 1: each of the 8 programs reads all 64 keys of its head, 8,192 words in total. Only the size of $K$ falls, from 4,096 words to 1,024, and with it the size of the KV cache and the part of L2 that $K$ fills. To read shared keys less often, a program must hold the queries of several heads as rows of one tile.
+# It does not fall: each program reads all keys of its head, 8,192 words in total. Only the size of $K$ falls, from 4,096 words to 1,024, and with it the size of the KV cache and the part of L2 that $K$ fills. To read shared keys less often, a program must hold the queries of several heads as rows of one tile.
 #
 # </details>
-# <!-- 8, 64 = 4 * 64 // 32, 64 -->
 #
 # <!-- exercise 11D --> Write the kernel for all heads on a grid with one axis, without a mask. It calls your `absorb` of 11C. Strides are passed as tuples of three numbers, for batch, head and row: `q_strides[2]` is the distance between rows of $Q$. The last axis has stride 1. Torch must not copy tensors. If you are stuck after seven minutes, run `hint("11D")`.
 
@@ -322,6 +321,11 @@ explore.bars({name: size / 2**20 for name, size in sizes.items()}, unit="MiB", l
 # Programs run on *SMs* (streaming multiprocessors). An SM has two fast memories: registers (256 KB), which hold accumulators and scores, and shared memory (up to 227 KB per program), which holds tiles of $Q$, $K$ and $V$. All SMs share the L2 cache, 60 MiB by the driver. Below it is HBM.
 #
 # Formula (11.1) counts the words that programs request: 130 MiB. All programs of a head read the same $K$ and $V$, 2 MiB, at about the same time, so HBM delivers each word about once. L2 delivers fewer words than requested, too: a Hopper GPU merges requests of several SMs for the same words before it looks them up. How many fewer? `ncu`, NVIDIA's profiler, has counted them:
+# <!-- ratios = lambda level, what: [one["bytes"][level]["read"] / one["bytes"]["closed_form"]["read"] for one in load_record("profile")["runs"] if (one["question"]["what"] == "decode") == (what == "decode")] -->
+# <!-- 2, 227, 256 = 2 * 8192 * 64 * 2 / 2**20, CHIPS[90].shared_bytes / 2**10, CHIPS[90].registers * 4 / 2**10 -->
+# <!-- 130, 60 = 2 * costs.flash2(8192, 64, Br=128, Bc=64).total / 2**20, device("profile")["l2_bytes"] / 2**20 -->
+# <!-- "L2 delivers fewer words than requested" if max(ratios("l2", "others")) < 1 -->
+# <!-- "HBM delivers each word about once" if all(one["bytes"]["dram"]["read"] < 1.01 * one["bytes"]["compulsory"]["read"] for one in load_record("profile")["runs"] if one["question"]["what"] == "forward") -->
 
 # %%
 record = load_record("profile")
@@ -352,14 +356,9 @@ for one in record["runs"]:
 #
 # **Predict** (compute). $N = 4096$ in 16 bits, so $\beta = 2$. By (11.10), on how many of the three chips is the kernel with $B_M = 128$ memory-bound?
 #
-# <!-- 2, 227, 256 = 2 * 8192 * 64 * 2 / 2**20, CHIPS[90].shared_bytes / 2**10, CHIPS[90].registers * 4 / 2**10 -->
-# <!-- 130, 60 = 2 * costs.flash2(8192, 64, Br=128, Bc=64).total / 2**20, device("profile")["l2_bytes"] / 2**20 -->
-# <!-- ratios = lambda level, what: [one["bytes"][level]["read"] / one["bytes"]["closed_form"]["read"] for one in load_record("profile")["runs"] if (one["question"]["what"] == "decode") == (what == "decode")] -->
 # <!-- 0.44, 0.82, 0.12 = min(ratios("l2", "others")), max(ratios("l2", "others")), max(ratios("dram", "others")) -->
 # <!-- 1.00 = round(*ratios("l2", "decode"), 2) -->
 # <!-- "both ratios are 1.00" if round(*ratios("l2", "decode"), 2) == round(*ratios("dram", "decode"), 2) == 1 -->
-# <!-- "L2 delivers fewer words than requested" if max(ratios("l2", "others")) < 1 -->
-# <!-- "HBM delivers each word about once" if all(one["bytes"]["dram"]["read"] < 1.01 * one["bytes"]["compulsory"]["read"] for one in load_record("profile")["runs"] if one["question"]["what"] == "forward") -->
 # <!-- 203, 153, 206 = (roofline.ridge_point(CHIPS[arch]) for arch in (75, 80, 90)) -->
 
 # %% tags=["predict"]
@@ -449,16 +448,24 @@ measured("11.13", time_ratio=ms[64, 64, 4, 3][0] / ms[128, 128, 8, 3][0])
 #
 # The figure shows what the compiler reports for the library's kernel with 2 stages and a causal mask. Of 4 and 8 warps, it shows those with fewer spills.
 #
+# <!-- 64 \times 64 = tile("forward", 90, 128) -->
+# <!-- best = choice("forward", launch(90, 128)).value -->
+# <!-- "The tile with more words is faster" if tried[tuple(best)][0] < tried[128, 128, 8, 3][0] -->
+# <!-- 128, 3 = row("tune", "kernels", d=128, kernel="forward")["d"], best[3] -->
+# <!-- 2 = next(one[3] for one in tried if one[:2] == (64, 64) and one[3] != best[3]) -->
+# <!-- 64, 4 = best[0], best[2] -->
 # <!-- 0.95, 0.90 = (small / large for small, large in zip(tried[64, 64, 4, 3], tried[128, 128, 8, 3])) -->
 # <!-- 5, 11 = (100 * (large / small - 1) for small, large in zip(tried[64, 64, 4, 3], tried[128, 128, 8, 3])) -->
 # <!-- "the library takes it" if tile("forward", 90, 128) == tile("forward", 90, 128, mask="causal") == (64, 64) -->
 # <!-- "is 5 to 11 % faster" if all(small < large for small, large in zip(tried[64, 64, 4, 3], tried[128, 128, 8, 3])) -->
 # <!-- 255 = gpu.chips.REGISTERS_A_THREAD -->
-# <!-- 16 = 64 // 4 -->
+# <!-- 16 = best[0] // best[2] -->
 # <!-- 112 = 2 * 128 * (64 + 2 * 3 * 64) / 2**10 -->
 # <!-- 14 = 100 * (tried[64, 64, 4, 2][0] / tried[64, 64, 4, 3][0] - 1) -->
 # <!-- "about $\beta d\,(B_M + 2 s B_N)$ bytes" if all(0 <= one["shared_bytes"] - 256 * (one["BM"] + 2 * one["stages"] * one["BN"]) < 2**12 for one in rows("resources", "shipped", kernel="forward", arch=90, d=128, bytes=2, pairs="band")) -->
 # <!-- by_tile = rows("resources", "forward_by_tile", d=128, bytes=2, causal=True) -->
+# <!-- 2 = max(one["stages"] for one in by_tile if one["arch"] == 90) -->
+# <!-- 4, 8 = min(one["warps"] for one in by_tile), max(one["warps"] for one in by_tile) -->
 # <!-- "with 2 stages and a causal mask" if {one["stages"] for one in by_tile if one["arch"] == 90} == {2} -->
 
 # %%
@@ -502,7 +509,7 @@ for name, limits in SM.items():
 # minutes = 8
 # hints = [
 #   "Compute four numbers: how many programs would fit if only this resource were limited?",
-#   "Registers: multiply by 32 threads, round up to a multiple of 256, then multiply by the warps. Shared memory: add the reserved bytes before you divide. Use integer divisions.",
+#   "Registers: multiply by the threads of a warp, round up to a multiple of the unit, then multiply by the warps. Shared memory: add the reserved bytes before you divide. Use integer divisions.",
 #   "The answer is the smallest of the four numbers and its name. Put them into a dict by name and take the key with the smallest value.",
 # ]
 
@@ -532,6 +539,8 @@ check("11H", my_programs_per_sm)
 
 # %% [markdown]
 # Apply it to the two tiles on an H200, as compiled for a causal mask ($128 \times 128$ with 2 stages):
+# <!-- large = row("resources", "forward_by_tile", arch=90, d=128, BM=128, BN=128, warps=8) -->
+# <!-- 128 \times 128, 2 = (large["BM"], large["BN"]), large["stages"] -->
 
 # %%
 compiled = {" 64 x  64, 4 warps, 3 stages": (156, 115712, 4),
@@ -548,14 +557,16 @@ for tile, (registers, shared_bytes, warps) in compiled.items():
 # Instructions are not time (lesson 11, section 11.7). But each instruction of a warp takes an issue slot of the SM, and a chain of dependent instructions makes the warp wait. In 16 bits, the inner loop of exercise 11F needs 7.8 instructions per score.
 #
 # **Predict** (compute). A tile of $128 \times 64$ scores, 4 warps. Four threads share a row, and each of them computes the factor `old` of its rows itself. How many exponentials does a thread compute per iteration?
-# <!-- best = row("resources", "shipped", kernel="forward", arch=90, d=128, bytes=2, causal=True, pairs="band", BM=64) -->
-# <!-- 116,736, 233,472 = best["shared_bytes"] + CHIPS[90].reserved_bytes, CHIPS[90].shared_bytes_per_sm -->
-# <!-- "all shared memory of the SM" if 2 * (best["shared_bytes"] + CHIPS[90].reserved_bytes) == CHIPS[90].shared_bytes_per_sm -->
-# <!-- large = row("resources", "forward_by_tile", arch=90, d=128, BM=128, BN=128, warps=8) -->
-# <!-- "Two programs against one." if [gpu.Resources.of(one).programs_at_once for one in (best, large)] == [2, 1] -->
+# <!-- small = row("resources", "shipped", kernel="forward", arch=90, d=128, bytes=2, causal=True, pairs="band", BM=64) -->
+# <!-- 64 \times 64 = (small["BM"], small["BN"]) -->
+# <!-- 116,736, 233,472 = small["shared_bytes"] + CHIPS[90].reserved_bytes, CHIPS[90].shared_bytes_per_sm -->
+# <!-- "all shared memory of the SM" if 2 * (small["shared_bytes"] + CHIPS[90].reserved_bytes) == CHIPS[90].shared_bytes_per_sm -->
+# <!-- "Two programs against one." if [gpu.Resources.of(one).programs_at_once for one in (small, large)] == [2, 1] -->
 # <!-- answer = lambda text: row("answers", answer=text) -->
 # <!-- 7.8 = answer("reference")["instructions_per_score"] -->
-# <!-- 8, 128 = 2 * 4, 2 * 64 -->
+# <!-- 8, 128 = 2 * small["warps"], 2 * small["BM"] -->
+# <!-- shape = [int(n) for n in re.findall(r"(\d+) x (\d+), (\d+) warps", load_record("answers")["problem"])[0]] -->
+# <!-- 128 \times 64, 4 = tuple(shape[:2]), shape[2] -->
 
 # %% tags=["predict"]
 predict("11.14", exponentials=64)  #> predict("11.14", exponentials=...)
@@ -569,12 +580,13 @@ for at in (0, 11, 13, 12):
     kinds = "instructions", "exponentials", "stall_clocks"
     counts = (one[f"{kind}_per_score"] for kind in kinds)
     print(f"{one['answer']:28}", *(f"{n:6.2f}" for n in counts), f"{one['ms']:7.3f}")
-measured("11.14", exponentials=record["rows"][0]["exponentials_per_score"] * 128 * 64 / 128)
+per_thread = round(record["rows"][0]["exponentials_per_score"] * 128 * 64 / 128)
+measured("11.14", exponentials=per_thread)
 
 # %% [markdown]
 # <details><summary>Exponentials of one thread</summary>
 #
-# 68. A thread has $128 \cdot 64 / 128 = 64$ scores, 16 in each of 4 rows. That makes 64 exponentials for the scores and 4 for `old`, or 1.06 per score.
+# A thread computes 68 exponentials. It has $128 \cdot 64 / 128 = 64$ scores, 16 in each of 4 rows. That makes 64 exponentials for the scores and 4 for `old`, or 1.06 per score.
 #
 # </details>
 #
@@ -585,7 +597,9 @@ measured("11.14", exponentials=record["rows"][0]["exponentials_per_score"] * 128
 # - *`tl.exp` for `tl.exp2`*: $5.3$ more instructions, and 1.89 times the time. `tl.exp` keeps *denormals* (results below $2^{-126}$), with one comparison and several multiplications per score. All comparisons use the same predicate register, so they form a chain, and the stall clocks double. `tl.exp2` rounds denormals to 0, which changes no weight that matters.
 #
 # Next is a causal kernel that makes all three mistakes. Its result is correct. The next cell compiles it for an H200 and lists its instructions. `FSETP` and `ISETP` compare floating-point numbers and integers, `FSEL` selects, `FMUL` multiplies, `FFMA` multiplies and adds, `MUFU` computes exponentials.
-# <!-- 16, 4, 64, 68 = 64 // 4, 128 // 32, 128 * 64 // 128, 64 + 4 -->
+# <!-- scores = shape[0] * shape[1] // (32 * shape[2]) -->
+# <!-- 16, 4, 64 = shape[1] // 4, 4 * scores // shape[1], scores -->
+# <!-- 68 = round(scores * answer("reference")["exponentials_per_score"]) -->
 # <!-- 1.06 = answer("reference")["exponentials_per_score"] -->
 # <!-- 0.9, 5.3 = (answer(text)["instructions_per_score"] - answer("reference")["instructions_per_score"] for text in ("scale before the maximum", "exp in place of exp2")) -->
 # <!-- 1.89 = answer("exp in place of exp2")["ms"] / answer("reference")["ms"] -->
@@ -651,7 +665,8 @@ instructions(slow_kernel)
 # It needs 19.06 instructions per score, and 7.8 would be enough. Each kind points to a line: `FSETP` to `tl.exp`, `ISETP` and `FSEL` to the mask, and `FMUL` to `tl.exp`, its factor $\ln 2$ and the scale.
 #
 # <!-- exercise 11G --> Repair the kernel without changing its results. The cell contains it again, with new names. Write your diagnosis as a comment, delete the line below it that raises an error, and change the lines that cost the most. The check compares values, words and types as in exercise 11F, and limits the instructions per score of the compiled kernel. If you are stuck after seven minutes, run `hint("11G")`.
-# <!-- 19.06 as output -->
+# <!-- per_score = [float(n) for n in re.findall(r"([\d.]+) instructions, [\d.]+ stall clocks", checkout("solutions/11b_gpu_tile_sizes.ipynb"))] -->
+# <!-- 19.06, 7.8 = per_score[0], per_score[1] -->
 
 # %% [raw] name="about-11G"
 # title = "Where the instructions go"
@@ -880,7 +895,7 @@ check("11E", my_repaired)
 mine = attempt(report, my_repaired)
 
 # %% [markdown]
-# The excess is 0 bytes, and all rows are correct.
+# The excess is gone, and all rows are correct.
 #
 # ## Misconceptions
 #
@@ -904,3 +919,4 @@ mine = attempt(report, my_repaired)
 # **What comes next.** <!-- next --> Times measured on a GPU are in lesson 14.
 # <!-- 1.97 = costs.flash2(4096, 128, Br=64, Bc=64).total / costs.flash2(4096, 128, Br=128, Bc=128).total -->
 # <!-- 64 \times 64 = tile("forward", 90, 128) -->
+# <!-- "it is faster" if tried[64, 64, 4, 3][0] < tried[128, 128, 8, 3][0] -->
