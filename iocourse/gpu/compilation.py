@@ -393,11 +393,10 @@ class _Compiler(subprocess.Popen[str]):
 _idle: dict[Surroundings, _Compiler] = {}  # compilers without a job
 
 
-def reports(jobs: Iterable[dict[str, Any]], limit: float = LIMIT) -> Iterator[Resources | CompilationFailed]:
+def reports(jobs: Iterable[dict[str, Any]]) -> Iterator[Resources | CompilationFailed]:
     """Compile the jobs in one process, and yield the report of each as soon as it is ready.
 
     The process is kept for later calls, because starting it takes longer than compiling most kernels.
-    A kernel that takes more than `limit` seconds is reported as failed.
     """
     surroundings = _surroundings()
     process = _compiler(surroundings)
@@ -407,7 +406,7 @@ def reports(jobs: Iterable[dict[str, Any]], limit: float = LIMIT) -> Iterator[Re
             if process.poll() is not None:
                 _end(process)
                 process = _compiler(surroundings)
-            report = _report(process, one, limit) | {"arch": one["arch"]}
+            report = _report(process, one) | {"arch": one["arch"]}
             yield CompilationFailed(report["error"]) if "error" in report else Resources.of(report)
         answered = process.poll() is None
     finally:
@@ -437,7 +436,7 @@ def _compiler(surroundings: Surroundings) -> _Compiler:
     return _Compiler(surroundings)
 
 
-def _report(process: _Compiler, job: dict[str, Any], limit: float) -> dict[str, Any]:
+def _report(process: _Compiler, job: dict[str, Any]) -> dict[str, Any]:
     """Send a job and return the compiler's report. A compiler that does not reply in time is killed, and the
     report then contains an error.
     """
@@ -448,8 +447,8 @@ def _report(process: _Compiler, job: dict[str, Any], limit: float) -> dict[str, 
         process.stdin.flush()
         heard = bool(select.select([process.stdout], [], [], SLOW)[0])
         if not heard:
-            print(f"{what}: not compiled after {SLOW:g} s; the limit is {limit:g} s", file=sys.stderr)
-            heard = bool(select.select([process.stdout], [], [], limit - SLOW)[0])
+            print(f"{what}: not compiled after {SLOW:g} s; the limit is {LIMIT:g} s", file=sys.stderr)
+            heard = bool(select.select([process.stdout], [], [], LIMIT - SLOW)[0])
         line = process.stdout.readline() if heard else ""
     if not heard:
         _kill(process)
@@ -461,7 +460,7 @@ def _report(process: _Compiler, job: dict[str, Any], limit: float) -> dict[str, 
     if heard:
         return {"error": f"{what}: the compiler ended with exit code {code}"}
     return {
-        "error": f"{what}: not compiled within {limit:g} s, so the compiler was stopped. Use a smaller "
+        "error": f"{what}: not compiled within {LIMIT:g} s, so the compiler was stopped. Use a smaller "
         "tile, more warps or fewer stages, and range in place of tl.static_range"
     }
 

@@ -1,5 +1,7 @@
 """The hot loop in machine code of real kernels, from which most lines are omitted and none is changed."""
 
+from dataclasses import replace
+
 import pytest
 
 from iocourse.gpu.hot_loop import hot_loop, loops
@@ -187,3 +189,36 @@ def test_products_of_sm_100(name):
 )
 def test_no_loop_that_multiplies(sass):
     assert loops(sass) == [] and hot_loop(sass) is None
+
+
+# ---------------------------------------------------------------------- types of products
+@pytest.mark.parametrize(
+    ("name", "warps", "types", "multiply_adds"),
+    [
+        ("HGMMA.64x64x16.F32", 4, ("float16", "float32"), 64 * 64 * 16),
+        ("HGMMA.64x128x16.F32.BF16", 8, ("bfloat16", "float32"), 2 * 64 * 128 * 16),
+        ("HGMMA.64x64x16.F16", 4, ("float16", "float16"), 64 * 64 * 16),
+        ("HGMMA.64x64x8.F32.TF32", 4, ("tf32", "float32"), 64 * 64 * 8),
+        ("QGMMA.64x64x32.F32.E5M2.E5M2", 4, ("float8", "float32"), 64 * 64 * 32),
+        ("HMMA.16816.F32", 4, ("float16", "float32"), 4 * 16 * 8 * 16),
+        ("HMMA.1688.F32.TF32", 1, ("tf32", "float32"), 16 * 8 * 8),
+    ],
+)
+def test_types_of_a_product_are_in_its_name(name, warps, types, multiply_adds):
+    found = hot_loop(FORWARD.replace("HGMMA.64x64x16.F32.BF16", name))
+    assert found.products == {name: 2}
+    assert found.multiply_adds(warps) == {types: 2 * multiply_adds}
+
+
+def test_every_instruction_has_a_name():
+    found = hot_loop(FORWARD)
+    assert sum(found.opcodes.values()) == found.instructions
+    assert (found.named("MUFU"), found.named("HGMMA", "MUFU"), found.named("FSETP")) == (1, 3, 0)
+    assert hot_loop(SINGLE).products == hot_loop(SINGLE).multiply_adds(4) == {}
+    assert hot_loop(AMPERE).multiply_adds(4) == {("bfloat16", "float32"): 2 * 4 * 16 * 8 * 16}
+
+
+def test_without_names_there_are_no_products():
+    """As in a record."""
+    found = replace(hot_loop(FORWARD), opcodes=None)
+    assert found.products == {} and found == hot_loop(FORWARD)

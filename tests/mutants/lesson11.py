@@ -139,6 +139,120 @@ LOOPS = Suite(
 )
 
 
+# ---------------------------------------------------------------------- 11F
+@triton.jit
+def joined_kernel(
+    Q, K, V, O, LSE, N, scale, CAUSAL: tl.constexpr, d: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr
+):  # fmt: skip
+    """Keep the maximum of unscaled scores, add acc after the product, and take the row sum last."""
+    first, c = tl.program_id(0) * BM, tl.arange(0, d)
+    i = first + tl.arange(0, BM)
+    q = tl.load(Q + i[:, None] * d + c, mask=i[:, None] < N, other=0.0)
+    acc = tl.zeros((BM, d), dtype=tl.float32)
+    m = tl.full((BM,), float("-inf"), dtype=tl.float32)
+    l = tl.zeros((BM,), dtype=tl.float32)
+    end = tl.minimum(first + BM, N) if CAUSAL else N
+    whole = (first if CAUSAL else N) // BN * BN
+    for part in tl.static_range(2):
+        begin, stop = (0, whole) if part == 0 else (whole, end)
+        for start in range(begin, stop, BN):
+            j = start + tl.arange(0, BN)
+            if part == 0:
+                k, v = tl.load(K + j[:, None] * d + c), tl.load(V + j[:, None] * d + c)
+            else:
+                k = tl.load(K + j[:, None] * d + c, mask=j[:, None] < N, other=0.0)
+                v = tl.load(V + j[:, None] * d + c, mask=j[:, None] < N, other=0.0)
+            s = tl.dot(q, tl.trans(k))
+            if part == 1:
+                seen = (j[None, :] < N) & ((i[:, None] >= j[None, :]) if CAUSAL else True)
+                s = tl.where(seen, s, float("-inf"))
+            top = tl.maximum(m, tl.max(s, 1))
+            p = tl.exp2(s * scale - (top * scale)[:, None])
+            old = tl.exp2((m - top) * scale)
+            acc = acc * old[:, None] + tl.dot(p.to(Q.dtype.element_ty), v)
+            l = l * old + tl.sum(p, 1)
+            m = top
+    tl.store(O + i[:, None] * d + c, (acc / l[:, None]).to(O.dtype.element_ty), mask=i[:, None] < N)
+    tl.store(LSE + i, (m * scale + tl.log2(l)) / 1.4426950408889634, mask=i < N)
+
+
+def joined(Q, K, V, causal, BM, BN):
+    N, d = Q.shape
+    o, lse = results(Q)
+    joined_kernel[(-(-N // BM),)](
+        Q, K, V, o, lse, N, LOG2_E * d**-0.5, CAUSAL=causal, d=d, BM=BM, BN=BN, num_stages=3
+    )
+    return o, lse
+
+
+PRODUCT = "acc = tl.dot(p.to(v.dtype), v, acc * old[:, None])"
+SCORES = "s = tl.dot(q, tl.trans(k))  "
+WEIGHTS = "p = tl.exp2(s * scale - m_new[:, None])"
+IN_16, LARGE = "O is correct in float16", "large scores lose no bits"
+CORES = "both products multiply 16-bit numbers on tensor cores, with float32 sums"
+FEW, FITS = "the inner loop needs few instructions", "registers and shared memory suffice"
+RUNS = "runs without an error"
+RAISED = "q, k, v = q.to(tl.float32), k.to(tl.float32), v.to(tl.float32); s = tl.dot(q, tl.trans(k))"
+LN_2 = "0.6931471805599453"
+
+
+def product(name, fails, arguments, *edits):
+    """Return the mutant whose second product has these arguments."""
+    return Mutant(name, fails, (PRODUCT, f"acc = tl.dot({arguments})"), *edits)
+
+
+SIXTEEN_BITS = Suite(
+    "11F",
+    right=joined,
+    wrong={
+        "no single change rounds a score, a sum or a weight": (
+            Mutant("scores-in-16-bits", LARGE, (SCORES, f"{SCORES.strip()}.to(q.dtype).to(tl.float32)")),
+            Mutant(
+                "q-scaled-in-16-bits",
+                LARGE,
+                (SCORES, "q = (q * scale).to(q.dtype); s = tl.dot(q, tl.trans(k))"),
+                ("tl.max(s, 1) * scale", "tl.max(s, 1)"),
+                ("tl.exp2(s * scale - m_new", "tl.exp2(s - m_new"),
+            ),
+            Mutant(
+                "p-cast-before-the-sum",
+                "LSE is not rounded to 16 bits",
+                (WEIGHTS, f"{WEIGHTS}.to(v.dtype)"),
+                ("tl.sum(p, 1)", "tl.sum(p.to(tl.float32), 1)"),
+            ),
+            product("p-in-fp8", IN_16, "p.to(tl.float8e5).to(v.dtype), v, acc * old[:, None]"),
+            product("bfloat16-by-habit", IN_16, "p.to(tl.bfloat16), v.to(tl.bfloat16), acc * old[:, None]"),
+        ),
+        "no single change exchanges types": (
+            product("p-stays-float32", RUNS, "p, v, acc * old[:, None]"),
+            product("float16-by-habit", RUNS, "p.to(tl.float16), v, acc * old[:, None]"),
+        ),
+        "the values are right, and no single change makes the code slow": (
+            product("v-raised", CORES, "p, v.to(tl.float32), acc * old[:, None]"),
+            product("all-raised", CORES, "p, v, acc * old[:, None]", (SCORES, RAISED)),
+            product(
+                "sums-in-16-bits", CORES, "p.to(v.dtype), v, out_dtype=tl.float16) + (acc * old[:, None]"
+            ),
+            Mutant(
+                "exp",
+                FEW,
+                (WEIGHTS, f"p = tl.exp((s * scale - m_new[:, None]) * {LN_2})"),
+                ("old = tl.exp2(m - m_new)", f"old = tl.exp((m - m_new) * {LN_2})"),
+            ),
+            Mutant(
+                "one-loop",
+                FEW,
+                ("whole, end = (first + 1) // BN * BN", "whole, end = 0"),
+                ("whole, end = N // BN * BN", "whole, end = 0"),
+            ),
+            Mutant("too-many-stages", FITS, ("num_stages=3", "num_stages=12")),
+            Mutant("one-warp", FITS, ("num_warps=4", "num_warps=1")),
+            launched_twice("my_sixteen_bits", "moves exactly the words of the blocks that are not empty"),
+        ),
+    },
+)
+
+
 # ---------------------------------------------------------------------- 11C
 @triton.jit
 def guarded_weights_kernel(
@@ -291,65 +405,16 @@ REPAIR = Suite(
 )
 
 # ---------------------------------------------------------------------- 11G
-FEW, NONE_EMPTY = (
-    "the inner loop needs few instructions",
-    "moves exactly the words of the blocks that are not empty",
-)
-LN2 = " * 0.6931471805599453"
-
-
-@triton.jit
-def one_place_kernel(
-    Q, K, V, O, LSE, N, scale, CAUSAL: tl.constexpr, d: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr
-):  # fmt: skip
-    """Unroll both loops by one static_range, keep m unscaled, and mask scores by an addition."""
-    first, c = tl.program_id(0) * BM, tl.arange(0, d)
-    i = first + tl.arange(0, BM)
-    q = tl.load(Q + i[:, None] * d + c, mask=i[:, None] < N, other=0.0)
-    acc = tl.zeros((BM, d), dtype=tl.float32)
-    m = tl.full((BM,), -float("inf"), dtype=tl.float32)
-    l = tl.zeros((BM,), dtype=tl.float32)
-    full = (tl.minimum(first, N) if CAUSAL else N) // BN * BN
-    end = tl.minimum(first + BM, N) if CAUSAL else N
-    for part in tl.static_range(2):
-        begin, stop = (0, full) if part == 0 else (full, end)
-        for at in range(begin, stop, BN):
-            j = at + tl.arange(0, BN)
-            k = tl.load(K + j[:, None] * d + c, mask=j[:, None] < N, other=0.0)
-            v = tl.load(V + j[:, None] * d + c, mask=j[:, None] < N, other=0.0)
-            s = tl.dot(q, tl.trans(k))
-            if part == 1:
-                seen = (j[None, :] < N) & (i[:, None] >= j[None, :] if CAUSAL else True)
-                s += tl.where(seen, 0.0, float("-inf"))
-            top = tl.maximum(m, tl.max(s, 1))
-            p = tl.exp2(s * scale - (top * scale)[:, None])
-            old = tl.exp2((m - top) * scale)
-            l = l * old + tl.sum(p, 1)
-            acc = acc * old[:, None] + tl.dot(p.to(v.dtype), v)
-            m = top
-    tl.store(O + i[:, None] * d + c, acc / l[:, None], mask=i[:, None] < N)
-    tl.store(LSE + i, (m * scale + tl.log2(l)) / 1.4426950408889634, mask=i < N)
-
-
-def loops_in_one_place(Q, K, V, causal, BM, BN):
-    N, d = Q.shape
-    o, lse = results(Q)
-    one_place_kernel[(-(-N // BM),)](
-        Q, K, V, o, lse, N, LOG2_E * d**-0.5, CAUSAL=causal, d=d, BM=BM, BN=BN, num_warps=4, num_stages=3
-    )
-    return o, lse
-
-
 LEAN = Suite(
     "11G",
-    right=loops_in_one_place,
+    right=joined,  # the answer of 11F
     wrong={
         "a line as it was given": (
             Mutant(
                 "exp",
                 FEW,
-                ("tl.exp2(s * scale - m_new[:, None])", f"tl.exp((s * scale - m_new[:, None]){LN2})"),
-                ("tl.exp2(m - m_new)", f"tl.exp((m - m_new){LN2})"),
+                ("tl.exp2(s * scale - m_new[:, None])", f"tl.exp((s * scale - m_new[:, None]) * {LN_2})"),
+                ("tl.exp2(m - m_new)", f"tl.exp((m - m_new) * {LN_2})"),
             ),
             Mutant(
                 "scale-before-the-maximum",
@@ -361,7 +426,7 @@ LEAN = Suite(
             Mutant("masked-throughout", FEW, ("full = (first + 1 if CAUSAL else N) // BN * BN", "full = 0")),
         ),
         "no operator makes it": (
-            launched_twice("my_lean_attention", NONE_EMPTY),
+            launched_twice("my_lean_attention", "moves exactly the words of the blocks that are not empty"),
             as_scratch(
                 "Q", "acc = tl.zeros((BM, d)", "tl.store(Q + i[:, None] * d + c, q * 2, mask=i[:, None] < N)"
             ),
@@ -426,4 +491,4 @@ PER_SM = Suite(
     },
 )
 
-SUITES = (FORWARD, LOOPS, BAND, HEADS, PER_SM, LEAN, REPAIR)
+SUITES = (FORWARD, LOOPS, SIXTEEN_BITS, BAND, HEADS, PER_SM, LEAN, REPAIR)

@@ -201,10 +201,11 @@ HEADS = kernel_exercise(
 )
 
 # ------------------------------------------------------------------ 11F sixteen bits
-# Instructions per score in the inner loop, 128 × 64, d = 64, 4 warps, 3 stages. With Triton 3.7.1 the
-# reference has 7.8 on sm_90 and 10.1 on sm_80, with the scale before the maximum 8.8 and 11.0. Refused are
-# tl.exp and a loop that is masked throughout, which have 12.8 or more and 15.3 or more.
-ON_90, ON_80 = {"3.7.1": 11.0}, {"3.7.1": 14.0}
+# Instructions per score in the inner loop, 128 × 64, d = 64, 4 warps, 3 stages: of the reference, and the
+# most that is accepted. On sm_90 the scale before the maximum has 8.8 (accepted), a loop that is masked
+# throughout 12.8 and tl.exp 13.1 (refused).
+ON_90 = {"3.7.1": (7.8, 11.0)}
+ON_80 = {"3.7.1": (10.1, 13.5)}
 SIXTEEN_BITS = sixteen_bit_exercise(
     "11F", (Target("float16", 90, ON_90), Target("bfloat16", 90, ON_90), Target("float16", 80, ON_80))
 )
@@ -213,7 +214,7 @@ SIXTEEN_BITS = sixteen_bit_exercise(
 # ------------------------------------------------------------------ 11G where the instructions go
 # The reference has 7.8 instructions per score, as that of 11F. With one mistake left in it has 8.8 (the scale
 # before the maximum), 12.1 or more (tl.exp) or 12.8 (one masked loop). The kernel as given has 19.1.
-LEAN = sixteen_bit_exercise("11G", (Target("float16", 90, {"3.7.1": 8.3}),))
+LEAN = sixteen_bit_exercise("11G", (Target("float16", 90, {"3.7.1": (7.8, 8.3)}),))
 
 
 # ------------------------------------------------------------------ 11H programs per SM

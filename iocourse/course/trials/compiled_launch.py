@@ -1,0 +1,123 @@
+"""Compile the launches of a student's kernels for a GPU that need not be here, and count their instructions.
+
+The interpreter has run a launch before; `gpu.compilation` compiles it, which takes about two seconds.
+A property of compiled code is reached only if the values are correct, because the counts of a wrong kernel
+have no meaning and each compilation takes time.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...gpu.compilation import CompilationFailed, Resources, job, reports
+from ..exercise import Better, Case, NotReached, Property, RunCase, Trial
+from ..properties import as_traffic
+from .compile_check import Launch
+from .kernel_launch import KernelTrial
+from .sixteen_bit_inputs import COMPILED, type_of
+
+_compiled: dict[Hashable, Resources | CompilationFailed] = {}
+MOST_KEPT = 200
+
+
+def compiled(launch: Launch, arch: int) -> Resources | CompilationFailed:
+    """Compile one launch for an architecture, such as 90; launches that compile alike are compiled once.
+
+    Raises ValueError if an option of the launch, such as num_warps, has a value that is not allowed.
+    """
+    key = arch, launch.fingerprint()
+    if key not in _compiled:
+        if len(_compiled) >= MOST_KEPT:
+            _compiled.clear()
+        with tempfile.TemporaryDirectory() as folder:
+            one = job(launch.kernel, arch, launch.arguments, launch.named, Path(folder))
+            (_compiled[key],) = reports([one])
+    return _compiled[key]
+
+
+def compiler_lines(
+    run_case: RunCase, student: Callable[..., Any], cases: Sequence[Case], arch: int = 90
+) -> str:
+    """Return a line per kernel that a solved exercise launches: what the compiler makes of it for a chip.
+
+    The case with the largest tile is run once more, because a check keeps no launches.
+    """
+    trial = run_case(student, max(cases, key=_tile_size))
+    launches = trial.launches if isinstance(trial, KernelTrial) else ()
+    return "\n".join(f"Compiled: {_described(launch, arch)}" for launch in launches)
+
+
+def _tile_size(case: Case) -> int:
+    return int(case.inputs.get("BM", 1) * case.inputs.get("BN", 1))
+
+
+def _described(launch: Launch, arch: int) -> str:
+    tile = ", ".join(f"{name} = {launch.named[name]}" for name in ("BM", "BN", "BK") if name in launch.named)
+    found = compiled(launch, arch)
+    told = str(found) if isinstance(found, Resources) else f"not for sm_{arch}, {found}"
+    return f"{launch.kernel.fn.__name__}{f' ({tile})' if tile else ''}, {told}"
+
+
+# ------------------------------------------------------------------ properties of compiled code
+@dataclass(frozen=True)
+class Target:
+    """A compiled case: the type of its inputs, the architecture, and its instructions per score.
+
+    instructions: by version of Triton, the number that a good kernel needs, and the largest one accepted.
+    """
+
+    dtype: str
+    arch: int
+    instructions: Mapping[str, tuple[float, float]]
+
+
+JudgeCode = Callable[[Resources, KernelTrial, Target], str | None]
+
+
+def in_compiled_code(
+    name: str, targets: Sequence[Target], judge: JudgeCode, after: Sequence[Property]
+) -> Property:
+    """Return the property that holds for the compiled code of every target.
+
+    Args:
+        name: the property.
+        targets: the cases with the tag `COMPILED` are compiled for these.
+        judge: returns a message, None, or a `Better`.
+        after: properties without which this one is not reached.
+    """
+
+    def judged(trials: Sequence[Trial]) -> str | None:
+        for prop in after:
+            said = prop.judge(trials)
+            if said and not isinstance(said, Better):
+                return NotReached(f'only if "{prop.name}"')
+        remark = None
+        for target in targets:
+            for trial in trials:
+                if not trial.case.has(COMPILED) or type_of(trial.case) != target.dtype:
+                    continue
+                assert isinstance(trial, KernelTrial)
+                said = _judged_launch(trial, target, judge)
+                if isinstance(said, Better):
+                    remark = remark or said
+                elif said:
+                    return type(said)(f"{said} (sm_{target.arch}, {trial.case.label})")
+        return remark
+
+    return as_traffic(Property(name, judged))
+
+
+def _judged_launch(trial: KernelTrial, target: Target, judge: JudgeCode) -> str | None:
+    if len(trial.launches) != 1:
+        return f"expected one launch, got {len(trial.launches)}"
+    try:
+        found = compiled(trial.launches[0], target.arch)
+    except ValueError as error:  # an option of the launch
+        return str(error)
+    if isinstance(found, CompilationFailed):
+        return f"the compiler fails: {found}"
+    return judge(found, trial, target)
