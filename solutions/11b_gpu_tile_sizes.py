@@ -499,7 +499,7 @@ for name, limits in SM.items():
 #
 # (An SM has four schedulers with a quarter of the registers each. This changes the number only for programs of fewer than four warps; ignore it.)
 #
-# <!-- exercise 11H --> Write the function that counts the programs per SM and names the limit. If several limits are equal, any of their names is correct. If you are stuck after four minutes, run `hint("11H")`.
+# <!-- exercise 11H --> Write the function that counts the programs per SM and names the limit. If no program fits, the number is 0. If several limits are equal, any of their names is correct. If you are stuck after four minutes, run `hint("11H")`.
 # <!-- 256 = gpu.chips.REGISTER_UNIT -->
 
 # %% [raw] name="about-11H"
@@ -550,7 +550,7 @@ for tile, (registers, shared_bytes, warps) in compiled.items():
     print(f"{tile}: {registers} registers, {shared_bytes:,} bytes: {held} per SM")
 
 # %% [markdown]
-# Two programs against one. With the reserve, two programs of $64 \times 64$ need $2 \cdot 116{,}736 = 233{,}472$ bytes, all shared memory of the SM. Both tiles keep 8 warps and 128 rows of queries on an SM. But two programs are independent: while one waits for its products or loads, the other computes its softmax. This explanation is plausible and not measured; the record has times only.
+# Two programs against one. With the reserve, two programs of $64 \times 64$ need $2 \cdot 116{,}736 = 233{,}472$ bytes, all shared memory of the SM. Both tiles keep 8 warps and 128 rows of queries on an SM. But two programs are independent: while one waits for its products or loads, the other computes its softmax. This explanation is plausible and not measured; the record has times only. A fourth stage needs 144 KB, so one program fits; its time is unmeasured.
 #
 # ## 11.14 Where the instructions go
 #
@@ -559,6 +559,7 @@ for tile, (registers, shared_bytes, warps) in compiled.items():
 # **Predict** (compute). A tile of $128 \times 64$ scores, 4 warps. Four threads share a row, and each of them computes the factor `old` of its rows itself. How many exponentials does a thread compute per iteration?
 # <!-- small = row("resources", "shipped", kernel="forward", arch=90, d=128, bytes=2, causal=True, pairs="band", BM=64) -->
 # <!-- 64 \times 64 = (small["BM"], small["BN"]) -->
+# <!-- 144 = 2 * 128 * (small["BM"] + 2 * (small["stages"] + 1) * small["BN"]) / 2**10 -->
 # <!-- 116,736, 233,472 = small["shared_bytes"] + CHIPS[90].reserved_bytes, CHIPS[90].shared_bytes_per_sm -->
 # <!-- "all shared memory of the SM" if 2 * (small["shared_bytes"] + CHIPS[90].reserved_bytes) == CHIPS[90].shared_bytes_per_sm -->
 # <!-- "Two programs against one." if [gpu.Resources.of(one).programs_at_once for one in (small, large)] == [2, 1] -->
