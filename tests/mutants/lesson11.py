@@ -430,7 +430,15 @@ LEAN = Suite(
             as_scratch(
                 "Q", "acc = tl.zeros((BM, d)", "tl.store(Q + i[:, None] * d + c, q * 2, mask=i[:, None] < N)"
             ),
+            Mutant("v-raised", CORES, ("p.to(v.dtype), v, acc", "p, v.to(tl.float32), acc")),
+            Mutant("too-many-stages", FITS, ("num_stages=3", "num_stages=12")),
+            Mutant(
+                "one-iteration-more",
+                "no loop iteration is completely out of bounds",
+                ("range(full, end, BN)", "range(full, end + BN, BN)"),
+            ),
         ),
+        "its address has a name of its own": (first_program_first("O", "acc", "    tl.store(O + i"),),
     },
 )
 

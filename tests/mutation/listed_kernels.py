@@ -320,6 +320,18 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "v = tl.load(V + columns, mask=there, other=-1.0)",
         ),
     ),
+    "11H": (
+        (
+            "a thread has at most 255 registers, so a warp has at most 32 units: the same number of units",
+            "registers_per_warp = -(-registers * 32 // 256) * 256",
+            "registers_per_warp = -(-registers * 32 // 257) * 256",
+        ),
+        (
+            "an SM has 256 units, and no multiple of a program's units is 257: the same quotient",
+            "registers_per_warp = -(-registers * 32 // 256) * 256",
+            "registers_per_warp = -(-registers * 32 // 256) * 255",
+        ),
+    ),
     "12A": (
         (
             "rows that do not exist are computed and never stored, whatever they hold",
