@@ -145,6 +145,10 @@ class _Proxy:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._native, name)
 
+    def array_at(self, address: Any) -> str:
+        """Return the name of the tensor that has a word at this address."""
+        return self._arrays._owner(np.array([address]))[0]
+
     def load(self, ptrs: Any, mask: Any, other: Any, dtype: Any) -> Any:
         self._arrays.count(ptrs, mask, np.dtype(dtype).itemsize, reads=True)
         return self._native.load(ptrs, mask, other, dtype)

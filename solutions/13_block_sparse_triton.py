@@ -547,17 +547,24 @@ else:
 
 
 # %% [markdown]
-# We write `listed_program` as a kernel. The loop runs over steps of the list, from one loaded number to another, and the entry says which keys a step is about. In Triton a loop may have borders that are loaded; in the interpreter too. What a step does with its scores you have written in lesson 11, so it is given:
+# We write `listed_program` as a kernel. The loop runs over steps of the list, from one loaded number to another, and the entry says which keys a step is about. In Triton a loop may have borders that are loaded; in the interpreter too. What a step does with its tile of keys you have written in lesson 11, so it is given:
 
 # %% tags=["given"]
 @triton.jit
-def take_in(acc, m, l, s, v):
-    """Online softmax: scores s (BM, BN) in powers of two, -inf where hidden. New acc, m, l."""
+def absorb(acc, m, l, q, k, v, scale, seen=None):
+    """One tile of keys: new acc (BM, d), m and l (BM,), in powers of two.
+
+    q (BM, d), k and v (BN, d) are loaded; seen (BM, BN) is True where a pair is visible, None
+    for a full block.
+    """
+    s = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+    if seen is not None:                                  # decided when the kernel is compiled
+        s = tl.where(seen, s, float("-inf"))
     m_new = tl.maximum(m, tl.max(s, 1))
-    shift = tl.where(m_new == float("-inf"), 0.0, m_new)
+    shift = tl.where(m_new == float("-inf"), 0.0, m_new)  # a row without a key so far: -inf - 0
     p = tl.exp2(s - shift[:, None])
     old = tl.exp2(m - shift)
-    acc = tl.dot(p, v, acc * old[:, None], input_precision="ieee")
+    acc = tl.dot(p.to(v.dtype), v, acc * old[:, None], input_precision="ieee")
     return acc, m_new, l * old + tl.sum(p, 1)
 
 
@@ -577,7 +584,7 @@ def take_in(acc, m, l, s, v):
 # hints = [
 #   "What does each line of the NumPy program of section 13.4 become? Which numbers must be loaded before the first key?",
 #   "The program id is a position in the order, and the order has the number of the query block. Three loads give the span. Then use two loops over the steps of the list; the entry of a step gives the key block. Only the second loop loads a slot and a pattern.",
-#   "Full blocks have no out-of-bounds keys, so their loads need no mask. A pattern has BM · BN numbers, row by row, from slot · BM · BN; set scores to -inf where it is 0, which includes out-of-bounds keys. After the loops, a row with l = 0 attends to no key: divide by 1 there, and set its LSE to -inf.",
+#   "Full blocks have no out-of-bounds keys, so their loads need no mask. A pattern has BM · BN numbers, row by row, from slot · BM · BN; a pair is visible where it is not 0, and it is 0 for out-of-bounds keys. After the loops, a row with l = 0 attends to no key: divide by 1 there, and set its LSE to -inf.",
 # ]
 
 # %% tags=["exercise"] name="ex-13C"
@@ -599,17 +606,15 @@ def listed_kernel(Q, K, V, O, LSE, spans, entries, slots, patterns, order, Nq, N
     for step in range(begin, cut):
         j = tl.load(entries + step) * BN + tl.arange(0, BN)
         k = tl.load(K + j[:, None] * d + c)                                # (BN, d)
-        s = tl.dot(q, tl.trans(k), input_precision="ieee") * scale         # (BM, BN)
         v = tl.load(V + j[:, None] * d + c)
-        acc, m, l = take_in(acc, m, l, s, v)
+        acc, m, l = absorb(acc, m, l, q, k, v, scale)
     inside = tl.arange(0, BM)[:, None] * BN + tl.arange(0, BN)[None, :]    # places in a pattern
     for step in range(cut, end):
         j = tl.load(entries + step) * BN + tl.arange(0, BN)
         seen = tl.load(patterns + tl.load(slots + step) * BM * BN + inside) != 0
         k = tl.load(K + j[:, None] * d + c, mask=j[:, None] < Nk, other=0.0)
-        s = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
         v = tl.load(V + j[:, None] * d + c, mask=j[:, None] < Nk, other=0.0)
-        acc, m, l = take_in(acc, m, l, tl.where(seen, s, float("-inf")), v)
+        acc, m, l = absorb(acc, m, l, q, k, v, scale, seen)
     nothing = l == 0.0
     safe = tl.where(nothing, 1.0, l)
     total = tl.where(nothing, float("-inf"), (m + tl.log2(safe)) * 0.6931471805599453)

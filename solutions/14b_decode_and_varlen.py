@@ -72,10 +72,10 @@ measured("14.7", O=float(O[0, 0]))
 #
 # </details>
 #
-# Now a decode step as programs. `part` is the loop of lesson 11 over some of the keys, for the queries of a group at once; `absorb` is one round of it.
+# Now a decode step as programs. `part` is the loop of lesson 11 over some of the keys, for the queries of a group at once; `with_keys` is one round of it.
 
 # %%
-def absorb(acc, m, l, q, k, v):
+def with_keys(acc, m, l, q, k, v):
     """One tile of keys, as in section 11.1: new acc (rows, d), m and l (rows,)."""
     s = q @ k.T                                     # (rows, keys)
     m_new = np.maximum(m, s.max(axis=1))
@@ -90,7 +90,7 @@ def part(number, q, K, V, length, BN):
     stop = min((number + 1) * length, len(K))
     for start in range(number * length, stop, BN):
         j = slice(start, min(start + BN, stop))
-        acc, m, l = absorb(acc, m, l, q, K[j], V[j])
+        acc, m, l = with_keys(acc, m, l, q, K[j], V[j])
     return acc / l[:, None], m + np.log(l)
 
 
@@ -173,7 +173,7 @@ def packed_program(text, tile, Q, K, V, O, cu, BM, BN):
     acc, m, l, words = np.zeros_like(q), np.full(len(q), -np.inf), np.zeros(len(q)), q.size
     for start in range(begin, end, BN):
         j = slice(start, min(start + BN, end))
-        acc, m, l = absorb(acc, m, l, q, K[j], V[j])
+        acc, m, l = with_keys(acc, m, l, q, K[j], V[j])
         words += K[j].size + V[j].size
     O[i] = acc / l[:, None]
     return words
@@ -225,23 +225,28 @@ else:
 
 
 # %% [markdown]
-# First the parts. `absorb_tile` is one round, as you wrote it in exercise 11A, for a tile of keys wherever it lies: `at` holds the offsets of its words, `there` says which of its keys exist. In `parts_kernel` the tile of queries has the group's rows. A tensor core multiplies 16 rows at a time, and a tile of fewer would cost as much; so the tile has 16 at least, and a mask for those that exist. The others are multiplied, and no words move for them.
+# First the parts. `absorb` is one round, as you wrote it in lesson 11. In `parts_kernel` the tile of queries has the group's rows. A tensor core multiplies 16 rows at a time, and a tile of fewer would cost as much; so the tile has 16 at least, and a mask for those that exist. The others are multiplied, and no words move for them.
 
 # %% tags=["given"]
 @triton.jit
-def absorb_tile(acc, m, l, q, K, V, at, there, scale):
-    """One tile of keys: new acc (rows, d), m and l (rows,). at (BN, d), there (BN,)."""
-    k = tl.load(K + at, mask=there[:, None], other=0.0)
-    v = tl.load(V + at, mask=there[:, None], other=0.0)
+def absorb(acc, m, l, q, k, v, scale, seen=None):
+    """One tile of keys: new acc (BM, d), m and l (BM,), in powers of two.
+
+    q (BM, d), k and v (BN, d) are loaded; seen (BM, BN) is True where a pair is visible, None
+    for a full block.
+    """
     s = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
-    s = tl.where(there[None, :], s, float("-inf"))
-    m_new = tl.maximum(m, tl.max(s, 1))             # no tile is without a key: never -inf
-    p = tl.exp2(s - m_new[:, None])
-    old = tl.exp2(m - m_new)
-    acc = tl.dot(p, v, acc * old[:, None], input_precision="ieee")
+    if seen is not None:                                  # decided when the kernel is compiled
+        s = tl.where(seen, s, float("-inf"))
+    m_new = tl.maximum(m, tl.max(s, 1))
+    shift = tl.where(m_new == float("-inf"), 0.0, m_new)  # a row without a key so far: -inf - 0
+    p = tl.exp2(s - shift[:, None])
+    old = tl.exp2(m - shift)
+    acc = tl.dot(p.to(v.dtype), v, acc * old[:, None], input_precision="ieee")
     return acc, m_new, l * old + tl.sum(p, 1)
 
 
+# %% tags=["given"]
 @triton.jit
 def parts_kernel(Q, K, V, O_parts, LSE_parts, parts, length, group, N, scale,
                  d: tl.constexpr, ROWS: tl.constexpr, BN: tl.constexpr):
@@ -257,7 +262,9 @@ def parts_kernel(Q, K, V, O_parts, LSE_parts, parts, length, group, N, scale,
     for start in range(part * length, stop, BN):
         j = start + tl.arange(0, BN)
         at = (pair * N + j[:, None]) * d + c
-        acc, m, l = absorb_tile(acc, m, l, q, K, V, at, j < stop, scale)
+        k = tl.load(K + at, mask=j[:, None] < stop, other=0.0)
+        v = tl.load(V + at, mask=j[:, None] < stop, other=0.0)
+        acc, m, l = absorb(acc, m, l, q, k, v, scale, j[None, :] < stop)
     to = (pair * parts + part) * group + i          # (ROWS,) rows of O_parts
     tl.store(O_parts + to[:, None] * d + c, acc / l[:, None], mask=there)
     tl.store(LSE_parts + to, (m + tl.log2(l)) * 0.6931471805599453, mask=i < group)
@@ -367,7 +374,7 @@ for H_kv in (8, 2, 1):
 # Now `packed_program`, with heads. A packed tensor is $(\sum_s N_s, H, d)$: the heads of one token lie side by side, so from one token of a head to the next there are $Hd$ words. The grid has three parts in one number: the tile runs fastest, then the head, then the text.
 # <!-- "the tile runs fastest" as definition -->
 #
-# <!-- exercise 14D --> (Optional.) Write the kernel. `absorb_tile` does a round; yours is to find the text's rows, the program's rows among them, and the tiles of keys. Lanes beyond the end of the text move nothing, also where another text follows. A program without a row of its own reads no word of $K$ or $V$, and texts may be empty. (A kernel may say `if` about a number that it has loaded.) Words: $Q$, $K$, $V$ and $O$ as by (11.1), text by text, and up to two words of `cu` a program. If you are stuck after eight minutes, run `hint("14D")` in a cell of your own. Without it, go on below its check.
+# <!-- exercise 14D --> (Optional.) Write the kernel. `absorb` does a round; yours is to find the text's rows, the program's rows among them, and the tiles of keys, and to load them. (`seen` may have one row for all queries, (1, BN).) Lanes beyond the end of the text move nothing, also where another text follows. A program without a row of its own reads no word of $K$ or $V$, and texts may be empty. (A kernel may say `if` about a number that it has loaded.) Words: $Q$, $K$, $V$ and $O$ as by (11.1), text by text, and up to two words of `cu` a program. If you are stuck after eight minutes, run `hint("14D")` in a cell of your own. Without it, go on below its check.
 
 # %% [raw] name="about-14D"
 # title = "Packed sequences"
@@ -400,7 +407,9 @@ def packed_kernel(Q, K, V, O, cu, tiles, H, scale,
         for start in range(begin, end, BN):
             j = start + tl.arange(0, BN)
             at = (j[:, None] * H + head) * d + c
-            acc, m, l = absorb_tile(acc, m, l, q, K, V, at, j < end, scale)
+            k = tl.load(K + at, mask=j[:, None] < end, other=0.0)
+            v = tl.load(V + at, mask=j[:, None] < end, other=0.0)
+            acc, m, l = absorb(acc, m, l, q, k, v, scale, j[None, :] < end)
         tl.store(O + rows, acc / l[:, None], mask=i[:, None] < end)
     ### END SOLUTION
 

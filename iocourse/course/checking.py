@@ -32,6 +32,7 @@ from .exercise import (
     NotJudged,
     NotReached,
     Property,
+    TrafficCause,
     Trial,
     WrongEverywhere,
     WrongForm,
@@ -388,6 +389,7 @@ def read_first(exercise: Exercise, failed: Mapping[str, str]) -> str:
 
     Most failures have one cause. If the values are wrong in every case, `echo` properties count as vague.
     Large scores alone are a FirstCause. If they fail with a general property of the values, they are vague.
+    A TrafficCause comes before all traffic, unless values are wrong.
     """
     everywhere = any(isinstance(said, WrongEverywhere) for said in failed.values())
     wrong = [one for one in exercise.properties if one.name in failed and not one.traffic]
@@ -397,6 +399,8 @@ def read_first(exercise: Exercise, failed: Mapping[str, str]) -> str:
     certain = [
         name for kind in (WrongForm, FirstCause) for name, said in failed.items() if isinstance(said, kind)
     ]
+    if all(one.idle for one in wrong):
+        certain += [name for name, said in failed.items() if isinstance(said, TrafficCause)]
     return next(iter([*certain, *(name for name in failed if name not in vague), *failed]))
 
 

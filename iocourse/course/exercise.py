@@ -174,6 +174,12 @@ class FirstCause(str):
     __slots__ = ()
 
 
+class TrafficCause(str):
+    """A message about a fault that can make traffic fail too; a report says to read it before traffic."""
+
+    __slots__ = ()
+
+
 class Better(str):
     """A remark of a property that holds: the result is better than required."""
 

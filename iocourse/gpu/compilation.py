@@ -177,10 +177,8 @@ def job(
             f"{', '.join(unknown)}: {function.__name__} has no such parameter. Use its own parameters or "
             f"{', '.join(OPTIONS)}"
         )
-    for name, value in options.items():
-        allowed, words = OPTIONS[name]
-        if type(value) is not (bool if name == "enable_fp_fusion" else int) or value not in allowed:
-            raise ValueError(f"{name} must be {words}, got {value!r}")
+    if wrong := wrong_option(options):
+        raise ValueError(wrong)
     if len(arguments) > len(names):
         raise ValueError(f"{function.__name__} takes {len(names)} arguments, got {len(arguments)}")
     given = dict(zip(names, arguments, strict=False)) | {n: v for n, v in constants.items() if n in names}
@@ -204,6 +202,17 @@ def job(
         "aligned": aligned,
         "options": options,
     }
+
+
+def wrong_option(options: Mapping[str, Any]) -> str:
+    """Return what is wrong with the first wrong option of a launch, or ""; unknown names are ignored."""
+    for name, value in options.items():
+        allowed, words = OPTIONS.get(name, ((), ""))
+        if words and (
+            type(value) is not (bool if name == "enable_fp_fusion" else int) or value not in allowed
+        ):
+            return f"{name} must be {words}, got {value!r}"
+    return ""
 
 
 def described(job: dict[str, Any]) -> str:

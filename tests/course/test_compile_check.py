@@ -136,3 +136,46 @@ def test_what_compiled_once_is_compiled_again_where_it_sees_something_else(name,
     assert launch(space["launched"], CASE).error is None and not tried
     space[name] = then
     assert launch(space["launched"], CASE).error is None and len(tried) == 1
+
+
+# ---------------------------------------------------------------------- options of a launch
+VALUES = "num_warps must be 1, 2, 4, 8, 16 or 32, got "
+OPTIONS = (
+    ("num_warps=3", f"{VALUES}3"),
+    ("num_warps=0", f"{VALUES}0"),
+    ("num_warps='4'", f"{VALUES}'4'"),
+    ("num_warps=64", f"{VALUES}64"),
+    ("num_stages=0", "num_stages must be 1 to 16, got 0"),
+    ("num_stages=-1", "num_stages must be 1 to 16, got -1"),
+    ("num_stages=True", "num_stages must be 1 to 16, got True"),
+    ("num_warp=4", "num_warp is neither a parameter of the kernel nor an option: use num_warps, num_stages, "
+                   "num_ctas, maxnreg, enable_fp_fusion"),
+)  # fmt: skip
+
+
+LAUNCHER = """
+def with_options(X):
+    Y = torch.empty_like(X)
+    kernel[(3,)](X, Y, len(X), D=64, BLOCK=16, KIND=tl.float32, APPLY=twice, OPTIONS)
+    return Y
+"""
+
+
+def launched_with(options):
+    """Return the error of a launch with these options, or None."""
+    space = cell("y = x")
+    exec(LAUNCHER.replace("OPTIONS", options), space)
+    return launch(space["with_options"], CASE).error
+
+
+@pytest.mark.parametrize(("options", "why"), OPTIONS)
+def test_a_wrong_option_of_a_launch_is_told_in_one_line(options, why):
+    said = error_text(launched_with(options))
+    assert said == f"KernelError: in the launch of kernel, {why}. Leave it out for the default"
+
+
+def test_every_option_of_the_compiler_is_allowed():
+    assert (
+        launched_with("num_warps=8, num_stages=3, num_ctas=1, maxnreg=128, debug=True, launch_pdl=False")
+        is None
+    )

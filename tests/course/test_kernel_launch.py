@@ -1,5 +1,7 @@
 """Tests of kernel trials: memory layout of the inputs, no computation by torch, and the traffic count."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -37,6 +39,7 @@ def copied(X):
 
 ROOM = np.arange(60, dtype=np.float32).reshape(5, 12)
 BUDGET = Ledger(reads={"X": 35}, writes={"Y": 35})
+WHY = "because a loop, a mask or the grid"
 CASE = Case("5 x 7", {"X": ROOM[:, 2:9]}, ROOM[:, 2:9], budget=BUDGET)
 
 
@@ -78,7 +81,10 @@ def test_what_no_kernel_wrote_is_nan_even_after_a_right_answer():
     trial = launch(forgets_the_last_row, CASE)
     assert np.isnan(trial.value[4]).all() and not np.isnan(trial.value[:4]).any()
     assert words_exactly().judge([trial]) == "reads 28 words of X, expected 35 (5 x 7)"
-    assert "35 words, but your kernels read 28" in launches_kernels("X").judge([trial]).replace("X has ", "")
+    assert launches_kernels("X").judge([trial]) == (
+        "your kernels read 28 of 35 words of X: the last of its rows is never read, "
+        f"{WHY} ends too early (5 x 7)"
+    )
     assert not torch.are_deterministic_algorithms_enabled()
 
 
@@ -192,3 +198,61 @@ def test_words_that_only_one_side_has_are_named():
     more = Ledger(reads={"X": 35}, writes={"Y": 36})
     trial = launch(copied, Case("", {"X": ROOM[:, 2:9]}, budget=more))
     assert "writes 35 words in total, expected 36" in words_exactly().judge([trial])
+
+
+@triton.jit
+def part_kernel(X, Y, low, high, left, right):
+    row, at = tl.program_id(0), tl.arange(0, 8)
+    mask = (row >= low) & (row < high) & (at >= left) & (at < right)
+    tl.store(Y + row * 7 + at, tl.load(X + row * 12 + at, mask=mask, other=0.0), mask=at < 7)
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ((0, 5, 0, 7), None),
+        ((0, 3, 0, 7), f"21 of 35 words of X: the last 2 of its 5 rows are never read, {WHY} ends too early"),
+        ((1, 5, 0, 7), f"28 of 35 words of X: the first of its rows is never read, {WHY} begins too late"),
+        ((0, 5, 0, 6), f"30 of 35 words of X: the last of its columns is never read, {WHY} ends too early"),
+        ((1, 4, 0, 7), "21 of 35 words of X"),
+        ((0, 4, 0, 6), "24 of 35 words of X"),
+        ((0, 0, 0, 0), "0 of 35 words of X"),
+    ],
+)  # fmt: skip
+def test_words_that_no_kernel_reads_are_named_by_their_rows_or_columns(part, said):
+    def read_in_part(X):
+        Y = torch.empty(5, 7)
+        for _ in range(2):
+            part_kernel[(5,)](X, Y, *part)
+        return Y
+
+    twice = replace(CASE, budget=Ledger(reads={"X": 70}, writes={"Y": 70}))
+    complaint = launches_kernels("X").judge([launch(read_in_part, twice)])
+    assert complaint == (said and f"your kernels read {said} (5 x 7)")
+
+
+def test_a_copy_may_be_read_instead_and_a_case_that_is_read_in_part_comes_first():
+    trial = launch(lambda X: copied(X.contiguous()), CASE)
+    assert trial.error is None and not trial.read["X"].any()
+    assert launches_kernels("X").judge([trial]) is None
+
+    def but_for_one_tile(X):
+        Y = torch.zeros(5, 7)
+        if len(X) > 1:
+            copy_kernel[(len(X) - 1,)](X, Y, X.stride(0), 7, BLOCK=8)
+        return Y
+
+    one = Case("one row", {"X": ROOM[:1, 2:9]}, ROOM[:1, 2:9])
+    trials = [launch(but_for_one_tile, one), launch(but_for_one_tile, CASE)]
+    assert "read 28 of 35 words of X" in launches_kernels("X").judge(trials)
+    assert "read 0 of 7 words of X" in launches_kernels("X").judge(trials[:1])
+
+
+def test_the_right_number_of_words_from_wrong_addresses_is_a_fault_of_the_values():
+    def first_row_always(X):
+        Y = torch.empty(5, 7)
+        copy_kernel[(5,)](X, Y, 0, 7, BLOCK=8)
+        return Y
+
+    trial = launch(first_row_always, CASE)
+    assert launches_kernels("X").judge([trial]) is None and words_exactly().judge([trial]) is None

@@ -39,7 +39,7 @@ def defined(*names, **given):
     """Run the code cells that define these names, without the others, and return their namespace."""
     space = {"__name__": "__main__", "np": np, "torch": torch, "triton": triton, "tl": tl, "exact": exact}
     space |= {"BlockLists": BlockLists, "attention_forward": attention_forward, "masks": masks, **given}
-    wanted = {*names, "scores_in_slices", "take_in"}
+    wanted = {*names, "scores_in_slices", "absorb"}
     for n, (_, source) in enumerate([*SOURCE.solved_cells(), *SECOND.solved_cells()]):
         text = "\n\n\n".join(
             part for part in source.split("\n\n\n") if part.startswith(("def ", "@triton.jit"))

@@ -60,7 +60,7 @@ def counted(launcher, *arguments, **keywords):
 def test_the_decode_step_of_14_9_and_the_librarys_have_the_same_values_and_words(B, H, H_kv, N, d, parts):
     from iocourse.kernels.host.choices import Case, decode_tile
 
-    *_, mine = defined("absorb_tile", "parts_kernel", "merge_kernel", "my_merge", "my_decode")
+    *_, mine = defined("absorb", "parts_kernel", "merge_kernel", "my_merge", "my_decode")
     BN = decode_tile(Case(None, 4, d, group=H // H_kv)).BN
     q, k, v = normal(B, H, 1, d), normal(B, H_kv, N, d, seed=1), normal(B, H_kv, N, d, seed=2)
     ledger, (o, lse) = counted(mine, q, k, v, parts, BN)
@@ -77,7 +77,7 @@ def test_the_decode_step_of_14_9_and_the_librarys_have_the_same_values_and_words
     [([150, 90, 40, 0, 17], 2, 32, 32, 32), ([1, 33, 16], 1, 16, 16, 32), ([0, 70], 3, 16, 32, 16)],
 )
 def test_packed_texts_of_14_10_and_the_librarys_have_the_same_values_and_words(lengths, H, d, BM, BN):
-    *_, mine = defined("absorb_tile", "my_packed")
+    *_, mine = defined("absorb", "my_packed")
     cu = torch.tensor(np.concatenate([[0], np.cumsum(lengths)]), dtype=torch.int32)
     q, k, v = normal(3, sum(lengths), H, d)
     ledger, o = counted(mine, q, k, v, cu, max(lengths), BM, BN)
@@ -201,7 +201,7 @@ def test_the_table_of_14_5_counts_as_the_field_does():
 # ---------------------------------------------------------------------- parts and packs
 @pytest.mark.parametrize(("parts", "N", "BN"), [(1, 50, 16), (3, 100, 16), (4, 33, 32), (7, 128, 16)])
 def test_formula_14_6(parts, N, BN):
-    merge, part, _ = defined("merge", "part", "absorb")
+    merge, part, _ = defined("merge", "part", "with_keys")
     rng = np.random.default_rng(0)
     q, K, V = rng.standard_normal((4, 8)), *rng.standard_normal((2, N, 8))
     length = -(-N // (parts * BN)) * BN
@@ -214,7 +214,7 @@ def test_formula_14_6(parts, N, BN):
 
 def test_the_packed_program_of_14_8_reads_what_the_closed_form_says():
     lengths = [1000, 600, 350, 200, 120, 64, 30, 0]
-    program, _ = defined("packed_program", "absorb")
+    program, _ = defined("packed_program", "with_keys")
     packed = PackedSequences(2364, 2364, 64, lengths=tuple((n, n) for n in lengths))
     closed = attention_forward(packed, BM=64, BN=64)
     read = sum(closed.reads[x] for x in "QKV")
@@ -401,7 +401,7 @@ def test_the_lessons_kernels_compile_for_a_gpu(name):
     """The interpreter also accepts code that the compiler rejects."""
     from iocourse.gpu import resources
 
-    *_, kernel = defined("absorb_tile", name)
+    *_, kernel = defined("absorb", name)
     x, sums, cu = torch.empty(1024, 64), torch.empty(1024), torch.empty(9, dtype=torch.int32)
     arguments, constants = {
         "parts_kernel": ((x, x, x, x, sums, 4, 256, 8, 1000, 0.18), {"d": 64, "ROWS": 16, "BN": 64}),

@@ -1,4 +1,8 @@
-"""Tests that checks reject kernels that are correct only if programs run one after the other."""
+"""Tests that checks reject kernels that are correct only if programs run one after the other, and those in
+which several programs store the same words.
+"""
+
+import math
 
 import numpy as np
 import pytest
@@ -13,10 +17,11 @@ import torch
 import triton
 import triton.language as tl
 
-from iocourse.course.checking import judge
-from iocourse.course.exercise import Case, NotReached, exercises, find
+from iocourse.course.checking import failed_properties, judge, read_first
+from iocourse.course.exercise import Case, FirstCause, NotReached, exercises, find
 from iocourse.course.trials import kernel_launch
-from iocourse.course.trials.kernel_launch import any_order, launch, programs_reversed
+from iocourse.course.trials.kernel_launch import any_order, launch, programs_reversed, words_exactly
+from iocourse.ledger import Ledger
 from tests.mutation.references import build, exercise_source
 
 ORDER = "does not depend on the order of programs"
@@ -139,3 +144,76 @@ def test_a_sum_for_all_programs_made_by_the_first_of_them_is_refused(seed):
     }
     assert list(said) == [ORDER]
     assert said[ORDER].startswith("with the last program first, ")
+
+
+# ---------------------------------------------------------------------- words that several programs store
+@triton.jit
+def filling_kernel(Y, n, ALL: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr):
+    """Store 1 into all words of Y, or into those of this program: plainly, twice, or atomically."""
+    program = tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)
+    at = tl.arange(0, BLOCK) + (0 if ALL else program * BLOCK)
+    one = tl.full((BLOCK,), 1.0, dtype=tl.float32)
+    if KIND == "atomic":
+        tl.atomic_max(Y + at, one, mask=at < n)
+    else:
+        tl.store(Y + at, one, mask=at < n)
+        if KIND == "twice":
+            tl.store(Y + at, one, mask=at < n)
+
+
+def filled(grid, n, launches=1, ALL=True, KIND="once"):
+    def student(X):
+        Y = torch.zeros(n)
+        for _ in range(launches):
+            filling_kernel[grid](Y, n, ALL=ALL, KIND=KIND, BLOCK=8)
+        return Y
+
+    return launch(student, Case("ones", {"X": X}, np.ones(n, np.float32), budget=Ledger(writes={"Y": n})))
+
+
+@pytest.mark.parametrize(
+    ("grid", "n", "said"),
+    [
+        ((2,), 8, "programs 0 and 1 write the same word of Y (and 7 other words)"),
+        ((1, 3), 2, "programs (0, 0) and (0, 1) write the same word of Y (and 1 other word)"),
+        ((3, 2), 1, "programs (0, 0) and (0, 1) write the same word of Y"),
+    ],
+)
+def test_words_that_several_programs_store_are_named_though_all_store_the_same_value(grid, n, said):
+    trial = filled(grid, n)
+    assert trial.shared == said and (trial.value == 1).all()
+    complaint = ONCE.judge([trial])
+    assert complaint == f"{said}: in one launch each word must be stored by one program (ones)"
+    assert isinstance(complaint, FirstCause)
+    words = n * math.prod(grid)
+    assert words_exactly().judge([trial]) == f"writes {words} words in total, expected {n}: {said} (ones)"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"grid": (1,), "launches": 3},
+        {"grid": (3,), "ALL": False},
+        {"grid": (2,), "ALL": False, "KIND": "twice"},
+        {"grid": (4,), "KIND": "atomic"},
+        {"grid": (2, 2), "ALL": False},
+    ],
+)
+def test_one_program_per_word_atomic_operations_and_later_launches_are_no_race(options):
+    trial = filled(n=8 if options.get("ALL", True) else 20, **options)
+    assert trial.error is None and trial.shared == ""
+
+
+def test_a_race_is_read_first_and_explains_the_other_properties():
+    exercise, source = find("11A"), exercise_source("11A", solved=True)
+    for old, new in (
+        ("tl.program_id(0) * BM", "tl.program_id(0) // 2 * BM"),
+        ("(programs,)", "(2 * programs,)"),
+    ):
+        assert old in source
+        source = source.replace(old, new)
+    verdicts = judge(exercise, build("11A", source), 5)
+    failed = failed_properties(verdicts)
+    assert set(failed) == {"moves exactly the words of the closed form", ORDER}
+    assert read_first(exercise, failed) == ORDER
+    assert "programs 0 and 1 write the same word of " in failed["moves exactly the words of the closed form"]

@@ -120,10 +120,14 @@ def test_a_solved_check_shows_the_compiled_kernel_and_a_failed_one_does_not(caps
     monkeypatch.delenv("IOCOURSE_STRICT", raising=False)
     checking.check("11F", answer(), seed=0)
     shown = capsys.readouterr().out
-    line = "Compiled: sixteen_bits_kernel (BM = 128, BN = 64), sm_90: "
-    assert shown.count("Compiled: ") == 1 and line in shown and "16 HGMMA.64x64x16.F32" in shown
+    line = "Compiled for sm_90, sixteen_bits_kernel (BM = 128, BN = 64): "
+    assert (
+        shown.count("Compiled for ") == 1
+        and line in shown
+        and "(7.8 per score), of them 16 HGMMA.64x64x16.F32\n" in shown
+    )
     checking.check("11F", answer(("l = l * old + ", "l = l + ")), seed=0)
-    assert "Compiled: " not in capsys.readouterr().out
+    assert "Compiled for " not in capsys.readouterr().out
 
 
 def test_launches_that_compile_alike_are_compiled_once(monkeypatch):

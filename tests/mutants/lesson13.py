@@ -138,9 +138,12 @@ LISTED = Suite(
         "its loops end where lists do": (empty_round("Q", "c", "    nothing ="),),
         "no operator makes it": (
             Mutant(
-                "hidden-as-1e30",
-                "a row that attends to no key has O = 0",
-                ('tl.where(seen, s, float("-inf"))', "tl.where(seen, s, -1e30)"),
+                "order-loaded-and-not-used",
+                "programs with more blocks start first",
+                (
+                    "tl.load(order + tl.program_id(0))",
+                    "tl.load(order + tl.program_id(0)) * 0 + tl.program_id(0)",
+                ),
             ),
             launched_twice(
                 "my_listed_attention", "moves exactly the words of the closed form, lists included"

@@ -172,6 +172,7 @@ TRANSPOSE = kernel_exercise(
         nothing_in_vain("every program stores part of the result"),
     ),
     products=False,
+    compiles=False,  # exercise 10D introduces the compiler
     tolerance=0.0,
     run_case=launch_and_count_programs,
 )
@@ -262,6 +263,7 @@ LONG = kernel_exercise(
     words=words_within("each word is read at most twice and written once", "(10.4)"),
     also=(each("every row sums to one", _adds_up),),
     products=False,
+    compiles=False,  # exercise 10D introduces the compiler
 )
 
 

@@ -25,6 +25,7 @@ from ..kinds.forward_cases import token_major
 from ..kinds.function import EVERY, TOGETHER, function_exercise
 from ..kinds.kernel import MOVES, SINGLE, kernel_exercise
 from ..properties import as_traffic, budget_of, each, idle
+from ..trials.compile_check import Launch
 from ..trials.kernel_launch import (
     as_shared_arrays,
     kernels_compute,
@@ -242,9 +243,10 @@ def _one_word(x: Array) -> Array:
 
 @dataclass(frozen=True)
 class AutogradTrial(Trial):
-    """A trial of both passes, with the attributes of ctx that hold tensors."""
+    """A trial of both passes, with the attributes of ctx that hold tensors, and the distinct launches."""
 
     on_ctx: tuple[str, ...] = ()
+    launches: tuple[Launch, ...] = ()
 
 
 @trial_from_error
@@ -266,7 +268,7 @@ def differentiate(student: Callable[..., Any], case: Case) -> Trial:
         kept[tensor.data_ptr()] = tensor.numel()
         return tensor
 
-    with kernels_compute(), traffic.count(dO=gradient) as ledger:
+    with kernels_compute() as launches, traffic.count(dO=gradient) as ledger:
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             O = _one_tensor(student(*leaves, *_given(inputs, "causal")))
         forward = PhaseTotal(ledger.read, ledger.written)
@@ -283,7 +285,12 @@ def differentiate(student: Callable[..., Any], case: Case) -> Trial:
     shared = as_shared_arrays((O, *gradients))
     value = tuple(x.detach().double().numpy() for x in (O, *gradients))
     return AutogradTrial(
-        case, value=value, ledger=ledger, returned=(snapshot(shared), shared), on_ctx=tuple(on_ctx)
+        case,
+        value=value,
+        ledger=ledger,
+        returned=(snapshot(shared), shared),
+        on_ctx=tuple(on_ctx),
+        launches=tuple(launches.seen.values()),
     )
 
 
@@ -425,6 +432,7 @@ AUTOGRAD = function_exercise(
     after=(keeps_little(), moves_each_pass_once(), saves_with_autograd()),
     tolerance=SINGLE,
     run_case=differentiate,
+    compiles=True,
 )
 
 EXERCISES = (ROWS, DQ, KEYS, FUSED, AUTOGRAD)

@@ -46,6 +46,7 @@ def kernel_exercise(
     tolerance: float = SINGLE,
     looser: Mapping[str, float] | None = None,
     run_case: RunCase = launch_in_place,
+    compiles: bool = True,
 ) -> Exercise:
     """Return the exercise of a launcher that returns these results.
 
@@ -58,11 +59,11 @@ def kernel_exercise(
         words: the property of loads and stores: `words_exactly`, or `words_within` if a correct kernel may
             move fewer words than the closed form.
         also: further properties, listed after `words`.
-        products: whether the kernel uses tl.dot, whose factors must keep all their bits. Then a solved
-            check also shows what the compiler makes of it.
+        products: whether the kernel uses tl.dot, whose factors must keep all their bits.
         tolerance: largest error, relative to 1 + max|expected|.
         looser: tolerances of the cases with these tags; scores far from 0 have a default.
         run_case: runs one case.
+        compiles: whether a solved check shows what the compiler makes of the kernels.
 
     Raises:
         ValueError: as in the kind `function`, and while the cases are drawn if a sample has no closed form.
@@ -93,5 +94,5 @@ def kernel_exercise(
         tolerance=tolerance,
         looser=looser,
         run_case=run_case,
-        compiles=products,
+        compiles=compiles,
     )

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...gpu.compilation import specialised
+from ...gpu.compilation import OPTIONS, specialised, wrong_option
 from .kernel_errors import KernelError, Line, Refusal, error_at_line
 
 ARCH = 90  # an H100; the first stage hardly depends on it
@@ -63,12 +63,16 @@ class Launches:
 
 @contextmanager
 def record_interpreted_launches() -> Iterator[Launches]:
-    """Yield the launches of interpreted kernels in the block."""
+    """Yield the launches of interpreted kernels in the block.
+
+    The interpreter ignores each option of a launch; here a wrong one raises KernelError.
+    """
     from triton.runtime.interpreter import InterpretedFunction
 
     found, run = Launches(), InterpretedFunction.run
 
     def noted(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        _test_options(self.fn, kwargs)
         done = run(self, *args, grid=grid, warmup=warmup, **kwargs)
         _note(found, self, args, kwargs)  # after the run, so that an error of the interpreter comes first
         return done
@@ -78,6 +82,26 @@ def record_interpreted_launches() -> Iterator[Launches]:
         yield found
     finally:
         InterpretedFunction.run = run
+
+
+def _test_options(function: types.FunctionType, given: dict[str, Any]) -> None:
+    """Raise KernelError if an option of a launch is unknown, or has a value with which no GPU runs it."""
+    names = inspect.signature(function).parameters
+    options = {name: value for name, value in given.items() if name not in names}
+    wrong = wrong_option(options)
+    unknown = [name for name in options if name not in OPTIONS and name not in _rare_options()]
+    if unknown and not wrong:
+        wrong = f"{unknown[0]} is neither a parameter of the kernel nor an option: use {', '.join(OPTIONS)}"
+    if wrong:
+        raise KernelError(f"in the launch of {function.__name__}, {wrong}. Leave it out for the default")
+
+
+@functools.cache
+def _rare_options() -> frozenset[str]:
+    """Return the names of all options of the compiler for NVIDIA GPUs."""
+    from triton.backends.nvidia.compiler import CUDAOptions
+
+    return frozenset(inspect.signature(CUDAOptions).parameters)
 
 
 def _note(found: Launches, kernel: Any, args: tuple[Any, ...], kwargs: Any) -> None:

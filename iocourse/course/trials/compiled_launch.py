@@ -47,8 +47,8 @@ def compiler_lines(
     The case with the largest tile is run once more, because a check keeps no launches.
     """
     trial = run_case(student, max(cases, key=_tile_size))
-    launches = trial.launches if isinstance(trial, KernelTrial) else ()
-    return "\n".join(f"Compiled: {_described(launch, arch)}" for launch in launches)
+    launches: tuple[Launch, ...] = getattr(trial, "launches", ())
+    return "\n".join(f"Compiled for {_described(launch, arch)}" for launch in launches)
 
 
 def _tile_size(case: Case) -> int:
@@ -56,10 +56,25 @@ def _tile_size(case: Case) -> int:
 
 
 def _described(launch: Launch, arch: int) -> str:
-    tile = ", ".join(f"{name} = {launch.named[name]}" for name in ("BM", "BN", "BK") if name in launch.named)
+    sizes: dict[str, int] = {name: launch.named[name] for name in ("BM", "BN", "BK") if name in launch.named}
+    tile = ", ".join(f"{name} = {size}" for name, size in sizes.items())
     found = compiled(launch, arch)
-    told = str(found) if isinstance(found, Resources) else f"not for sm_{arch}, {found}"
-    return f"{launch.kernel.fn.__name__}{f' ({tile})' if tile else ''}, {told}"
+    told = _in_words(found, sizes) if isinstance(found, Resources) else f"not compiled, {found}"
+    return f"sm_{arch}, {launch.kernel.fn.__name__}{f' ({tile})' if tile else ''}: {told}"
+
+
+def _in_words(found: Resources, sizes: Mapping[str, int]) -> str:
+    spills = f"{found.spill_bytes} bytes spilled" if found.spill_bytes else "no spill"
+    words = (
+        f"{found.registers} registers per thread, {spills}, {found.shared_bytes / 1024:.1f} KB shared memory"
+    )
+    if (loop := found.hot_loop) is None:
+        return words
+    products = " and ".join(f"{n} {name}" for name, n in loop.products.items()) or f"{loop.fma:,} FFMA"
+    per_score = ""
+    if sizes.keys() == {"BM", "BN"}:  # a tile of scores
+        per_score = f" ({loop.instructions * 32 * found.warps / (sizes['BM'] * sizes['BN']):.1f} per score)"
+    return f"{words}, inner loop {loop.instructions:,} instructions{per_score}, of them {products}"
 
 
 # ------------------------------------------------------------------ properties of compiled code

@@ -4,15 +4,17 @@ The student's function takes torch tensors, launches its kernels and returns one
 on the CPU under `traffic.count`. Operations of torch move no words in that ledger, so a function that leaves
 the work to torch has results but no traffic.
 
-Variants of `launch` record what neither results nor words show: products of rounded factors, masked tiles,
-programs that store nothing, and the order of the programs.
+`launch` and its variants record what neither results nor words show: words that no kernel reads or that
+several programs store, products of rounded factors, masked tiles, programs that store nothing, and the order
+of the programs.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -21,6 +23,7 @@ from types import FrameType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ... import traffic
 from ...doctor.triton_missing import require_triton
@@ -28,8 +31,10 @@ from ...errors import error_text
 from ..exercise import (
     Better,
     Case,
+    FirstCause,
     NotReached,
     Property,
+    TrafficCause,
     Trial,
     differs,
     modified_inputs_error,
@@ -51,6 +56,8 @@ class KernelTrial(Trial):
     Attributes:
         rounded: a reason for each product of rounded factors.
         factors: the types of all factors of products, in Triton's names, such as "fp16".
+        read: for each input, which of its words a kernel has loaded.
+        shared: which words two programs of one launch store, or "".
         outside: number of loads in a loop in which all lanes are masked.
         wrapped: number of loads whose addresses wrap around within the tile.
         programs: number of programs of the largest launch.
@@ -60,6 +67,8 @@ class KernelTrial(Trial):
 
     rounded: tuple[str, ...] = ()
     factors: frozenset[str] = frozenset()
+    read: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
+    shared: str = ""
     outside: int = 0
     wrapped: int = 0
     programs: int = 0
@@ -88,8 +97,9 @@ def launch(student: Callable[..., Any], case: Case, *, copies: bool = True) -> T
     with (
         kernels_compute(copies=copies) as launches,
         _products() as products,
-        _loads(arrays.values()) as loads,
+        _loads(arrays) as loads,
         traffic.count(**arrays) as ledger,
+        _stores() as stores,
     ):
         value = student(*given.values())
     changed = [name for name, tensor in arrays.items() if differs(case.inputs[name], _as_given(tensor))]
@@ -104,6 +114,8 @@ def launch(student: Callable[..., Any], case: Case, *, copies: bool = True) -> T
         returned=kept,
         rounded=tuple(filter(None, products.rounded)),
         factors=frozenset(products.factors),
+        read=loads.read,
+        shared=stores.shared,
         outside=loads.outside,
         wrapped=loads.wrapped,
         programs=loads.programs,
@@ -317,10 +329,12 @@ def words_exactly(name: str = "moves exactly the words of the closed form") -> P
             got, want = trial.ledger.reads.get(array, 0), budget.reads.get(array, 0)
             if got != want:
                 said = f"reads {got:,} words of {array}, expected {want:,}"
-                return said + (_turning_back(trial) if got > want else "")
-        return _compared("reads", trial.ledger.read, budget.read) or _compared(
-            "writes", trial.ledger.written, budget.written
-        )
+                return said + (_why_too_many(trial) if got > want else "")
+        for verb, got, want in _totals(trial):
+            if got != want:
+                said = f"{verb} {got:,} words in total, expected {want:,}"
+                return said + (_why_too_many(trial) if got > want else "")
+        return None
 
     return as_traffic(each(name, judge))
 
@@ -340,14 +354,10 @@ def words_within(name: str, formula: str) -> Property:
         return complaint
 
     def too_many(trial: Trial) -> str | None:
-        budget = budget_of(trial)
-        for verb, got, want in (
-            ("reads", trial.ledger.read, budget.read),
-            ("writes", trial.ledger.written, budget.written),
-        ):
+        for verb, got, want in _totals(trial):
             if got > want:
                 said = f"{verb} {got:,} words in total, expected at most {want:,}"
-                return f"{_read_too_often(trial)}{said}{_turning_back(trial)}"
+                return f"{_read_too_often(trial)}{said}{_why_too_many(trial)}"
         return None
 
     at_most = each(name, too_many)
@@ -365,9 +375,21 @@ def _read_too_often(trial: Trial) -> str:
     )
 
 
-def _turning_back(trial: Trial) -> str:
-    """Return a clause if loads wrapped around, as with `% M`, instead of being masked."""
-    wrapped = trial.wrapped if isinstance(trial, KernelTrial) else 0
+def _totals(trial: Trial) -> tuple[tuple[str, int, int], ...]:
+    """Return for reads and writes a verb, the words moved and the words of the closed form."""
+    moved, budget = trial.ledger, budget_of(trial)
+    return ("reads", moved.read, budget.read), ("writes", moved.written, budget.written)
+
+
+def _why_too_many(trial: Trial) -> str:
+    """Return a clause if several programs store the same words, or if loads wrapped around, as with `% M`,
+    instead of being masked.
+    """
+    if not isinstance(trial, KernelTrial):
+        return ""
+    if trial.shared and trial.ledger.written > budget_of(trial).written:
+        return f": {trial.shared}"
+    wrapped = trial.wrapped
     if not wrapped:
         return ""
     times = "1 load" if wrapped == 1 else f"{wrapped:,} loads"
@@ -377,18 +399,21 @@ def _turning_back(trial: Trial) -> str:
     )
 
 
-def _compared(verb: str, got: int, want: int) -> str | None:
-    return None if got == want else f"{verb} {got:,} words in total, expected {want:,}"
-
-
 def launches_kernels(*arrays: str) -> Property:
-    """Return the property that kernels load each of these inputs completely and write all returned words."""
+    """Return the property that kernels load each of these inputs completely and write all returned words.
 
-    def judge(trial: Trial) -> str | None:
+    Its message is about a case in which an input is read in part, if there is one: it names the first cause.
+    """
+
+    def judge(trials: Sequence[Trial]) -> str | None:
+        some = [t for t in trials if any(0 < _words_read(t, array) < _size_of(t, array) for array in arrays)]
+        return complete.judge([*some, *trials])
+
+    def in_full(trial: Trial) -> str | None:
         for array in arrays:
-            size, read = int(np.size(trial.case.inputs[array])), trial.ledger.reads.get(array, 0)
+            size, read = _size_of(trial, array), _words_read(trial, array)
             if read < size:
-                return f"{array} has {size:,} words, but your kernels read {read:,}"
+                return f"your kernels read {read:,} of {size:,} words of {array}{_never_read(trial, array)}"
         parts = trial.value if isinstance(trial.value, tuple) else (trial.value,)
         returned, wrote = sum(int(np.size(part)) for part in parts), trial.ledger.written
         return (
@@ -397,7 +422,48 @@ def launches_kernels(*arrays: str) -> Property:
             else f"{returned:,} words are returned, but your kernels wrote {wrote:,}"
         )
 
-    return as_traffic(each("a kernel does the work", judge))
+    complete = each("a kernel does the work", in_full)
+    return as_traffic(replace(complete, judge=judge))
+
+
+def _size_of(trial: Trial, array: str) -> int:
+    return int(np.size(trial.case.inputs[array]))
+
+
+def _words_read(trial: Trial, array: str) -> int:
+    """Return how many words of an input the kernels read, each once if they load too few in total.
+
+    Wrong addresses with the right total are a fault of the values.
+    """
+    read = trial.ledger.reads.get(array, 0)
+    own = trial.read.get(array) if isinstance(trial, KernelTrial) else None
+    too_few = trial.case.budget is None or read < budget_of(trial).reads.get(array, 0)
+    return int(np.count_nonzero(own)) if too_few and own is not None and own.any() else read
+
+
+def _never_read(trial: Trial, array: str) -> str:
+    """Return a clause if the words that no kernel reads are the last or the first rows, or columns."""
+    own = trial.read.get(array) if isinstance(trial, KernelTrial) else None
+    if own is None or not own.any():
+        return ""
+    lines = {-1: "words"} if own.ndim == 1 else {-2: "rows", -1: "columns"}
+    for axis in lines:
+        there = np.moveaxis(own, axis, 0).reshape(own.shape[axis], -1)
+        read = np.asarray(there.any(axis=1))
+        count = int(np.count_nonzero(read))
+        if not (there == read[:, None]).all():  # some rows are read in part
+            continue
+        for end, some, why in (
+            ("last", read[:count], "ends too early"),
+            ("first", read[-count:], "begins too late"),
+        ):
+            if some.all():
+                lost = len(read) - count
+                said = (
+                    f"{lost} of its {len(read)} {lines[axis]} are" if lost > 1 else f"of its {lines[axis]} is"
+                )
+                return f": the {end} {said} never read, because a loop, a mask or the grid {why}"
+    return ""
 
 
 # ------------------------------------------------------------------ products of rounded factors
@@ -476,11 +542,13 @@ class Loads:
     """The loads of a block.
 
     Attributes:
+        read: for each input, which of its words were loaded.
         on, off: number of loads with and without an active lane, per program and place in the kernel.
         wrapped: number of loads whose addresses wrap around within the tile.
         programs: number of programs of the largest launch.
     """
 
+    read: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
     on: Counter[Hashable] = field(default_factory=Counter)
     off: Counter[Hashable] = field(default_factory=Counter)
     wrapped: int = 0
@@ -493,15 +561,19 @@ class Loads:
 
 
 @contextmanager
-def _loads(inputs: Iterable[Any]) -> Iterator[Loads]:
-    """Yield the loads of the block.
+def _loads(inputs: Mapping[str, Any]) -> Iterator[Loads]:
+    """Yield the loads of the block; `inputs` are tensors by name.
 
     Only loads of inputs count as active, because a first iteration may load nothing of scratch memory.
     """
     from triton.runtime.interpreter import InterpreterBuilder
 
     seen, program = Loads(), 0
-    rooms = [(x.data_ptr(), x.data_ptr() + x.untyped_storage().nbytes()) for x in inputs]
+    rooms = []
+    for name, x in inputs.items():
+        words = np.zeros(x.untyped_storage().nbytes() // x.element_size(), bool)
+        seen.read[name] = np.lib.stride_tricks.as_strided(words, x.shape, x.stride())
+        rooms.append((x.data_ptr(), x.element_size(), words))
     load, begin = InterpreterBuilder.create_masked_load, InterpreterBuilder.set_grid_idx
 
     def set_grid_idx(self: Any, *at: Any) -> Any:
@@ -514,13 +586,23 @@ def _loads(inputs: Iterable[Any]) -> Iterator[Loads]:
         places, lives = np.broadcast_arrays(ptrs.data.astype(np.int64), np.asarray(mask.data, dtype=bool))
         if not lives.any():
             seen.off[program, _place_in_kernel()] += 1
-        elif any(start <= places[lives][0] < end for start, end in rooms):
+        elif _mark(places[lives], rooms):
             seen.on[program, _place_in_kernel()] += 1
         seen.wrapped += any(_turns_back(places, lives, axis) for axis in range(places.ndim))
         return load(self, ptrs, mask, *rest, **options)
 
     with _replaced(InterpreterBuilder, set_grid_idx=set_grid_idx, create_masked_load=create_masked_load):
         yield seen
+
+
+def _mark(places: Any, rooms: Iterable[tuple[int, int, Any]]) -> bool:
+    """Mark the words at these addresses as read; return whether the first one belongs to an input."""
+    for start, width, words in rooms:
+        if start <= places[0] < start + width * len(words):
+            at = (places - start) // width
+            words[at[(at >= 0) & (at < len(words))]] = True
+            return True
+    return False
 
 
 def _place_in_kernel() -> Hashable:
@@ -549,31 +631,100 @@ def no_tile_outside() -> Property:
         if not outside:
             return None
         times = "1 load has" if outside == 1 else f"{outside:,} loads have"
-        return f"{times} all lanes masked, because the loop runs past the end of the array"
+        return TrafficCause(f"{times} all lanes masked, because the loop runs past the end of the array")
 
     return idle(each("no loop iteration is completely out of bounds", judge))
 
 
+# ------------------------------------------------------------------ words that several programs store
+# The interpreter runs one program after the other, so the last of them leaves its word. On a GPU any of them
+# may be the last; and if all store the same value, they store it in vain.
+@dataclass
+class Stores:
+    """The stores of a block, without atomic operations; `shared` names words that two programs store."""
+
+    shared: str = ""
+    by_program: dict[tuple[int, ...], list[NDArray[np.int64]]] = field(default_factory=dict)
+
+    def end_launch(self, grid: tuple[int, ...]) -> None:
+        """Look for words that several programs of the launch have stored, and forget its stores."""
+        programs = [*self.by_program]
+        places = [np.concatenate(stored) for stored in self.by_program.values()]
+        self.by_program.clear()
+        if self.shared or len(places) < 2:
+            return
+        every = np.concatenate(places)
+        if len(np.unique(every)) == len(every):
+            return
+        own = [np.unique(stored) for stored in places]
+        owners, every = np.repeat(np.arange(len(own)), [*map(len, own)]), np.concatenate(own)
+        order = np.argsort(every, kind="stable")
+        owners, every = owners[order], every[order]
+        twice = np.flatnonzero(every[1:] == every[:-1])
+        if not len(twice):
+            return
+        axes = max((at + 1 for at, size in enumerate(grid) if size > 1), default=1)
+        one, other = (programs[owners[at]][:axes] for at in (twice[0], twice[0] + 1))
+        names = f"programs {one} and {other}" if axes > 1 else f"programs {one[0]} and {other[0]}"
+        rest = len(np.unique(every[twice])) - 1
+        more = f" (and {rest:,} other word{'s' * (rest > 1)})" if rest else ""
+        self.shared = f"{names} write the same word of {_array_at(every[twice[0]])}{more}"
+
+
+def _array_at(place: np.int64) -> str:
+    """Return the name of the array that is counted at this address."""
+    from triton.runtime import interpreter
+
+    return str(interpreter._interpreter.array_at(place))
+
+
+@contextmanager
+def _stores() -> Iterator[Stores]:
+    """Yield the stores of the block, which must be counted by `traffic.count`."""
+    from triton.runtime.interpreter import InterpreterBuilder as Builder
+
+    seen, grid, program = Stores(), (1, 1, 1), (0, 0, 0)
+    store, begin = Builder.create_masked_store, Builder.set_grid_idx
+
+    def set_grid_idx(self: Any, *at: Any) -> Any:
+        nonlocal grid, program
+        if not any(at):  # the first of a launch
+            seen.end_launch(grid)
+        grid, program = tuple(self.grid_dim), at
+        return begin(self, *at)
+
+    def create_masked_store(self: Any, ptrs: Any, value: Any, mask: Any, *rest: Any) -> Any:
+        lives = np.broadcast_to(np.asarray(mask.data, dtype=bool), ptrs.data.shape)
+        seen.by_program.setdefault(program, []).append(ptrs.data[lives].astype(np.int64))
+        return store(self, ptrs, value, mask, *rest)
+
+    with _replaced(Builder, set_grid_idx=set_grid_idx, create_masked_store=create_masked_store):
+        yield seen
+    seen.end_launch(grid)
+
+
 # ------------------------------------------------------------------ masked tiles
 # A mask moves no word, so a kernel that masks every tile has the same result and ledger as one that masks
-# only partial blocks. Only the number of tiles on which `tl.where` is used differs, and it can be counted.
+# only partial blocks. Only the number of tiles with a mask differs, and it can be counted: `tl.where`, or
+# arithmetic of scores with numbers made from positions, such as `s + (seen - 1) * 1e30`. A mask that is
+# computed and not used, which the compiler removes, and masked loads do not count.
 PRODUCTS = 2  # uses of tl.dot per tile: the scores, and the product with V
+POSITIONS, SCORES = 1, 2  # what the elements of a tile were made from: tl.arange, and tl.dot
 
 
 @dataclass(frozen=True)
 class MaskedTrial(KernelTrial):
-    """A trial of a kernel, with the number of tiles on which it used `tl.where` for BM × BN elements."""
+    """A trial of a kernel, with the number of tiles on which it masked BM × BN elements."""
 
     masked: int = 0
 
 
 @trial_from_error
 def launch_and_count_masks(student: Callable[..., Any], case: Case) -> Trial:
-    """Run `launch_in_place` and count the tiles on which `tl.where` is used; the case has BM and BN.
+    """Run `launch_in_place` and count the tiles on which scores are masked; the case has BM and BN.
 
-    A tile ends with its second product, so several uses of tl.where on it count once. Only results of BM · BN
-    elements count; BM × d, or a row of a tile, must have another size. Masking by arithmetic, without
-    tl.where, is not detected.
+    A tile ends with its second product, so several masks on it count once. Only results of BM · BN elements
+    count; BM × d, or a row of a tile, must have another size.
     """
     scores = case.inputs["BM"] * case.inputs["BN"]
     _require_interpreter()
@@ -584,7 +735,10 @@ def launch_and_count_masks(student: Callable[..., Any], case: Case) -> Trial:
 
 @contextmanager
 def _masked_tiles(scores: int) -> Iterator[set[int]]:
-    """Yield the numbers of the tiles, in the order of products, on which `tl.where` gave `scores` elements.
+    """Yield the numbers of the tiles, in the order of products, on which `scores` elements are masked.
+
+    Each operation passes on what its operands were made from. A load, a sum and a maximum do not: their
+    results depend on positions too, but are no longer a mask.
 
     Raises:
         CannotCount: the interpreter of this version of Triton lacks the required functions.
@@ -592,38 +746,54 @@ def _masked_tiles(scores: int) -> Iterator[set[int]]:
     from triton.runtime import interpreter
 
     builder = interpreter.InterpreterBuilder
-    choose, multiply = getattr(builder, "create_select", None), getattr(builder, "create_dot", None)
-    if choose is None or multiply is None:
+    if not all(hasattr(builder, f"create_{name}") for name in ("select", "dot", "make_range")):
         raise traffic.CannotCount(
             "Masks cannot be counted: this version of Triton implements tl.where or tl.dot differently."
         )
     tiles: set[int] = set()
     products = 0
 
-    def create_dot(self: Any, *factors: Any, **options: Any) -> Any:
-        nonlocal products
-        products += 1
-        return multiply(self, *factors, **options)
+    def traced(name: str, operation: Callable[..., Any]) -> Callable[..., Any]:
+        own = {"create_dot": SCORES, "create_make_range": POSITIONS}.get(name, 0)
 
-    def create_select(self: Any, condition: Any, one: Any, other: Any) -> Any:
-        chosen = choose(self, condition, one, other)
-        if np.size(chosen.data) == scores:
-            tiles.add(products // PRODUCTS)
-        return chosen
+        def operate(self: Any, *given: Any, **options: Any) -> Any:
+            nonlocal products
+            made = operation(self, *given, **options)
+            if not isinstance(made, interpreter.TensorHandle):
+                return made
+            # The third operand of tl.dot is what it adds to; the factors pass on no positions.
+            operands = given[2:3] if own == SCORES else (*given, *options.values())
+            made_from = own
+            for operand in operands:
+                made_from |= getattr(operand, "made_from", 0)
+            vars(made)["made_from"] = made_from
+            masks = name == "create_select" or made_from == POSITIONS | SCORES
+            if masks and np.size(made.data) == scores:
+                tiles.add(products // PRODUCTS)
+            products += own == SCORES
+            return made
 
-    with _replaced(builder, create_select=create_select, create_dot=create_dot):
+        return operate
+
+    operations = {
+        name: traced(name, operation)
+        for name, operation in vars(builder).items()
+        if name.startswith("create_") and callable(operation) and not re.search("load|store|atomic", name)
+    }
+    with _replaced(builder, **operations):
         yield tiles
 
 
 def masks_only(cut_tiles: Callable[[Case], int]) -> Property:
-    """Return the property that tl.where is used on at most `cut_tiles(case)` tiles."""
+    """Return the property that at most `cut_tiles(case)` tiles are masked."""
 
     def judge(trial: Trial) -> str | None:
         needed = cut_tiles(trial.case)
         if not isinstance(trial, MaskedTrial) or trial.masked <= needed:
             return None
         return (
-            f"tl.where is used on {trial.masked} tiles, expected at most {needed}: those with a masked pair"
+            f"{trial.masked} tiles are masked, by tl.where or by arithmetic with positions, expected at most "
+            f"{needed}: those with a masked pair"
         )
 
     return as_traffic(each("computes no mask for full blocks", judge))
@@ -771,12 +941,17 @@ def programs_reversed() -> Iterator[None]:
 
 
 def any_order(tolerance: Callable[[Case], float]) -> Property:
-    """Return the property that programs in reverse order give the same results up to the case's tolerance.
+    """Return the property that programs in reverse order give the same results up to the case's tolerance,
+    and that no two programs of a launch store the same word.
 
-    It is tested on the smallest correct case with several programs, and not reached without one.
+    The order is tested on the smallest correct case with several programs, and not reached without one.
     """
 
     def judge(trials: Sequence[Trial]) -> str | None:
+        for trial in trials:
+            if isinstance(trial, KernelTrial) and trial.shared:
+                rule = "in one launch each word must be stored by one program"
+                return FirstCause(f"{trial.shared}: {rule} ({trial.case.label})")
         several = [t for t in trials if isinstance(t, KernelTrial) and t.programs > 1 and t.reversed]
         for trial in sorted(several, key=_size):
             allowed = tolerance(trial.case)
