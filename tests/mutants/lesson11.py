@@ -431,7 +431,14 @@ LEAN = Suite(
                 "Q", "acc = tl.zeros((BM, d)", "tl.store(Q + i[:, None] * d + c, q * 2, mask=i[:, None] < N)"
             ),
             Mutant("v-raised", CORES, ("p.to(v.dtype), v, acc", "p, v.to(tl.float32), acc")),
-            Mutant("too-many-stages", FITS, ("num_stages=3", "num_stages=12")),
+            Mutant("one-warp", FITS, ("num_warps=4", "num_warps=1")),
+            Mutant("acc-not-rescaled", IN_16, ("v, acc * old[:, None])", "v, acc)")),
+            Mutant(
+                "p-cast-before-the-sum",
+                "LSE is not rounded to 16 bits",
+                (WEIGHTS, f"{WEIGHTS}.to(v.dtype)"),
+                ("tl.sum(p, 1)", "tl.sum(p.to(tl.float32), 1)"),
+            ),
             Mutant(
                 "one-iteration-more",
                 "no loop iteration is completely out of bounds",
