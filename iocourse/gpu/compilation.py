@@ -93,8 +93,8 @@ class Resources:
 
     @property
     def program_limits(self) -> dict[str, int]:
-        """The number of programs that each resource of one SM has room for: registers, shared memory, warps
-        and blocks. The unit of shared memory, 128 or 256 bytes, is neglected.
+        """The number of programs that one SM could hold by each limit alone: registers, shared memory, warps
+        and blocks. Shared memory is not rounded up to its unit of allocation.
         """
         chip = chip_of(self.arch)
         a_warp = -(-self.registers * 32 // REGISTER_UNIT) * REGISTER_UNIT

@@ -369,7 +369,7 @@ HEADS = Suite(
     "11D",
     right=a_grid_of_three_axes,
     wrong={
-        "its address has a name of its own": (first_program_first("O", "acc", "    tl.store(to"),),
+        "its address has another name": (first_program_first("O", "acc", "    tl.store(to"),),
         "no operator makes it": (
             launched_twice("my_heads"),
             as_scratch(
@@ -445,7 +445,7 @@ LEAN = Suite(
                 ("range(full, end, BN)", "range(full, end + BN, BN)"),
             ),
         ),
-        "its address has a name of its own": (first_program_first("O", "acc", "    tl.store(O + i"),),
+        "its address has another name": (first_program_first("O", "acc", "    tl.store(O + i"),),
     },
 )
 
