@@ -70,12 +70,13 @@ def data_text(root: Path) -> str:
     for path in sorted((root / "solutions").glob("[0-9]*.py")):
         label = path.relative_to(root)
         found |= texts_of(all_cells(path.read_text(encoding="utf-8"), label), label)
-    return json.dumps(dict(sorted(found.items(), key=_in_order)), ensure_ascii=False, indent=1) + "\n"
+    return json.dumps(dict(sorted(found.items(), key=_number)), ensure_ascii=False, indent=1) + "\n"
 
 
-def _in_order(item: tuple[str, Any]) -> tuple[int, str]:
+def _number(item: tuple[str, Any]) -> int:
+    """Return the number of an id. Ids with one number stay in the order of the lessons: 11F before 11C."""
     number = re.match(r"\d*", item[0])
-    return int(number[0] or 0) if number else 0, item[0]
+    return int(number[0] or 0) if number else 0
 
 
 def texts_of(cells: Sequence[Cell], path: Path) -> dict[str, dict[str, Any]]:
