@@ -129,7 +129,7 @@ def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = No
         cell = f"The last run of the cell that defines {exercise.function} failed"
         print(f"{cell} ({_stale[exercise.function]}), so its old version is checked.")
     print(report(exercise, verdicts, chosen))
-    if solved and exercise.compiles and not is_graded():
+    if solved and exercise.compiles and not nbgrader_execution():
         from .trials.compiled_launch import compiler_lines  # other checks do not need the compiler
 
         print(compiler_lines(exercise.run_case, answer, exercise.cases(np.random.default_rng(chosen))))

@@ -89,7 +89,11 @@ def answer(*edits):
     [
         ([("p.to(v.dtype), v", "p, v")], "runs without an error", "p.to(v.dtype)"),
         ([("p.to(v.dtype)", "p.to(tl.float16)")], "runs without an error", "fits every type"),
-        ([("num_warps=4", "num_warps=3")], "", "num_warps must be 1, 2, 4, 8, 16 or 32, got 3"),
+        (
+            [("num_warps=4", "num_warps=3")],
+            "runs without an error",
+            "num_warps must be 1, 2, 4, 8, 16 or 32, got 3",
+        ),
         ([("num_stages=3", "num_stages=12")], "registers and shared memory suffice", "Use fewer stages"),
         ([("p.to(v.dtype), v", "p, v.to(tl.float32)")], "", "cast p to the type of v"),
     ],

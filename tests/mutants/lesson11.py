@@ -1,6 +1,6 @@
 """Lesson 11: alternative correct answers, and wrong answers that no recorded mutant covers."""
 
-from harness import EXACT, Mutant, Suite, as_scratch, first_program_first, launched_twice
+from harness import EXACT, Mutant, Suite, as_scratch, empty_round, first_program_first, launched_twice
 
 # isort: split
 import torch
@@ -248,6 +248,10 @@ SIXTEEN_BITS = Suite(
             Mutant("too-many-stages", FITS, ("num_stages=3", "num_stages=12")),
             Mutant("one-warp", FITS, ("num_warps=4", "num_warps=1")),
             launched_twice("my_sixteen_bits", "moves exactly the words of the blocks that are not empty"),
+        ),
+        "the loops are given": (
+            empty_round("K", "c", "    tl.store(LSE"),
+            first_program_first("O", "acc", "    tl.store(O + i"),
         ),
     },
 )
