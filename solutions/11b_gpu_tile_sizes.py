@@ -400,7 +400,7 @@ explore.roofline([75, 80, 90], {"standard, d = 64": naive, "BM = 64": tiles[64],
 #
 # ## 11.13 Tiles and programs per SM
 #
-# By (11.1) a larger $B_M$ moves fewer words, and $B_N$ does not matter. Two tiles of the library's kernel for $d = 128$ on an H200: $128 \times 128$ with 8 warps, and $64 \times 64$ with 4 warps. (A *warp* is 32 threads.) For $N = 4096$, the ratio of their words is 1.97: the second tile moves more.
+# By (11.1) a larger $B_M$ moves fewer words, and $B_N$ does not matter. Compare two tiles of the library's kernel for $d = 128$ on an H200, $128 \times 128$ with 8 warps and $64 \times 64$ with 4 warps. (A *warp* is 32 threads.) For $N = 4096$, the ratio of their words is 1.97: the second tile moves more.
 #
 # **Predict** (guess). What is the time of the $64 \times 64$ tile, divided by the time of the $128 \times 128$ tile, without a mask?
 #
