@@ -323,6 +323,16 @@ BAND = Suite(
             Mutant(
                 "nearest-to-the-right-missing", "O equals exact attention", ("apart <= high", "apart < high")
             ),
+            Mutant(
+                "log-sum-exp-in-base-2",
+                "LSE is the natural logarithm of a row sum that is not 0",
+                (") * 0.6931471805599453)", ") * 1.0)"),
+            ),
+            Mutant(
+                "i-minus-j",
+                "O is correct for a band in which each row attends to a key in the first tile of its program",
+                ("apart = j[None, :] - i[:, None]", "apart = i[:, None] - j[None, :]"),
+            ),
             Mutant("no-lower-end", "O equals exact attention", ("(apart >= low) & ", "")),
             Mutant("begins-at-0", EXACT, ("begin = tl.maximum(0, first + low)", "begin = first * 0")),
         )
@@ -493,6 +503,31 @@ def one_kilobyte_on_every_chip(registers, shared_bytes, warps, sm):
     return by_search(registers, shared_bytes, warps, sm | {"reserved_bytes": 1024})
 
 
+def reserve_once_per_sm(registers, shared_bytes, warps, sm):
+    """Subtract one reserve from the shared memory of the SM."""
+    available = sm["shared_bytes"] - sm["reserved_bytes"]
+    return by_search(registers, shared_bytes, warps, sm | {"shared_bytes": available, "reserved_bytes": 0})
+
+
+def no_reserve_without_shared_memory(registers, shared_bytes, warps, sm):
+    return by_search(registers, shared_bytes, warps, sm if shared_bytes else sm | {"reserved_bytes": 0})
+
+
+def blocks_per_warp(registers, shared_bytes, warps, sm):
+    """Divide the number of blocks by the warps of a program."""
+    return by_search(registers, shared_bytes, warps, sm | {"blocks": sm["blocks"] // warps})
+
+
+def registers_in_bytes(registers, shared_bytes, warps, sm):
+    return by_search(registers, shared_bytes, warps, sm | {"registers": 4 * sm["registers"]})
+
+
+def shared_memory_rounded_up(registers, shared_bytes, warps, sm):
+    whole = shared_bytes + sm["reserved_bytes"]
+    room = -(-sm["shared_bytes"] // whole) * whole if whole else sm["shared_bytes"]
+    return by_search(registers, shared_bytes, warps, sm | {"shared_bytes": room})
+
+
 def at_least_one(registers, shared_bytes, warps, sm):
     programs, limit = by_search(registers, shared_bytes, warps, sm)
     return max(1, programs), limit
@@ -505,6 +540,11 @@ PER_SM = Suite(
         "no operator makes it": (
             (per_thread, "allocates registers to a warp in units of 256"),
             (one_kilobyte_on_every_chip, "adds the reserve to the shared memory of each program"),
+            (reserve_once_per_sm, "adds the reserve to the shared memory of each program"),
+            (no_reserve_without_shared_memory, "adds the reserve to the shared memory of each program"),
+            (blocks_per_warp, "holds no more blocks than the SM has"),
+            (registers_in_bytes, "holds no more programs than the registers of the SM allow"),
+            (shared_memory_rounded_up, "holds no more programs than the shared memory of the SM allows"),
             (at_least_one, "returns 0 if no program fits"),
         )
     },
