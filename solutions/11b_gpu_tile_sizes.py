@@ -231,7 +231,7 @@ measured("11.10", factor=reads[4] / reads[1])
 # %% [markdown]
 # <details><summary>Effect of shared keys</summary>
 #
-# The ratio is 1, because each program reads all keys of its head, 8,192 words in total. Only the size of $K$ changes, from 4,096 words to 1,024. The *KV cache*, which stores the keys and values of all previous tokens during text generation (lesson 14), is smaller. To read shared keys less often, a program must hold the queries of several heads as rows of one tile.
+# The words do not change, because each program reads all keys of its head, 8,192 words in total. Only the size of $K$ changes, from 4,096 words to 1,024. The *KV cache*, which stores the keys and values of all previous tokens during text generation (lesson 14), is smaller. To read shared keys less often, a program must hold the queries of several heads as rows of one tile.
 #
 # </details>
 #
@@ -320,27 +320,26 @@ explore.bars({name: size / 2**20 for name, size in sizes.items()}, unit="MiB", l
 # %% [markdown]
 # Programs run on *SMs* (streaming multiprocessors). Registers (256 KB per SM) hold accumulators and scores, shared memory (up to 227 KB per program) holds tiles of $Q$, $K$ and $V$. All SMs share the L2 cache, 60 MiB by the driver.
 #
-# Programs request 130 MiB, 1 MiB of stores of $O$ included; the $N$ log-sum-exps are left out. All programs of a head read the same $K$ and $V$, 2 MiB, at about the same time. So HBM can deliver each word once, and the L2 cache serves the other requests. L2 also delivers fewer words than requested, because an H200 merges requests of several SMs for the same words. How many fewer? `ncu`, NVIDIA's profiler, has counted them. In the last column, HBM is compared with one read of each input:
+# Programs request 130 MiB, with the stores of $O$ and without the $N$ log-sum-exps. All programs of a head read the same $K$ and $V$, 2 MiB, at about the same time. So HBM can deliver each word once, and the L2 cache serves the other requests. L2 also delivers fewer words than requested, because an H200 merges requests of several SMs for the same words. How many fewer? `ncu`, NVIDIA's profiler, has counted them. In the last column, HBM is compared with one read of each input:
 # <!-- ratios = lambda level, what: [one["bytes"][level]["read"] / one["bytes"]["closed_form"]["read"] for one in load_record("profile")["runs"] if (one["question"]["what"] == "decode") == (what == "decode")] -->
 # <!-- 2, 227, 256 = 2 * 8192 * 64 * 2 / 2**20, CHIPS[90].shared_bytes / 2**10, CHIPS[90].registers * 4 / 2**10 -->
 # <!-- 130, 60 = 2 * costs.flash2(8192, 64, Br=128, Bc=64).total / 2**20, device("profile")["l2_bytes"] / 2**20 -->
-# <!-- "L2 delivers fewer words than requested" if max(ratios("l2", "others")) < 1 -->
-# <!-- "HBM reads each input once" if all(one["bytes"]["dram"]["read"] < 1.01 * one["bytes"]["compulsory"]["read"] for one in load_record("profile")["runs"] if one["question"]["what"] == "forward") -->
+# <!-- "L2 also delivers fewer words than requested" if max(ratios("l2", "others")) < 1 -->
 
 # %%
 record = load_record("profile")
 print(record_source(record))
-print("bytes read:                        BM  causal  L2/formula  HBM/formula  HBM/once")
+print("bytes read:                            BM  causal  L2/formula  HBM/formula  HBM/once")
 for one in record["runs"]:
     what, N, d, causal = (one["question"][name] for name in ("what", "N", "d", "causal"))
     (BM, *_), = one["tiles"].values()
     l2, hbm, formula, once = (one["bytes"][level]["read"]
                               for level in ("l2", "dram", "closed_form", "compulsory"))
-    print(f"{f'{what}, N = {N:,}, d = {d}':34}{BM:3}  {causal!s:6}  "
+    print(f"{f'{what}, N = {N:,}, d = {d}':38}{BM:3}  {causal!s:6}  "
           f"{l2 / formula:10.2f} {hbm / formula:12.2f} {hbm / once:9.2f}")
 
 # %% [markdown]
-# For the kernels whose programs share $K$ and $V$, L2 reads 0.44 to 0.82 of the formula, and HBM 0.12 or less. In the forward passes the last ratio is 1.00: HBM reads each input once. In a decode step (one new query per head, lesson 14), each word is requested once, and all three ratios are 1.
+# For the kernels whose programs share $K$ and $V$, L2 reads 0.44 to 0.82 of the formula, and HBM 0.12 or less. In the forward passes the last ratio is 1.00: HBM reads each input once. In a decode step (one new query per head, lesson 14), each word is requested once, and all three ratios are 1.00.
 #
 # ## 11.12 The roofline
 #
@@ -360,8 +359,9 @@ for one in record["runs"]:
 # **Predict** (compute). $N = 4096$ in 16 bits, so $\beta = 2$. By (11.10), on how many of the three chips is the kernel with $B_M = 128$ memory-bound?
 #
 # <!-- 0.44, 0.82, 0.12 = min(ratios("l2", "others")), max(ratios("l2", "others")), max(ratios("dram", "others")) -->
+# <!-- "HBM reads each input once" if all(one["bytes"]["dram"]["read"] < 1.01 * one["bytes"]["compulsory"]["read"] for one in load_record("profile")["runs"] if one["question"]["what"] == "forward") -->
 # <!-- once = lambda what: [one["bytes"]["dram"]["read"] / one["bytes"]["compulsory"]["read"] for one in load_record("profile")["runs"] if one["question"]["what"] == what] -->
-# <!-- "all three ratios are 1" if round(*ratios("l2", "decode"), 2) == round(*ratios("dram", "decode"), 2) == round(*once("decode"), 2) == 1 -->
+# <!-- "all three ratios are 1.00" if round(*ratios("l2", "decode"), 2) == round(*ratios("dram", "decode"), 2) == round(*once("decode"), 2) == 1 -->
 # <!-- 1.00 = max(once("forward")) -->
 # <!-- 203, 153, 206 = (roofline.ridge_point(CHIPS[arch]) for arch in (75, 80, 90)) -->
 
@@ -417,7 +417,7 @@ explore.roofline([75, 80, 90], {"standard, d = 64": naive, "BM = 64": tiles[64],
 # <!-- 16 as input -->
 # <!-- "too much for L2" if 16 * 2 * 4096**2 > device("profile")["l2_bytes"] > 2 * 4096**2 -->
 # <!-- 200 = round(1000 * CHIPS[75].tensor_tflops / CHIPS[75].gbytes_per_s, -2) -->
-# <!-- "more than 200 on a T4 or an H200" if [arch for arch in (75, 80, 90) if roofline.ridge_point(CHIPS[arch]) > 200] == [75, 90] -->
+# <!-- "a T4 or an H200 would need more than 200 rows per program" if [arch for arch in (75, 80, 90) if roofline.ridge_point(CHIPS[arch]) > 200] == [75, 90] -->
 # <!-- "Triton does not use the tensor cores of a T4" if not CHIPS[75].tensor_cores_in_triton -->
 # <!-- tried = {tuple(one["tile"]): one["ms"] for one in row("tune", "kernels", d=128, kernel="forward")["tried"]} -->
 # <!-- 128 \times 128, 8 = next(tuple(one[:2]) for one in tried if one[:2] == (128, 128)), next(one[2] for one in tried if one[:2] == (128, 128)) -->
@@ -516,6 +516,8 @@ for name, limits in SM.items():
 # - *Shared memory.* `sm["shared_bytes"]` is that of the SM, 228 KB on an H200. The system adds `reserved_bytes` to each program, 1 KB there, so a single program can use at most 227 KB. A T4 reserves nothing; a program without shared memory is then not limited by it.
 # - *Warps* and *blocks*. Here a *block* is CUDA's word for a program, not a tile.
 #
+# (For programs of fewer than four warps, this is a simplification.)
+#
 # <!-- exercise 11H --> Write the function that counts the programs per SM and names the limit. If no program fits, the number is 0. If several limits are equal, any of their names is correct. If you are stuck after four minutes, run `hint("11H")`.
 # <!-- 256 = gpu.chips.REGISTER_UNIT -->
 # <!-- 228, 1, 227 = CHIPS[90].shared_bytes_per_sm / 2**10, CHIPS[90].reserved_bytes / 2**10, CHIPS[90].shared_bytes / 2**10 -->
@@ -558,12 +560,13 @@ def my_programs_per_sm(registers, shared_bytes, warps, sm):
 check("11H", my_programs_per_sm)
 
 # %% [markdown]
-# Apply it to three tiles of the table above, compiled for an H200 and a causal mask. The last line is the tile that the library takes:
+# Apply it to three tiles of the table above, compiled for an H200 and a causal mask. The last line is the library's choice:
 
 # %%
 for tile in ((64, 64, 4, 3), (128, 128, 8, 3), (128, 32, 8, 3)):
     found = kernels.resources_of("forward", 90, d=128, tile=tile)
-    held = attempt(my_programs_per_sm, found.registers, found.shared_bytes, tile[2], SM["H200 SXM"])
+    needs = found.registers, found.shared_bytes, tile[2]
+    held = attempt(my_programs_per_sm, *needs, SM["H200 SXM"])
     print(f"{tile}: {found.registers} registers, {found.shared_bytes:,} bytes: {held} per SM")
 print(kernels.choices_of(90, d=128)["forward"].value)
 
@@ -630,6 +633,7 @@ measured("11.14", exponentials=per_thread)
 # <!-- 1.89 = answer("exp in place of exp2")["ms"] / answer("reference")["ms"] -->
 # <!-- "the stall clocks double" if 1.9 < answer("exp in place of exp2")["stall_clocks_per_score"] / answer("reference")["stall_clocks_per_score"] < 2.1 -->
 # <!-- 126 as definition -->
+# <!-- "no kernel of the table has a causal mask" if "not causal" in load_record("answers")["problem"] -->
 
 # %% tags=["given"]
 @triton.jit
@@ -770,15 +774,15 @@ check("11G", my_lean_attention)
 attempt(instructions, lean_kernel)
 
 # %% [markdown]
-# In a repaired kernel the inner loop has no comparison per score; a few for the loop itself remain. These are counts, not times. In the record above, 12 % more instructions for the scale take 2 % more time, and 68 % more for `tl.exp` take 89 % more time.
+# In a repaired kernel the inner loop has no comparison per score; a few for the loop itself remain. These are counts, not times. In the record above, the scale needs 1.12 times the instructions and 1.02 times the time; `tl.exp` needs 1.68 times the instructions and 1.89 times the time.
 #
 # ## 11.15 A kernel to repair
 #
 # The next kernel is a causal forward pass in one loop, with three bugs. Run the cell, but do not read its code yet; it appears again in exercise 11E. Read the report below it first. It is for 128 queries in tiles of $32 \times 16$.
 #
-# <!-- more = lambda text, field: 100 * (answer(text)[field] / answer("reference")[field] - 1) -->
-# <!-- 12, 2 = more("scale before the maximum", "instructions_per_score"), more("scale before the maximum", "ms") -->
-# <!-- 68, 89 = more("exp in place of exp2", "instructions_per_score"), more("exp in place of exp2", "ms") -->
+# <!-- grown = lambda text, field: answer(text)[field] / answer("reference")[field] -->
+# <!-- 1.12, 1.02 = (grown("scale before the maximum", field) for field in ("instructions_per_score", "ms")) -->
+# <!-- 1.68, 1.89 = (grown("exp in place of exp2", field) for field in ("instructions_per_score", "ms")) -->
 # <!-- 32 \times 16 as input -->
 
 # %% tags=["given"]
@@ -929,14 +933,14 @@ mine = attempt(report, my_repaired)
 #
 # - **"The best tile is the one with the fewest words."** The $64 \times 64$ tile moves more words by a factor of 1.97, and it is faster (11.13).
 # - **"FlashAttention is memory-bound, since it is about memory."** By (11.10) it would be, on all three chips. But most of its words are served by L2, not HBM (11.12).
-# - **"Fewer instructions are proportionally less time."** In the record of 11.14, 12 % more instructions take 2 % more time, and 68 % more take 89 % more.
+# - **"Fewer instructions are proportionally less time."** For the scale, the record has 1.12 times the instructions and 1.02 times the time; for `tl.exp`, 1.68 and 1.89 (11.14).
 # - **"Three wrong lines in a ledger are three bugs."** $K$ and $V$ had one bug in common, and the third bug moved no words (11.15).
 #
 # ## Take-away
 #
 # - Under a band, a row can have $m = -\infty$ in its first blocks, or $\ell = 0$ at the end; both need care. One grid axis numbers blocks, heads and batches, and strides give the addresses.
 # - The formula counts the words that programs request. L2 and HBM deliver fewer.
-# - Registers, shared memory, warps and blocks limit the programs per SM. More stages need more shared memory. No single number predicts the fastest tile, so tiles are timed.
+# - Registers, shared memory, warps and blocks limit the programs per SM. More stages need more shared memory. No single number predicts the time of a tile.
 # - Count instructions by kind: each kind points to a line of the kernel.
 #
 # ## References
@@ -949,3 +953,5 @@ mine = attempt(report, my_repaired)
 # <!-- 1.97 = costs.flash2(4096, 128, Br=64, Bc=64).total / costs.flash2(4096, 128, Br=128, Bc=128).total -->
 # <!-- 64 \times 64 = tile("forward", 90, 128) -->
 # <!-- "it is faster" if tried[64, 64, 4, 3][0] < tried[128, 128, 8, 3][0] -->
+# <!-- 1.12, 1.02 = (grown("scale before the maximum", field) for field in ("instructions_per_score", "ms")) -->
+# <!-- 1.68, 1.89 = (grown("exp in place of exp2", field) for field in ("instructions_per_score", "ms")) -->

@@ -112,7 +112,7 @@ def kernel_resources(
     told = [
         f"{name}: for each chip, bars of registers per thread, spilled bytes per thread and KB of shared "
         f"memory by BN and BM, and the number of tensor-core instructions, {chosen}",
-        f"BN = 1 has no bar, because tl.dot needs at least {SMALLEST_DOT}",
+        f"a grey column without numbers marks BN = 1, because tl.dot needs at least {SMALLEST_DOT}",
     ]
     told += [_chip_in_words(arch, list(tiles.values())) for arch, tiles in shown.items()]
     return titled(name, size, ". ".join(told) + ".", _numbers(shown, sizes, chosen), drawn)
