@@ -320,7 +320,7 @@ explore.bars({name: size / 2**20 for name, size in sizes.items()}, unit="MiB", l
 # %% [markdown]
 # Programs run on *SMs* (streaming multiprocessors). Registers (256 KB per SM) hold accumulators and scores, shared memory (up to 227 KB per program) holds tiles of $Q$, $K$ and $V$. All SMs share the L2 cache, 60 MiB by the driver.
 #
-# Programs request 130 MiB, with the stores of $O$ and without the $N$ log-sum-exps. All programs of a head read the same $K$ and $V$, 2 MiB, at about the same time. So HBM can deliver each word once, and the L2 cache serves the other requests. L2 also delivers fewer words than requested, because an H200 merges requests of several SMs for the same words. How many fewer? `ncu`, NVIDIA's profiler, has counted them. In the last column, HBM is compared with one read of each input:
+# Programs request 130 MiB, with the stores of $O$ and without the $N$ log-sum-exps. All programs of a head read the same $K$ and $V$, 2 MiB, at about the same time. So HBM can deliver each word once, and the L2 cache serves the other requests. L2 also delivers fewer words than requested, because an H200 merges requests of several SMs for the same words. `ncu`, NVIDIA's profiler, has counted the bytes. In the last column, HBM is compared with one read of each input:
 # <!-- ratios = lambda level, what: [one["bytes"][level]["read"] / one["bytes"]["closed_form"]["read"] for one in load_record("profile")["runs"] if (one["question"]["what"] == "decode") == (what == "decode")] -->
 # <!-- 2, 227, 256 = 2 * 8192 * 64 * 2 / 2**20, CHIPS[90].shared_bytes / 2**10, CHIPS[90].registers * 4 / 2**10 -->
 # <!-- 130, 60 = 2 * costs.flash2(8192, 64, Br=128, Bc=64).total / 2**20, device("profile")["l2_bytes"] / 2**20 -->
@@ -444,7 +444,7 @@ measured("11.13", time_ratio=ms[64, 64, 4, 3][0] / ms[128, 128, 8, 3][0])
 # %% [markdown]
 # <details><summary>The tile with more words is faster</summary>
 #
-# The ratio is 0.95 without a mask and 0.90 with a causal mask, so the $64 \times 64$ tile needs 5 to 10 % less time. The kernels have changed since this record; the library takes the $64 \times 64$ tile today, too. Words alone predict the wrong order. The model has no registers, shared memory or warps:
+# The ratio is 0.95 without a mask and 0.90 with a causal mask, so the $64 \times 64$ tile needs 5 to 10 % less time. The kernels have changed since this record; the library takes the $64 \times 64$ tile today. Words alone predict the wrong order. The model has no registers, shared memory or warps:
 #
 # </details>
 #
@@ -516,7 +516,7 @@ for name, limits in SM.items():
 # - *Shared memory.* `sm["shared_bytes"]` is that of the SM, 228 KB on an H200. The system adds `reserved_bytes` to each program, 1 KB there, so a single program can use at most 227 KB. A T4 reserves nothing; a program without shared memory is then not limited by it.
 # - *Warps* and *blocks*. Here a *block* is CUDA's word for a program, not a tile.
 #
-# (For programs of fewer than four warps, this is a simplification.)
+# (With fewer than four warps this is a simplification.)
 #
 # <!-- exercise 11H --> Write the function that counts the programs per SM and names the limit. If no program fits, the number is 0. If several limits are equal, any of their names is correct. If you are stuck after four minutes, run `hint("11H")`.
 # <!-- 256 = gpu.chips.REGISTER_UNIT -->
@@ -621,7 +621,7 @@ measured("11.14", exponentials=per_thread)
 # The table compares the reference with three changes that do not alter its result; no kernel of the table has a causal mask. *Stall clocks* are clocks in which a warp must not issue its next instruction, because it needs an earlier result. They are read from the machine code, per score of a thread, and not measured.
 #
 # - *Scale before the maximum*: $0.9$ more instructions per score. Scaled scores need one multiplication each. In `s * scale - m_new`, the scale is part of a multiply-add.
-# - *One loop, masked throughout*: 1.3 more. Full blocks compute comparisons and selections for nothing.
+# - *One loop, masked throughout*: 1.3 more. Full blocks compute comparisons and selections for nothing, and more under a causal mask.
 # - *`tl.exp` for `tl.exp2`*: $5.3$ more instructions, and 1.89 times the time. `tl.exp` keeps *denormals* (results below $2^{-126}$), with one comparison and several multiplications per score. In the machine code, all comparisons write the same *predicate register* (one bit per thread), so each must wait for the previous one, and the stall clocks double. `tl.exp2` rounds denormals to 0, which changes no weight that matters.
 #
 # Next is a causal kernel that makes all three mistakes. Its result is correct. The next cell compiles it for an H200 and lists its instructions. `FSETP` and `ISETP` compare floating-point numbers and integers, `FSEL` selects, `FMUL` multiplies, `FADD` adds, `FFMA` multiplies and adds, `FMNMX` takes a maximum, `MUFU` computes an exponential.
@@ -692,7 +692,7 @@ def instructions(kernel):
 instructions(slow_kernel)
 
 # %% [markdown]
-# It needs 19.06 instructions per score, and 7.8 would be enough. Each kind points to a line: `FSETP` to `tl.exp`, `ISETP` and `FSEL` to the mask, and `FMUL` to `tl.exp`, its factor $\ln 2$ and the scale. There are more than two `ISETP` per score, because the positions have 64 bits here and one comparison takes two instructions. The others convert the weights to 16 bits, compute addresses, load tiles and multiply them.
+# It needs 19.06 instructions per score, and 7.8 would be enough. Each kind points to a line: `FSETP` to `tl.exp`, `ISETP` and `FSEL` to the mask, and `FMUL` to `tl.exp`, its factor $\ln 2$ and the scale. There are more than two `ISETP` per score, because the positions have 64 bits and one comparison takes two instructions. The others convert the weights to 16 bits, compute addresses, load tiles and multiply them.
 #
 # <!-- exercise 11G --> Repair the kernel without changing its results. The cell contains it again, with new names. Write your diagnosis as a comment, delete the line below it that raises an error, change the lines that cost the most, and add a loop if one is missing. The check compares values and types as in exercise 11F, and the words with (11.5). It accepts at most 8.3 instructions per score in the inner loop of the compiled kernel. If you are stuck after seven minutes, run `hint("11G")`.
 # <!-- per_score = [float(n) for n in re.findall(r"([\d.]+) instructions, [\d.]+ stall clocks", checkout("solutions/11b_gpu_tile_sizes.ipynb"))] -->
