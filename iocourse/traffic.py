@@ -266,7 +266,8 @@ class _Arrays:
     @staticmethod
     def _outside(addresses: NDArray[Any], near: list[_Array]) -> NDArray[np.bool_]:
         """Return True for each address that belongs to none of these tensors."""
-        return ~np.logical_or.reduce([array.holds(addresses) for array in near], initial=False)
+        held = np.logical_or.reduce([array.holds(addresses) for array in near], initial=False)
+        return np.asarray(~held)
 
     def _complaint(self, addresses: NDArray[Any], near: list[_Array], asked: int) -> str:
         """Return a message with the number of words outside, and the tensor nearest to the first of them."""

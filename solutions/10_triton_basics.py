@@ -25,15 +25,16 @@ import numpy as np
 from iocourse import bounds, costs, exact
 from iocourse.course import attempt, check, explore, hint, measured, predict
 
-# %%
-explore.program_grid(1, 20, 1, 8, title="20 words in blocks of 8, one program per block")
-
 # %% [markdown]
 # ## 10.1 A first kernel
 #
-# The kernel below copies $n$ words. Program $p$ copies block $p$, which has `BLOCK` words. Each position in a block is a *lane*. In the figure, four lanes of the last block are *out of bounds*: they have no word. The *mask* is True in the other lanes. A *masked lane* (mask False) loads nothing and stores nothing.
+# The kernel below copies $n$ words. Program $p$ copies block $p$, which has `BLOCK` words. Each position in a block is a *lane*. The compiler divides the lanes of a program among its threads, 128 if the launch sets no other number. In the figure below, four lanes of the last block are *out of bounds*: they have no word. A *mask* is True in the lanes that have a word. A lane whose mask is False is *masked*: it loads nothing and stores nothing.
 #
 # **Predict** (compute). $n = 1000$ and `BLOCK` = 128. How many programs copy the words, and how many of their lanes are masked?
+# <!-- 128 as input -->
+
+# %%
+explore.program_grid(1, 20, 1, 8, title="20 words in blocks of 8, one program per block")
 
 # %% tags=["given"]
 import os
@@ -103,7 +104,8 @@ measured("10.1", programs=programs, masked=programs * 128 - ledger.read)
 def copy_program(p, X, Y, n, BLOCK):
     offsets = p * BLOCK + np.arange(BLOCK)
     mask = offsets < n
-    Y[offsets[mask]] = X[offsets[mask]]
+    x = X[offsets[mask]]
+    Y[offsets[mask]] = x
 
 
 in_numpy, copy = np.arange(1000.0), np.zeros(1000)
@@ -114,7 +116,7 @@ print("correct:", bool((copy == in_numpy).all()))
 # %% [markdown]
 # | NumPy | Triton | meaning |
 # | --- | --- | --- |
-# | the argument `p` | `tl.program_id(0)` | the number of the program, one for each axis of the grid |
+# | the argument `p` | `tl.program_id(0)` | the number of the program; the launcher sets how many there are |
 # | `np.arange(BLOCK)` | `tl.arange(0, BLOCK)` | one integer per lane; `BLOCK` must be a power of two |
 # | `X[offsets[mask]]` | `tl.load(X + offsets, mask=mask)` | `X` is a *pointer*, the address of the first word; `X + offsets` is a block of pointers |
 # | `Y[offsets[mask]] = x` | `tl.store(Y + offsets, x, mask=mask)` | each lane stores its value at its pointer |
@@ -122,7 +124,7 @@ print("correct:", bool((copy == in_numpy).all()))
 #
 # `tl.load` returns a value for every lane. `other=0.0` sets it in masked lanes; without `other` it is undefined there. The copy needs no `other`, because it does not store masked lanes.
 #
-# `copied_words` is the *launcher*. It runs on the host: it allocates the result, chooses the *grid* (the number of programs along each axis), and launches them by `kernel[grid](X, Y, ...)`. A tensor becomes a pointer, so sizes and strides are separate arguments. `triton.cdiv(a, b)` is $\lceil a/b \rceil$.
+# `copied_words` is the *launcher*. It runs on the host: it allocates the result, chooses the *grid* (a tuple: the number of programs along each axis), and launches them by `kernel[grid](X, Y, ...)`. A tensor becomes a pointer, so sizes and strides are separate arguments. `triton.cdiv(a, b)` is $\lceil a/b \rceil$.
 # <!-- 0.0 as input -->
 #
 # ## 10.2 Offsets and strides
@@ -158,7 +160,7 @@ measured("10.2", **{name: int(view[3, 4]) for name, view in views.items()})
 #
 # A block of a matrix is a tile. Program $(p, q)$ owns the tile of $b_m$ rows and $b_n$ columns that starts at row $p\,b_m$ and column $q\,b_n$. One sum gives all offsets of a tile: the rows as a column of shape $(b_m, 1)$ and the columns as a row of shape $(1, b_n)$ broadcast to $(b_m, b_n)$.
 #
-# <!-- exercise 10A --> Return the offsets of all elements of a tile, counted from element $(0, 0)$ of the matrix, and the mask. A tile at the edge can be out of bounds in rows, in columns or in both. The offsets of masked lanes are not judged. Example: a $5 \times 12$ matrix in tiles of $4 \times 8$; program $(1, 1)$ owns four words, with the offsets 56 to 59. If you are stuck after five minutes, run `hint("10A")` in a new cell.
+# <!-- exercise 10A --> Return the offsets of all elements of a tile, counted from element $(0, 0)$ of the matrix, and the mask, as NumPy arrays. A tile at the edge can be out of bounds in rows, in columns or in both. The offsets of masked lanes are not judged. Example: a $5 \times 12$ matrix in tiles of $4 \times 8$; program $(1, 1)$ owns four words, with the offsets 56 to 59. If you are stuck after five minutes, run `hint("10A")` in a new cell.
 # <!-- 56, 59 = 4 * 12 + 8, 4 * 12 + 11 -->
 # <!-- 5 \times 12, 4 \times 8 as input -->
 
@@ -267,7 +269,7 @@ for length in (128, 100):
 # %% [markdown]
 # 128 words are two full blocks, so no lane is out of bounds. With 100 words, 28 lanes of the second program are out of bounds, and the load raises `OutsideEveryArray`. This does not find every missing mask: in a matrix, a lane past the end of its row is often inside the next row.
 #
-# <!-- exercise 10B --> Write the kernel; the launcher is given. `X` may be any view, so use both of its strides. `Y` is new and stored row by row. Load the tile as it is stored in `X`. At which offset of `Y` does its element $(i, j)$ belong? The check uses ragged sizes, slices and transposes, expects $2 \cdot \text{rows} \cdot \text{columns}$ words, and requires that each program store part of the result. During a check, torch may allocate and view tensors, but not copy or compute. If you are stuck after six minutes, run `hint("10B")` in a new cell.
+# <!-- exercise 10B --> Write the kernel; the launcher is given. `X` may be any view, so use both of its strides. `Y` is new and stored row by row. Load the elements $(i, j)$ of one tile. At which offset of `Y` does element $(i, j)$ belong? The check uses ragged sizes, slices and transposes, expects $2 \cdot \text{rows} \cdot \text{columns}$ words, and requires that each program store part of the result. During a check, torch may allocate and view tensors, but not copy or compute, and a masked lane without `other` is NaN. If you are stuck after six minutes, run `hint("10B")` in a new cell.
 # <!-- 28 = 128 - 100 -->
 
 # %% [raw] name="about-10B"
@@ -288,7 +290,7 @@ def my_transpose_kernel(X, Y, rows, columns, s0, s1, BM: tl.constexpr, BN: tl.co
 
     X: pointer to (rows, columns) with strides s0, s1. Y: to (columns, rows), row by row.
     """
-    ### BEGIN SOLUTION load the tile, store it with i and j in the other's place
+    ### BEGIN SOLUTION load a tile of X, store its element (i, j) as element (j, i) of Y
     i = tl.program_id(0) * BM + tl.arange(0, BM)
     j = tl.program_id(1) * BN + tl.arange(0, BN)
     mask = (i[:, None] < rows) & (j[None, :] < columns)
@@ -309,7 +311,7 @@ def my_transpose(X, BM, BN):
 check("10B", my_transpose)
 
 # %% [markdown]
-# The transpose moves as many words as the copy, but a GPU loads and stores *sectors* of 32 bytes. In the copy, neighbouring lanes use all bytes of a sector. In the transpose, either the loads or the stores have a large stride and use one word of each sector, unless a cache still has the sector for the next row. We count the words that programs request.
+# The transpose moves as many words as the copy, but a GPU loads and stores *sectors* of 32 bytes. In the copy, neighbouring lanes use all bytes of a sector. In the transpose, the words of one row of a tile are neighbours in `X` and far apart in `Y`. If neighbouring threads had neighbouring lanes of a row in both accesses, each store would use one word of a sector. The compiler avoids this: it divides the lanes among the threads along rows of `X` for the load and along rows of `Y` for the store, and the threads exchange the tile in *shared memory* in between (section 10.7). This moves no words of `X` and `Y`, and the ledger does not change.
 #
 # ## 10.5 Softmax: one program per row
 #
@@ -341,14 +343,14 @@ print("correct:", np.allclose(P, exact.softmax(S.double().numpy()), atol=1e-6))
 print(f"{triton.next_power_of_2(300)} lanes per row, {ledger.total:,} words")
 
 # %% [markdown]
-# The block of each row has 512 lanes, 212 of them masked. The kernel moves 38,400 words, the compulsory traffic: it reads each number once and writes each once. The three loops of section 3.1 would move $4mn = 76{,}800$ words. This kernel avoids it because a row *fits* in the block, the fast memory of the program.
+# The block of each row has 512 lanes, 212 of them masked. The kernel moves 38,400 words, the compulsory traffic: it reads each number once and writes each once. The three loops of section 3.1 would move $4mn = 76{,}800$ words. This kernel avoids it because the complete row is in one block, so it is loaded once and kept. Such a row *fits* in the fast memory of a program.
 #
-# A row of $2^{18}$ numbers does not fit: on an H200 a program has at most 123,648 words of fast memory (section 10.7). Such a row is read in pieces, and twice, because no weight is known before the last score is read. The online softmax of lesson 03 computes the maximum and the sum in the first pass; it rescales the old sum when the maximum rises. The second pass computes the weights. For $m$ rows of $n$ numbers,
+# A row of $2^{18}$ numbers does not fit: on an H200 an SM, the processor core that runs a program, has 123,648 words of fast memory (section 10.7). Such a row is read in pieces, and twice, because no weight is known before the last score is read. The online softmax of lesson 03 computes the maximum and the sum in the first pass; it rescales the old sum when the maximum rises. The second pass computes the weights. For $m$ rows of $n$ numbers (in the code, `m` is the running maximum),
 #
 # $$ W = \underbrace{2mn}_{\text{reads}} + mn = 3mn . \tag{10.3} $$
 # <!-- (10.3) W = m * (softmax.reads["S"] + softmax.writes["P"]) // n with softmax = costs.naive(n, 1, Br=1, Bc=1, Bm=1, Bn=1) where n > 1 -->
 #
-# <!-- exercise 10C --> Write the kernel of (10.3) for rows of any length: two passes over pieces of `BLOCK` numbers. (One row of the check is longer than the $2^{20}$ numbers that Triton allows in a block. A row that fits in a block may be read once.) Loop over the pieces with `range(0, n, BLOCK)`. Start with `m = -float("inf")` and `l = 0.0`. `tl.maximum(a, b)` compares two numbers; `tl.max(s, axis=0)` and `tl.sum(e, axis=0)` reduce a piece to one number. The rows of `X` may have a stride larger than $n$; `Y` is stored row by row. Some numbers of `X` are so far below zero that a finite number cannot replace $-\infty$. If you are stuck after seven minutes, run `hint("10C")` in a new cell.
+# <!-- exercise 10C --> Write the kernel of (10.3) for rows of any length: two passes over pieces of `BLOCK` numbers. (One row of the check is longer than the $2^{20}$ lanes that Triton allows in a block. A row that is not longer than `BLOCK` may be read once.) Loop over the pieces with `range(0, n, BLOCK)`. Start with `m = -float("inf")` and `l = 0.0`. `tl.maximum(a, b)` compares two numbers; `tl.max(s, axis=0)` and `tl.sum(e, axis=0)` reduce a piece to one number. The rows of `X` may have a stride larger than $n$; `Y` is stored row by row. Some rows are so far below zero that no finite number can replace $-\infty$, neither as the first maximum nor as `other`. During a check, a masked lane without `other` is NaN, also in a maximum, and no loop iteration may be completely out of bounds. If you are stuck after seven minutes, run `hint("10C")` in a new cell.
 # <!-- 212, 76{,}800 = 512 - 300, 4 * 64 * 300 -->
 # <!-- 123,648 = CHIPS[90].registers + CHIPS[90].shared_bytes / 4 -->
 # <!-- "A row of $2^{18}$ numbers does not fit" if 2**18 > CHIPS[90].registers + CHIPS[90].shared_bytes / 4 -->
@@ -398,17 +400,21 @@ def my_long_softmax(X, BLOCK):
 check("10C", my_long_softmax)
 
 # %%
-for BLOCK in (32, 128, 512):
-    with traffic.count() as ledger:
-        P = attempt(my_long_softmax, S, BLOCK)
-    print(f"BLOCK = {BLOCK:3}: {ledger.read:,} words read, {ledger.written:,} written")
+def softmax_words(launcher):
+    for BLOCK in (32, 128, 512):
+        with traffic.count() as ledger:
+            launcher(S, BLOCK)
+        print(f"BLOCK = {BLOCK:3}: {ledger.read:,} words read, {ledger.written:,} written")
+
+
+attempt(softmax_words, my_long_softmax)
 
 # %% [markdown]
 # The kernel reads 38,400 words and writes 19,200 for every block size. The online softmax, $3mn$, is between a row that fits, $2mn$, and the three loops, $4mn$. Attention does not need the weights themselves, so its kernel in lesson 11 has no second pass.
 #
 # ## 10.6 The matrix product
 #
-# Program $(p, q)$ computes one tile of $C$, as in section 2.4, but it loads $b_k$ columns of $A$ and $b_k$ rows of $B$ at a time:
+# Program $(p, q)$ computes one tile of $C$, as the product of lesson 02 does, but it loads $b_k$ columns of $A$ and $b_k$ rows of $B$ at a time:
 #
 # | | **Tiled product**, program $(p, q)$. Resident: $c$. Streamed: $a$, $b$. |
 # | --- | :--- |
@@ -453,7 +459,7 @@ measured("10.6", depth_16=requested(16), depth_32=requested(32))
 #
 # `tl.dot(a, b)` multiplies a tile $(b_m, b_k)$ by a tile $(b_k, b_n)$. Pass `input_precision="ieee"`, which multiplies float32 in full precision. (Without it Triton may round float32 inputs to *TF32*, 11 significant bits, for the tensor cores of section 10.8.) Sums are in float32 for every input type: `tl.zeros((BM, BN), dtype=tl.float32)`.
 #
-# <!-- exercise 10D --> Write the kernel *and* the grid. The row strides of `A` and `B` may be larger than their rows; `C` is new and stored row by row. Choose the mask of each array, and `other` for the two loads: what does a lane that is out of bounds in $k$ add to a sum? (During the check, a masked lane without `other` is NaN.) The words must be those of (10.4). If you are stuck after ten minutes, run `hint("10D")` in a new cell.
+# <!-- exercise 10D --> Write the kernel *and* the grid. The row strides of `A` and `B` may be larger than their rows; `C` is new and stored row by row. Choose the mask of each array, and `other` for the two loads: what does a lane that is out of bounds in $k$ add to a sum? (During the check, a masked lane without `other` is NaN.) No loop iteration may be completely out of bounds. The words must be those of (10.4). If you are stuck after ten minutes, run `hint("10D")` in a new cell.
 
 # %% [raw] name="about-10D"
 # title = "The matrix product with tiles"
@@ -505,9 +511,15 @@ check("10D", my_product)
 # %%
 A = torch.from_numpy(rng.standard_normal((m, k), dtype=np.float32))
 B = torch.from_numpy(rng.standard_normal((k, n), dtype=np.float32))
-with traffic.count() as ledger:
-    attempt(my_product, A, B, 32, 32, 16)
-print(ledger)
+
+
+def product_words(launcher):
+    with traffic.count() as ledger:
+        launcher(A, B, 32, 32, 16)
+    print(ledger)
+
+
+attempt(product_words, my_product)
 
 # %% [markdown]
 # Below *Solved*, the line *Compiled* is the compiler's report for an H200 (section 10.8). Your ledger equals (10.4). The 12 programs move the words of the schedule for one worker, because no tile of $C$ needs another one.
@@ -519,8 +531,7 @@ print(ledger)
 # $$ M = b_m b_n + b_k(b_m + b_n) . \tag{10.5} $$
 # <!-- (10.5) M = costs.matmul(bm, bn, bk, bm=bm, bn=bn).total -->
 #
-# If the programs run one after the other, they are a schedule for a machine with $M$ words, so the bound holds for them. (The four extra registers of lesson 02 change it by at most 0.4 percent here.) On a GPU the sums are in *registers*, the private words of a thread, and the pieces are in *shared memory*, which all threads of a program share. Both belong to an *SM*, the processor core that runs the program:
-# <!-- 0.4 = 100 * (bounds.matmul(1024, 1024, 1024, 512) / bounds.matmul(1024, 1024, 1024, 512 + 4) - 1) -->
+# If one program runs at a time, all programs together are one schedule that never holds more than $M$ words, so the bound holds for their traffic. (Offsets and loop counters do not count.) On a GPU the sums are in *registers*, the private words of a thread, and the pieces are in *shared memory*, which all threads of a program share. Both belong to an *SM*, the processor core that runs the program:
 # <!-- 12 = len(range(0, 100, 32)) * len(range(0, 90, 32)) -->
 # <!-- ($2mnk/\sqrt M - 2M$) = bounds.matmul(m, n, k, M) rounded down where bounds.matmul(m, n, k, M) > m * n + m * k + n * k -->
 
@@ -531,11 +542,12 @@ for arch in (75, 80, 90):
           f"{chip.shared_bytes // 1024:3} KB of shared memory")
 
 # %% [markdown]
-# A register holds one word of float32. On the H200, registers and shared memory are $65{,}536 + 227 \cdot 1024 / 4 = 123{,}648$ words. A tile of $128 \times 128$ sums uses a quarter of the registers.
+# A register holds one word of float32. On the H200, registers and shared memory are $65{,}536 + 227 \cdot 1024 / 4 = 123{,}648$ words per SM, which the programs on it share, and a thread has at most 255 registers. A tile of $128 \times 128$ sums uses a quarter of the registers. $M$ in (10.5) is the least that a program can hold: to load pieces ahead of their use, the compiler keeps two or three copies of them (section 10.8).
 #
 # **Predict** (compute). All matrices are $1024 \times 1024$, and the tile is $128 \times 128$. What is the ratio of the kernel's traffic to the bound with pieces of depth 32, and with pieces of depth 1, as in lesson 02?
 # <!-- 128 \times 128, 1024 \times 1024 as input -->
 # <!-- ratio = lambda depth: costs.matmul(1024, 1024, 1024, bm=128, bn=128).total / bounds.matmul(1024, 1024, 1024, 128**2 + 2 * depth * 128) -->
+# <!-- 255 = gpu.chips.REGISTERS_A_THREAD -->
 # <!-- "a quarter of the registers" if 4 * 128**2 == CHIPS[90].registers -->
 # <!-- 65{,}536, 227, 123{,}648 = CHIPS[90].registers, CHIPS[90].shared_bytes / 2**10, CHIPS[90].registers + CHIPS[90].shared_bytes / 4 -->
 
@@ -625,15 +637,15 @@ explore.program_grid(8, 16, 1, 1, order=order, title="The first 128 programs, in
 # | --- | --- | --- |
 # | words loaded and stored | exact, lane by lane | the same requests; sectors and caches decide what is transferred |
 # | values in float32 | correct to rounding; `input_precision` is ignored | correct to rounding; `tl.dot` rounds as `input_precision` states |
-# | masked lanes without `other` | 0, or NaN during a check | undefined |
+# | masked lanes without `other` | 0; NaN during a check, also in `tl.max` | undefined |
 # | bfloat16 arithmetic | correct, because `iocourse.kernels` repairs the interpreter | correct |
-# | *races*: a program uses a word that another one writes | not visible, because programs run one after the other | the result is undefined |
+# | *races*: a program uses a word that another one writes | not visible in the values, because programs run one after the other; the ledger shows words written twice | the result depends on the timing |
 # | registers, shared memory, whether it compiles | not known; a check runs the first stage of the compiler | decided by the compiler |
 # | time | not known | measured |
 #
 # **Races.** 64 programs add 1 to the same word. One word is changed by a load, an addition and a store, the other by `tl.atomic_add`, which does all three in one step that no other program can interrupt.
 #
-# **Predict** (compute). The interpreter runs the programs one after the other. What are the two words afterwards?
+# **Predict** (compute). What are the two words afterwards in the interpreter? (`ledger.atomics` has the words changed by atomic operations. Each also counts as one word read and one written.)
 # <!-- 64 as input -->
 
 # %%
@@ -657,7 +669,7 @@ measured("10.8", plain=int(plain[0]), atomic=int(atomic[0]))
 # %% [markdown]
 # <details><summary>The two words</summary>
 #
-# Both are 64 in the interpreter. On a GPU only `atomic` is. Two programs may load the same 5 and both store 6, so `plain` can end at any number from 1 to 64. The values do not show this bug, but the ledger does: 64 words are written to an array of one word, and they are not atomic. (An atomic word counts as one read and one write.)
+# Both are 64 in the interpreter. On a GPU only `atomic` is. There two programs may load the same 5 and both store 6, so `plain` can end at any number from 1 to 64. The values of the interpreter do not show this race, but the ledger does: 64 words are written to an array of one word, and they are not atomic.
 #
 # </details>
 #
@@ -681,7 +693,7 @@ printing_kernel[(2,)](torch.arange(1.0, 7.0), 6, BLOCK=4)
 #
 # We compile *your* product with tiles of $64 \times 64$, pieces of depth 32 and 128 threads per program.
 #
-# **Predict** (compute). One iteration of its loop multiplies $64 \times 32$ by $32 \times 64$. In float32, how many multiply-add instructions does each thread execute? In float16, how many `wgmma`?
+# **Predict** (compute). One iteration of its loop multiplies $64 \times 32$ by $32 \times 64$. In float32, how many multiply-add instructions does each thread execute? In float16, how many `wgmma` do its 128 threads execute together?
 # <!-- 64 \times 64, 64 \times 16, 16 \times 64, 64 \times 32, 32 \times 64 as input -->
 # <!-- 128, 32 as input -->
 # <!-- "many times faster" if CHIPS[90].tensor_tflops > 10 * device("roofs")["multiprocessors"] * 128 * 2 * 1.98e-3 -->
@@ -706,11 +718,12 @@ measured("10.8c", float32=loops[torch.float32].fma, float16=loops[torch.float16]
 # %% [markdown]
 # <details><summary>Instructions of one iteration</summary>
 #
-# In float32, $64 \cdot 64 \cdot 32$ multiply-adds are divided among 128 threads: 1,024 per thread. In float16, two `wgmma` of depth 16 do the same work. The printed lines have the names of the machine code: `FFMA` is a float32 multiply-add, and `HGMMA.64x64x16.F32` is a `wgmma` with a $64 \times 64$ result, depth 16 and float32 sums.
+# In float32, $64 \cdot 64 \cdot 32$ multiply-adds are divided among 128 threads: 1,024 per thread. In float16, two `wgmma` of depth 16 do the same work. The printed lines have the names of the machine code: `FFMA` is a float32 multiply-add, and `HGMMA.64x64x16.F32` is a `wgmma` with a $64 \times 64$ result, depth 16 and float32 sums. The shared memory holds copies of the two pieces (16 KB in float32, 8 KB in float16): two in float32, three in float16.
 #
 # </details>
 # <!-- 128 as input -->
 # <!-- 64 \times 64 as input -->
+# <!-- 16, 8 = 4 * 2 * 64 * 32 / 2**10, 2 * 2 * 64 * 32 / 2**10 -->
 #
 # Only `input_precision="ieee"` keeps float32 away from the tensor cores. Products with `"tf32"` and `"tf32x3"` (the sum of three TF32 products) run on them.
 #
@@ -730,7 +743,7 @@ def depth_8(kernel, launcher):
 attempt(depth_8, my_product_kernel, my_product)
 
 # %% [markdown]
-# So a kernel that passes a check has correct values and words, and the first stage of the compiler accepts it.
+# So a kernel that passes a check has correct values and words in the cases of the check, and the first stage of the compiler accepts it. Whether the rest of the compiler accepts it, and whether it is fast, a check does not tell.
 #
 # ## Misconceptions
 #
