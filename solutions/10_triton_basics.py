@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 10 Triton basics
 #
-# The machine of lesson 02 has one worker. A GPU runs thousands of threads. You write a *kernel* for it: one function that many *programs* run, each on its own block of the data. In this lesson you write a copy, a row softmax and a matrix product in Triton, and count the words that they move. The counts equal the closed forms of the earlier lessons.
+# The machine of lesson 02 has one worker. A GPU runs thousands of threads. You write a *kernel* for it: one function that many *programs* run, each on its own block of the data. In this lesson you write a transposed copy, a row softmax and a matrix product in Triton, and count the words that they move.
 #
 # **What you will learn**
 #
@@ -17,7 +17,7 @@
 #
 # <!-- exercises -->
 #
-# No GPU is needed. Triton is published for Linux, and Colab runs Linux. Without Triton the lesson runs on, and each cell that needs it prints what to install.
+# No GPU is needed. Triton is published for Linux, and Colab runs Linux. Without it, each cell that needs it prints what to install.
 
 # %% tags=["setup"]
 import numpy as np
@@ -154,13 +154,13 @@ measured("10.2", **{name: int(view[3, 4]) for name, view in views.items()})
 # %% [markdown]
 # <details><summary>Element (3, 4) of three views</summary>
 #
-# $3 \cdot 12 + 4 = 40$ in the matrix, two words later in the slice, and $3 + 4 \cdot 12 = 51$ in the transpose. A kernel that uses the number of columns as $s_0$ is wrong for the slice and the transpose.
+# $3 \cdot 12 + 4 = 40$ in the matrix, two words later in the slice, and $3 + 4 \cdot 12 = 51$ in the transpose. The number of columns is not $s_0$ in the slice and the transpose.
 #
 # </details>
 #
 # A block of a matrix is a tile. Program $(p, q)$ owns the tile of $b_m$ rows and $b_n$ columns that starts at row $p\,b_m$ and column $q\,b_n$. One sum gives all offsets of a tile: the rows as a column of shape $(b_m, 1)$ and the columns as a row of shape $(1, b_n)$ broadcast to $(b_m, b_n)$.
 #
-# <!-- exercise 10A --> Return the offsets of all elements of a tile, counted from element $(0, 0)$ of the matrix, and the mask, as NumPy arrays. A tile at the edge can be out of bounds in rows, in columns or in both. The offsets of masked lanes are not judged. Example: a $5 \times 12$ matrix in tiles of $4 \times 8$; program $(1, 1)$ owns four words, with the offsets 56 to 59. If you are stuck after five minutes, run `hint("10A")` in a new cell.
+# <!-- exercise 10A --> Return the offsets of all elements of a tile, counted from element $(0, 0)$ of the matrix, and the mask, as NumPy arrays. A tile can be out of bounds in rows, columns or both. The offsets of masked lanes are not judged. Example: a $5 \times 12$ matrix in tiles of $4 \times 8$; program $(1, 1)$ owns four words, with the offsets 56 to 59. If you are stuck after five minutes, run `hint("10A")` in a new cell.
 # <!-- 56, 59 = 4 * 12 + 8, 4 * 12 + 11 -->
 # <!-- 5 \times 12, 4 \times 8 as input -->
 
@@ -196,7 +196,7 @@ check("10A", my_tile)
 #
 # The figure shows a matrix of 7,000 words in tiles of $32 \times 32$. The grid has two axes and $4 \times 3 = 12$ programs with 12,288 lanes, of which 5,288 are masked. In the kernel below, $(p, q)$ is `tl.program_id(0)` and `tl.program_id(1)`, and the offsets are those of 10A with $s_1 = 1$. (`X.stride(0)` of a torch tensor is in words.)
 #
-# `traffic.count()` counts the loads and stores of each lane, under the names of the kernel's parameters. The ledger also has bytes: 4 per word in float32, 2 in float16. We copy the columns 10 to 79 of a larger matrix.
+# `traffic.count()` counts the loads and stores of each lane, under the names of the kernel's parameters. The ledger also has bytes: 4 per word in float32, 2 in float16.
 #
 # <!-- 32 \times 32 as input -->
 # <!-- 7,000 = 100 * 70 -->
@@ -267,7 +267,7 @@ for length in (128, 100):
 
 
 # %% [markdown]
-# 128 words are two full blocks, so no lane is out of bounds. With 100 words, 28 lanes of the second program are out of bounds, and the load raises `OutsideEveryArray`. This does not find every missing mask: in a matrix, a lane past the end of its row is often inside the next row.
+# 128 words fill two blocks. With 100 words, 28 lanes of the second program are out of bounds, and the load raises `OutsideEveryArray`. This does not find every missing mask: in a matrix, a lane past the end of its row is often inside the next row.
 #
 # <!-- exercise 10B --> Write the kernel; the launcher is given. `X` may be any view, so use both of its strides. `Y` is new and stored row by row. Load the elements $(i, j)$ of one tile. At which offset of `Y` does element $(i, j)$ belong? The check uses ragged sizes, slices and transposes, expects $2 \cdot \text{rows} \cdot \text{columns}$ words, and requires that each program store part of the result. During a check, torch may allocate and view tensors, but not copy or compute, and a masked lane without `other` is NaN. If you are stuck after six minutes, run `hint("10B")` in a new cell.
 # <!-- 28 = 128 - 100 -->
@@ -311,7 +311,7 @@ def my_transpose(X, BM, BN):
 check("10B", my_transpose)
 
 # %% [markdown]
-# The transpose moves as many words as the copy, but a GPU loads and stores *sectors* of 32 bytes. In the copy, neighbouring lanes use all bytes of a sector. In the transpose, the words of one row of a tile are neighbours in `X` and far apart in `Y`. If neighbouring threads had neighbouring lanes of a row in both accesses, each store would use one word of a sector. The compiler avoids this: it divides the lanes among the threads along rows of `X` for the load and along rows of `Y` for the store, and the threads exchange the tile in *shared memory* in between (section 10.7). This moves no words of `X` and `Y`, and the ledger does not change.
+# The transpose moves as many words as the copy, but a GPU loads and stores *sectors* of 32 bytes. In the copy, neighbouring lanes use all bytes of a sector. In the transpose, neighbours in a row of `X` are far apart in `Y`, so lanes in that order would store one word per sector. The compiler therefore divides the lanes among the threads along rows of `X` for the load and along rows of `Y` for the store. In between, the threads exchange the tile in *shared memory* (section 10.7). The requested words stay the same.
 #
 # ## 10.5 Softmax: one program per row
 #
@@ -343,9 +343,9 @@ print("correct:", np.allclose(P, exact.softmax(S.double().numpy()), atol=1e-6))
 print(f"{triton.next_power_of_2(300)} lanes per row, {ledger.total:,} words")
 
 # %% [markdown]
-# The block of each row has 512 lanes, 212 of them masked. The kernel moves 38,400 words, the compulsory traffic: it reads each number once and writes each once. The three loops of section 3.1 would move $4mn = 76{,}800$ words. This kernel avoids it because the complete row is in one block, so it is loaded once and kept. Such a row *fits* in the fast memory of a program.
+# The block of each row has 512 lanes, 212 of them masked. The kernel moves 38,400 words, the compulsory traffic. The three loops of section 3.1 would move $4mn = 76{,}800$ words. This kernel loads a complete row once and keeps it: the row *fits* in fast memory.
 #
-# A row of $2^{18}$ numbers does not fit: on an H200 an SM, the processor core that runs a program, has 123,648 words of fast memory (section 10.7). Such a row is read in pieces, and twice, because no weight is known before the last score is read. The online softmax of lesson 03 computes the maximum and the sum in the first pass; it rescales the old sum when the maximum rises. The second pass computes the weights. For $m$ rows of $n$ numbers (in the code, `m` is the running maximum),
+# A row of $2^{18}$ numbers does not fit: a processor core of an H200 has 123,648 words of fast memory (section 10.7). Such a row is read in pieces, and twice, because no weight is known before the last score. The first pass computes the maximum and the sum by the online softmax of lesson 03, the second the weights. For $m$ rows of $n$ numbers (in the code, `m` is the running maximum),
 #
 # $$ W = \underbrace{2mn}_{\text{reads}} + mn = 3mn . \tag{10.3} $$
 # <!-- (10.3) W = m * (softmax.reads["S"] + softmax.writes["P"]) // n with softmax = costs.naive(n, 1, Br=1, Bc=1, Bm=1, Bn=1) where n > 1 -->
@@ -410,11 +410,11 @@ def softmax_words(launcher):
 attempt(softmax_words, my_long_softmax)
 
 # %% [markdown]
-# The kernel reads 38,400 words and writes 19,200 for every block size. The online softmax, $3mn$, is between a row that fits, $2mn$, and the three loops, $4mn$. Attention does not need the weights themselves, so its kernel in lesson 11 has no second pass.
+# The kernel reads 38,400 words and writes 19,200 for every block size: $3mn$, between $2mn$ for a row that fits and $4mn$ for three loops. Attention does not need the weights, so its kernel in lesson 11 has no second pass.
 #
 # ## 10.6 The matrix product
 #
-# Program $(p, q)$ computes one tile of $C$, as the product of lesson 02 does, but it loads $b_k$ columns of $A$ and $b_k$ rows of $B$ at a time:
+# Program $(p, q)$ computes one tile of $C$. It loads $b_k$ columns of $A$ and $b_k$ rows of $B$ at a time:
 #
 # | | **Tiled product**, program $(p, q)$. Resident: $c$. Streamed: $a$, $b$. |
 # | --- | :--- |
@@ -425,7 +425,7 @@ attempt(softmax_words, my_long_softmax)
 # | 5 | &emsp; $c \leftarrow c + ab$ |
 # | 6 | store $c$ to $C$ |
 #
-# **Predict** (compute). $m = 100$, $n = 90$, $k = 70$, tiles of $32 \times 32$. How many words are moved with pieces of depth 16? With pieces of depth 32?
+# **Predict** (compute). $m = 100$, $n = 90$, $k = 70$, tiles of $32 \times 32$. How many words are moved with pieces of depth 16, and of depth 32?
 # <!-- 32 \times 32 as input -->
 
 # %% tags=["predict"]
@@ -459,7 +459,7 @@ measured("10.6", depth_16=requested(16), depth_32=requested(32))
 #
 # `tl.dot(a, b)` multiplies a tile $(b_m, b_k)$ by a tile $(b_k, b_n)$. Pass `input_precision="ieee"`, which multiplies float32 in full precision. (Without it Triton may round float32 inputs to *TF32*, 11 significant bits, for the tensor cores of section 10.8.) Sums are in float32 for every input type: `tl.zeros((BM, BN), dtype=tl.float32)`.
 #
-# <!-- exercise 10D --> Write the kernel *and* the grid. The row strides of `A` and `B` may be larger than their rows; `C` is new and stored row by row. Choose the mask of each array, and `other` for the two loads: what does a lane that is out of bounds in $k$ add to a sum? (During the check, a masked lane without `other` is NaN.) No loop iteration may be completely out of bounds. The words must be those of (10.4). If you are stuck after ten minutes, run `hint("10D")` in a new cell.
+# <!-- exercise 10D --> Write the kernel *and* the grid. The row strides of `A` and `B` may be larger than their rows; `C` is new and stored row by row. Choose the mask of each array, and `other` for the two loads: what does a lane that is out of bounds in $k$ add to a sum? No loop iteration may be completely out of bounds. The words must be those of (10.4). If you are stuck after ten minutes, run `hint("10D")` in a new cell.
 
 # %% [raw] name="about-10D"
 # title = "The matrix product with tiles"
@@ -531,7 +531,7 @@ attempt(product_words, my_product)
 # $$ M = b_m b_n + b_k(b_m + b_n) . \tag{10.5} $$
 # <!-- (10.5) M = costs.matmul(bm, bn, bk, bm=bm, bn=bn).total -->
 #
-# If one program runs at a time, all programs together are one schedule that never holds more than $M$ words, so the bound holds for their traffic. (Offsets and loop counters do not count.) On a GPU the sums are in *registers*, the private words of a thread, and the pieces are in *shared memory*, which all threads of a program share. Both belong to an *SM*, the processor core that runs the program:
+# Run one after the other, the programs are a schedule that never holds more than $M$ words (offsets and counters aside), so it obeys the bound. On a GPU the sums are in *registers*, the private words of a thread, and the pieces are in *shared memory*, which all threads of a program share. Both belong to an *SM*, the processor core that runs the program:
 # <!-- 12 = len(range(0, 100, 32)) * len(range(0, 90, 32)) -->
 # <!-- ($2mnk/\sqrt M - 2M$) = bounds.matmul(m, n, k, M) rounded down where bounds.matmul(m, n, k, M) > m * n + m * k + n * k -->
 
@@ -585,12 +585,12 @@ explore.curve(
 # %% [markdown]
 # <details><summary>The cost of deep pieces</summary>
 #
-# The ratios are 1.306 and 1.073. The traffic is the same, but deep pieces use memory with which a larger tile would move fewer words. Kernels need depth for two reasons: `tl.dot` needs an inner size of at least 16 (section 10.8), and at depth 1 the loads of $A$ use one word of each sector (section 10.4).
+# The ratios are 1.306 and 1.073. The traffic is the same, but deep pieces use memory in which a larger tile would move fewer words. But `tl.dot` needs an inner size of at least 16 (section 10.8).
 #
 # </details>
 # <!-- 1.306, 1.073 = ratio(32), ratio(1) -->
 #
-# The figure has tiles from side 16 to side 256. Twice the side halves the traffic of $A$ and $B$. Where the tile of sums is most of $M$, twice the side needs nearly four times the memory, so the points follow the slope $1/\sqrt M$ of the bound.
+# The figure has tiles from side 16 to side 256. Twice the side halves the traffic of $A$ and $B$ and needs nearly four times the memory where the sums are most of $M$, so the points follow the slope $1/\sqrt M$ of the bound.
 #
 # The ledger does not depend on the order of the programs. But all SMs share one more fast memory, the *L2 cache*, and programs that run at the same time can share rows of $A$ there. Suppose 32 programs, a *wave*, run at the same time on a grid of $16 \times 16$ tiles. A *strip* is all rows of $A$, or all columns of $B$, that one tile needs. A wave in row order covers two rows of tiles and needs $2 + 16 = 18$ strips, so the eight waves need 144.
 #
@@ -625,11 +625,11 @@ explore.program_grid(8, 16, 1, 1, order=order, title="The first 128 programs, in
 # %% [markdown]
 # <details><summary>Strips of two orders</summary>
 #
-# 96 instead of 144: each wave needs $4 + 8 = 12$ strips. Waves that are nearly square read a third less from the large memory if each wave reads its strips once. In the figure, the programs 0 to 31 fill the block of 4 rows and 8 columns at the top left, and the next wave fills the block to its right. In a kernel this order takes two lines of integer arithmetic on `tl.program_id`.
+# 96 instead of 144: each wave needs $4 + 8 = 12$ strips. Waves that are nearly square read a third less from the large memory if each wave reads its strips once. In the figure, the programs 0 to 31 fill the block of 4 rows and 8 columns at the top left. In a kernel this order takes two lines of arithmetic on `tl.program_id`.
 #
 # </details>
 #
-# On a GPU programs start roughly in the order of their numbers, but this is not guaranteed, so a result must not depend on it.
+# On a GPU programs start roughly in the order of their numbers, but this is not guaranteed.
 #
 # ## 10.8 What the interpreter shows, and what it does not
 #
@@ -638,14 +638,13 @@ explore.program_grid(8, 16, 1, 1, order=order, title="The first 128 programs, in
 # | words loaded and stored | exact, lane by lane | the same requests; sectors and caches decide what is transferred |
 # | values in float32 | correct to rounding; `input_precision` is ignored | correct to rounding; `tl.dot` rounds as `input_precision` states |
 # | masked lanes without `other` | 0; NaN during a check, also in `tl.max` | undefined |
-# | bfloat16 arithmetic | correct, because `iocourse.kernels` repairs the interpreter | correct |
 # | *races*: a program uses a word that another one writes | not visible in the values, because programs run one after the other; the ledger shows words written twice | the result depends on the timing |
 # | registers, shared memory, whether it compiles | not known; a check runs the first stage of the compiler | decided by the compiler |
 # | time | not known | measured |
 #
-# **Races.** 64 programs add 1 to the same word. One word is changed by a load, an addition and a store, the other by `tl.atomic_add`, which does all three in one step that no other program can interrupt.
+# **Races.** 64 programs add 1 to each of two words: to one by a load, an addition and a store, to the other by `tl.atomic_add`, one step that no other program can interrupt.
 #
-# **Predict** (compute). What are the two words afterwards in the interpreter? (`ledger.atomics` has the words changed by atomic operations. Each also counts as one word read and one written.)
+# **Predict** (compute). What are the two words afterwards in the interpreter? (`ledger.atomics` counts atomic words, which are also counted as read and written.)
 # <!-- 64 as input -->
 
 # %%
@@ -673,7 +672,7 @@ measured("10.8", plain=int(plain[0]), atomic=int(atomic[0]))
 #
 # </details>
 #
-# **Look inside: values.** `tl.static_print` prints what the compiler knows, such as `tl.constexpr` values. `tl.device_print` prints the values of a block. Both work in the interpreter:
+# **Look inside: values.** `tl.static_print` prints what the compiler knows, `tl.device_print` the values of a block, after the program and a label:
 
 # %%
 @triton.jit
@@ -687,7 +686,7 @@ def printing_kernel(X, n, BLOCK: tl.constexpr):
 printing_kernel[(2,)](torch.arange(1.0, 7.0), 6, BLOCK=4)
 
 # %% [markdown]
-# `device_print` prints the program before the label. The last two lanes of program (1, 0, 0) are masked: 0 here, undefined on a GPU. The page [Debugging a Triton kernel](../docs/guide/debugging.md) shows more instruments and what each cannot see.
+# The last two lanes of program (1, 0, 0) are masked: 0 here, undefined on a GPU. The page [Debugging a Triton kernel](../docs/guide/debugging.md) shows more instruments and what each cannot see.
 #
 # **Look inside: machine code.** `gpu.resources` compiles a kernel for a GPU that need not be present. `sm_90` is the *architecture* of an H200, `sm_80` of an A100, `sm_75` of a T4. *Tensor cores* are the units of a GPU that multiply small tiles, many times faster than its ordinary arithmetic: on `sm_90`, one instruction `wgmma`, executed by 128 threads, multiplies a $64 \times 16$ by a $16 \times 64$ tile in float16. They cannot multiply float32 in full precision, so with `"ieee"` each thread executes its share of the multiply-adds one by one.
 #
@@ -718,16 +717,16 @@ measured("10.8c", float32=loops[torch.float32].fma, float16=loops[torch.float16]
 # %% [markdown]
 # <details><summary>Instructions of one iteration</summary>
 #
-# In float32, $64 \cdot 64 \cdot 32$ multiply-adds are divided among 128 threads: 1,024 per thread. In float16, two `wgmma` of depth 16 do the same work. The printed lines have the names of the machine code: `FFMA` is a float32 multiply-add, and `HGMMA.64x64x16.F32` is a `wgmma` with a $64 \times 64$ result, depth 16 and float32 sums. The shared memory holds copies of the two pieces (16 KB in float32, 8 KB in float16): two in float32, three in float16.
+# In float32, $64 \cdot 64 \cdot 32$ multiply-adds are divided among 128 threads: 1,024 per thread. In float16, two `wgmma` of depth 16 do the same work. The printed lines have the names of the machine code: `FFMA` is a float32 multiply-add, and `HGMMA.64x64x16.F32` is a `wgmma` with a $64 \times 64$ result, depth 16 and float32 sums. Shared memory holds two copies of the pieces in float32 (16 KB each) and three in float16 (8 KB each).
 #
 # </details>
 # <!-- 128 as input -->
 # <!-- 64 \times 64 as input -->
 # <!-- 16, 8 = 4 * 2 * 64 * 32 / 2**10, 2 * 2 * 64 * 32 / 2**10 -->
 #
-# Only `input_precision="ieee"` keeps float32 away from the tensor cores. Products with `"tf32"` and `"tf32x3"` (the sum of three TF32 products) run on them.
+# Only `input_precision="ieee"` keeps float32 away from the tensor cores.
 #
-# A check also passes every launch to the first stage of the compiler. This stage refuses Python that is not Triton, such as `break`, a function of NumPy, or a number of the notebook that is not `tl.constexpr`. It also refuses sizes that the interpreter accepts, such as an inner size of 8 in `tl.dot`:
+# A check also passes every launch to the first stage of the compiler. It refuses Python that is not Triton, such as `break`, a function of NumPy, or a number of the notebook that is not `tl.constexpr`, and sizes that the interpreter accepts, such as an inner size of 8 in `tl.dot`:
 
 # %%
 def depth_8(kernel, launcher):
@@ -743,13 +742,13 @@ def depth_8(kernel, launcher):
 attempt(depth_8, my_product_kernel, my_product)
 
 # %% [markdown]
-# So a kernel that passes a check has correct values and words in the cases of the check, and the first stage of the compiler accepts it. Whether the rest of the compiler accepts it, and whether it is fast, a check does not tell.
+# So a kernel that passes a check has correct values and words in the cases of the check, and the first stage of the compiler accepts it.
 #
 # ## Misconceptions
 #
-# - **"A masked lane costs a word."** It moves nothing: 12,288 lanes move 14,000 words, 7,000 read and 7,000 written (10.3).
+# - **"A masked lane costs a word."** 12,288 lanes move 14,000 words (10.3).
 # - **"Deeper pieces move fewer words."** $b_k$ does not appear in (10.4). Depth uses fast memory (10.7).
-# - **"It ran in the interpreter, so it runs on a GPU."** The interpreter computed the race of 10.8 and a `tl.dot` of depth 8 that the compiler refuses.
+# - **"It ran in the interpreter, so it runs on a GPU."** So did a race and a `tl.dot` of depth 8 (10.8).
 #
 # ## Take-away
 #
@@ -761,7 +760,7 @@ attempt(depth_8, my_product_kernel, my_product)
 #
 # - P. Tillet, H. T. Kung and D. Cox, *Triton: an intermediate language and compiler for tiled neural network computations*, MAPL 2019, [doi 10.1145/3315508.3329973](https://doi.org/10.1145/3315508.3329973).
 # - The [Triton documentation](https://triton-lang.org), with tutorials on softmax and on the matrix product; the order in groups is from the latter.
-# - NVIDIA, [CUDA C++ best practices guide](https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/), on coalesced access to global memory (the 32 bytes of section 10.4).
+# - NVIDIA, [CUDA C++ best practices guide](https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/), on coalesced access (the 32 bytes of 10.4).
 # - T. Smith, B. Lowery, J. Langou and R. van de Geijn, *A tight I/O lower bound for matrix multiplication*, 2017, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017). The bound of 10.7.
 #
 # **What comes next.** <!-- next -->

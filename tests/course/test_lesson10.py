@@ -137,6 +137,22 @@ def test_every_kernel_of_the_lesson_compiles_for_a_gpu(in_triton):
         assert bool(found.tensor_core) == (kernel is in_triton.my_product_kernel)
 
 
+@needs_triton
+def test_the_compiled_transpose_of_10B_exchanges_its_tile_in_shared_memory(in_triton):
+    """It loads along rows of X and stores along rows of Y; a copy, or a view in columns, exchanges nothing."""
+    import torch
+
+    def shared(kernel, *arguments):
+        X = torch.empty(1024, 1024)
+        return gpu.resources(kernel, 90, X, X, *arguments, BM=32, BN=32).shared_bytes
+
+    transpose, tile = in_triton.my_transpose_kernel, 32 * 32 * 4
+    assert shared(transpose, 1024, 1024, 1024, 1) == tile == shared(transpose, 45, 26, 26, 1)
+    assert shared(transpose, 1024, 1024, 1, 1024) == 0
+    assert shared(in_triton.copy_kernel, 1024, 1024, 1024, 1024) == 0
+    assert "the threads exchange the tile in *shared memory*" in section("10.4")
+
+
 # ---------------------------------------------------------------------- 10.7, 10.8
 def test_twice_the_side_halves_the_words_of_A_and_B_in_10_7():
     n = 1024
@@ -164,6 +180,18 @@ def test_the_instructions_of_one_iteration_of_10_8(in_triton):
     assert (single.fma, single.tensor) == (64 * 64 * 32 // 128, 0)
     assert (half.fma, half.tensor, half.wgmma) == (0, 32 // 16, 32 // 16)
     assert half.products == {"HGMMA.64x64x16.F32": 2}
+
+
+@needs_triton
+def test_the_copies_of_the_pieces_in_shared_memory_of_10_8(in_triton):
+    import torch
+
+    kernel, pieces = in_triton.my_product_kernel, 2 * 64 * 32
+    single, half = (compiled(kernel, dtype).shared_bytes for dtype in (torch.float32, torch.float16))
+    assert (single, half) == (2 * 4 * pieces, 3 * 2 * pieces)
+    assert "two copies of the pieces in float32 (16 KB each) and three in float16 (8 KB each)" in section(
+        "10.8"
+    )
 
 
 @needs_triton
