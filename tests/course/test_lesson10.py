@@ -139,7 +139,7 @@ def test_every_kernel_of_the_lesson_compiles_for_a_gpu(in_triton):
 
 @needs_triton
 def test_the_compiled_transpose_of_10B_exchanges_its_tile_in_shared_memory(in_triton):
-    """It loads along rows of X and stores along rows of Y; a copy, or a view in columns, exchanges nothing."""
+    """It loads along rows of X, stores along rows of Y; a copy, or a view in columns, exchanges nothing."""
     import torch
 
     def shared(kernel, *arguments):
