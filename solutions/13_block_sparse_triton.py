@@ -9,7 +9,7 @@
 # - to turn a boolean mask into lists, and to write a kernel that loops over a list;
 # - to say which masks save bytes and which do not.
 #
-# **Prerequisites**: lesson 07 (F5), lesson 07b (F6, section 7.12), sections 8.1 to 8.6 of lesson 08, lesson 11 (the forward kernel), and section 12.7 of lesson 12 (words and bytes). Signs and terms are on the [notation](notation.md) page.
+# **Prerequisites**: lesson 07 (F5), lesson 07b (F6, section 7.12), sections 8.1 to 8.6 of lesson 08, lesson 11 (the forward kernel), section 11.9 of lesson 11b (rows that attend to no key), and section 12.7 of lesson 12 (words and bytes). Signs and terms are on the [notation](notation.md) page.
 #
 # **Minutes**: <!-- minutes -->.
 #
@@ -418,7 +418,7 @@ def listed_program(place, Q, K, V, O, lists, BM, BN):
             seen = patterns[slots[step]][: s.shape[0], : s.shape[1]]
             s = np.where(seen, s, -np.inf)
         m_new = np.maximum(m, s.max(axis=1))
-        shift = np.where(np.isneginf(m_new), 0.0, m_new)     # section 11.6
+        shift = np.where(np.isneginf(m_new), 0.0, m_new)     # section 11.9
         p, old = np.exp(s - shift[:, None]), np.exp(m - shift)
         m, l, acc = m_new, l * old + p.sum(axis=1), acc * old[:, None] + p @ V[j]
         keys += len(K[j])
@@ -517,7 +517,7 @@ measured("13.5", share=share["pairs, 1 in 1,000"])
 #
 # Nearly a tenth of the pairs in whole tiles costs 0.120 of dense, whether the tiles form a window or lie anywhere: for what programs ask for, the number of tiles is all that counts (section 8.5 had larger blocks of queries, and there it was not). As many single pairs cost 1.242. Tiles of random pairs begin to save where (13.5) comes down to 0.8, to make up for the quarter: at $\rho = 0.0004$, about $1.6/(B_M B_N)$. Even one pair in 10,000, where 337 tiles are hit, costs 0.430.
 #
-# The window of tokens lies between: as many pairs as the window of tiles, but its two edges cut 122 tiles of 154. (A window needs no lists at all. Its borders can be computed, as in section 11.6, and `attention(…, window=)` does that.) So for a kernel the rule of lesson 08 becomes sharper. What it saves is *tiles nobody sees*, and what it likes are tiles that are seen whole.
+# The window of tokens lies between: as many pairs as the window of tiles, but its two edges cut 122 tiles of 154. (A window needs no lists at all. Its borders can be computed, as in section 11.9, and `attention(…, window=)` does that.) So for a kernel the rule of lesson 08 becomes sharper. What it saves is *tiles nobody sees*, and what it likes are tiles that are seen whole.
 # <!-- 0.8 = 16_388 / 20_488 -->
 # <!-- 0.0004, 1.6 = 1 - (1 - 0.8) ** (1 / 64**2), -math.log(1 - 0.8) -->
 #

@@ -104,7 +104,7 @@ for heads in (1, 8):
 
 
 # %% [markdown]
-# One head on 16 processors takes 82 steps as the rows come, and 64 with the heavy row first. 64 is the heavy row itself: no order can do better, only a row cut in two could (lesson 14b cuts rows in the decode step). With eight heads there is other work to put beside the heavy rows: 274 steps as they come, 250 if each head begins with its heavy row, 221 if all heavy rows come before all others, and an even division would take 220. The array `order` sorts the rows of one head. To sort all heads together would tear apart programs that read the same keys (section 11.7).
+# One head on 16 processors takes 82 steps as the rows come, and 64 with the heavy row first. 64 is the heavy row itself: no order can do better, only a row cut in two could (lesson 14b cuts rows in the decode step). With eight heads there is other work to put beside the heavy rows: 274 steps as they come, 250 if each head begins with its heavy row, 221 if all heavy rows come before all others, and an even division would take 220. The array `order` sorts the rows of one head. To sort all heads together would tear apart programs that read the same keys (section 11.10).
 #
 # ## 13.10 Outputs that travel
 #

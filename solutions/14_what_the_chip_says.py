@@ -124,7 +124,7 @@ def readings(programs, at_once, room, late=0):
 
 
 # %% [markdown]
-# The same 64 programs can be numbered in two ways. *Together*: all tiles of one head, then the next head; that is the order of section 11.7. *Scattered*: the first tile of every head, then the second of every head. Neither changes a load of any program, so both have the same ledger.
+# The same 64 programs can be numbered in two ways. *Together*: all tiles of one head, then the next head; that is the order of section 11.10. *Scattered*: the first tile of every head, then the second of every head. Neither changes a load of any program, so both have the same ledger.
 # <!-- 64 as input -->
 #
 # **Predict** (guess). Four programs run at once, and the cache has room for 2,048 rows, which is all of $K$ and $V$ of two heads. The programs ask for each word of $K$ and $V$ 8 times. How many times does DRAM deliver it, in either order?
@@ -272,7 +272,7 @@ for chip in CHIPS.values():
 #
 # ## 14.4 Heads that share keys
 #
-# Section 11.7 found that shared heads of keys do not reduce what the programs of a *forward pass* read: each program reads the keys for itself. Decode is different. Where a group of $H/H_{kv}$ heads shares its keys, their queries become the rows of one tile, as 64 queries of one head were before. A program reads a tile of keys once for the whole group. The words of $K$ and $V$ *for each head of queries* are
+# Section 11.10 found that shared heads of keys do not reduce what the programs of a *forward pass* read: each program reads the keys for itself. Decode is different. Where a group of $H/H_{kv}$ heads shares its keys, their queries become the rows of one tile, as 64 queries of one head were before. A program reads a tile of keys once for the whole group. The words of $K$ and $V$ *for each head of queries* are
 #
 # $$ \frac{2BH_{kv}Nd}{BH} = 2Nd \cdot \frac{H_{kv}}{H} . \tag{14.4} $$
 # <!-- (14.4) 2 * kernel_costs.attention_decode(kernel_costs.KernelProblem(1, N, d, B=B, H=H, H_kv=Hkv), parts=1).reads["K"] / (B * H) = 2 * kernel_costs.attention_decode(kernel_costs.KernelProblem(1, N, d, B=B, H=H, H_kv=Hkv), parts=1).reads["K"] / (B * H) with H = group * Hkv -->
@@ -332,7 +332,7 @@ measured("14.4", heads=heads)
 # $$ t \ge \max\left( \frac{\text{FLOP}}{\text{peak}},\ \frac{\text{bytes}}{\text{bandwidth}} \right) , \tag{14.5} $$
 # <!-- (14.5) t >= FLOP / (10**12 * roofline.attainable_tflops(roofline.arithmetic_intensity(FLOP, bytes), chip)) with chip = list(CHIPS.values())[k % len(CHIPS)], peak = 10**12 * chip.tensor_tflops, bandwidth = 10**9 * chip.gbytes_per_s -->
 #
-# and whichever is longer names the limit. This is the roofline, (11.7) of lesson 11b, read as a time.
+# and whichever is longer names the limit. This is the roofline, (11.9) of lesson 11b, read as a time.
 #
 # <!-- exercise 14B --> Compute (14.5) for the three passes, without a mask. Arrays of queries ($Q$, $O$, $dO$, $dQ$) have $H$ heads, arrays of keys ($K$, $V$, $dK$, $dV$) have $H_{kv}$; FLOP count every head of queries. Row sums are left out. If you are stuck after six minutes, run `hint("14B")` in a cell of your own.
 

@@ -304,7 +304,7 @@ def _not_a_student_function(exercise: Exercise, answer: Any) -> str | None:
 def _verdict_on(exercise: Exercise, error: BaseException, label: str) -> Verdict:
     if isinstance(error, NotImplementedError):
         used = raised_in(error)
-        if used in ("", exercise.function):
+        if used in ("", *exercise.names):
             return RUNS, UNWRITTEN
         return RUNS, f"it calls {used}, which is {UNWRITTEN}: solve {exercises_asking_for(used)} first"
     if isinstance(error, LibrarySolutionUsed):

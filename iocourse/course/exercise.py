@@ -327,10 +327,10 @@ class BoundComparison:
 class Exercise:
     """One exercise of a lesson; `exercise` makes it.
 
-    `function` is the name of the student's function in the notebook. `cases` draws new inputs from a
-    generator. `hints` go from a first step to nearly the complete idea, and never contain code. `comparison`
-    has the sizes at which a solved schedule is compared with a lower bound. If `compiles`, a solved check
-    shows what the compiler makes of the kernels.
+    `function` is the name of the student's function in the notebook, and `helpers` are other functions of its
+    cell that later exercises call. `cases` draws new inputs from a generator. `hints` go from a first step to
+    nearly the complete idea, and never contain code. `comparison` has the sizes at which a solved schedule is
+    compared with a lower bound. If `compiles`, a solved check shows what the compiler makes of the kernels.
     """
 
     id: str
@@ -345,6 +345,12 @@ class Exercise:
     run_case: RunCase = run_function
     comparison: BoundComparison | None = None
     compiles: bool = False
+    helpers: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The functions that a student writes in the exercise's cell and that are called from other cells."""
+        return self.function, *self.helpers
 
     @property
     def lesson(self) -> str:
@@ -388,10 +394,10 @@ def exercise(
             f'# %% [raw] name="about-{id}" to its lesson, then run python -m tools.build'
         )
     texts = dict(_texts()[id])
-    hints = tuple(texts.pop("hints"))
+    hints, helpers = tuple(texts.pop("hints")), tuple(texts.pop("helpers", ()))
     return Exercise(
         id, **texts, hints=hints, cases=cases, properties=tuple(properties), run_case=run_case,
-        comparison=comparison, compiles=compiles,
+        comparison=comparison, compiles=compiles, helpers=helpers,
     )  # fmt: skip
 
 
@@ -445,9 +451,9 @@ def find(exercise_id: str) -> Exercise:
 def raised_in(error: BaseException) -> str:
     """Return the name of the innermost exercise function in which an error arose, or ""."""
     names = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
-    if names and any(exercise.function == names[-1] for exercise in _checked_last):
+    if names and any(names[-1] in exercise.names for exercise in _checked_last):
         return names[-1]  # the usual case: no import of all lessons
-    known = {exercise.function for exercise in exercises().values()}
+    known = {name for exercise in exercises().values() for name in exercise.names}
     return next((name for name in reversed(names) if name in known), "")
 
 
@@ -462,21 +468,22 @@ def set_current_exercise(exercise: Exercise) -> None:
 def exercises_asking_for(function: str) -> str:
     """Return the exercise that requires a function of this name, such as "4B", or "" for none.
 
-    If several lessons require it, return that of the lesson checked last. If that lesson has none, or nothing
-    was checked yet, return all of them, as "2C or 10A".
+    If several lessons require it, return that of the lesson checked last, or of another part of this lesson.
+    If there is none, or nothing was checked yet, return all of them, as "2C or 10A".
     """
-    asking = [exercise for exercise in exercises().values() if exercise.function == function]
-    chapters = {_chapter(exercise) for exercise in _checked_last}
-    here = [exercise for exercise in asking if _chapter(exercise) in chapters]
-    return " or ".join(exercise.id for exercise in here or asking)
+    asking = [exercise for exercise in exercises().values() if function in exercise.names]
+    last = {_place(exercise) for exercise in _checked_last}
+    here = [exercise for exercise in asking if _place(exercise) in last]
+    other_part = [exercise for exercise in asking if _place(exercise)[0] in {number for number, _ in last}]
+    return " or ".join(exercise.id for exercise in here or other_part or asking)
 
 
-def _chapter(exercise: Exercise) -> str:
-    """Return the number of the exercise's lesson without the letter of its part: "04" for 4B and for 4E.
+def _place(exercise: Exercise) -> tuple[str, str]:
+    """Return the number and the part of the exercise's lesson: ("04", "b") for 4E.
 
-    An exercise outside the course, such as one in a teacher's file, is a separate chapter.
+    An exercise outside the course, such as one in a teacher's file, has its id as number.
     """
     try:
-        return exercise.lesson[:2]
+        return exercise.lesson[:2], exercise.lesson[2:]
     except ValueError:
-        return exercise.id
+        return exercise.id, ""

@@ -88,6 +88,10 @@ def _refuse_kernel(kernel: Any) -> None:
     refuse(f"{kernel.fn.__module__}.{kernel.fn.__name__}")
 
 
+def _limits_of_an_sm(module: ModuleType) -> Iterator[Guarded]:
+    yield module.Resources.program_limits.fget, None
+
+
 # Per module: the names of its functions, or a function that yields them.
 ANSWERS: dict[str, AnswersOf] = {
     "iocourse.exact": "softmax scores attention log_sum_exp attention_backward softmax_backward grad_x",
@@ -103,6 +107,7 @@ ANSWERS: dict[str, AnswersOf] = {
     "iocourse.pebbling.search": "optimum",
     "iocourse.kernels.host.launches": _launches,
     "iocourse.kernels.host.masks": "build side_of",
+    "iocourse.gpu.compilation": _limits_of_an_sm,
     "triton.runtime.interpreter": _interpreted_kernels,
     "iocourse.lowrank.polynomials": "largest_error smallest_degree",
     "iocourse.lowrank.per_head": "forward_heads backward_heads",

@@ -1,7 +1,9 @@
 """Data of the course's GPUs and of links between them, from data sheets: one row per architecture or link.
 
-Sources: CUDA C++ Programming Guide, "Compute Capabilities" (maximum shared memory per block, registers); the
-data sheets and standards named in each row (peak rates without sparsity, bandwidth of memory and links).
+Sources: CUDA C++ Programming Guide, "Compute Capabilities", table of technical specifications (shared memory
+per block and per SM, registers, resident warps and blocks); CUDA toolkit, `cuda_occupancy.h` (units of
+allocation); the data sheets and standards named in each row (peak rates without sparsity, bandwidth of memory
+and links).
 Data sheets do not state latencies; these are from NCCL's tuning model, for one step of a ring with its
 protocol Simple, within a node or across the network.
 """
@@ -10,7 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-REGISTERS_A_THREAD = 255  # on every architecture here; others are spilled to local memory
+# The same on every architecture here:
+REGISTERS_A_THREAD = 255  # others are spilled to local memory
+REGISTER_UNIT = 256  # registers are allocated to a warp in multiples of this number
+SCHEDULERS = 4  # per SM; each has a quarter of the registers, and a warp belongs to one of them
 
 
 @dataclass(frozen=True)
@@ -20,6 +25,8 @@ class Chip:
     shared_bytes: maximum shared memory per block. registers: 32-bit registers per SM.
     tensor_tflops: dense float16 rate of the tensor cores. gbytes_per_s: memory bandwidth.
     tensor_cores_in_triton: False if Triton computes products on the ordinary cores.
+    warps, blocks: maximum number of resident warps and blocks per SM. reserved_bytes: shared memory per block
+    that the system keeps for itself.
     """
 
     arch: int
@@ -30,14 +37,44 @@ class Chip:
     gbytes_per_s: float
     source: str
     tensor_cores_in_triton: bool = True
+    warps: int = 64
+    blocks: int = 32
+    reserved_bytes: int = 1024
+
+    @property
+    def shared_bytes_per_sm(self) -> int:
+        """Shared memory per SM in bytes: one block of maximum size fills it."""
+        return self.shared_bytes + self.reserved_bytes
 
 
 CHIPS: dict[int, Chip] = {
     chip.arch: chip
     for chip in (
-        Chip(75, "T4", 64 * 1024, 65536, 65, 320, "NVIDIA T4 data sheet", tensor_cores_in_triton=False),
+        Chip(
+            75,
+            "T4",
+            64 * 1024,
+            65536,
+            65,
+            320,
+            "NVIDIA T4 data sheet",
+            tensor_cores_in_triton=False,
+            warps=32,
+            blocks=16,
+            reserved_bytes=0,
+        ),
         Chip(80, "A100 SXM 80 GB", 163 * 1024, 65536, 312, 2039, "NVIDIA A100 data sheet"),
-        Chip(89, "L4", 99 * 1024, 65536, 121, 300, "NVIDIA L4 data sheet, rate halved: no sparsity"),
+        Chip(
+            89,
+            "L4",
+            99 * 1024,
+            65536,
+            121,
+            300,
+            "NVIDIA L4 data sheet, rate halved: no sparsity",
+            warps=48,
+            blocks=24,
+        ),
         Chip(
             90, "H200 SXM", 227 * 1024, 65536, 989, 4800, "NVIDIA H200 data sheet, rate halved: no sparsity"
         ),

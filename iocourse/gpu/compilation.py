@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from .chips import REGISTERS_A_THREAD, chip_of
+from .chips import REGISTER_UNIT, REGISTERS_A_THREAD, SCHEDULERS, chip_of
 from .hot_loop import Loop
 
 Surroundings = tuple[int, float, str, tuple[tuple[str, str], ...]]
@@ -88,14 +88,24 @@ class Resources:
 
     @property
     def programs_at_once(self) -> int:
-        """Occupancy: the number of programs that one SM can hold, limited by registers, shared memory
-        and warps.
+        """Occupancy: the number of programs that one SM can hold."""
+        return min(self.program_limits.values())
+
+    @property
+    def program_limits(self) -> dict[str, int]:
+        """The number of programs that one SM could hold by each limit alone: registers, shared memory, warps
+        and blocks. Shared memory is not rounded up to its unit of allocation.
         """
         chip = chip_of(self.arch)
-        a_warp = -(-self.registers * 32 // 256) * 256  # registers are allocated to a warp in units of 256
-        by_registers = chip.registers // (a_warp * self.warps)
-        by_shared = (chip.shared_bytes + 1024) // (self.shared_bytes + 1024)  # 1 KB per block is reserved
-        return max(0, min(by_registers, by_shared, 64 // self.warps))
+        a_warp = -(-self.registers * 32 // REGISTER_UNIT) * REGISTER_UNIT
+        by_scheduler = chip.registers // SCHEDULERS // a_warp  # warps
+        shared = self.shared_bytes + chip.reserved_bytes
+        return {
+            "registers": by_scheduler * SCHEDULERS // self.warps,
+            "shared memory": chip.shared_bytes_per_sm // shared if shared else chip.blocks,
+            "warps": chip.warps // self.warps,
+            "blocks": chip.blocks,
+        }
 
     def __str__(self) -> str:
         spills = f"{self.spill_bytes} bytes spilled" if self.spill_bytes else "nothing spilled"

@@ -46,7 +46,13 @@ def test_the_library_has_the_texts_of_every_source():
     data = json.loads((ROOT / exercise_texts.DATA).read_text(encoding="utf-8"))
     assert list(data) == list(exercises())
     for id, one in exercises().items():
-        assert data[id] == {name: getattr(one, name) for name in data[id]} | {"hints": list(one.hints)}
+        lists = {name: list(getattr(one, name)) for name in ("hints", "helpers") if name in data[id]}
+        assert data[id] == {name: getattr(one, name) for name in data[id]} | lists
+
+
+def test_helpers_are_stored_only_where_they_are_listed():
+    with_helpers = FIXTURE.replace("minutes = 5", 'minutes = 5\n# helpers = ["carry"]')
+    assert texts(with_helpers)["0A"]["helpers"] == ["carry"] and "helpers" not in texts(FIXTURE)["0A"]
 
 
 @pytest.mark.parametrize(
@@ -71,6 +77,11 @@ def test_the_library_has_the_texts_of_every_source():
             "unknown field 'minuts'; expected title, difficulty, importance, minutes",
         ),
         ("minutes = 5", "minutes is 5", "about-0A is not valid TOML"),
+        (
+            "minutes = 5",
+            "minutes = 5\n# helpers = []",
+            "helpers must be a list of names of functions, got []",
+        ),
         ('name="about-0A"', 'name="about-0B"', 'exercise 0A needs a cell # %% [raw] name="about-0A"'),
         ('check("0A", add', 'print("0A", add', 'exercise 0A needs a check cell, check("0A", function)'),
         ('# %% tags=["exercise"]', "# %%", "must be about an exercise of this lesson, got '0A'"),

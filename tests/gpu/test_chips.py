@@ -48,6 +48,33 @@ def test_programs_at_once():
     assert taking(registers=16, shared=228 * 1024).programs_at_once == 0
 
 
+def test_programs_at_once_on_chips_with_other_limits():
+    """Warps, blocks, shared memory and reserve per SM: the CUDA guide's table of technical specifications."""
+    table = {75: (32, 16, 64, 0), 80: (64, 32, 164, 1), 89: (48, 24, 100, 1), 90: (64, 32, 228, 1)}
+    for arch, (warps, blocks, shared, reserved) in table.items():
+        assert taking(registers=16, arch=arch).programs_at_once == warps // 4
+        assert taking(registers=16, warps=1, arch=arch).programs_at_once == blocks
+        exact = shared * 1024 // 2 - reserved * 1024  # two blocks that fill the SM
+        assert taking(registers=16, shared=exact, arch=arch).programs_at_once == 2
+        assert taking(registers=16, shared=exact + 1, arch=arch).programs_at_once == 1
+    assert taking(registers=16, shared=64 * 1024, arch=75).programs_at_once == 1
+    assert taking(registers=16, shared=64 * 1024 + 1, arch=75).programs_at_once == 0
+
+
+def test_a_warp_has_the_registers_of_one_scheduler():
+    """176 registers: 5,632 per warp, so 2 warps per quarter of 16,384, although 11 would fit in 65,536."""
+    assert taking(registers=176, warps=1).programs_at_once == 8
+    assert taking(registers=176, warps=2).programs_at_once == 4
+    assert taking(registers=176, warps=4).programs_at_once == 2
+
+
+def test_the_limits_of_a_program_by_name():
+    assert taking(registers=168, shared=64 * 1024).program_limits == {
+        "registers": 3, "shared memory": 3, "warps": 16, "blocks": 32
+    }  # fmt: skip
+    assert taking(arch=75).program_limits["shared memory"] == 16  # no shared memory, no reserve
+
+
 def test_what_fits():
     assert taking(shared=227 * 1024).fits
     assert not taking(shared=227 * 1024 + 1).fits

@@ -373,7 +373,7 @@ HEADS = Suite(
     "11D",
     right=a_grid_of_three_axes,
     wrong={
-        "its address has a name of its own": (first_program_first("O", "acc", "    tl.store(to"),),
+        "its address has another name": (first_program_first("O", "acc", "    tl.store(to"),),
         "no operator makes it": (
             launched_twice("my_heads"),
             as_scratch(
@@ -408,4 +408,106 @@ REPAIR = Suite(
     },
 )
 
-SUITES = (FORWARD, LOOPS, SIXTEEN_BITS, BAND, HEADS, REPAIR)
+# ---------------------------------------------------------------------- 11G
+LEAN = Suite(
+    "11G",
+    right=joined,  # the answer of 11F
+    wrong={
+        "a line as it was given": (
+            Mutant(
+                "exp",
+                FEW,
+                ("tl.exp2(s * scale - m_new[:, None])", f"tl.exp((s * scale - m_new[:, None]) * {LN_2})"),
+                ("tl.exp2(m - m_new)", f"tl.exp((m - m_new) * {LN_2})"),
+            ),
+            Mutant(
+                "scale-before-the-maximum",
+                FEW,
+                ("s = tl.dot(q, tl.trans(k))", "s = tl.dot(q, tl.trans(k)) * scale"),
+                ("tl.max(s, 1) * scale", "tl.max(s, 1)"),
+                ("s * scale - m_new", "s - m_new"),
+            ),
+            Mutant("masked-throughout", FEW, ("full = (first + 1 if CAUSAL else N) // BN * BN", "full = 0")),
+        ),
+        "no operator makes it": (
+            launched_twice("my_lean_attention", "moves exactly the words of the blocks that are not empty"),
+            as_scratch(
+                "Q", "acc = tl.zeros((BM, d)", "tl.store(Q + i[:, None] * d + c, q * 2, mask=i[:, None] < N)"
+            ),
+            Mutant("v-raised", CORES, ("p.to(v.dtype), v, acc", "p, v.to(tl.float32), acc")),
+            Mutant("one-warp", FITS, ("num_warps=4", "num_warps=1")),
+            Mutant("acc-not-rescaled", IN_16, ("v, acc * old[:, None])", "v, acc)")),
+            Mutant(
+                "p-cast-before-the-sum",
+                "LSE is not rounded to 16 bits",
+                (WEIGHTS, f"{WEIGHTS}.to(v.dtype)"),
+                ("tl.sum(p, 1)", "tl.sum(p.to(tl.float32), 1)"),
+            ),
+            Mutant(
+                "one-iteration-more",
+                "no loop iteration is completely out of bounds",
+                ("range(full, end, BN)", "range(full, end + BN, BN)"),
+            ),
+        ),
+        "its address has another name": (first_program_first("O", "acc", "    tl.store(O + i"),),
+    },
+)
+
+
+# ---------------------------------------------------------------------- 11H
+def by_search(registers, shared_bytes, warps, sm):
+    """Count up to the first number of programs that one resource cannot hold."""
+    programs = 0
+    while True:
+        needed = {
+            "registers": (programs + 1) * warps * 256 * -(-registers // 8),
+            "shared memory": (programs + 1) * (shared_bytes + sm["reserved_bytes"]),
+            "warps": (programs + 1) * warps,
+            "blocks": programs + 1,
+        }
+        available = {
+            "registers": sm["registers"],
+            "shared memory": sm["shared_bytes"],
+            "warps": sm["warps"],
+            "blocks": sm["blocks"],
+        }
+        for limit, most in available.items():
+            if needed[limit] > most:
+                return programs, limit
+        programs += 1
+
+
+def per_thread(registers, shared_bytes, warps, sm):
+    """Ignore the unit in which registers are allocated."""
+    fit = {
+        "registers": sm["registers"] // (32 * registers * warps),
+        "shared memory": sm["shared_bytes"] // max(1, shared_bytes + sm["reserved_bytes"]),
+        "warps": sm["warps"] // warps,
+        "blocks": sm["blocks"],
+    }
+    return min(fit.values()), min(fit, key=fit.get)
+
+
+def one_kilobyte_on_every_chip(registers, shared_bytes, warps, sm):
+    """Reserve 1 KB also on a T4."""
+    return by_search(registers, shared_bytes, warps, sm | {"reserved_bytes": 1024})
+
+
+def at_least_one(registers, shared_bytes, warps, sm):
+    programs, limit = by_search(registers, shared_bytes, warps, sm)
+    return max(1, programs), limit
+
+
+PER_SM = Suite(
+    "11H",
+    right=by_search,
+    wrong={
+        "no operator makes it": (
+            (per_thread, "allocates registers to a warp in units of 256"),
+            (one_kilobyte_on_every_chip, "adds the reserve to the shared memory of each program"),
+            (at_least_one, "returns 0 if no program fits"),
+        )
+    },
+)
+
+SUITES = (FORWARD, LOOPS, SIXTEEN_BITS, BAND, HEADS, PER_SM, LEAN, REPAIR)

@@ -182,22 +182,22 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "begin = tl.maximum(-1, first + low)",
         ),
         (
-            "no round begins below 0, so that none is made up to 0, nor up to -1",
+            "no iteration begins below 0, so that there is none up to 0, nor up to -1",
             "end = tl.where(begin < end, end, 0)",
             "end = tl.where(begin < end, end, -1)",
         ),
         (
             "the scores of keys that do not exist are replaced by minus infinity, whatever they are",
-            "k = tl.load(K + j[:, None] * d + c, mask=there, other=0.0)",
-            "k = tl.load(K + j[:, None] * d + c, mask=there)",
-            "k = tl.load(K + j[:, None] * d + c, mask=there, other=1.0)",
-            "k = tl.load(K + j[:, None] * d + c, mask=there, other=-1.0)",
+            "k = tl.load(K + j[:, None] * d + c, mask=j[:, None] < Nk, other=0.0)",
+            "k = tl.load(K + j[:, None] * d + c, mask=j[:, None] < Nk)",
+            "k = tl.load(K + j[:, None] * d + c, mask=j[:, None] < Nk, other=1.0)",
+            "k = tl.load(K + j[:, None] * d + c, mask=j[:, None] < Nk, other=-1.0)",
         ),
         (
             "keys that do not exist have the weight 0, and 0 times any finite number is 0",
-            "v = tl.load(V + j[:, None] * d + c, mask=there, other=0.0)",
-            "v = tl.load(V + j[:, None] * d + c, mask=there, other=1.0)",
-            "v = tl.load(V + j[:, None] * d + c, mask=there, other=-1.0)",
+            "v = tl.load(V + j[:, None] * d + c, mask=j[:, None] < Nk, other=0.0)",
+            "v = tl.load(V + j[:, None] * d + c, mask=j[:, None] < Nk, other=1.0)",
+            "v = tl.load(V + j[:, None] * d + c, mask=j[:, None] < Nk, other=-1.0)",
         ),
         (
             "minus infinity less any number is minus infinity, whose exponential is 0",
@@ -233,16 +233,16 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
         (
             "the scores of keys that do not exist are replaced by minus infinity, whatever they are",
-            "k = tl.load(K + j[:, None] * k_strides[2] + c, mask=there, other=0.0)",
-            "k = tl.load(K + j[:, None] * k_strides[2] + c, mask=there)",
-            "k = tl.load(K + j[:, None] * k_strides[2] + c, mask=there, other=1.0)",
-            "k = tl.load(K + j[:, None] * k_strides[2] + c, mask=there, other=-1.0)",
+            "k = tl.load(K + j[:, None] * k_strides[2] + c, mask=j[:, None] < N, other=0.0)",
+            "k = tl.load(K + j[:, None] * k_strides[2] + c, mask=j[:, None] < N)",
+            "k = tl.load(K + j[:, None] * k_strides[2] + c, mask=j[:, None] < N, other=1.0)",
+            "k = tl.load(K + j[:, None] * k_strides[2] + c, mask=j[:, None] < N, other=-1.0)",
         ),
         (
             "keys that do not exist have the weight 0, and 0 times any finite number is 0",
-            "v = tl.load(V + j[:, None] * v_strides[2] + c, mask=there, other=0.0)",
-            "v = tl.load(V + j[:, None] * v_strides[2] + c, mask=there, other=1.0)",
-            "v = tl.load(V + j[:, None] * v_strides[2] + c, mask=there, other=-1.0)",
+            "v = tl.load(V + j[:, None] * v_strides[2] + c, mask=j[:, None] < N, other=0.0)",
+            "v = tl.load(V + j[:, None] * v_strides[2] + c, mask=j[:, None] < N, other=1.0)",
+            "v = tl.load(V + j[:, None] * v_strides[2] + c, mask=j[:, None] < N, other=-1.0)",
         ),
         (
             "the kernel reads only the first three strides",
@@ -297,6 +297,18 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "v = tl.load(V + columns, mask=there, other=0.0)",
             "v = tl.load(V + columns, mask=there, other=1.0)",
             "v = tl.load(V + columns, mask=there, other=-1.0)",
+        ),
+    ),
+    "11H": (
+        (
+            "a thread has at most 255 registers, so a warp has at most 32 units: the same number of units",
+            "registers_per_warp = -(-registers * 32 // 256) * 256",
+            "registers_per_warp = -(-registers * 32 // 257) * 256",
+        ),
+        (
+            "an SM has 256 units, and no multiple of a program's units is 257: the same quotient",
+            "registers_per_warp = -(-registers * 32 // 256) * 256",
+            "registers_per_warp = -(-registers * 32 // 256) * 255",
         ),
     ),
     "12A": (

@@ -14,7 +14,8 @@ Before the cell of exercise 4B, the source of its lesson has a raw cell in TOML,
     # ]
 
 Difficulty and importance are from 1 to 5. The minutes are an estimate for a student who has read the lesson
-up to the exercise. The name of the student's function is read from the check cell.
+up to the exercise. The name of the student's function is read from the check cell. A field `helpers` lists
+other functions of the exercise's cell that a student writes and a later exercise calls, such as ["absorb"].
 """
 
 from __future__ import annotations
@@ -50,6 +51,12 @@ _FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
         lambda value: isinstance(value, list) and len(value) == 3 and all(map(_text, value)),
     ),
 }
+_OPTIONAL: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "helpers": (
+        "a list of names of functions",
+        lambda value: isinstance(value, list) and bool(value) and all(map(_text, value)),
+    )
+}
 
 
 def data_text(root: Path) -> str:
@@ -63,12 +70,13 @@ def data_text(root: Path) -> str:
     for path in sorted((root / "solutions").glob("[0-9]*.py")):
         label = path.relative_to(root)
         found |= texts_of(all_cells(path.read_text(encoding="utf-8"), label), label)
-    return json.dumps(dict(sorted(found.items(), key=_in_order)), ensure_ascii=False, indent=1) + "\n"
+    return json.dumps(dict(sorted(found.items(), key=_number)), ensure_ascii=False, indent=1) + "\n"
 
 
-def _in_order(item: tuple[str, Any]) -> tuple[int, str]:
+def _number(item: tuple[str, Any]) -> int:
+    """Return the number of an id. Ids with one number stay in the order of the lessons: 11F before 11C."""
     number = re.match(r"\d*", item[0])
-    return int(number[0] or 0) if number else 0, item[0]
+    return int(number[0] or 0) if number else 0
 
 
 def texts_of(cells: Sequence[Cell], path: Path) -> dict[str, dict[str, Any]]:
@@ -107,11 +115,13 @@ def _fields(cell: Cell, path: Path) -> dict[str, Any]:
         fields = tomllib.loads("\n".join(cell.lines))
     except tomllib.TOMLDecodeError as error:
         raise SourceError(path, cell.line, f"{cell.name} is not valid TOML: {error}") from None
-    if unknown := sorted(fields.keys() - _FORMS.keys()):
+    if unknown := sorted(fields.keys() - _FORMS.keys() - _OPTIONAL.keys()):
         message = f"{cell.name}: unknown field {unknown[0]!r}; expected {', '.join(_FORMS)}"
         raise SourceError(path, cell.line, message)
-    for name, (wanted, right) in _FORMS.items():
+    for name, (wanted, right) in (
+        _FORMS | {name: _OPTIONAL[name] for name in fields if name in _OPTIONAL}
+    ).items():
         if name not in fields or not right(fields[name]):
             came = repr(fields[name]) if name in fields else "nothing"
             raise SourceError(path, cell.line, f"{cell.name}: {name} must be {wanted}, got {came}")
-    return {name: fields[name] for name in _FORMS}
+    return {name: fields[name] for name in (*_FORMS, *_OPTIONAL) if name in fields}

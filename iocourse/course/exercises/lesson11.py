@@ -1,4 +1,6 @@
-"""Exercises of lessons 11 and 11b: the forward pass, its two loops, bands, many heads, and a repair."""
+"""Exercises of lessons 11 and 11b: the forward pass, its two loops, sixteen bits, bands, many heads, programs
+per SM, and two kernels to repair.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ import numpy as np
 
 from ... import exact
 from ...costs.kernels import KernelProblem, attention_forward
-from ..exercise import Case, Sample
+from ...data.records import load_record
+from ...gpu import CHIPS, Resources
+from ..exercise import Case, Sample, Trial, exercise
 from ..kinds.forward_cases import (
     ALL,
     LATE,
@@ -22,6 +26,7 @@ from ..kinds.forward_cases import (
 )
 from ..kinds.kernel import ATTENTION, FAR_FROM_0, LSE, O, kernel_exercise
 from ..kinds.sixteen_bits import sixteen_bit_exercise
+from ..properties import Form, several, whole
 from ..trials.compiled_launch import Target
 from ..trials.float32_inputs import FAR, Single, far_apart, normal
 from ..trials.kernel_launch import launch_and_count_masks, masks_only, words_exactly
@@ -205,4 +210,111 @@ SIXTEEN_BITS = sixteen_bit_exercise(
     "11F", (Target("float16", 90, ON_90), Target("bfloat16", 90, ON_90), Target("float16", 80, ON_80))
 )
 
-EXERCISES = (FORWARD, LOOPS, BAND, HEADS, SIXTEEN_BITS, REPAIR)
+
+# ------------------------------------------------------------------ 11G where the instructions go
+# The reference has 7.8 instructions per score, as that of 11F. With one mistake left in it has 8.8 (the scale
+# before the maximum), 12.1 or more (tl.exp) or 12.8 (one masked loop). The kernel as given has 19.1.
+LEAN = sixteen_bit_exercise("11G", (Target("float16", 90, {"3.7.1": (7.8, 8.3)}),))
+
+
+# ------------------------------------------------------------------ 11H programs per SM
+LIMITS = ("registers", "shared memory", "warps", "blocks")
+UNIT, RESERVE, WARPS, BLOCKS, NONE = "registers in units", "reserve", "warps bind", "blocks bind", "none fits"
+Held = tuple[int, str]
+# Edge cases by tag: architecture, registers per thread, shared bytes and warps of a program.
+EDGES_OF_AN_SM = (
+    (UNIT, 90, 33, 1024, 4),  # 12 programs; 15 without units of 256
+    (UNIT, 80, 41, 4096, 4),  # 10; 12 without
+    (UNIT, 89, 49, 2048, 4),  # 9; 10 without
+    (RESERVE, 90, 32, 114 * 1024, 4),  # 1; half of the SM without the reserve
+    (RESERVE, 80, 32, 41 * 1024, 4),  # 3; a quarter without
+    (RESERVE, 75, 32, 32 * 1024, 4),  # 2, because a T4 reserves nothing
+    (WARPS, 89, 16, 1024, 8),
+    (WARPS, 75, 24, 2048, 4),
+    (WARPS, 90, 24, 4096, 16),
+    (BLOCKS, 90, 32, 1024, 1),
+    (BLOCKS, 75, 16, 0, 1),  # no shared memory and no reserve
+    (BLOCKS, 89, 16, 1024, 1),
+    (NONE, 90, 255, 65536, 16),
+    (NONE, 89, 64, 100 * 1024, 4),
+    (NONE, 75, 64, 72 * 1024, 4),
+)
+RECORDED = 40  # cases of compiled kernels
+
+
+def programs_per_sm(rng: np.random.Generator) -> list[Case]:
+    """Return recorded kernels of all chips, and edge cases; expected is the number by each limit."""
+    record = load_record("resources") or {}
+    found = {
+        (row["arch"], row["registers"], row["shared_bytes"], row["warps"]): row["kernel"]
+        for part in ("shipped", "forward_by_tile")
+        for row in record.get(part, ())
+    }
+    chosen = rng.choice(len(found), size=min(RECORDED, len(found)), replace=False)
+    kernels = [one for at, one in enumerate(found.items()) if at in chosen]
+    return [
+        *(_on_an_sm(name, "", *sizes) for sizes, name in kernels),
+        *(_on_an_sm("a program", tag, *sizes) for tag, *sizes in EDGES_OF_AN_SM),
+    ]
+
+
+def _on_an_sm(name: str, tag: str, arch: int, registers: int, shared: int, warps: int) -> Case:
+    chip = CHIPS[arch]
+    sm = {
+        "registers": chip.registers,
+        "shared_bytes": chip.shared_bytes_per_sm,
+        "reserved_bytes": chip.reserved_bytes,
+        "warps": chip.warps,
+        "blocks": chip.blocks,
+    }
+    resources = Resources(arch, registers, 0, shared, warps, 0, 0, 0, 0.0)
+    sizes = f"{registers} registers, {shared:,} bytes, {warps} warps"
+    return Case(
+        f"{name} on {chip.name}, {sizes}",
+        {"registers": registers, "shared_bytes": shared, "warps": warps, "sm": sm},
+        resources.program_limits,
+        tags=frozenset({tag} - {""}),
+    )
+
+
+def _held(trial: Trial) -> Held | None:
+    """Return the result if it is a number of programs and the name of a limit, otherwise None."""
+    count, limit = several(trial.value, 2) or (None, None)
+    programs = whole(count, least=0)
+    return (programs, limit) if programs is not None and limit in LIMITS else None
+
+
+HELD = Form(
+    "returns a number and the name of a limit", _held, f"(programs, limit), limit {' or '.join(LIMITS)}"
+)
+
+
+def _counted(trial: Trial, held: Held) -> str | None:
+    expected = min(trial.case.expected.values())
+    return None if held[0] == expected else f"{held[0]} programs, expected {expected}"
+
+
+def _binding(trial: Trial, held: Held) -> str | None:
+    limits = trial.case.expected
+    least = min(limits.values())
+    if limits[held[1]] == least:
+        return None
+    return f"{held[1]} would allow {limits[held[1]]} programs, but an SM holds {least}"
+
+
+PER_SM = exercise(
+    "11H",
+    cases=programs_per_sm,
+    properties=(
+        HELD.kept(),
+        HELD.must("allocates registers to a warp in units of 256", _counted, UNIT),
+        HELD.must("adds the reserve to the shared memory of each program", _counted, RESERVE),
+        HELD.must("holds no more warps than the SM has", _counted, WARPS),
+        HELD.must("holds no more blocks than the SM has", _counted, BLOCKS),
+        HELD.must("returns 0 if no program fits", _counted, NONE),
+        HELD.must("counts the programs of compiled kernels", _counted, lambda case: not case.tags),
+        HELD.must("names a limit that binds", _binding),
+    ),
+)
+
+EXERCISES = (FORWARD, LOOPS, SIXTEEN_BITS, BAND, HEADS, PER_SM, LEAN, REPAIR)
