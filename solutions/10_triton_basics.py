@@ -124,7 +124,7 @@ print("correct:", bool((copy == in_numpy).all()))
 #
 # `tl.load` returns a value for every lane. `other=0.0` sets it in masked lanes; without `other` it is undefined there. The copy needs no `other`, because it does not store masked lanes.
 #
-# `copied_words` is the *launcher*. It runs on the host: it allocates the result, chooses the *grid* (a tuple: the number of programs along each axis), and launches them by `kernel[grid](X, Y, ...)`. A tensor becomes a pointer, so sizes and strides are separate arguments. `triton.cdiv(a, b)` is $\lceil a/b \rceil$.
+# `copied_words` is the *launcher*. It runs on the host: it allocates the result, chooses the *grid* (a tuple with the number of programs along each axis), and launches them by `kernel[grid](X, Y, ...)`. A tensor becomes a pointer, so sizes and strides are separate arguments. `triton.cdiv(a, b)` is $\lceil a/b \rceil$.
 # <!-- 0.0 as input -->
 #
 # ## 10.2 Offsets and strides
@@ -311,7 +311,7 @@ def my_transpose(X, BM, BN):
 check("10B", my_transpose)
 
 # %% [markdown]
-# The transpose moves as many words as the copy, but a GPU loads and stores *sectors* of 32 bytes. In the copy, neighbouring lanes use all bytes of a sector. In the transpose, neighbours in a row of `X` are far apart in `Y`, so lanes in that order would store one word per sector. The compiler therefore divides the lanes among the threads along rows of `X` for the load and along rows of `Y` for the store. In between, the threads exchange the tile in *shared memory* (section 10.7). The requested words stay the same.
+# The transpose moves as many words as the copy, but a GPU loads and stores *sectors* of 32 bytes. In the copy, neighbouring lanes use all bytes of a sector. In the transpose, neighbours in a row of `X` are far apart in `Y`, so lanes in that order would store one word per sector. The compiler therefore divides the lanes among the threads along rows of `X` for the load and along rows of `Y` for the store. In between, the threads exchange the tile in *shared memory* (section 10.7). This requests no more words.
 #
 # ## 10.5 Softmax: one program per row
 #
