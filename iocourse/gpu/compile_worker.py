@@ -24,11 +24,12 @@ from collections import namedtuple
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import triton
 from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
+from triton.compiler import ASTSource, make_backend
 
 from .hot_loop import hot_loop
 
@@ -93,6 +94,14 @@ def compile_kernel(job: dict[str, Any]) -> Any:
     return triton.compile(source, target=GPUTarget("cuda", job["arch"], 32), options=job["options"])
 
 
+def assembled(job: dict[str, Any]) -> Any:
+    """Return a compiled kernel from a job with `ptx`, bytes of `shared` memory and a number of `warps`."""
+    backend = make_backend(GPUTarget("cuda", job["arch"], 32))
+    cubin = backend.make_cubin(job["ptx"], {}, backend.parse_options({}), job["arch"])
+    facts = SimpleNamespace(shared=job["shared"], num_warps=job["warps"])
+    return SimpleNamespace(asm={"ptx": job["ptx"], "cubin": cubin}, metadata=facts)
+
+
 def machine_code(cubin: bytes) -> dict[str, Any]:
     """Return registers per thread, stack bytes per thread and the hot loop, from NVIDIA's binary tools."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
@@ -135,7 +144,7 @@ def compile_report(job: dict[str, Any]) -> dict[str, Any]:
     """Compile one job and return its resources, or {"error": text} if compilation fails."""
     start = time.perf_counter()
     try:
-        kernel = compile_kernel(job)
+        kernel = assembled(job) if "ptx" in job else compile_kernel(job)
         facts = machine_code(kernel.asm["cubin"])
     except (Exception, SystemExit) as error:  # any failure, so that the other jobs still run
         return {"error": _innermost(error)}

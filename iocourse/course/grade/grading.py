@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from ..points import how_paid, points_of
 from ..student_copies.answers import AnswerCell, find_answers
 from ..student_copies.notebook import text_of
 from .lesson_cells import Lesson, LessonCell
-from .protocol import record_class
+from .protocol import Foreign, record_class
 from .sandbox import Limits
 from .submission_process import START, ProcessClient, ProcessEnded
 from .submissions import Submission
@@ -207,14 +207,15 @@ def _judged(session: ProcessClient, exercise: Exercise, seed: int, raised: str) 
         return drawn
 
     def run_case(_: Any, case: Case) -> Trial:
-        further = next(calls) > len(drawn)  # after all cases, to see on which inputs a wrong result depends
+        number = next(calls)
+        further = number > len(drawn)  # after all cases, to see on which inputs a wrong result depends
         try:
             told = session.ask("run case", exercise.id, replace(case, expected=None, budget=None))
         except ProcessEnded:
             if further:
                 raise _Stopped([]) from None  # all trials were complete, so the verdicts on them count
             raise
-        return _trial(told, case)
+        return _trial(told, case, lambda name, *given: session.ask("call", number - 1, name, given))
 
     def submitted() -> None:
         """Placeholder for the student's function, which exists only in the other process."""
@@ -223,8 +224,10 @@ def _judged(session: ProcessClient, exercise: Exercise, seed: int, raised: str) 
     return judge(replace(exercise, cases=draw, run_case=run_case), submitted, seed)
 
 
-def _trial(told: Any, case: Case) -> Trial:
+def _trial(told: Any, case: Case, call: Callable[..., Any]) -> Trial:
     """Return the trial described by a message of the process.
+
+    A function in a field of the trial stays in the process; `call` calls it there by the name of the field.
 
     Raises:
         _Stopped: the function raised, so that the other properties are not judged.
@@ -236,10 +239,26 @@ def _trial(told: Any, case: Case) -> Trial:
             raise _Stopped(_verdict_list(first) or [(RUNS, "stopped")])
         kind: Any = record_class(first) if what == "trial" else None
         if issubclass(kind, Trial):
-            return kind(case=case, **second)  # type: ignore[no-any-return]
+            functions = {name for name, value in second.items() if _is_function(value)}
+            known = second | {name: _called(name, case, call) for name in functions}
+            return kind(case=case, **known)  # type: ignore[no-any-return]
     except (TypeError, ValueError, AttributeError):
         pass
     raise ProcessEnded(NO_ANSWER)
+
+
+def _is_function(value: Any) -> bool:
+    return isinstance(value, Foreign) and value.kind == "function"
+
+
+def _called(name: str, case: Case, call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that calls the one of this name in the process, and returns a trial or data."""
+
+    def called(*given: Any) -> Any:
+        told = call(name, *given)
+        return _trial(told, case, call) if isinstance(told, tuple) else told
+
+    return called
 
 
 def _verdict_list(told: Any) -> list[Verdict]:

@@ -33,7 +33,7 @@ from .sandbox import Limits, apply_limits, forbid_subprocesses
 SAID = 10_000  # bytes that are read from the end of its standard error
 START = 120.0  # seconds to start Python and import the library on a busy machine
 LONGEST = 2_000  # maximum characters of a message
-_KEPT_HERE = ("case", "error", "returned")  # fields of a trial that are not sent
+_KEPT_HERE = ("case", "error", "returned", "launches")  # fields of a trial that are not sent
 
 
 # ------------------------------------------------------------------ the grader's end
@@ -139,8 +139,9 @@ class SubmissionProcess:
     def __init__(self, limits: Limits) -> None:
         from ...errors import error_text
         from ..checking import RUNS, judge
-        from ..exercise import find
+        from ..exercise import Trial, find
 
+        self.trial = Trial
         self.judge, self.find, self.runs, self.error_text = judge, find, RUNS, error_text
         self.names = notebook_names()
         self.printed = _Printed(limits.printed)
@@ -154,6 +155,7 @@ class SubmissionProcess:
             "run cell": self.run_cell,
             "refusal": self.refusal,
             "run case": self.run_case,
+            "call": self.call,
         }
         return ways[what](*rest)
 
@@ -199,14 +201,24 @@ class SubmissionProcess:
             return "stopped", self._verdicts_on(exercise, student, [trial]), None
         if any(one.overwritten for one in self.trials):  # visible only here, because answers are copies
             return "stopped", self._verdicts_on(exercise, student, self.trials), None
-        seen = {f.name: getattr(trial, f.name) for f in fields(trial) if f.name not in _KEPT_HERE}
-        return "trial", name_of(type(trial)), seen
+        return _as_answer(trial)
+
+    def call(self, at: int, name: str, arguments: tuple[Any, ...]) -> Any:
+        """Call a function that trial number `at` of the current exercise holds, such as `reversed`."""
+        value = getattr(self.trials[at], name)(*arguments)
+        return _as_answer(value) if isinstance(value, self.trial) else value
 
     def _verdicts_on(self, exercise: Any, student: Any, trials: list[Any]) -> Any:
         cases, seen = [trial.case for trial in trials], iter(trials)
         once = replace(exercise, cases=lambda rng: cases, run_case=lambda *_: next(seen), properties=())
         verdicts = self.judge(once, student, 0)
         return [(name, complaint and complaint[:LONGEST]) for name, complaint in verdicts]
+
+
+def _as_answer(trial: Any) -> tuple[str, Any, Any]:
+    """Return the answer for a trial: its type and fields. The grader calls their functions by `call`."""
+    seen = {f.name: getattr(trial, f.name) for f in fields(trial) if f.name not in _KEPT_HERE}
+    return "trial", name_of(type(trial)), seen
 
 
 def serve(limits: Limits) -> None:

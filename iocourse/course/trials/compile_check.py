@@ -38,12 +38,18 @@ class Launch:
     named: dict[str, Any]
     signature: dict[str, Any]
     constants: dict[Any, Any]
+    aligned: list[list[int]]  # positions of arguments that are multiples of 16
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments that are not parameters of the kernel, such as num_warps."""
+        return {name: value for name, value in self.named.items() if name not in self.signature}
 
     def fingerprint(self) -> Hashable:
         """Return a key that is equal for launches that compile alike."""
-        options = {name: value for name, value in self.named.items() if name not in self.signature}
         kernels = tuple((at, kernel_fingerprint(one)) for at, one in self.constants.items())
-        return kernel_fingerprint(self.kernel), str(self.signature), kernels, str(sorted(options.items()))
+        options = str(sorted(self.options.items()))
+        return kernel_fingerprint(self.kernel), str(self.signature), kernels, options, str(self.aligned)
 
 
 @dataclass
@@ -108,11 +114,11 @@ def _note(found: Launches, kernel: Any, args: tuple[Any, ...], kwargs: Any) -> N
     function = kernel.fn
     names = inspect.signature(function).parameters
     bound = inspect.getcallargs(function, *args, **{n: v for n, v in kwargs.items() if n in names})
-    kinds, values, _ = specialised(function, bound)
+    kinds, values, aligned = specialised(function, bound)
     signature = {name: _kind(kind) for name, kind in kinds.items()}
     constants = {tuple(at): value for at, value in values}
     key = f"{id(function)} {signature} {constants}"
-    found.seen.setdefault(key, Launch(kernel, args, kwargs, signature, constants))
+    found.seen.setdefault(key, Launch(kernel, args, kwargs, signature, constants, aligned))
 
 
 def _kind(kind: Any) -> Any:
@@ -195,6 +201,39 @@ def _put_to_compiler(
             _to_triton_ir(_kernel(function, kernels), signature, known)
     except Exception as error:
         raise KernelError(_told(error, kernels)) from None
+
+
+def to_ptx(launch: Launch, arch: int, ptx_version: int) -> dict[str, Any]:
+    """Compile a launch up to the text that NVIDIA's assembler takes, without starting another process.
+
+    Returns:
+        The text `ptx`, bytes of `shared` memory and the number of `warps`.
+    """
+    kernels: dict[int, Any] = {}
+    with compiler().in_place():
+        made: Any = sys.modules["triton.compiler.compiler"]
+        known = {at: _for_compiler(value, kernels) for at, value in launch.constants.items()}
+        source = made.ASTSource(
+            fn=_kernel(launch.kernel.fn, kernels),
+            signature=launch.signature,
+            constexprs=known,
+            attrs={tuple(at): [["tt.divisibility", 16]] for at in launch.aligned},
+        )
+        target = made.GPUTarget("cuda", arch, 32)
+        backend, context = made.make_backend(target), made.ir.context()
+        made.ir.load_dialects(context)
+        backend.load_dialects(context)
+        options = backend.parse_options(launch.options | {"ptx_version": ptx_version})
+        helpers = backend.get_codegen_implementation(options), backend.get_module_map()
+        module = source.make_ir(target, options, *helpers, context)
+        stages: dict[str, Any] = {}
+        backend.add_stages(stages, options, source.language)
+        metadata = {**options.__dict__, "target": target}
+        for name, stage in stages.items():
+            if name == "cubin":
+                break
+            module = stage(module, metadata)
+    return {"ptx": str(module), "shared": int(metadata["shared"]), "warps": int(metadata["num_warps"])}
 
 
 def _to_triton_ir(kernel: Any, signature: dict[str, Any], constants: dict[Any, Any]) -> None:

@@ -39,6 +39,20 @@ def compiled(launch: Launch, arch: int) -> Resources | CompilationFailed:
     return _compiled[key]
 
 
+def _compiled_by_parts(trial: KernelTrial, arch: int) -> Resources | CompilationFailed:
+    """Compile the launch of a trial that another process ran: PTX there, machine code here."""
+    from triton.backends.nvidia.compiler import get_ptxas, ptx_get_version
+
+    assert trial.ptx is not None
+    told = trial.ptx(arch, ptx_get_version(get_ptxas(arch).version))
+    if not isinstance(told, dict) or not isinstance(told.get("ptx"), str):
+        return CompilationFailed(str(told.get("error") if isinstance(told, dict) else told))
+    (found,) = reports(
+        [{"name": "kernel", "signature": {}, "constants": [], "options": {}, "arch": arch} | told]
+    )
+    return found
+
+
 def compiler_lines(
     run_case: RunCase, student: Callable[..., Any], cases: Sequence[Case], arch: int = 90
 ) -> str:
@@ -80,7 +94,7 @@ def _in_words(found: Resources, sizes: Mapping[str, int]) -> str:
 # ------------------------------------------------------------------ properties of compiled code
 @dataclass(frozen=True)
 class Target:
-    """A compiled case: the type of its inputs, the architecture, and its instructions per score.
+    """A compiled case: the type of its inputs, the architecture, the mask, and its instructions per score.
 
     instructions: by version of Triton, the number that a good kernel needs, and the largest one accepted.
     """
@@ -88,6 +102,12 @@ class Target:
     dtype: str
     arch: int
     instructions: Mapping[str, tuple[float, float]]
+    causal: bool = True
+
+    def fits(self, case: Case) -> bool:
+        """Return whether the case is compiled for this target."""
+        same = type_of(case) == self.dtype and case.inputs["causal"] == self.causal
+        return case.has(COMPILED) and same
 
 
 JudgeCode = Callable[[Resources, KernelTrial, Target], str | None]
@@ -113,7 +133,7 @@ def in_compiled_code(
         remark = None
         for target in targets:
             for trial in trials:
-                if not trial.case.has(COMPILED) or type_of(trial.case) != target.dtype:
+                if not target.fits(trial.case):
                     continue
                 assert isinstance(trial, KernelTrial)
                 said = _judged_launch(trial, target, judge)
@@ -127,10 +147,14 @@ def in_compiled_code(
 
 
 def _judged_launch(trial: KernelTrial, target: Target, judge: JudgeCode) -> str | None:
-    if len(trial.launches) != 1:
+    if len(trial.launches) > 1:
         return f"expected one launch, got {len(trial.launches)}"
     try:
-        found = compiled(trial.launches[0], target.arch)
+        found = (
+            compiled(trial.launches[0], target.arch)
+            if trial.launches
+            else _compiled_by_parts(trial, target.arch)
+        )
     except ValueError as error:  # an option of the launch
         return str(error)
     if isinstance(found, CompilationFailed):

@@ -44,7 +44,7 @@ from ..exercise import (
 )
 from ..guard import LibrarySolutionUsed
 from ..properties import as_traffic, budget_of, each, idle, is_right, untouched
-from .compile_check import Launch, Launches, record_interpreted_launches
+from .compile_check import Launch, Launches, record_interpreted_launches, to_ptx
 from .kernel_errors import name_failing_line
 from .sixteen_bit_inputs import BFloat16
 
@@ -62,7 +62,8 @@ class KernelTrial(Trial):
         wrapped: number of loads whose addresses wrap around within the tile.
         programs: number of programs of the largest launch.
         reversed: runs the case again with all programs in reverse order.
-        launches: the distinct launches.
+        launches: the distinct launches; () in a grader, which has no kernels.
+        ptx: compiles the only launch for an architecture and a version of PTX, as `to_ptx`.
     """
 
     rounded: tuple[str, ...] = ()
@@ -74,6 +75,7 @@ class KernelTrial(Trial):
     programs: int = 0
     reversed: Callable[[], Trial] | None = None
     launches: tuple[Launch, ...] = ()
+    ptx: Callable[[int, int], dict[str, Any]] | None = None
 
 
 @trial_from_error
@@ -121,7 +123,17 @@ def launch(student: Callable[..., Any], case: Case, *, copies: bool = True) -> T
         programs=loads.programs,
         reversed=lambda: _in_reverse(student, case, copies),
         launches=tuple(launches.seen.values()),
+        ptx=lambda arch, version: _only_ptx(tuple(launches.seen.values()), arch, version),
     )
+
+
+def _only_ptx(launches: Sequence[Launch], arch: int, version: int) -> dict[str, Any]:
+    if len(launches) != 1:
+        return {"error": f"expected one launch, got {len(launches)}"}
+    try:
+        return to_ptx(launches[0], arch, version)
+    except Exception as error:  # of the compiler
+        return {"error": error_text(error)}
 
 
 def _in_reverse(student: Callable[..., Any], case: Case, copies: bool) -> Trial:
