@@ -116,7 +116,8 @@ def test_a_remark_for_one_instruction_too_many():
     verdicts = checking.judge(find("11F"), slower, 0)
     assert not checking.failed_properties(verdicts)
     assert [str(name.remark) for name, _ in verdicts if hasattr(name, "remark")] == [
-        "8.8 instructions per score, where 7.8 are enough"
+        "8.8 instructions per score, where 7.8 are enough; 2.0 of them multiply; the scale and "
+        "the subtraction of the maximum can be one multiply-add"
     ]
 
 

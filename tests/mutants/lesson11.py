@@ -191,7 +191,7 @@ WEIGHTS = "p = tl.exp2(s * scale - m_new[:, None])"
 IN_16, LARGE = "O is correct in float16", "large scores lose no bits"
 CORES = "both products multiply 16-bit numbers on tensor cores, with float32 sums"
 FEW, FITS = "the inner loop needs few instructions", "registers and shared memory suffice"
-RUNS = "runs without an error"
+RUNS, FAR_FROM_0 = "runs without an error", "scores far from 0 neither overflow nor vanish"
 RAISED = "q, k, v = q.to(tl.float32), k.to(tl.float32), v.to(tl.float32); s = tl.dot(q, tl.trans(k))"
 LN_2 = "0.6931471805599453"
 
@@ -216,12 +216,21 @@ SIXTEEN_BITS = Suite(
             ),
             Mutant(
                 "p-cast-before-the-sum",
-                "LSE is not rounded to 16 bits",
+                "LSE has the precision of float32",
                 (WEIGHTS, f"{WEIGHTS}.to(v.dtype)"),
                 ("tl.sum(p, 1)", "tl.sum(p.to(tl.float32), 1)"),
             ),
             product("p-in-fp8", IN_16, "p.to(tl.float8e5).to(v.dtype), v, acc * old[:, None]"),
             product("bfloat16-by-habit", IN_16, "p.to(tl.bfloat16), v.to(tl.bfloat16), acc * old[:, None]"),
+        ),
+        "no single change puts a finite number for -inf, or scales a maximum twice": (
+            Mutant("masks-with-minus-1e4", FAR_FROM_0, ('float("-inf"))\n    m_new', "-1e4)\n    m_new")),
+            Mutant("masks-with-minus-1e9", FAR_FROM_0, ('float("-inf"))\n    m_new', "-1e9)\n    m_new")),
+            Mutant(
+                "m-scaled-again",
+                FAR_FROM_0,
+                ("tl.maximum(m, tl.max(s, 1) * scale)", "tl.maximum(m, tl.max(s, 1)) * scale"),
+            ),
         ),
         "no single change exchanges types": (
             product("p-stays-float32", RUNS, "p, v, acc * old[:, None]"),
@@ -439,7 +448,7 @@ LEAN = Suite(
             Mutant("acc-not-rescaled", IN_16, ("v, acc * old[:, None])", "v, acc)")),
             Mutant(
                 "p-cast-before-the-sum",
-                "LSE is not rounded to 16 bits",
+                "LSE has the precision of float32",
                 (WEIGHTS, f"{WEIGHTS}.to(v.dtype)"),
                 ("tl.sum(p, 1)", "tl.sum(p.to(tl.float32), 1)"),
             ),

@@ -94,7 +94,7 @@ def _in_words(found: Resources, sizes: Mapping[str, int]) -> str:
 # ------------------------------------------------------------------ properties of compiled code
 @dataclass(frozen=True)
 class Target:
-    """A compiled case: the type of its inputs, the architecture, and its instructions per score.
+    """A compiled case: the type of its inputs, the architecture, the mask, and its instructions per score.
 
     instructions: by version of Triton, the number that a good kernel needs, and the largest one accepted.
     """
@@ -102,6 +102,12 @@ class Target:
     dtype: str
     arch: int
     instructions: Mapping[str, tuple[float, float]]
+    causal: bool = True
+
+    def fits(self, case: Case) -> bool:
+        """Return whether the case is compiled for this target."""
+        same = type_of(case) == self.dtype and case.inputs["causal"] == self.causal
+        return case.has(COMPILED) and same
 
 
 JudgeCode = Callable[[Resources, KernelTrial, Target], str | None]
@@ -127,7 +133,7 @@ def in_compiled_code(
         remark = None
         for target in targets:
             for trial in trials:
-                if not trial.case.has(COMPILED) or type_of(trial.case) != target.dtype:
+                if not target.fits(trial.case):
                     continue
                 assert isinstance(trial, KernelTrial)
                 said = _judged_launch(trial, target, judge)

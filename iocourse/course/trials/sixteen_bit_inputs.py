@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ... import exact
 from ...costs.kernels import KernelProblem, attention_forward
 from ..exercise import Case, Sample
+from .float32_inputs import FAR
 
 TYPES = {"float16": 2.0**-11, "bfloat16": 2.0**-8}  # the unit roundoff of each type
 SMALLEST_HALF = 2.0**-25  # half of the distance between float16 numbers below 2^-14, whose error is absolute
@@ -17,6 +18,7 @@ SMALLEST_HALF = 2.0**-25  # half of the distance between float16 numbers below 2
 # reach 2^-20 (tests/course/test_sixteen_bits.py); the sum of weights that were rounded to 16 bits, 2^-16.
 SINGLE = 2.0**-19
 LARGE_SCORES = "large scores"  # a tag
+FAR_BELOW = {"float16": -(2.0**15), "bfloat16": -(2.0**85)}  # a number of Q, exact in its type
 COMPILED = "compiled"  # a tag: the launch of this case is compiled for a chip
 
 
@@ -50,12 +52,30 @@ def sixteen_bit_attention(rng: np.random.Generator) -> Iterator[Sample]:
             ("", False, 32, 16, 49 + n, 32),
             ("", True, 16, 32, n, 64),
             (LARGE_SCORES, True, 32, 16, 64 + n, 64),
+            (FAR, True, 16, 16, 33 + n, 64),
             (COMPILED, True, 128, 64, 256, 64),
+            (COMPILED, False, 128, 64, 128, 64),
         ]:
             Q, K, V = rng.standard_normal((3, N, d))
             Q *= 6 if tag == LARGE_SCORES else 1
+            if tag == FAR:
+                _move_far(Q, K, dtype)
             arrays = {name: rounded(x, dtype) for name, x in (("Q", Q), ("K", K), ("V", V))}
             yield _sample(arrays, dtype, causal, BM, BN, tag)
+
+
+def _move_far(Q: NDArray[np.float64], K: NDArray[np.float64], dtype: str) -> None:
+    """Change Q and K in place, so that three of four rows have scores far from 0, each with one weight of 1.
+
+    The scores of these rows are 64 j + 512 for key j, the negative of it, and from -2^18 (float16) or -2^88
+    (bfloat16) down. A finite number in place of -inf exceeds some of them.
+    """
+    d = Q.shape[1]
+    K[:, 0] = 64 + 8 * np.arange(len(K))
+    Q[:, 0] = 0
+    for first, number in ((1, -8 * d**0.5), (2, FAR_BELOW[dtype]), (3, 8 * d**0.5)):
+        Q[first::4] = 0
+        Q[first::4, 0] = number
 
 
 def _sample(
@@ -84,7 +104,7 @@ def allowed_errors(case: Case) -> tuple[NDArray[np.float64], NDArray[np.float64]
     A kernel rounds each weight and each element of O once to 16 bits, so O may differ by
     u (Σ P |V| + |O|), where u is the unit roundoff. Float16 numbers below 2^-14 have an absolute error of
     2^-25 in place of a relative one. Scores, maxima and sums are in float32, whose error is `SINGLE` times
-    the largest score of the row.
+    the largest score of the row. If the scores are far apart, the weights are exact, whatever their size.
     """
     arrays = {name: case.inputs[name] for name in "QKV"}
     S, V = _scores(arrays, case.inputs["causal"]), abs(arrays["V"].astype(np.float64))
@@ -92,5 +112,6 @@ def allowed_errors(case: Case) -> tuple[NDArray[np.float64], NDArray[np.float64]
     seen = np.isfinite(S)
     single = SINGLE * np.maximum(1.0, abs(np.where(seen, S, 0.0)).max(axis=1))
     averages = exact.softmax(S) @ V
-    O = u * (averages + abs(case.expected[0])) + least * (seen @ V + 1) + 2 * single[:, None] * averages
+    of_weights = np.full(len(S), SINGLE) if case.has(FAR) else single
+    O = u * (averages + abs(case.expected[0])) + least * (seen @ V + 1) + 2 * of_weights[:, None] * averages
     return O, single

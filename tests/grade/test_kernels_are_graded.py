@@ -1,0 +1,60 @@
+"""Kernels in the grader: functions of a trial stay in the process of the submission and are called there."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from iocourse.course.grade.grading import grade
+from iocourse.course.grade.lesson_cells import read_lessons
+from iocourse.course.grade.sandbox import Limits
+from iocourse.course.grade.submission_process import ProcessClient
+from iocourse.course.grade.submissions import find_submissions
+from iocourse.course.project_paths import find_course
+from tools.build.notebook_execution import cannot_run
+
+ROOT = Path(__file__).parents[2]
+SOURCE = next((ROOT / "solutions").glob("11_*.py")).read_text(encoding="utf-8")
+if reason := cannot_run(SOURCE):
+    pytest.skip(reason, allow_module_level=True)
+
+
+def why_marks_are_missing(number, tmp_path, *edits):
+    """Grade the solved notebook of a lesson with these edits; return the reasons, without a sandbox."""
+    lesson = next(one for one in read_lessons(find_course(ROOT)) if one.stem.startswith(f"{number}_"))
+    copy = Path(shutil.copy(ROOT / "solutions" / f"{lesson.stem}.ipynb", tmp_path))
+    text = copy.read_text(encoding="utf-8")
+    for old, new in edits:
+        quoted = json.dumps(old)[1:-1]
+        assert quoted in text
+        text = text.replace(quoted, json.dumps(new)[1:-1])
+    copy.write_text(text, encoding="utf-8")
+    marks = grade(*find_submissions(tmp_path), lesson, 1, Limits(), False)
+    ids = [one.id for one in lesson.exercises]
+    return dict(zip(ids, (mark.why for mark in marks), strict=True))
+
+
+def test_kernels_run_in_reverse_order_in_the_grader(tmp_path, monkeypatch):
+    """The reference has full marks; each of the three kernels has run once more, by a call in its process."""
+    called, ask = [], ProcessClient.ask
+
+    def recorded(session, *message):
+        called.append(message[2] if message[0] == "call" else "")
+        return ask(session, *message)
+
+    monkeypatch.setattr(ProcessClient, "ask", recorded)
+    assert not any(why_marks_are_missing("10", tmp_path).values())
+    assert called.count("reversed") == 3
+
+
+def test_the_grader_compiles_kernels_of_a_submission(tmp_path):
+    """A slow kernel with right values loses its points for instructions, and only these."""
+    slow = (
+        (
+            "p = tl.exp2(s * scale - m_new[:, None])    #",
+            "p = tl.exp((s * scale - m_new[:, None]) * 0.6931471805599453)  #",
+        ),
+    )
+    found = why_marks_are_missing("11", tmp_path, *slow)
+    assert found["11A"] == found["11B"] == "" and "the inner loop needs few instructions" in found["11F"]
