@@ -440,8 +440,9 @@ for name in ("float16", "bfloat16", "float32"):
 # $$ \bigl|\hat O_{ic} - O_{ic}\bigr| \le u \Bigl( \sum_j P_{ij} |V_{jc}| + |O_{ic}| \Bigr) + \text{terms of float32} . \tag{11.6} $$
 # <!-- (11.6) not evaluated: entries of arrays -->
 #
-# The check computes the terms of float32 as $2^{-18} \max(1, \max_j |S_{ij}|) \sum_j P_{ij} |V_{jc}|$. A weight has the absolute error of its score as relative error, so this error grows with the scores. The check allows $2^{-19}$ per unit of the largest score, once for the weights in the product and once for those in $\ell$; our tests find less than $2^{-20}$. In float16 it adds $2^{-25} (\sum_j |V_{jc}| + 1)$, because float16 numbers below $2^{-14}$ have an absolute error.
+# The check computes the terms of float32 as $2^{-18} \max(1, \max_j |S_{ij}|) \sum_j P_{ij} |V_{jc}|$. A weight has the absolute error of its score as relative error, so this error grows with the scores. The check allows $2^{-19}$ per unit of the largest score, once for the weights in the product and once for those in $\ell$; our tests find at most $2^{-20}$. (Where scores are far apart, weights are exact, and 1 replaces the maximum.) In float16 it adds $2^{-25} (\sum_j |V_{jc}| + 1)$, because float16 numbers below $2^{-14}$ have an absolute error.
 # <!-- allowed = checkout("iocourse.course.trials.sixteen_bit_inputs") -->
+# <!-- "our tests find at most $2^{-20}$" if "single <= 2.0**-20" in checkout("tests/course/test_sixteen_bits.py") -->
 # <!-- "The check computes the terms of float32" if 2 * allowed.SINGLE == 2**-18 and allowed.SMALLEST_HALF == 2**-25 and allowed.TYPES == {"float16": 2**-11, "bfloat16": 2**-8} -->
 #
 # The row sum $\ell$ stays in float32 if the weights are added *before* they are rounded. NumPy can compare both orders:
@@ -470,7 +471,7 @@ print(f"largest error of LSE, rounded to float32: {abs(L.astype(np.float32) - L)
 # 2. Add up the weights of a row *before* they are cast.
 # 3. Apply the scale with the subtraction of the maximum, in one multiply-add per score. So take the maximum of the unscaled scores and scale it, one number per row; `m` is still $m'$. (To scale all scores before the maximum costs one more instruction per score; this passes with a remark.)
 #
-# Scores, `m`, `l` and `acc` stay in float32. The check compares each element with the error that rounding allows. It also compiles your kernel for sm_90 and sm_80 and reads the types of the products, the *spills* (values that do not fit in registers and are kept in memory) and the instructions per score, at most 11 on sm_90 and 13.5 on sm_80. These limits are for the given launch options: `num_warps=4`, and `num_stages=3`, which keeps the keys and values of up to three iterations in shared memory. If you are stuck after ten minutes, run `hint("11F")` in a separate cell.
+# Scores, `m`, `l` and `acc` stay in float32. The kernel must be correct for all $N$, also for scores far from 0. The check compares each element with the error that rounding allows. It also compiles your kernel for sm_90 and sm_80 and reads the types of the products, the *spills* (values that do not fit in registers and are kept in memory) and the instructions per score, at most 11 on sm_90 and 13.5 on sm_80. These limits are for the given launch options: `num_warps=4`, and `num_stages=3`, which keeps the keys and values of up to three iterations in shared memory. If you are stuck after ten minutes, run `hint("11F")` in a separate cell.
 # <!-- limits = checkout("iocourse.course.exercises.lesson11") -->
 # <!-- 11, 13.5 = list(limits.ON_90.values())[-1][1], list(limits.ON_80.values())[-1][1] -->
 # <!-- answers = [one for one in rows("answers") if "index" in one] -->
