@@ -82,7 +82,7 @@ def _reached_arrays(exercise: Exercise, answer: Callable[..., Any], trials: Sequ
         left = [name for name in names if name not in used and name in _arrays(tested)]
         used += [name for name in left if _influences(exercise, answer, tested, repeated, name)]
     if not used and not any(_finite(trial.value) for trial in (small, large)):
-        return Reached("no number of your result is finite")
+        return Reached("every element of your result is NaN or infinite")
     if not used:
         return Reached("your result does not depend on the input arrays")
     if len(used) == 1 < len(names):

@@ -354,7 +354,7 @@ def _sources(function: types.FunctionType, seen: dict[str, str]) -> list[str]:
 
 
 def _source_of(name: str, value: Any, seen: dict[str, str]) -> list[str]:
-    if inspect.ismodule(value):  # of another module a kernel may use numbers, such as math.inf
+    if inspect.ismodule(value):  # kernels may use numbers of other modules, such as math.inf
         seen[name] = ""
         return [f"import {value.__name__} as {name}"]
     used = getattr(value, "fn", None)

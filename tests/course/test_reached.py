@@ -65,7 +65,7 @@ def seen(function, cases=None, fails=None):
 # ------------------------------------------------------------------ what counts as no work
 HANDED_BACK = "your function returns an input, scaled or in another order"
 CONSTANT = "your function returns the same for every input"
-NOT_FINITE = "no number of your result is finite"
+NOT_FINITE = "every element of your result is NaN or infinite"
 FAILS_LATER = "your function fails when it is called again with other numbers in its inputs"
 
 

@@ -36,7 +36,7 @@ def why_marks_are_missing(number, tmp_path, *edits):
 
 
 def test_kernels_run_in_reverse_order_in_the_grader(tmp_path, monkeypatch):
-    """The reference has full marks; each of the three kernels has run once more, by a call in its process."""
+    """The reference has full marks; each of the three kernels has run again, by a call in its process."""
     called, ask = [], ProcessClient.ask
 
     def recorded(session, *message):

@@ -446,6 +446,7 @@ LEAN = Suite(
             Mutant("v-raised", CORES, ("p.to(v.dtype), v, acc", "p, v.to(tl.float32), acc")),
             Mutant("one-warp", FITS, ("num_warps=4", "num_warps=1")),
             Mutant("acc-not-rescaled", IN_16, ("v, acc * old[:, None])", "v, acc)")),
+            Mutant("masks-with-minus-1e4", FAR_FROM_0, ('float("-inf"))\n    m_new', "-1e4)\n    m_new")),
             Mutant(
                 "p-cast-before-the-sum",
                 "LSE has the precision of float32",

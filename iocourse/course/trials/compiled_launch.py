@@ -58,7 +58,7 @@ def compiler_lines(
 ) -> str:
     """Return a line per kernel that a solved exercise launches: what the compiler makes of it for a chip.
 
-    The case with the largest tile is run once more, because a check keeps no launches.
+    The case with the largest tile is run again, because a check keeps no launches.
     """
     trial = run_case(student, max(cases, key=_tile_size))
     launches: tuple[Launch, ...] = getattr(trial, "launches", ())
