@@ -603,7 +603,7 @@ measured("11.6b", exp=times[12], tf32=times[5], fp8=times[20])
 #
 # </details>
 #
-# These times hold for float16, one head, $N = 32{,}768$, no causal mask, and Triton 3.6.0, as recorded; other cases are unmeasured. The inputs have 16 bits also in the rows that raise tiles to float32. Two answers have no time, for the printed reasons. The table omits four kernels for float32 inputs, because they ran at $N = 8{,}192$ with fewer programs than the GPU has SMs. Without a causal mask, the loop that is masked throughout compares positions only with $N$; in the causal kernel of the check it needs more than the 9.2 instructions of the table.
+# These times hold for float16, one head, $N = 32{,}768$, no causal mask, and Triton 3.6.0, as recorded; other cases are unmeasured. The inputs have 16 bits also in the rows that raise tiles to float32. Two answers have no time, for the printed reasons. The table omits four kernels for float32 inputs, because they ran at $N = 8{,}192$ with fewer programs than the GPU has SMs. Without a causal mask, the loop that is masked throughout compares positions only with $N$ and has 9.2 instructions per score; in the causal kernel of the check it has more.
 # <!-- slow = [timed[name] for name in ("exp in place of exp2", "v raised to float32, default (tf32)", "p cast to fp8")] -->
 # <!-- 1.89, 2.64, 1.86 = (one["ms"] / reference["ms"] for one in slow) -->
 # <!-- 1.68, 1.52, 1.25 = (one["instructions_per_score"] / reference["instructions_per_score"] for one in slow) -->
@@ -665,7 +665,7 @@ measured("11.7b", clocks=max(clocks.values()))
 # </details>
 #
 # At $d = 64$ the four bounds differ by at most a quarter, so no unit alone limits this tile. The reference of 11F was timed, with a tile of $128 \times 64$. The next cell compares its time with its own bounds. For the answers with other products, the record has the largest of the first three bounds. They include the exponentials that rescale, and TF32 products at half the rate.
-# <!-- "tile of $128 \times 64$" if "d = 64, not causal, 128 x 64, 4 warps" in load_record("answers")["problem"] -->
+# <!-- 128 \times 64 = tuple(int(n) for n in re.search(r"not causal, (\d+) x (\d+), 4 warps", load_record("answers")["problem"]).groups()) -->
 
 # %%
 N, BM, BN, d, warps = 32768, 128, 64, 64, 4  # as recorded
