@@ -625,7 +625,7 @@ measured("11.6b", exp=times[12], tf32=times[5], fp8=times[20])
 # <!-- 1.83 from https://arxiv.org/abs/2407.08608 -->
 # <!-- 16, 4, 128 from https://docs.nvidia.com/cuda/cuda-c-programming-guide/ -->
 #
-# The instructions in the bound on issue are per thread, as printed. The bytes of shared memory follow from the tensor-core instructions. Each of them multiplies 64 rows by 16 inner elements. It reads 2 KB of its left factor, unless that is in registers, and 32 bytes per column of its right factor. The kernel keeps $Q$ in shared memory and $P$ in registers. $K$ and $V$ are also written to shared memory once, $4B_Nd$ bytes.
+# The bound on issue has the instructions per thread of one iteration. The bytes of shared memory follow from the tensor-core instructions. Each of them multiplies 64 rows by 16 inner elements. It reads 2 KB of its left factor, unless that is in registers, and 32 bytes per column of its right factor. The kernel keeps $Q$ in shared memory and $P$ in registers. $K$ and $V$ are also written to shared memory once, $4B_Nd$ bytes.
 # <!-- 64, 16 = int(next(iter(reference["products"])).split(".")[1].split("x")[0]), int(next(iter(reference["products"])).split(".")[1].split("x")[2]) -->
 # <!-- 2, 32 = 64 * 16 * 2 / 2**10, 16 * 2 -->
 # <!-- hot = row("hot-loops", "shipped", arch=90, d=64, kernel="forward", causal=True, pairs="band", group=1) -->
@@ -664,7 +664,7 @@ measured("11.7b", clocks=max(clocks.values()))
 #
 # </details>
 #
-# At $d = 64$ the four bounds differ by at most a quarter, so no unit alone limits this tile. The reference of 11F was timed, with a tile of $128 \times 64$. The next cell compares its time with its own bounds. For the answers with other products, the record has the largest of the first three bounds. They include the exponentials that rescale, and TF32 products at half the rate.
+# At $d = 64$ the four bounds differ by at most a quarter, so no unit alone limits this tile. The reference of 11F was timed, with a tile of $128 \times 64$. The next cell compares its time with its bounds. For all timed answers the record has the ratio of the largest of the first three bounds to the measured time. These bounds include the exponentials that rescale, and TF32 products at half the rate.
 # <!-- 128 \times 64 = tuple(int(n) for n in re.search(r"not causal, (\d+) x (\d+), 4 warps", load_record("answers")["problem"]).groups()) -->
 
 # %%
