@@ -53,7 +53,7 @@ def count(**tensors: Any) -> Iterator[Ledger]:
         CannotCount: kernels are compiled in this process, or this version of Triton is not supported.
         OutsideEveryArray: a load, store or atomic is out of bounds of every array, for example because a mask
             is missing (raised inside the kernel, so Triton reports it as an InterpreterError).
-        TypeError: an argument is not a tensor.
+        TypeError: an argument is not a tensor, or the grid of a launch is neither a tuple nor a function.
     """
     interpreter, jit = _interpreter()
     ledger = Ledger(measured=True)
@@ -115,6 +115,12 @@ def _naming(run: Callable[..., Any], arrays: _Arrays) -> Callable[..., Any]:
 
     @wraps(run)
     def run_named(self: Any, *args: Any, **kwargs: Any) -> Any:
+        grid = kwargs.get("grid")
+        if not (isinstance(grid, tuple) or callable(grid)):
+            wanted = f"({grid},)" if isinstance(grid, int) else "a tuple"
+            raise TypeError(
+                f"a grid is a tuple of numbers of programs, one per axis: write {wanted}, not {grid!r}"
+            )
         for name, value in [*zip(self.arg_names, args, strict=False), *kwargs.items()]:
             for part, tensor in _tensors(name, value):
                 arrays.add_unless_known(part, tensor)
@@ -147,7 +153,7 @@ class _Proxy:
 
     def array_at(self, address: Any) -> str:
         """Return the name of the tensor that has a word at this address."""
-        return self._arrays._owner(np.array([address]))[0]
+        return self._arrays._owner(np.array([address]), 1)[0]
 
     def load(self, ptrs: Any, mask: Any, other: Any, dtype: Any) -> Any:
         self._arrays.count(ptrs, mask, np.dtype(dtype).itemsize, reads=True)
@@ -186,6 +192,18 @@ class _Array:
         reach = sum((n - 1) * step for n, step in zip(self.tensor.shape, self.tensor.stride(), strict=True))
         self.stop = self.start + (reach + 1) * self.itemsize if self.tensor.numel() else self.start
 
+    def distance(self, address: int) -> int:
+        """Return the number of bytes from the address to this tensor, 0 between two of its elements."""
+        return max(self.start - address, address - self.stop + 1, 0)
+
+    def place(self, address: int) -> str:
+        """Return where the address, which is not that of an element, is seen from this tensor."""
+        if address >= self.stop:
+            return f"{address - self.stop} bytes behind the end of {self.name}"
+        if address < self.start:
+            return f"{self.start - address} bytes before the start of {self.name}"
+        return f"between two rows or columns of {self.name}"
+
     def holds(self, addresses: NDArray[Any]) -> NDArray[np.bool_]:
         """Return True for each address of an element; views such as q, k, v of one tensor are interleaved."""
         rest = (addresses.astype(np.int64) - self.start) // self.itemsize
@@ -220,13 +238,17 @@ class _Arrays:
     def count(self, ptrs: Any, mask: Any, width: int, *, reads: bool = False, writes: bool = False) -> None:
         """Count every address that is not masked for its tensor."""
         addresses = np.asarray(ptrs)[np.broadcast_to(np.asarray(mask, dtype=bool), np.shape(ptrs))]
+        asked = addresses.size
         while addresses.size:
-            name, found = self._owner(addresses)
+            name, found = self._owner(addresses, asked)
             self._file(name, int(found.sum()), width, reads, writes)
             addresses = addresses[~found]
 
-    def _owner(self, addresses: NDArray[Any]) -> tuple[str, NDArray[np.bool_]]:
-        """Return the name of the tensor of the first address, and True for each address of that tensor."""
+    def _owner(self, addresses: NDArray[Any], asked: int) -> tuple[str, NDArray[np.bool_]]:
+        """Return the name of the tensor of the first address, and True for each address of that tensor.
+
+        The addresses are what is left of an access to `asked` words.
+        """
         low, high = addresses.min(), addresses.max()
         near = [array for array in self.known if array.start <= high and low < array.stop]
         if len(near) == 1 and near[0].start <= low and high < near[0].stop:
@@ -236,16 +258,27 @@ class _Arrays:
             if found[0]:
                 return array.name, found
         if all(array.tensor.device.type == "cpu" for array in self.known):
-            raise OutsideEveryArray(self._complaint(addresses[0], addresses.size))
+            raise OutsideEveryArray(self._complaint(addresses, near, asked))
         # The interpreter uses copies of tensors on other devices, whose addresses are not known here.
-        others = ~np.logical_or.reduce([array.holds(addresses) for array in near], initial=False)
+        others = self._outside(addresses, near)
         return OTHER, np.broadcast_to(others, addresses.shape)
 
-    def _complaint(self, address: Any, words: int) -> str:
-        after = [array for array in self.known if array.stop <= address]
-        near = max(after, key=lambda array: array.stop, default=None)
-        where = f", {int(address) - near.stop} bytes behind the end of {near.name}" if near else ""
-        return f"one of {words} words is outside every array{where}: is a mask missing, or a stride wrong?"
+    @staticmethod
+    def _outside(addresses: NDArray[Any], near: list[_Array]) -> NDArray[np.bool_]:
+        """Return True for each address that belongs to none of these tensors."""
+        held = np.logical_or.reduce([array.holds(addresses) for array in near], initial=False)
+        return np.asarray(~held)
+
+    def _complaint(self, addresses: NDArray[Any], near: list[_Array], asked: int) -> str:
+        """Return a message with the number of words outside, and the tensor nearest to the first of them."""
+        outside = np.broadcast_to(self._outside(addresses, near), addresses.shape)
+        words, address = int(outside.sum()), int(addresses[0])
+        count = (
+            f"{words} of {asked} word{'s' * (asked > 1)} {'is' if words == 1 else 'are'} outside every array"
+        )
+        nearest = min(self.known, key=lambda array: array.distance(address), default=None)
+        first = f", {'the first ' * (words > 1)}{nearest.place(address)}" if nearest else ""
+        return f"{count}{first}: is a mask missing, or a stride wrong?"
 
     def _file(self, name: str, words: int, width: int, reads: bool, writes: bool) -> None:
         tallies = [self.ledger.reads] * reads + [self.ledger.writes] * writes

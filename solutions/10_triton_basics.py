@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 10 Triton basics
 #
-# The machine of lesson 02 has one worker. A GPU runs thousands of threads. You write a *kernel* for it: one function that many *programs* run, each on its own block of the data. In this lesson you write a copy, a row softmax and a matrix product in Triton, and count the words that they move. The counts equal the closed forms of the earlier lessons.
+# The machine of lesson 02 has one worker. A GPU runs thousands of threads. You write a *kernel* for it: one function that many *programs* run, each on its own block of the data. In this lesson you write a transposed copy, a row softmax and a matrix product in Triton, and count the words that they move.
 #
 # **What you will learn**
 #
@@ -17,7 +17,7 @@
 #
 # <!-- exercises -->
 #
-# No GPU is needed. Triton is published for Linux, and Colab runs Linux. Without Triton the lesson runs on, and each cell that needs it prints what to install.
+# No GPU is needed. Triton is published for Linux, and Colab runs Linux. Without it, each cell that needs it prints what to install.
 
 # %% tags=["setup"]
 import numpy as np
@@ -25,15 +25,16 @@ import numpy as np
 from iocourse import bounds, costs, exact
 from iocourse.course import attempt, check, explore, hint, measured, predict
 
-# %%
-explore.program_grid(1, 20, 1, 8, title="20 words in blocks of 8, one program per block")
-
 # %% [markdown]
 # ## 10.1 A first kernel
 #
-# The kernel below copies $n$ words. Program $p$ copies block $p$, which has `BLOCK` words. Each position in a block is a *lane*. In the figure, four lanes of the last block are *out of bounds*: they have no word. The *mask* is True in the other lanes. A *masked lane* (mask False) loads nothing and stores nothing.
+# The kernel below copies $n$ words. Program $p$ copies block $p$, which has `BLOCK` words. Each position in a block is a *lane*. The compiler divides the lanes of a program among its threads, 128 if the launch sets no other number. In the figure below, four lanes of the last block are *out of bounds*: they have no word. A *mask* is True in the lanes that have a word. A lane whose mask is False is *masked*: it loads nothing and stores nothing.
 #
 # **Predict** (compute). $n = 1000$ and `BLOCK` = 128. How many programs copy the words, and how many of their lanes are masked?
+# <!-- 128 as input -->
+
+# %%
+explore.program_grid(1, 20, 1, 8, title="20 words in blocks of 8, one program per block")
 
 # %% tags=["given"]
 import os
@@ -103,7 +104,8 @@ measured("10.1", programs=programs, masked=programs * 128 - ledger.read)
 def copy_program(p, X, Y, n, BLOCK):
     offsets = p * BLOCK + np.arange(BLOCK)
     mask = offsets < n
-    Y[offsets[mask]] = X[offsets[mask]]
+    x = X[offsets[mask]]
+    Y[offsets[mask]] = x
 
 
 in_numpy, copy = np.arange(1000.0), np.zeros(1000)
@@ -114,7 +116,7 @@ print("correct:", bool((copy == in_numpy).all()))
 # %% [markdown]
 # | NumPy | Triton | meaning |
 # | --- | --- | --- |
-# | the argument `p` | `tl.program_id(0)` | the number of the program, one for each axis of the grid |
+# | the argument `p` | `tl.program_id(0)` | the number of the program; the launcher sets how many there are |
 # | `np.arange(BLOCK)` | `tl.arange(0, BLOCK)` | one integer per lane; `BLOCK` must be a power of two |
 # | `X[offsets[mask]]` | `tl.load(X + offsets, mask=mask)` | `X` is a *pointer*, the address of the first word; `X + offsets` is a block of pointers |
 # | `Y[offsets[mask]] = x` | `tl.store(Y + offsets, x, mask=mask)` | each lane stores its value at its pointer |
@@ -122,7 +124,7 @@ print("correct:", bool((copy == in_numpy).all()))
 #
 # `tl.load` returns a value for every lane. `other=0.0` sets it in masked lanes; without `other` it is undefined there. The copy needs no `other`, because it does not store masked lanes.
 #
-# `copied_words` is the *launcher*. It runs on the host: it allocates the result, chooses the *grid* (the number of programs along each axis), and launches them by `kernel[grid](X, Y, ...)`. A tensor becomes a pointer, so sizes and strides are separate arguments. `triton.cdiv(a, b)` is $\lceil a/b \rceil$.
+# `copied_words` is the *launcher*. It runs on the host: it allocates the result, chooses the *grid* (a tuple with the number of programs along each axis), and launches them by `kernel[grid](X, Y, ...)`. A tensor becomes a pointer, so sizes and strides are separate arguments. `triton.cdiv(a, b)` is $\lceil a/b \rceil$.
 # <!-- 0.0 as input -->
 #
 # ## 10.2 Offsets and strides
@@ -152,13 +154,13 @@ measured("10.2", **{name: int(view[3, 4]) for name, view in views.items()})
 # %% [markdown]
 # <details><summary>Element (3, 4) of three views</summary>
 #
-# $3 \cdot 12 + 4 = 40$ in the matrix, two words later in the slice, and $3 + 4 \cdot 12 = 51$ in the transpose. A kernel that uses the number of columns as $s_0$ is wrong for the slice and the transpose.
+# $3 \cdot 12 + 4 = 40$ in the matrix, two words later in the slice, and $3 + 4 \cdot 12 = 51$ in the transpose. The number of columns is not $s_0$ in the slice and the transpose.
 #
 # </details>
 #
 # A block of a matrix is a tile. Program $(p, q)$ owns the tile of $b_m$ rows and $b_n$ columns that starts at row $p\,b_m$ and column $q\,b_n$. One sum gives all offsets of a tile: the rows as a column of shape $(b_m, 1)$ and the columns as a row of shape $(1, b_n)$ broadcast to $(b_m, b_n)$.
 #
-# <!-- exercise 10A --> Return the offsets of all elements of a tile, counted from element $(0, 0)$ of the matrix, and the mask. A tile at the edge can be out of bounds in rows, in columns or in both. The offsets of masked lanes are not judged. Example: a $5 \times 12$ matrix in tiles of $4 \times 8$; program $(1, 1)$ owns four words, with the offsets 56 to 59. If you are stuck after five minutes, run `hint("10A")` in a new cell.
+# <!-- exercise 10A --> Return the offsets of all elements of a tile, counted from element $(0, 0)$ of the matrix, and the mask, as NumPy arrays. A tile can be out of bounds in rows, columns or both. The offsets of masked lanes are not judged. Example: a $5 \times 12$ matrix in tiles of $4 \times 8$; program $(1, 1)$ owns four words, with the offsets 56 to 59. If you are stuck after five minutes, run `hint("10A")` in a new cell.
 # <!-- 56, 59 = 4 * 12 + 8, 4 * 12 + 11 -->
 # <!-- 5 \times 12, 4 \times 8 as input -->
 
@@ -194,7 +196,7 @@ check("10A", my_tile)
 #
 # The figure shows a matrix of 7,000 words in tiles of $32 \times 32$. The grid has two axes and $4 \times 3 = 12$ programs with 12,288 lanes, of which 5,288 are masked. In the kernel below, $(p, q)$ is `tl.program_id(0)` and `tl.program_id(1)`, and the offsets are those of 10A with $s_1 = 1$. (`X.stride(0)` of a torch tensor is in words.)
 #
-# `traffic.count()` counts the loads and stores of each lane, under the names of the kernel's parameters. The ledger also has bytes: 4 per word in float32, 2 in float16. We copy the columns 10 to 79 of a larger matrix.
+# `traffic.count()` counts the loads and stores of each lane, under the names of the kernel's parameters. The ledger also has bytes: 4 per word in float32, 2 in float16.
 #
 # <!-- 32 \times 32 as input -->
 # <!-- 7,000 = 100 * 70 -->
@@ -265,9 +267,9 @@ for length in (128, 100):
 
 
 # %% [markdown]
-# 128 words are two full blocks, so no lane is out of bounds. With 100 words, 28 lanes of the second program are out of bounds, and the load raises `OutsideEveryArray`. This does not find every missing mask: in a matrix, a lane past the end of its row is often inside the next row.
+# 128 words fill two blocks. With 100 words, 28 lanes of the second program are out of bounds, and the load raises `OutsideEveryArray`. This does not find every missing mask: in a matrix, a lane past the end of its row is often inside the next row.
 #
-# <!-- exercise 10B --> Write the kernel; the launcher is given. `X` may be any view, so use both of its strides. `Y` is new and stored row by row. Load the tile as it is stored in `X`. At which offset of `Y` does its element $(i, j)$ belong? The check uses ragged sizes, slices and transposes, expects $2 \cdot \text{rows} \cdot \text{columns}$ words, and requires that each program store part of the result. During a check, torch may allocate and view tensors, but not copy or compute. If you are stuck after six minutes, run `hint("10B")` in a new cell.
+# <!-- exercise 10B --> Write the kernel; the launcher is given. `X` may be any view, so use both of its strides. `Y` is new and stored row by row. Load the elements $(i, j)$ of one tile. At which offset of `Y` does element $(i, j)$ belong? The check uses ragged sizes, slices and transposes, expects $2 \cdot \text{rows} \cdot \text{columns}$ words, and requires that each program store part of the result. During a check, torch may allocate and view tensors, but not copy or compute, and a masked lane without `other` is NaN. If you are stuck after six minutes, run `hint("10B")` in a new cell.
 # <!-- 28 = 128 - 100 -->
 
 # %% [raw] name="about-10B"
@@ -288,7 +290,7 @@ def my_transpose_kernel(X, Y, rows, columns, s0, s1, BM: tl.constexpr, BN: tl.co
 
     X: pointer to (rows, columns) with strides s0, s1. Y: to (columns, rows), row by row.
     """
-    ### BEGIN SOLUTION load the tile, store it with i and j in the other's place
+    ### BEGIN SOLUTION load a tile of X, store its element (i, j) as element (j, i) of Y
     i = tl.program_id(0) * BM + tl.arange(0, BM)
     j = tl.program_id(1) * BN + tl.arange(0, BN)
     mask = (i[:, None] < rows) & (j[None, :] < columns)
@@ -309,7 +311,7 @@ def my_transpose(X, BM, BN):
 check("10B", my_transpose)
 
 # %% [markdown]
-# The transpose moves as many words as the copy, but a GPU loads and stores *sectors* of 32 bytes. In the copy, neighbouring lanes use all bytes of a sector. In the transpose, either the loads or the stores have a large stride and use one word of each sector, unless a cache still has the sector for the next row. We count the words that programs request.
+# The transpose moves as many words as the copy, but a GPU loads and stores *sectors* of 32 bytes. In the copy, neighbouring lanes use all bytes of a sector. In the transpose, neighbours in a row of `X` are far apart in `Y`, so lanes in that order would store one word per sector. The compiler therefore divides the lanes among the threads along rows of `X` for the load and along rows of `Y` for the store. In between, the threads exchange the tile in *shared memory* (section 10.7). This requests no more words.
 #
 # ## 10.5 Softmax: one program per row
 #
@@ -341,14 +343,14 @@ print("correct:", np.allclose(P, exact.softmax(S.double().numpy()), atol=1e-6))
 print(f"{triton.next_power_of_2(300)} lanes per row, {ledger.total:,} words")
 
 # %% [markdown]
-# The block of each row has 512 lanes, 212 of them masked. The kernel moves 38,400 words, the compulsory traffic: it reads each number once and writes each once. The three loops of section 3.1 would move $4mn = 76{,}800$ words. This kernel avoids it because a row *fits* in the block, the fast memory of the program.
+# The block of each row has 512 lanes, 212 of them masked. The kernel moves 38,400 words, the compulsory traffic. The three loops of section 3.1 would move $4mn = 76{,}800$ words. This kernel loads a complete row once and keeps it: the row *fits* in fast memory.
 #
-# A row of $2^{18}$ numbers does not fit: on an H200 a program has at most 123,648 words of fast memory (section 10.7). Such a row is read in pieces, and twice, because no weight is known before the last score is read. The online softmax of lesson 03 computes the maximum and the sum in the first pass; it rescales the old sum when the maximum rises. The second pass computes the weights. For $m$ rows of $n$ numbers,
+# A row of $2^{18}$ numbers does not fit: a processor core of an H200 has 123,648 words of fast memory (section 10.7). Such a row is read in pieces, and twice, because no weight is known before the last score. The first pass computes the maximum and the sum by the online softmax of lesson 03, the second the weights. For $m$ rows of $n$ numbers (in the code, `m` is the running maximum),
 #
 # $$ W = \underbrace{2mn}_{\text{reads}} + mn = 3mn . \tag{10.3} $$
 # <!-- (10.3) W = m * (softmax.reads["S"] + softmax.writes["P"]) // n with softmax = costs.naive(n, 1, Br=1, Bc=1, Bm=1, Bn=1) where n > 1 -->
 #
-# <!-- exercise 10C --> Write the kernel of (10.3) for rows of any length: two passes over pieces of `BLOCK` numbers. (One row of the check is longer than the $2^{20}$ numbers that Triton allows in a block. A row that fits in a block may be read once.) Loop over the pieces with `range(0, n, BLOCK)`. Start with `m = -float("inf")` and `l = 0.0`. `tl.maximum(a, b)` compares two numbers; `tl.max(s, axis=0)` and `tl.sum(e, axis=0)` reduce a piece to one number. The rows of `X` may have a stride larger than $n$; `Y` is stored row by row. Some numbers of `X` are so far below zero that a finite number cannot replace $-\infty$. If you are stuck after seven minutes, run `hint("10C")` in a new cell.
+# <!-- exercise 10C --> Write the kernel of (10.3) for rows of any length: two passes over pieces of `BLOCK` numbers. (One row of the check is longer than the $2^{20}$ lanes that Triton allows in a block. A row that is not longer than `BLOCK` may be read once.) Loop over the pieces with `range(0, n, BLOCK)`. Start with `m = -float("inf")` and `l = 0.0`. `tl.maximum(a, b)` compares two numbers; `tl.max(s, axis=0)` and `tl.sum(e, axis=0)` reduce a piece to one number. The rows of `X` may have a stride larger than $n$; `Y` is stored row by row. Some rows are so far below zero that no finite number can replace $-\infty$, neither as the first maximum nor as `other`. During a check, a masked lane without `other` is NaN, also in a maximum, and no loop iteration may be completely out of bounds. If you are stuck after seven minutes, run `hint("10C")` in a new cell.
 # <!-- 212, 76{,}800 = 512 - 300, 4 * 64 * 300 -->
 # <!-- 123,648 = CHIPS[90].registers + CHIPS[90].shared_bytes / 4 -->
 # <!-- "A row of $2^{18}$ numbers does not fit" if 2**18 > CHIPS[90].registers + CHIPS[90].shared_bytes / 4 -->
@@ -398,17 +400,21 @@ def my_long_softmax(X, BLOCK):
 check("10C", my_long_softmax)
 
 # %%
-for BLOCK in (32, 128, 512):
-    with traffic.count() as ledger:
-        P = attempt(my_long_softmax, S, BLOCK)
-    print(f"BLOCK = {BLOCK:3}: {ledger.read:,} words read, {ledger.written:,} written")
+def softmax_words(launcher):
+    for BLOCK in (32, 128, 512):
+        with traffic.count() as ledger:
+            launcher(S, BLOCK)
+        print(f"BLOCK = {BLOCK:3}: {ledger.read:,} words read, {ledger.written:,} written")
+
+
+attempt(softmax_words, my_long_softmax)
 
 # %% [markdown]
-# The kernel reads 38,400 words and writes 19,200 for every block size. The online softmax, $3mn$, is between a row that fits, $2mn$, and the three loops, $4mn$. Attention does not need the weights themselves, so its kernel in lesson 11 has no second pass.
+# The kernel reads 38,400 words and writes 19,200 for every block size: $3mn$, between $2mn$ for a row that fits and $4mn$ for three loops. Attention does not need the weights, so its kernel in lesson 11 has no second pass.
 #
 # ## 10.6 The matrix product
 #
-# Program $(p, q)$ computes one tile of $C$, as in section 2.4, but it loads $b_k$ columns of $A$ and $b_k$ rows of $B$ at a time:
+# Program $(p, q)$ computes one tile of $C$. It loads $b_k$ columns of $A$ and $b_k$ rows of $B$ at a time:
 #
 # | | **Tiled product**, program $(p, q)$. Resident: $c$. Streamed: $a$, $b$. |
 # | --- | :--- |
@@ -419,7 +425,7 @@ for BLOCK in (32, 128, 512):
 # | 5 | &emsp; $c \leftarrow c + ab$ |
 # | 6 | store $c$ to $C$ |
 #
-# **Predict** (compute). $m = 100$, $n = 90$, $k = 70$, tiles of $32 \times 32$. How many words are moved with pieces of depth 16? With pieces of depth 32?
+# **Predict** (compute). $m = 100$, $n = 90$, $k = 70$, tiles of $32 \times 32$. How many words are moved with pieces of depth 16, and of depth 32?
 # <!-- 32 \times 32 as input -->
 
 # %% tags=["predict"]
@@ -453,7 +459,7 @@ measured("10.6", depth_16=requested(16), depth_32=requested(32))
 #
 # `tl.dot(a, b)` multiplies a tile $(b_m, b_k)$ by a tile $(b_k, b_n)$. Pass `input_precision="ieee"`, which multiplies float32 in full precision. (Without it Triton may round float32 inputs to *TF32*, 11 significant bits, for the tensor cores of section 10.8.) Sums are in float32 for every input type: `tl.zeros((BM, BN), dtype=tl.float32)`.
 #
-# <!-- exercise 10D --> Write the kernel *and* the grid. The row strides of `A` and `B` may be larger than their rows; `C` is new and stored row by row. Choose the mask of each array, and `other` for the two loads: what does a lane that is out of bounds in $k$ add to a sum? (During the check, a masked lane without `other` is NaN.) The words must be those of (10.4). If you are stuck after ten minutes, run `hint("10D")` in a new cell.
+# <!-- exercise 10D --> Write the kernel *and* the grid. The row strides of `A` and `B` may be larger than their rows; `C` is new and stored row by row. Choose the mask of each array, and `other` for the two loads: what does a lane that is out of bounds in $k$ add to a sum? No loop iteration may be completely out of bounds. The words must be those of (10.4). If you are stuck after ten minutes, run `hint("10D")` in a new cell.
 
 # %% [raw] name="about-10D"
 # title = "The matrix product with tiles"
@@ -505,9 +511,15 @@ check("10D", my_product)
 # %%
 A = torch.from_numpy(rng.standard_normal((m, k), dtype=np.float32))
 B = torch.from_numpy(rng.standard_normal((k, n), dtype=np.float32))
-with traffic.count() as ledger:
-    attempt(my_product, A, B, 32, 32, 16)
-print(ledger)
+
+
+def product_words(launcher):
+    with traffic.count() as ledger:
+        launcher(A, B, 32, 32, 16)
+    print(ledger)
+
+
+attempt(product_words, my_product)
 
 # %% [markdown]
 # Below *Solved*, the line *Compiled* is the compiler's report for an H200 (section 10.8). Your ledger equals (10.4). The 12 programs move the words of the schedule for one worker, because no tile of $C$ needs another one.
@@ -519,8 +531,7 @@ print(ledger)
 # $$ M = b_m b_n + b_k(b_m + b_n) . \tag{10.5} $$
 # <!-- (10.5) M = costs.matmul(bm, bn, bk, bm=bm, bn=bn).total -->
 #
-# If the programs run one after the other, they are a schedule for a machine with $M$ words, so the bound holds for them. (The four extra registers of lesson 02 change it by at most 0.4 percent here.) On a GPU the sums are in *registers*, the private words of a thread, and the pieces are in *shared memory*, which all threads of a program share. Both belong to an *SM*, the processor core that runs the program:
-# <!-- 0.4 = 100 * (bounds.matmul(1024, 1024, 1024, 512) / bounds.matmul(1024, 1024, 1024, 512 + 4) - 1) -->
+# Run one after the other, the programs are a schedule that never holds more than $M$ words (offsets and counters aside), so it obeys the bound. On a GPU the sums are in *registers*, the private words of a thread, and the pieces are in *shared memory*, which all threads of a program share. Both belong to an *SM*, the processor core that runs the program:
 # <!-- 12 = len(range(0, 100, 32)) * len(range(0, 90, 32)) -->
 # <!-- ($2mnk/\sqrt M - 2M$) = bounds.matmul(m, n, k, M) rounded down where bounds.matmul(m, n, k, M) > m * n + m * k + n * k -->
 
@@ -531,11 +542,12 @@ for arch in (75, 80, 90):
           f"{chip.shared_bytes // 1024:3} KB of shared memory")
 
 # %% [markdown]
-# A register holds one word of float32. On the H200, registers and shared memory are $65{,}536 + 227 \cdot 1024 / 4 = 123{,}648$ words. A tile of $128 \times 128$ sums uses a quarter of the registers.
+# A register holds one word of float32. On the H200, registers and shared memory are $65{,}536 + 227 \cdot 1024 / 4 = 123{,}648$ words per SM, which the programs on it share, and a thread has at most 255 registers. A tile of $128 \times 128$ sums uses a quarter of the registers. $M$ in (10.5) is the least that a program can hold: to load pieces ahead of their use, the compiler keeps two or three copies of them (section 10.8).
 #
 # **Predict** (compute). All matrices are $1024 \times 1024$, and the tile is $128 \times 128$. What is the ratio of the kernel's traffic to the bound with pieces of depth 32, and with pieces of depth 1, as in lesson 02?
 # <!-- 128 \times 128, 1024 \times 1024 as input -->
 # <!-- ratio = lambda depth: costs.matmul(1024, 1024, 1024, bm=128, bn=128).total / bounds.matmul(1024, 1024, 1024, 128**2 + 2 * depth * 128) -->
+# <!-- 255 = gpu.chips.REGISTERS_A_THREAD -->
 # <!-- "a quarter of the registers" if 4 * 128**2 == CHIPS[90].registers -->
 # <!-- 65{,}536, 227, 123{,}648 = CHIPS[90].registers, CHIPS[90].shared_bytes / 2**10, CHIPS[90].registers + CHIPS[90].shared_bytes / 4 -->
 
@@ -573,12 +585,12 @@ explore.curve(
 # %% [markdown]
 # <details><summary>The cost of deep pieces</summary>
 #
-# The ratios are 1.306 and 1.073. The traffic is the same, but deep pieces use memory with which a larger tile would move fewer words. Kernels need depth for two reasons: `tl.dot` needs an inner size of at least 16 (section 10.8), and at depth 1 the loads of $A$ use one word of each sector (section 10.4).
+# The ratios are 1.306 and 1.073. The traffic is the same, but deep pieces use memory in which a larger tile would move fewer words. But `tl.dot` needs an inner size of at least 16 (section 10.8).
 #
 # </details>
 # <!-- 1.306, 1.073 = ratio(32), ratio(1) -->
 #
-# The figure has tiles from side 16 to side 256. Twice the side halves the traffic of $A$ and $B$. Where the tile of sums is most of $M$, twice the side needs nearly four times the memory, so the points follow the slope $1/\sqrt M$ of the bound.
+# The figure has tiles from side 16 to side 256. Twice the side halves the traffic of $A$ and $B$ and needs nearly four times the memory where the sums are most of $M$, so the points follow the slope $1/\sqrt M$ of the bound.
 #
 # The ledger does not depend on the order of the programs. But all SMs share one more fast memory, the *L2 cache*, and programs that run at the same time can share rows of $A$ there. Suppose 32 programs, a *wave*, run at the same time on a grid of $16 \times 16$ tiles. A *strip* is all rows of $A$, or all columns of $B$, that one tile needs. A wave in row order covers two rows of tiles and needs $2 + 16 = 18$ strips, so the eight waves need 144.
 #
@@ -613,11 +625,11 @@ explore.program_grid(8, 16, 1, 1, order=order, title="The first 128 programs, in
 # %% [markdown]
 # <details><summary>Strips of two orders</summary>
 #
-# 96 instead of 144: each wave needs $4 + 8 = 12$ strips. Waves that are nearly square read a third less from the large memory if each wave reads its strips once. In the figure, the programs 0 to 31 fill the block of 4 rows and 8 columns at the top left, and the next wave fills the block to its right. In a kernel this order takes two lines of integer arithmetic on `tl.program_id`.
+# 96 instead of 144: each wave needs $4 + 8 = 12$ strips. Waves that are nearly square read a third less from the large memory if each wave reads its strips once. In the figure, the programs 0 to 31 fill the block of 4 rows and 8 columns at the top left. In a kernel this order takes two lines of arithmetic on `tl.program_id`.
 #
 # </details>
 #
-# On a GPU programs start roughly in the order of their numbers, but this is not guaranteed, so a result must not depend on it.
+# On a GPU programs start roughly in the order of their numbers, but this is not guaranteed.
 #
 # ## 10.8 What the interpreter shows, and what it does not
 #
@@ -625,15 +637,14 @@ explore.program_grid(8, 16, 1, 1, order=order, title="The first 128 programs, in
 # | --- | --- | --- |
 # | words loaded and stored | exact, lane by lane | the same requests; sectors and caches decide what is transferred |
 # | values in float32 | correct to rounding; `input_precision` is ignored | correct to rounding; `tl.dot` rounds as `input_precision` states |
-# | masked lanes without `other` | 0, or NaN during a check | undefined |
-# | bfloat16 arithmetic | correct, because `iocourse.kernels` repairs the interpreter | correct |
-# | *races*: a program uses a word that another one writes | not visible, because programs run one after the other | the result is undefined |
+# | masked lanes without `other` | 0; NaN during a check, also in `tl.max` | undefined |
+# | *races*: a program uses a word that another one writes | not visible in the values, because programs run one after the other; the ledger shows words written twice | the result depends on the timing |
 # | registers, shared memory, whether it compiles | not known; a check runs the first stage of the compiler | decided by the compiler |
 # | time | not known | measured |
 #
-# **Races.** 64 programs add 1 to the same word. One word is changed by a load, an addition and a store, the other by `tl.atomic_add`, which does all three in one step that no other program can interrupt.
+# **Races.** 64 programs add 1 to each of two words: to one by a load, an addition and a store, to the other by `tl.atomic_add`, one step that no other program can interrupt.
 #
-# **Predict** (compute). The interpreter runs the programs one after the other. What are the two words afterwards?
+# **Predict** (compute). What are the two words afterwards in the interpreter? (`ledger.atomics` counts atomic words, which are also counted as read and written.)
 # <!-- 64 as input -->
 
 # %%
@@ -657,11 +668,11 @@ measured("10.8", plain=int(plain[0]), atomic=int(atomic[0]))
 # %% [markdown]
 # <details><summary>The two words</summary>
 #
-# Both are 64 in the interpreter. On a GPU only `atomic` is. Two programs may load the same 5 and both store 6, so `plain` can end at any number from 1 to 64. The values do not show this bug, but the ledger does: 64 words are written to an array of one word, and they are not atomic. (An atomic word counts as one read and one write.)
+# Both are 64 in the interpreter. On a GPU only `atomic` is. There two programs may load the same 5 and both store 6, so `plain` can end at any number from 1 to 64. The values of the interpreter do not show this race, but the ledger does: 64 words are written to an array of one word, and they are not atomic.
 #
 # </details>
 #
-# **Look inside: values.** `tl.static_print` prints what the compiler knows, such as `tl.constexpr` values. `tl.device_print` prints the values of a block. Both work in the interpreter:
+# **Look inside: values.** `tl.static_print` prints what the compiler knows, `tl.device_print` the values of a block, after the program and a label:
 
 # %%
 @triton.jit
@@ -675,13 +686,13 @@ def printing_kernel(X, n, BLOCK: tl.constexpr):
 printing_kernel[(2,)](torch.arange(1.0, 7.0), 6, BLOCK=4)
 
 # %% [markdown]
-# `device_print` prints the program before the label. The last two lanes of program (1, 0, 0) are masked: 0 here, undefined on a GPU. The page [Debugging a Triton kernel](../docs/guide/debugging.md) shows more instruments and what each cannot see.
+# The last two lanes of program (1, 0, 0) are masked: 0 here, undefined on a GPU. The page [Debugging a Triton kernel](../docs/guide/debugging.md) shows more instruments and what each cannot see.
 #
 # **Look inside: machine code.** `gpu.resources` compiles a kernel for a GPU that need not be present. `sm_90` is the *architecture* of an H200, `sm_80` of an A100, `sm_75` of a T4. *Tensor cores* are the units of a GPU that multiply small tiles, many times faster than its ordinary arithmetic: on `sm_90`, one instruction `wgmma`, executed by 128 threads, multiplies a $64 \times 16$ by a $16 \times 64$ tile in float16. They cannot multiply float32 in full precision, so with `"ieee"` each thread executes its share of the multiply-adds one by one.
 #
 # We compile *your* product with tiles of $64 \times 64$, pieces of depth 32 and 128 threads per program.
 #
-# **Predict** (compute). One iteration of its loop multiplies $64 \times 32$ by $32 \times 64$. In float32, how many multiply-add instructions does each thread execute? In float16, how many `wgmma`?
+# **Predict** (compute). One iteration of its loop multiplies $64 \times 32$ by $32 \times 64$. In float32, how many multiply-add instructions does each thread execute? In float16, how many `wgmma` do its 128 threads execute together?
 # <!-- 64 \times 64, 64 \times 16, 16 \times 64, 64 \times 32, 32 \times 64 as input -->
 # <!-- 128, 32 as input -->
 # <!-- "many times faster" if CHIPS[90].tensor_tflops > 10 * device("roofs")["multiprocessors"] * 128 * 2 * 1.98e-3 -->
@@ -706,15 +717,16 @@ measured("10.8c", float32=loops[torch.float32].fma, float16=loops[torch.float16]
 # %% [markdown]
 # <details><summary>Instructions of one iteration</summary>
 #
-# In float32, $64 \cdot 64 \cdot 32$ multiply-adds are divided among 128 threads: 1,024 per thread. In float16, two `wgmma` of depth 16 do the same work. The printed lines have the names of the machine code: `FFMA` is a float32 multiply-add, and `HGMMA.64x64x16.F32` is a `wgmma` with a $64 \times 64$ result, depth 16 and float32 sums.
+# In float32, $64 \cdot 64 \cdot 32$ multiply-adds are divided among 128 threads: 1,024 per thread. In float16, two `wgmma` of depth 16 do the same work. The printed lines have the names of the machine code: `FFMA` is a float32 multiply-add, and `HGMMA.64x64x16.F32` is a `wgmma` with a $64 \times 64$ result, depth 16 and float32 sums. Shared memory holds two copies of the pieces in float32 (16 KB each) and three in float16 (8 KB each).
 #
 # </details>
 # <!-- 128 as input -->
 # <!-- 64 \times 64 as input -->
+# <!-- 16, 8 = 4 * 2 * 64 * 32 / 2**10, 2 * 2 * 64 * 32 / 2**10 -->
 #
-# Only `input_precision="ieee"` keeps float32 away from the tensor cores. Products with `"tf32"` and `"tf32x3"` (the sum of three TF32 products) run on them.
+# Only `input_precision="ieee"` keeps float32 away from the tensor cores.
 #
-# A check also passes every launch to the first stage of the compiler. This stage refuses Python that is not Triton, such as `break`, a function of NumPy, or a number of the notebook that is not `tl.constexpr`. It also refuses sizes that the interpreter accepts, such as an inner size of 8 in `tl.dot`:
+# A check also passes every launch to the first stage of the compiler. It refuses Python that is not Triton, such as `break`, a function of NumPy, or a number of the notebook that is not `tl.constexpr`, and sizes that the interpreter accepts, such as an inner size of 8 in `tl.dot`:
 
 # %%
 def depth_8(kernel, launcher):
@@ -730,13 +742,13 @@ def depth_8(kernel, launcher):
 attempt(depth_8, my_product_kernel, my_product)
 
 # %% [markdown]
-# So a kernel that passes a check has correct values and words, and the first stage of the compiler accepts it.
+# So a kernel that passes a check has correct values and words in the cases of the check, and the first stage of the compiler accepts it.
 #
 # ## Misconceptions
 #
-# - **"A masked lane costs a word."** It moves nothing: 12,288 lanes move 14,000 words, 7,000 read and 7,000 written (10.3).
+# - **"A masked lane costs a word."** 12,288 lanes move 14,000 words (10.3).
 # - **"Deeper pieces move fewer words."** $b_k$ does not appear in (10.4). Depth uses fast memory (10.7).
-# - **"It ran in the interpreter, so it runs on a GPU."** The interpreter computed the race of 10.8 and a `tl.dot` of depth 8 that the compiler refuses.
+# - **"It ran in the interpreter, so it runs on a GPU."** So did a race and a `tl.dot` of depth 8 (10.8).
 #
 # ## Take-away
 #
@@ -748,7 +760,7 @@ attempt(depth_8, my_product_kernel, my_product)
 #
 # - P. Tillet, H. T. Kung and D. Cox, *Triton: an intermediate language and compiler for tiled neural network computations*, MAPL 2019, [doi 10.1145/3315508.3329973](https://doi.org/10.1145/3315508.3329973).
 # - The [Triton documentation](https://triton-lang.org), with tutorials on softmax and on the matrix product; the order in groups is from the latter.
-# - NVIDIA, [CUDA C++ best practices guide](https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/), on coalesced access to global memory (the 32 bytes of section 10.4).
+# - NVIDIA, [CUDA C++ best practices guide](https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/), on coalesced access (the 32 bytes of 10.4).
 # - T. Smith, B. Lowery, J. Langou and R. van de Geijn, *A tight I/O lower bound for matrix multiplication*, 2017, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017). The bound of 10.7.
 #
 # **What comes next.** <!-- next -->

@@ -332,7 +332,7 @@ def test_past_the_end_raises_and_moves_nothing(kernel):
         kernel[(2,)](x, y, 20, BLOCK=16)
     cause = caught.value.__cause__
     assert isinstance(cause, OutsideEveryArray)
-    assert "12 words is outside every array, 0 bytes behind the end of" in str(cause)
+    assert "12 of 16 words are outside every array, the first 0 bytes behind the end of" in str(cause)
     assert "is a mask missing" in str(cause)
     assert not memory[20:].any() and not y[16:].any()
 
@@ -341,9 +341,7 @@ def test_an_atomic_far_outside():
     y = torch.zeros(20)
     with pytest.raises(InterpreterError) as caught, traffic.count(y=y):
         add_outside_kernel[(1,)](y, 25)
-    assert "one of 1 words is outside every array, 20 bytes behind the end of y" in str(
-        caught.value.__cause__
-    )
+    assert "1 of 1 word is outside every array, 20 bytes behind the end of y" in str(caught.value.__cause__)
 
 
 def test_before_the_first_array():
@@ -351,6 +349,42 @@ def test_before_the_first_array():
     with pytest.raises(InterpreterError) as caught, traffic.count(y=y):
         add_outside_kernel[(1,)](y, -(10**9))
     assert isinstance(caught.value.__cause__, OutsideEveryArray)
+
+
+@triton.jit
+def columns_unmasked_kernel(X, Y, stride, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    i, j = tl.arange(0, ROWS)[:, None], tl.arange(0, BLOCK)[None, :]
+    tl.store(Y + i * BLOCK + j, tl.load(X + i * stride + j))
+
+
+@pytest.mark.parametrize(
+    ("rows", "words", "where"),
+    [
+        (2, "6 of 32", "between two rows or columns of X"),
+        (1, "3 of 16", "0 bytes behind the end of X"),
+    ],
+)
+@pytest.mark.parametrize("y_first", [False, True])
+def test_past_the_end_of_a_row_names_the_array_of_the_row(rows, words, where, y_first):
+    """A missing mask of the columns of a slice; the words of Y lie before or after those of X."""
+    memory = torch.zeros(400)
+    large, y = (memory[100:180], memory[:32]) if y_first else (memory[:80], memory[200:232])
+    X = large.view(2, 40)[:rows, 4:17]
+    with pytest.raises(InterpreterError) as caught, traffic.count(X=X, Y=y):
+        columns_unmasked_kernel[(1,)](X, y, 40, ROWS=rows, BLOCK=16)
+    assert str(caught.value.__cause__) == (
+        f"{words} words are outside every array, the first {where}: is a mask missing, or a stride wrong?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("grid", "wanted"), [(4, "write (4,), not 4"), ([2, 2], "write a tuple, not [2, 2]")]
+)
+def test_a_grid_that_is_not_a_tuple_is_named(grid, wanted):
+    x = torch.ones(16)
+    with pytest.raises(TypeError, match="a grid is a tuple") as caught, traffic.count(x=x):
+        unmasked_copy_kernel[grid](x, x, 16, BLOCK=4)
+    assert wanted in str(caught.value)
 
 
 # The hooks.

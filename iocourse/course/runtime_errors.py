@@ -28,7 +28,10 @@ NO_ROWS = (
 )
 NO_AXIS = "If one operand has one value per row, keep its axis: use keepdims=True or x[:, None]."
 TRANSPOSED = "@ sums over the last axis of the left and the first axis of the right operand: is .T missing?"
-ONE_TRUTH = "An array has no truth value: use np.where or np.maximum, which work entry by entry."
+ONE_TRUTH = (
+    "An array has no truth value: use np.where or np.maximum, which work entry by entry. To combine "
+    "conditions, write & for and, | for or, and brackets: (a < b) & (c < d)."
+)
 NOT_RUN = "Is the name spelt correctly, and has the cell that defines it been run?"
 NONE = "A value is None: functions without return, and methods that work in place, return None."
 TL_OUTSIDE = "Functions of tl run only in a kernel under @triton.jit; outside a kernel use np or torch."

@@ -75,7 +75,7 @@ AXIS = "these shapes cannot be broadcast: is [:, None] or [None, :] missing?"
         ("y = tl.arange(0, n)", "", "the size of a tile must be known before the launch"),
         ("y = tl.arange(0, 24)", "", "the sides of a tile must be powers of two"),
         ("y = tl.dot(x, x)", TILES, "tl.dot multiplies an (a, b) tile by a (b, c) tile"),
-        ("y = tl.load(X + i[:, None] * d + c)", "c is (16,)", "is outside every array"),
+        ("y = tl.load(X + i[:, None] * d + c)", "c is (16,)", "are outside every array"),
         ("y = nowhere", "", "NameError: name 'nowhere' is not defined"),
     ],
 )

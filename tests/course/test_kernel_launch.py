@@ -149,6 +149,38 @@ def test_a_lane_that_is_off_holds_nan_where_no_other_was_given():
     assert not work(torch.from_numpy(X))[0].isnan().any()  # outside a check Triton's own choice is restored
 
 
+@triton.jit
+def largest_kernel(X, high, low, BLOCK: tl.constexpr):
+    x = tl.load(X + tl.arange(0, BLOCK), mask=tl.arange(0, BLOCK) < 3)
+    tl.store(high, tl.max(x, axis=0))
+    tl.store(low, tl.min(x, axis=0))
+
+
+def test_a_lane_that_is_off_shows_in_a_maximum_too():
+    """The interpreter's tl.max and tl.min ignore NaN; a GPU need not."""
+
+    def work(X):
+        high, low = torch.zeros(1), torch.zeros(1)
+        largest_kernel[(1,)](X, high, low, BLOCK=4)
+        return high, low
+
+    X = np.array([2.0, 3.0, 4.0], dtype=np.float32)
+    assert all(np.isnan(value).all() for value in launch(work, Case("", {"X": X})).value)
+    given = torch.tensor([2.0, np.nan, 4.0])
+    assert [float(value) for value in work(given)] == [4, 0]  # outside a check nothing is replaced
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_a_maximum_of_lanes_that_are_on_stays_as_it_is(dtype):
+    def work(X):
+        high, low = torch.zeros(1), torch.zeros(1)
+        largest_kernel[(1,)](X, high, low, BLOCK=2)
+        return high, low
+
+    high, low = launch(work, Case("", {"X": np.array([5, 7, 0], dtype=dtype)})).value
+    assert (high, low) == (7, 5)
+
+
 def test_an_input_that_a_kernel_writes_into_is_named():
     error = launch(lambda X: X.fill_(2.0), Case("", {"X": np.ones(8, np.float32)})).error
     assert str(error) == "your kernels write into X, which belongs to the caller"

@@ -10,7 +10,7 @@ import pytest
 from lesson_source import Lesson
 
 from iocourse import costs, gpu
-from iocourse.course.checking import check, judge, read_first
+from iocourse.course.checking import check, failed_properties, judge, read_first
 from iocourse.course.exercise import find
 from iocourse.course.properties import LARGE
 from tests.mutation.references import build, exercise_source
@@ -137,6 +137,22 @@ def test_every_kernel_of_the_lesson_compiles_for_a_gpu(in_triton):
         assert bool(found.tensor_core) == (kernel is in_triton.my_product_kernel)
 
 
+@needs_triton
+def test_the_compiled_transpose_of_10B_exchanges_its_tile_in_shared_memory(in_triton):
+    """It loads along rows of X, stores along rows of Y; a copy, or a view in columns, exchanges nothing."""
+    import torch
+
+    def shared(kernel, *arguments):
+        X = torch.empty(1024, 1024)
+        return gpu.resources(kernel, 90, X, X, *arguments, BM=32, BN=32).shared_bytes
+
+    transpose, tile = in_triton.my_transpose_kernel, 32 * 32 * 4
+    assert shared(transpose, 1024, 1024, 1024, 1) == tile == shared(transpose, 45, 26, 26, 1)
+    assert shared(transpose, 1024, 1024, 1, 1024) == 0
+    assert shared(in_triton.copy_kernel, 1024, 1024, 1024, 1024) == 0
+    assert "the threads exchange the tile in *shared memory*" in section("10.4")
+
+
 # ---------------------------------------------------------------------- 10.7, 10.8
 def test_twice_the_side_halves_the_words_of_A_and_B_in_10_7():
     n = 1024
@@ -164,6 +180,18 @@ def test_the_instructions_of_one_iteration_of_10_8(in_triton):
     assert (single.fma, single.tensor) == (64 * 64 * 32 // 128, 0)
     assert (half.fma, half.tensor, half.wgmma) == (0, 32 // 16, 32 // 16)
     assert half.products == {"HGMMA.64x64x16.F32": 2}
+
+
+@needs_triton
+def test_the_copies_of_the_pieces_in_shared_memory_of_10_8(in_triton):
+    import torch
+
+    kernel, pieces = in_triton.my_product_kernel, 2 * 64 * 32
+    single, half = (compiled(kernel, dtype).shared_bytes for dtype in (torch.float32, torch.float16))
+    assert (single, half) == (2 * 4 * pieces, 3 * 2 * pieces)
+    assert "two copies of the pieces in float32 (16 KB each) and three in float16 (8 KB each)" in section(
+        "10.8"
+    )
 
 
 @needs_triton
@@ -242,7 +270,7 @@ def answer(exercise, *edits):
 def refused(exercise, *edits):
     """Return the properties that fail for the reference with these edits, and the one to read first."""
     verdicts = judge(find(exercise), answer(exercise, *edits), 0)
-    failed = {name: said for name, said in verdicts if said is not None}
+    failed = failed_properties(verdicts)
     return failed, read_first(find(exercise), failed)
 
 
@@ -250,6 +278,60 @@ def refused(exercise, *edits):
 def test_a_sum_that_is_not_rescaled_is_named_first():
     failed, first = refused("10C", ("l * tl.exp(m - m_new) +", "l +"))
     assert len(failed) > 2 and first == "the sum is rescaled when the maximum rises"
+
+
+@needs_triton
+def test_a_maximum_over_undefined_lanes_is_refused_even_if_the_sum_is_guarded():
+    load, rest = "s = tl.load(X + row * s_x + j, mask=j < n", "\n        m_new"
+    failed, first = refused(
+        "10C",
+        (f'{load}, other=-float("inf")){rest}', f"{load}){rest}"),
+        ("tl.sum(tl.exp(s - m_new), axis=0)", "tl.sum(tl.where(j < n, tl.exp(s - m_new), 0.0), axis=0)"),
+    )
+    assert first == "out-of-bounds lanes do not change the result" and "got nan" in failed[first]
+    failed, first = refused(
+        "11A",
+        (
+            "k = tl.load(K + j[:, None] * d + c, mask=there, other=0.0)",
+            "k = tl.load(K + j[:, None] * d + c, mask=there)",
+        ),
+        ('        s = tl.where(j[None, :] < N, s, float("-inf"))\n', ""),
+        ("p = tl.exp2(s - m_new[:, None])", "p = tl.where(j[None, :] < N, tl.exp2(s - m_new[:, None]), 0.0)"),
+    )
+    assert first == "O is correct when one tile holds all keys" and "got nan" in failed[first]
+
+
+@needs_triton
+def test_a_plain_copy_is_not_taken_for_a_fault_of_the_strides():
+    """The transpose of one row is a plain copy, so this case is right."""
+    moved = ("Y + j[None, :] * rows + i[:, None]", "Y + i[:, None] * columns + j[None, :]")
+    assert refused("10B", moved)[1] == "Y is the transpose of X"
+    columns_ignored = ("j[None, :] * s1", "j[None, :]")
+    assert refused("10B", columns_ignored)[1] == "uses both strides"
+
+
+@pytest.mark.parametrize(
+    ("forgotten", "said"),
+    [
+        (
+            ("(j < columns)", "(j >= 0)"),
+            r"first in lane \(0, \d\): element .* is out of bounds in columns \(",
+        ),
+        (("(i < rows)", "(i >= 0)"), r"first in lane \(\d, 0\): element .* is out of bounds in rows \("),
+        (("(j < columns)", "(j < 0)"), r"first in lane \(0, 0\): element \(0, 0\) is within bounds \("),
+        (("&", "and"), r"write & for and, \| for or, and brackets"),
+    ],
+)
+def test_a_wrong_mask_of_10A_names_a_lane_and_its_axis(forgotten, said):
+    failed, first = refused("10A", forgotten)
+    assert re.search(said, failed[first])
+
+
+@needs_triton
+def test_a_grid_of_10D_that_is_a_number_says_what_to_write():
+    grid = "(triton.cdiv(m, BM), triton.cdiv(n, BN))"
+    failed, first = refused("10D", (f"grid = {grid}", "grid = triton.cdiv(m, BM) * triton.cdiv(n, BN)"))
+    assert "a grid is a tuple of numbers of programs, one per axis: write (6,)" in failed[first]
 
 
 @needs_triton

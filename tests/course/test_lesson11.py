@@ -78,19 +78,19 @@ def test_the_numpy_sections_come_before_the_cell_that_needs_triton(lesson, has):
 def test_the_border_of_11_4_is_the_same_without_its_1_for_powers_of_two():
     for BM, BN in itertools.product((2, 4, 16, 64, 128), repeat=2):
         assert all((t * BM + 1) // BN == t * BM // BN for t in range(20))
-    says("11.5", "powers of two above 1, the term 1 in (11.4) never completes a block")
+    says("11.5", "odd and no multiple of $B_N$, so the term 1 in (11.4) never completes a block")
 
 
-def test_the_roof_of_shared_memory_counts_the_bytes_of_every_instruction():
+def test_the_bound_of_shared_memory_counts_the_bytes_of_every_instruction():
     """wgmma has 64 rows and 16 inner elements; Q and P are its left factors, and P is in registers."""
     space = {"__name__": "__main__", "np": np, "load_record": load_record, "record_source": str}
-    (roofs,) = SOURCE.define(("roofs",), space | {"measured": lambda *_, **__: None})
+    (clock_bounds,) = SOURCE.define(("clock_bounds",), space | {"measured": lambda *_, **__: None})
     for BM, BN, d in ((64, 64, 64), (128, 64, 64), (128, 128, 128)):
         left, groups = 64 * 16 * 2, BM // 64
         scores = groups * (d // 16) * (left + BN * 16 * 2)
         output = groups * (BN // 16) * d * 16 * 2
         written = 2 * BN * d * 2
-        assert roofs(BM, BN, d, 4, 1)["shared memory"] == (scores + output + written) / 128
+        assert clock_bounds(BM, BN, d, 4, 1)["shared memory"] == (scores + output + written) / 128
 
 
 # ---------------------------------------------------------------------- 11b: the kernel to repair

@@ -251,8 +251,8 @@ SIXTEEN_BITS = Suite(
             Mutant(
                 "one-loop",
                 FEW,
-                ("whole, end = (first + 1) // BN * BN", "whole, end = 0"),
-                ("whole, end = N // BN * BN", "whole, end = 0"),
+                ("full, end = (first + 1) // BN * BN", "full, end = 0"),
+                ("full, end = N // BN * BN", "full, end = 0"),
             ),
             Mutant("too-many-stages", FITS, ("num_stages=3", "num_stages=12")),
             Mutant("one-warp", FITS, ("num_warps=4", "num_warps=1")),

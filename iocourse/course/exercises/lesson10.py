@@ -17,6 +17,7 @@ from ..properties import LARGE, each, idle, several
 from ..trials.kernel_launch import launch_and_count_programs, nothing_in_vain, words_exactly, words_within
 
 SLICE, TURNED = "a slice of a larger matrix", "a transpose"
+ONE_ROW = "one row"  # its transpose has its words in the same order, so a plain copy is right
 
 Matrix = NDArray[np.float32]
 
@@ -33,7 +34,7 @@ def _slice(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
 def _layout(X: Matrix) -> tuple[str, ...]:
     """Return the difficulty of the memory layout: none if the matrix is contiguous."""
     if X.flags.c_contiguous:
-        return ()
+        return (ONE_ROW,) if len(X) == 1 else ()
     return (TURNED,) if X.flags.f_contiguous else (SLICE,)
 
 
@@ -107,7 +108,17 @@ def _tells_on_from_off(mask: NDArray[Any]) -> bool:
 
 def _right_mask(trial: Trial) -> str | None:
     wrong = np.asarray(trial.value[1], dtype=bool) != trial.case.expected[1]
-    return f"the mask is wrong in {int(wrong.sum())} of {wrong.size} lanes" if wrong.any() else None
+    if not wrong.any():
+        return None
+    at = trial.case.inputs
+    lane = a, b = tuple(int(x) for x in np.argwhere(wrong)[0])
+    row, column = at["p"] * at["BM"] + a, at["q"] * at["BN"] + b
+    beyond = [name for name, index in (("rows", row), ("columns", column)) if index >= at[name]]
+    lies = f"out of bounds in {' and '.join(beyond)}" if beyond else "within bounds"
+    return (
+        f"the mask is wrong in {int(wrong.sum())} of {wrong.size} lanes, first in lane {lane}: "
+        f"element ({row}, {column}) is {lies}"
+    )
 
 
 def _right_places(trial: Trial) -> str | None:

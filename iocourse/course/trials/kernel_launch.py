@@ -214,9 +214,13 @@ def _fresh_memory_is_nan() -> Iterator[None]:
 
 @contextmanager
 def _lanes_off_are_nan() -> Iterator[None]:
-    """Fill masked lanes of a load without `other` with NaN; the interpreter uses 0."""
+    """Fill masked lanes of a load without `other` with NaN; the interpreter uses 0.
+
+    tl.max and tl.min return NaN if one lane is NaN; the interpreter's ignore NaN, so a masked lane would not
+    show in them.
+    """
     from triton.language.semantic import TritonSemantic
-    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle, _get_np_dtype
+    from triton.runtime.interpreter import InterpreterBuilder, ReduceOps, TensorHandle, _get_np_dtype
 
     from ...doctor.bfloat16_repair import BITS, nan_like
 
@@ -238,7 +242,13 @@ def _lanes_off_are_nan() -> Iterator[None]:
             other = nan_like(ptrs)
         return load(self, ptrs, mask, other, *rest, **options)
 
+    reduce, keeps_nan = ReduceOps.min_max, {np.nanmax: np.max, np.nanmin: np.min}
+
+    def min_max(self: Any, input: Any, val_reduce_op: Any, idx_reduce_op: Any = None) -> Any:
+        return reduce(self, input, keeps_nan.get(val_reduce_op, val_reduce_op), idx_reduce_op)
+
     with (
+        _replaced(ReduceOps, min_max=min_max),
         _replaced(InterpreterBuilder, create_masked_load=create_masked_load),
         _replaced(TritonSemantic, _load_legacy=_load_legacy),
     ):
