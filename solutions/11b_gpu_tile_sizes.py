@@ -583,7 +583,8 @@ print(kernels.choices_of(90, d=128)["forward"].value)
 # <!-- small = row("resources", "shipped", kernel="forward", arch=90, d=128, bytes=2, causal=True, pairs="band", BM=64) -->
 # <!-- 64 \times 64 = (small["BM"], small["BN"]) -->
 # <!-- 144 = 2 * 128 * (small["BM"] + 2 * (small["stages"] + 1) * small["BN"]) / 2**10 -->
-# <!-- 116,736, 233,472 = small["shared_bytes"] + CHIPS[90].reserved_bytes, CHIPS[90].shared_bytes_per_sm -->
+# <!-- 116,736 = small["shared_bytes"] + CHIPS[90].reserved_bytes -->
+# <!-- 233,472 = CHIPS[90].shared_bytes_per_sm -->
 # <!-- "all shared memory of the SM" if 2 * (small["shared_bytes"] + CHIPS[90].reserved_bytes) == CHIPS[90].shared_bytes_per_sm -->
 # <!-- held = [int(n) for n in re.findall(r"bytes: \((\d+), '[a-z ]+'\) per SM", checkout("solutions/11b_gpu_tile_sizes.ipynb"))] -->
 # <!-- "An SM holds two programs of $64 \times 64$ and one of $128 \times 128$." if held[:2] == [2, 1] -->
