@@ -302,7 +302,7 @@ def _expect(text: Text, expected: set[tuple[int, str]], what: str) -> None:
     for first, number in expected:
         passage = next(one for one in text.passages if one.line == first)
         last = first + len(passage.lines)
-        shorter = number.removesuffix(".0")
+        shorter = number.removesuffix(".0").replace("{,}", ",")
         near = [message.replace("{,}", ",") for line, message in problems if first <= line < last]  # LaTeX
         assert any(shorter in message for message in near), (
             f"{what}: {text.name}:{first}: nothing names {number}"
