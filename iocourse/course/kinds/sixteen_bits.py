@@ -15,7 +15,7 @@ import numpy as np
 
 from ...gpu import Resources, chip_of
 from ...gpu.hot_loop import Loop
-from ..exercise import Better, Case, Exercise, FirstCause, Property, Trial, WrongForm, exercise
+from ..exercise import Better, Case, Exercise, FirstCause, Trial, WrongForm, exercise
 from ..properties import each, format_apart, only_where, several
 from ..trials.compiled_launch import Target, in_compiled_code
 from ..trials.float32_inputs import FAR, FAR_NAME
@@ -42,13 +42,12 @@ OF_SIXTEEN_BITS = 2.0**-8 / SINGLE  # an error of at most this many allowed erro
 INNER_SIZE = 2  # products per pair of tiles: the scores, and the product with V
 
 
-def sixteen_bit_exercise(id: str, targets: Sequence[Target], *, words: Property | None = None) -> Exercise:
+def sixteen_bit_exercise(id: str, targets: Sequence[Target]) -> Exercise:
     """Return the exercise of a launcher `(Q, K, V, causal, BM, BN) -> O, LSE` for 16-bit tensors.
 
     Args:
         id: the exercise, such as "11F".
         targets: types and architectures for which it is compiled, with the limit of instructions per score.
-        words: the property of loads and stores.
     """
 
     def cases(rng: np.random.Generator) -> list[Case]:
@@ -84,7 +83,7 @@ def sixteen_bit_exercise(id: str, targets: Sequence[Target], *, words: Property 
         properties=(
             launches_kernels("Q", "K", "V"),
             *values,
-            words or words_exactly("moves exactly the words of the blocks that are not empty"),
+            words_exactly("moves exactly the words of the blocks that are not empty"),
             no_tile_outside(),
             products,
             fits,

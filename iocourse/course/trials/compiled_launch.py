@@ -45,11 +45,12 @@ def _compiled_by_parts(trial: KernelTrial, arch: int) -> Resources | Compilation
 
     assert trial.ptx is not None
     told = trial.ptx(arch, ptx_get_version(get_ptxas(arch).version))
-    if not isinstance(told, dict) or not isinstance(told.get("ptx"), str):
-        return CompilationFailed(str(told.get("error") if isinstance(told, dict) else told))
-    (found,) = reports(
-        [{"name": "kernel", "signature": {}, "constants": [], "options": {}, "arch": arch} | told]
-    )
+    parts = told if isinstance(told, dict) else {}
+    if not isinstance(parts.get("ptx"), str):
+        return CompilationFailed(str(parts.get("error", told)))
+    facts = {"ptx": parts["ptx"], "shared": int(parts["shared"]), "warps": int(parts["warps"])}
+    described = {"name": "kernel", "signature": {}, "constants": [], "options": {}}
+    (found,) = reports([described | facts | {"arch": arch}])
     return found
 
 
