@@ -98,7 +98,7 @@ def asked_by_the_library(monkeypatch, H, N, d, tile):
 
     def noting(self, ptrs, mask, width, *, reads=False, writes=False):
         addresses = np.asarray(ptrs)[np.broadcast_to(np.asarray(mask, dtype=bool), np.shape(ptrs))]
-        name, _ = self._owner(addresses)
+        name, _ = self._owner(addresses, addresses.size)
         if reads:
             start = next(array.start for array in self.known if array.name == name)
             found = np.unique((addresses.astype(np.int64) - start) // (width * d))

@@ -5,7 +5,9 @@ import pytest
 from lesson_source import Lesson
 
 from iocourse.course.exercise import Case, find
+from iocourse.course.trials.float32_inputs import FAR
 from iocourse.course.trials.sixteen_bit_inputs import (
+    COMPILED,
     SINGLE,
     TYPES,
     BFloat16,
@@ -46,6 +48,20 @@ def test_a_kernel_gets_the_type_of_the_case_and_its_strides():
         assert tensor.dtype == wanted and tensor.shape == given.shape
         assert tensor.stride() == tuple(step // given.itemsize for step in given.strides)
         assert (tensor.float().numpy() == given.astype(np.float32)).all()
+
+
+def test_scores_far_from_0_lie_below_and_above_what_16_bits_and_finite_masks_can_hold():
+    for seed in range(20):
+        far = [case for case in find("11F").cases(np.random.default_rng(seed)) if case.has(FAR)]
+        assert {type_of(case) for case in far} == set(TYPES)
+        for case in far:
+            Q, K = (case.inputs[name].astype(np.float64) for name in "QK")
+            scores = Q @ K.T / Q.shape[1] ** 0.5
+            _, low, lowest, high = (scores[kind::4] for kind in range(4))
+            assert low.max() <= -512 and high.min() >= 512
+            assert lowest.max() <= (-1e25 if type_of(case) == "bfloat16" else -2e5)
+            assert np.diff(np.sort(scores[1:4])).min() >= 20  # one weight is 1
+            assert len(K) % case.inputs["BN"] == 1  # one key in the last tile
 
 
 def reference(Q, K, V, causal):
@@ -140,5 +156,6 @@ def test_launches_that_compile_alike_are_compiled_once(monkeypatch):
     first = compiler_lines(find("11F").run_case, answer(), cases)
     monkeypatch.setattr("iocourse.course.trials.compiled_launch.reports", None)  # fails if it is called
     assert compiler_lines(find("11F").run_case, answer(), cases) == first
-    (launch,) = find("11F").run_case(answer(), cases[-1]).launches
+    shown = next(case for case in cases if case.has(COMPILED))
+    (launch,) = find("11F").run_case(answer(), shown).launches
     assert isinstance(compiled(launch, 90), Resources)

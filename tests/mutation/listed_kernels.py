@@ -165,7 +165,6 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "full is a multiple of BN: the last iteration begins BN before it",
             "for start in range(0, full, BN):",
             "for start in range(0, full - 1, BN):",
-            "for start in range(0, full // BN * BN, BN):",
         ),
     ),
     "11C": (
