@@ -686,7 +686,7 @@ def printing_kernel(X, n, BLOCK: tl.constexpr):
 printing_kernel[(2,)](torch.arange(1.0, 7.0), 6, BLOCK=4)
 
 # %% [markdown]
-# The last two lanes of program (1, 0, 0) are masked: 0 here, undefined on a GPU. The page *Debugging a Triton kernel* of the guide (`docs/guide/debugging.md` in the repository) shows more instruments and what each cannot see.
+# The last two lanes of program (1, 0, 0) are masked: 0 here, undefined on a GPU. The guide (`docs/guide/debugging.md`) has more instruments.
 #
 # **Look inside: machine code.** `gpu.resources` compiles a kernel for a GPU that need not be present. `sm_90` is the *architecture* of an H200, `sm_80` of an A100, `sm_75` of a T4. *Tensor cores* are the units of a GPU that multiply small tiles, many times faster than its ordinary arithmetic: on `sm_90`, one instruction `wgmma`, executed by 128 threads, multiplies a $64 \times 16$ by a $16 \times 64$ tile in float16. They cannot multiply float32 in full precision, so with `"ieee"` each thread executes its share of the multiply-adds one by one.
 #
