@@ -120,8 +120,7 @@ class Resources:
         """Return a clause about the inner loop and its products, "" if a record has no names of them."""
         if (loop := self.hot_loop) is None or loop.opcodes is None:
             return ""
-        products = " and ".join(f"{n} {name}" for name, n in loop.products.items())
-        return f"; inner loop: {loop.instructions:,} instructions, {products or f'{loop.fma:,} FFMA'}"
+        return f"; inner loop: {loop.instructions:,} instructions, {loop.products_in_words}"
 
 
 def resources(kernel: Any, arch: int, *arguments: Any, **constants: Any) -> Resources:

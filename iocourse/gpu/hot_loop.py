@@ -76,6 +76,12 @@ class Loop:
         """Tensor-core instructions by name, such as {"HGMMA.64x64x16.F32.BF16": 16}; needs `opcodes`."""
         return {name: n for name, n in (self.opcodes or {}).items() if _TENSOR_CORE.match(name)}
 
+    @property
+    def products_in_words(self) -> str:
+        """The products with their counts, or the number of float32 multiply-adds; needs `opcodes`."""
+        products = " and ".join(f"{n} {name}" for name, n in self.products.items())
+        return products or f"{self.fma:,} FFMA"
+
     def named(self, *opcodes: str) -> int:
         """Number of instructions with one of these names, without suffixes; needs `opcodes`."""
         return sum(n for name, n in (self.opcodes or {}).items() if name.split(".")[0] in opcodes)

@@ -6,7 +6,7 @@ properties from them. A property selects its cases by a tag; the label of a case
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -95,7 +95,7 @@ def function_exercise(
         return replace(asked, echo=True) if tag else as_general(asked, lambda case: not case.tags)
 
     def cases(rng: np.random.Generator) -> list[Case]:
-        found = [_case(id, names, sample) for sample in draw(rng)]
+        found = [case_of(id, names, sample) for sample in draw(rng)]
         for tag, sentence in ((tag, sentence) for (_, tag), sentence in sentences.items() if tag):
             if not any(case.has(tag) for case in found):
                 raise ValueError(
@@ -113,7 +113,8 @@ def function_exercise(
     )
 
 
-def _case(id: str, names: list[str], sample: Sample) -> Case:
+def case_of(id: str, names: Sequence[str], sample: Sample) -> Case:
+    """Return the case of a sample with these results; raises ValueError if one of them is missing."""
     for name in names:
         if sample.results.get(name) is None:
             raise ValueError(

@@ -35,6 +35,7 @@ from ..trials.sixteen_bit_inputs import (
     sixteen_bit_attention,
     type_of,
 )
+from .function import case_of
 
 RESULTS = ("O", "LSE")
 ORDER_TOLERANCE = 2.0**-7  # of any_order; a program that reads another one's words is wrong by far more
@@ -51,17 +52,7 @@ def sixteen_bit_exercise(id: str, targets: Sequence[Target]) -> Exercise:
     """
 
     def cases(rng: np.random.Generator) -> list[Case]:
-        found = sixteen_bit_attention(rng)
-        return [
-            Case(
-                one.label,
-                one.inputs,
-                tuple(one.results[name] for name in RESULTS),
-                budget=one.words,
-                tags=one.tag_set,
-            )
-            for one in found
-        ]
+        return [case_of(id, RESULTS, sample) for sample in sixteen_bit_attention(rng)]
 
     values = (
         *(

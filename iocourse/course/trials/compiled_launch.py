@@ -85,11 +85,12 @@ def _in_words(found: Resources, sizes: Mapping[str, int]) -> str:
     )
     if (loop := found.hot_loop) is None:
         return words
-    products = " and ".join(f"{n} {name}" for name, n in loop.products.items()) or f"{loop.fma:,} FFMA"
     per_score = ""
     if sizes.keys() == {"BM", "BN"}:  # a tile of scores
         per_score = f" ({loop.instructions * 32 * found.warps / (sizes['BM'] * sizes['BN']):.1f} per score)"
-    return f"{words}, inner loop {loop.instructions:,} instructions{per_score}, of them {products}"
+    return (
+        f"{words}, inner loop {loop.instructions:,} instructions{per_score}, of them {loop.products_in_words}"
+    )
 
 
 # ------------------------------------------------------------------ properties of compiled code
