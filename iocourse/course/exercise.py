@@ -469,7 +469,7 @@ def exercises_asking_for(function: str) -> str:
     """Return the exercise that requires a function of this name, such as "4B", or "" for none.
 
     If several lessons require it, return that of the lesson checked last, or of another part of this lesson.
-    If neither has it, or nothing was checked yet, return all of them, as "2C or 10A".
+    If these lessons do not have it, or nothing was checked yet, return all of them, as "2C or 10A".
     """
     asking = [exercise for exercise in exercises().values() if function in exercise.names]
     last = {_place(exercise) for exercise in _checked_last}
