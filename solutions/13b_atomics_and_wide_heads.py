@@ -26,6 +26,7 @@ from iocourse.costs.kernels import (
     attention_forward,
     attention_fused_backward,
     attention_split_backward,
+    fused_backward_plain,
     scores_forward,
     sliced_forward,
 )
@@ -466,6 +467,131 @@ measured("13.13c", suspect=diagnosis.faulty_line("C"))
 # </details>
 #
 # `diagnosis.show(4)` prints the report on any suspect: can you say before you look which lines fail with 6, and why the words are wrong with 1?
+#
+# ## 13.14 One sweep, five products
+#
+# We want the other answer: the second sweep with $dQ$ in it, so that each tile of scores is made once. That is `fused_backward`, B3 of lesson 06, with one change. There $dQ_i$ was loaded, added to and stored. Here $dQ$ is filled with zeros before the launch, and each program adds its share by `tl.atomic_add(pointers, share, mask=...)`, which has a mask as `tl.store` has, and costs one read and one write a word:
+#
+# The closed form is (12.2).
+#
+# Against (6.8) this is $Nd$ more: the first program to come reads zeros too, since nobody knows which one is first. $D$ has to be there before any program can start, so it is a launch of its own, your kernel of 12.3. The zeros are written by PyTorch, and are not counted.
+#
+# $dQ$ is the one array here that must be float32, even where inputs and outputs are float16: there would be $\lceil N/B_N \rceil$ additions, each rounded to 11 significant bits, and the errors add up. So a real launch also has a pass that turns the sum into float16 in the end.
+
+# %% tags=["given"]
+@triton.jit
+def row_products_kernel(O, dO, D, N, d: tl.constexpr, BM: tl.constexpr):
+    """Exercise 12A, for contiguous O and dO."""
+    head, i = tl.program_id(1), tl.program_id(0) * BM + tl.arange(0, BM)
+    rows, there = (head * N + i)[:, None] * d + tl.arange(0, d), i[:, None] < N
+    o = tl.load(O + rows, mask=there, other=0.0).to(tl.float32)
+    do = tl.load(dO + rows, mask=there, other=0.0)
+    tl.store(D + head * N + i, tl.sum(do * o, 1), mask=i < N)
+
+
+def row_products(O, dO, BM=32):
+    """D (H, N). O, dO: (H, N, d), contiguous."""
+    H, N, d = O.shape
+    D = O.new_empty((H, N), dtype=torch.float32)
+    row_products_kernel[(triton.cdiv(N, BM), H)](O, dO, D, N, d=d, BM=BM)
+    return D
+
+
+@triton.jit
+def weights_and_gradients(a, b, da, db, L, D, scale, seen=None):
+    """Exercise 12B: p and ds of one tile, (BA, BB). a, da: (BA, d); b, db: (BB, d)."""
+    s = tl.dot(a, tl.trans(b), input_precision="ieee") * scale
+    p = tl.exp(s - L)
+    if seen is not None:
+        p = tl.where(seen, p, 0.0)
+    ds = p * (tl.dot(da, tl.trans(db), input_precision="ieee") - D)
+    return p, ds
+
+
+# %% [markdown]
+# <!-- exercise 12D --> Write the loop: that of 12.5, and one share of $dQ$ added atomically, with its mask and its scale. Now the keys that do not exist are back: they must give $dQ$ nothing, not even $\infty \cdot 0$. The check counts (12.2) and looks at the atomic additions. If you are stuck after five minutes, run `hint("12D")` in a cell of your own.
+# <!-- ($Nd$) = kernel_costs.fused_backward_plain(kernel_costs.KernelProblem(N, N, d), BM, BN).total - costs.fused_backward(N, d, Br=BM, Bc=BN).total where N <= 1000 -->
+
+# %% [raw] name="about-12D"
+# title = "One fused kernel"
+# difficulty = 3
+# importance = 4
+# minutes = 8
+# hints = [
+#   "Take the loop of 12.5. Which of its tiles, transposed, do the rows of dQ need from these keys?",
+#   "ds is (keys, queries), k is (keys, columns), and the contribution to dQ is (queries, columns). Out-of-bounds rows of dQ exist in the tile but not in memory. Which weights in ds belong to rows of k that are zero?",
+#   "One more product, ds transposed times k, times the scale, added with tl.atomic_add at the addresses from which q was loaded, with the mask of q. Before that, set the weights of out-of-bounds keys to 0.",
+# ]
+
+# %% tags=["exercise"] name="ex-12D"
+@triton.jit
+def my_fused_kernel(Q, K, V, dO, LSE, D, dQ, dK, dV, N, scale, d: tl.constexpr,
+                    BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr):
+    """BN rows of dK and dV, and their share of every row of dQ, which begins as zeros."""
+    start = tl.program_id(0) * BN
+    first = tl.program_id(1) * N
+    j, c = start + tl.arange(0, BN), tl.arange(0, d)
+    columns = (first + j)[:, None] * d + c
+    there = j[:, None] < N
+    k = tl.load(K + columns, mask=there, other=0.0)
+    v = tl.load(V + columns, mask=there, other=0.0)
+    dk = tl.zeros((BN, d), dtype=tl.float32)
+    dv = tl.zeros((BN, d), dtype=tl.float32)
+    begin = start // BM * BM if CAUSAL else 0
+    for at in range(begin, N, BM):
+        ### BEGIN SOLUTION as in 12C; then ds transposed times k is what these keys add to dQ
+        i = at + tl.arange(0, BM)
+        rows = (first + i)[:, None] * d + c
+        q = tl.load(Q + rows, mask=i[:, None] < N, other=0.0)
+        do = tl.load(dO + rows, mask=i[:, None] < N, other=0.0)
+        L_i = tl.load(LSE + first + i, mask=i < N, other=float("inf"))
+        D_i = tl.load(D + first + i, mask=i < N, other=0.0)
+        seen = there & (j[:, None] <= i[None, :]) if CAUSAL else there
+        p, ds = weights_and_gradients(k, q, v, do, L_i[None, :], D_i[None, :], scale, seen)
+        dv = tl.dot(p.to(do.dtype), do, dv, input_precision="ieee")
+        dk = tl.dot(ds.to(q.dtype), q, dk, input_precision="ieee")
+        share = tl.dot(tl.trans(ds).to(k.dtype), k, input_precision="ieee") * scale  # (BM, d)
+        tl.atomic_add(dQ + rows, share, mask=i[:, None] < N)
+        ### END SOLUTION
+    tl.store(dK + columns, dk * scale, mask=there)
+    tl.store(dV + columns, dv, mask=there)
+
+
+def my_fused(Q, K, V, O, dO, LSE, BM=32, BN=32, causal=False):
+    """dQ, dK, dV (H, N, d). Q, K, V, O, dO: (H, N, d), LSE: (H, N), all contiguous."""
+    H, N, d = Q.shape
+    D = row_products(O, dO)
+    dQ = torch.zeros(Q.shape, dtype=torch.float32)
+    dK, dV = torch.empty_like(K), torch.empty_like(V)
+    my_fused_kernel[(triton.cdiv(N, BN), H)](Q, K, V, dO, LSE, D, dQ, dK, dV, N, d**-0.5,
+                                             d=d, BM=BM, BN=BN, CAUSAL=causal)
+    return dQ, dK, dV
+
+
+# %% tags=["check"] name="check-12D"
+check("12D", my_fused)
+
+# %%
+H, N, d = 2, 100, 16
+torch.manual_seed(12)
+Q, K, V, dO = torch.randn(4, H, N, d)
+inputs = [x.double().requires_grad_() for x in (Q, K, V)]
+S = inputs[0] @ inputs[1].transpose(1, 2) * d**-0.5
+O, LSE = S.softmax(2) @ inputs[2], S.logsumexp(2)
+exact_ones = torch.autograd.grad(O, inputs, dO.double())
+O, LSE = O.detach().float(), LSE.detach().float()
+
+problem = KernelProblem(N, N, d, H=H, H_kv=H)
+with traffic.count(Q=Q, K=K, V=V, O=O, dO=dO, LSE=LSE) as ledger:
+    fused = attempt(my_fused, Q, K, V, O, dO, LSE)
+budget = fused_backward_plain(problem, 32, 32)
+print(f"{budget.total:,} words by (12.2), {budget.atomics['dQ']:,} of dQ added atomically")
+print("kernels against the closed form:", ledger - budget)
+for name, one, other in zip(("dQ", "dK", "dV"), fused, exact_ones, strict=False):
+    print(f"{name}: within 1e-5 of float64: {abs(one - other).max() < 1e-5}")
+
+# %% [markdown]
+# Both passes on the same input: 72,200 words where the split pass moved 78,800, and 12,800 of them arrive at $dQ$ by atomic additions (12,800 read and as many written). The gradients are those of the split pass but for rounding. On a GPU, where the order is open, you would have one of the answers of section 12.2.
 #
 # ## Misconceptions
 #
