@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator
 from types import FunctionType, ModuleType
 from typing import Any
 
+from .functions_of_file import is_of_file
 from .guard import AnswersOf, Guarded, is_guarded, refuse
+from .project_paths import FILE
 
 
 # ------------------------------------------------------------------ schedules, bounds, the machine
@@ -81,6 +83,8 @@ def _interpreted_kernels(module: ModuleType) -> Iterator[Guarded]:
 def _call_unless_of_the_library(original: Callable[..., Any], kernel: Any, *args: Any, **named: Any) -> Any:
     if kernel.fn.__module__.startswith("iocourse."):
         _refuse_kernel(kernel)
+    if is_of_file(kernel.fn):
+        refuse(f"{kernel.fn.__module__}.{kernel.fn.__name__}, code of {FILE},")
     return original(kernel, *args, **named)
 
 
