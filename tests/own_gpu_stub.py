@@ -1,6 +1,7 @@
 """Stands in for a GPU in the second process of `iocourse gpu`: the CPU, the interpreter and made-up times."""
 
 import os
+from types import MappingProxyType
 
 os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported, in the place of the command's 0
 
@@ -13,7 +14,7 @@ LAP_MS, HOST_MS = 2.0, 0.5
 
 
 class MadeUpWatch:
-    """Runs the work once, and makes the times up; `late` marks the laps as started before they were queued."""
+    """Runs the work once, and makes the times up; `late`: the laps began before they were queued."""
 
     def __init__(self, late=False):
         self.late = late
@@ -27,7 +28,7 @@ class InterpretedCpu(compiled_run.CudaDevice):
     """Runs the kernels in the interpreter, on the small sizes of the problems."""
 
     name = "cpu"
-    replacements = {}
+    replacements = MappingProxyType({})
 
     def __init__(self, late=False):
         self.stopwatch = MadeUpWatch(late)

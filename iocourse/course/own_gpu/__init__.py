@@ -12,9 +12,11 @@ from __future__ import annotations
 import json
 from argparse import Namespace
 from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from ...console import table
+from ...console import exit_on_sigterm, table
 from ...doctor.triton_missing import what_to_install
 from ...gpu.timing import cuda_unavailable_reason
 from .compiled_run import run_compiled
@@ -25,8 +27,27 @@ Row = dict[str, Any]
 LABEL = 12  # width of the labels of a block
 
 
+def time_in_colab(*exercises: str, tflops: float | None = None, gbytes: float | None = None) -> None:
+    """Do in a cell of Colab what `iocourse gpu` does: the notebook is fetched, because it is not a file there.
+
+    Not run in Colab yet.
+    """
+    from google.colab import _message  # type: ignore[import-not-found]
+
+    notebook = _message.blocking_request("get_ipynb", timeout_sec=60)["ipynb"]
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "notebook.ipynb")
+        file.write_text(json.dumps(notebook), encoding="utf-8")
+        time_exercises(Namespace(exercises=exercises, file=[file], tflops=tflops, gbytes=gbytes, json=False))
+
+
 def time_exercises(arguments: Namespace) -> int:
     """Handle `iocourse gpu` and return its exit code: 1 if a requested exercise could not be timed."""
+    with exit_on_sigterm():  # ends the second process too
+        return _time_exercises(arguments)
+
+
+def _time_exercises(arguments: Namespace) -> int:
     named = list(dict.fromkeys(one.upper() for one in arguments.exercises))
     reason = what_to_install() or cuda_unavailable_reason()
     if arguments.json:

@@ -25,14 +25,14 @@ from ..grade.submission_process import execute, notebook_names
 from .saved_answers import Answer
 from .timed_problems import PROBLEMS, Draw, Inputs, TimedProblem
 
+Launcher = Callable[..., Any]
 OLDEST = (7, 5)  # compute capability of the oldest GPU for which Triton compiles
 BUDGET_MS = 500  # approximate total time of the laps
 INTERPRETED = {  # replacements of a lesson's lines about the interpreter
     'os.environ["TRITON_INTERPRET"] = "1"': 'os.environ["TRITON_INTERPRET"] = "0"',
     "assert kernels.INTERPRETED": "assert not kernels.INTERPRETED",
 }
-
-
+CHECK_FIRST = "Run its check in the notebook"
 SECONDS = 600.0  # time limit of one exercise; a float32 kernel can take a minute to compile
 PROGRAM = "from iocourse.course.own_gpu.compiled_run import main; main()"
 
@@ -58,9 +58,7 @@ def run_compiled(exercise_id: str, answer: Answer, seconds: float = SECONDS) -> 
         except subprocess.TimeoutExpired:
             return {"fault": f"not finished after {seconds:g} seconds; does a loop of the kernel end?"}
         finally:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            _end(process)
         answers.seek(0)
         said.seek(0)
         try:
@@ -69,6 +67,15 @@ def run_compiled(exercise_id: str, answer: Answer, seconds: float = SECONDS) -> 
             last = (said.read().decode(errors="replace").strip().splitlines() or ["no error was printed"])[-1]
             return {"fault": f"its process ended with exit code {code}: {last[:200]}"}
         return report
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the process and all that it has started."""
+    if hasattr(os, "killpg"):  # not on Windows
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+    process.wait()
 
 
 # ------------------------------------------------------------------ the process's end
@@ -130,7 +137,8 @@ def report_of(job: dict[str, Any], device: Any) -> dict[str, Any]:
     launcher = defined(job, device.replacements)
     sizes = device.sizes(problem)
     inputs = problem.inputs(sizes, Draw(device.name, problem.dtype))
-    error, results = checked(problem, job["function"], launcher, inputs, device.wait)
+    results = results_of(problem, job["function"], launcher, inputs, device)
+    error = largest_error(problem, inputs, results)
     timing = time_of(lambda: launcher(*inputs.arguments), stopwatch=device.stopwatch, budget_ms=BUDGET_MS)
     tensors = [x for x in (*inputs.arguments, *results) if hasattr(x, "element_size")]
     return report | {
@@ -143,7 +151,7 @@ def report_of(job: dict[str, Any], device: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def defined(job: dict[str, Any], replacements: dict[str, str]) -> Callable[..., Any]:
+def defined(job: dict[str, Any], replacements: dict[str, str]) -> Launcher:
     """Run the cells and return the student's launcher. An error matters only in cells of the exercise."""
     names = notebook_names()
     for name, source, own in job["cells"]:
@@ -157,44 +165,45 @@ def defined(job: dict[str, Any], replacements: dict[str, str]) -> Callable[..., 
                 raise Unusable(f"{name.strip('<>')} raises {one_line(error)}") from None
     if not callable(names.get(job["function"])):
         raise Unusable(f"no cell defines {job['function']}")
-    launcher: Callable[..., Any] = names[job["function"]]
+    launcher: Launcher = names[job["function"]]
     return launcher
 
 
-def checked(
-    problem: TimedProblem,
-    function: str,
-    launcher: Callable[..., Any],
-    inputs: Inputs,
-    wait: Callable[[], None],
-) -> tuple[float, tuple[Any, ...]]:
-    """Return the largest error over the largest entry, and the results. Raises Unusable if one is wrong."""
+def results_of(
+    problem: TimedProblem, function: str, launcher: Launcher, inputs: Inputs, device: Any
+) -> tuple[Any, ...]:
+    """Call the launcher once and return its results, all finite. Raises Unusable otherwise."""
     try:
         value = launcher(*inputs.arguments)
-        wait()
+        device.wait()
     except NotImplementedError:
         raise Unusable(f"{function} is not written yet") from None
     except Exception as error:
         if type(error).__name__ == "OutOfMemoryError":
             raise
-        raise Unusable(f"{function} raises {one_line(error)}") from None
+        raise Unusable(f"{function} raises {one_line(error)}. {CHECK_FIRST}") from None
     names = problem.results.split()
     results = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if len(results) != len(names) or not all(hasattr(x, "isfinite") for x in results):
         raise Unusable(f"{function} must return {with_unit(len(names), 'tensor')}, {', '.join(names)}")
     for name, x in zip(names, results, strict=True):
         if not bool(x.isfinite().all()):
-            raise Unusable(f"{name} is wrong: it has entries that are not finite")
+            raise Unusable(f"{name} is wrong: it has entries that are not finite. {CHECK_FIRST}")
+    return results
+
+
+def largest_error(problem: TimedProblem, inputs: Inputs, results: tuple[Any, ...]) -> float:
+    """Return the largest error over the largest entry of a result. Raises Unusable if it is not allowed."""
     try:
         errors = inputs.errors(*results)
     except (RuntimeError, IndexError) as error:  # of shapes that do not match
-        raise Unusable(f"the results have wrong shapes: {one_line(error)}") from None
+        raise Unusable(f"the results have wrong shapes: {one_line(error)}. {CHECK_FIRST}") from None
     shares = {name: error / largest for name, (error, largest) in errors.items()}
     for name, share in shares.items():
         if not share <= problem.allowed:
             found = f"largest error {share:.1e} of the largest entry, allowed {problem.allowed:.1e}"
-            raise Unusable(f"{name} is wrong: {found}")
-    return max(shares.values()), results
+            raise Unusable(f"{name} is wrong: {found}. {CHECK_FIRST}")
+    return max(shares.values())
 
 
 def one_line(error: BaseException, longest: int = 300) -> str:

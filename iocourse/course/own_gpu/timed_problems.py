@@ -297,7 +297,9 @@ def _answer(name: str) -> Recorded:
     row = next((one for one in record["rows"] if one["answer"] == name), None) if record else None
     if record is None or row is None:
         return Recorded("not recorded")
-    text = f"{row['ms']:.3f} ms, exercise 11F's kernel: {name}, N = {row.get('N', 32768):,}, not causal"
+    of_all = str(record["problem"]).partition(";")[0]  # float32 rows have another N
+    problem = f"N = {row['N']:,}" if "N" in row else of_all
+    text = f"forward pass, {name}, {problem}: {row['ms']:.3f} ms"
     return Recorded(text, row["tflops"], record_source(record))
 
 
@@ -305,7 +307,7 @@ def _no_record(reason: str) -> Callable[[], Recorded]:
     return lambda: Recorded(f"not recorded: {reason}")
 
 
-_ORDINARY = _no_record("the records of this pass use 16 bits and tensor cores, float32 ieee does not")
+_ORDINARY = _no_record("all records of this pass have 16 bits and use tensor cores")
 _SINGLE = {"N": 8192, "d": 64, "BM": 64, "BN": 32}
 _HALF = {"N": 32768, "d": 64, "BM": 128, "BN": 64}
 _HEADS = {"H": 4, "N": 4096, "d": 64, "BM": 64, "BN": 32}
@@ -334,12 +336,12 @@ PROBLEMS: dict[str, TimedProblem] = {
         "C", {"m": 4096, "n": 4096, "k": 4096, "BM": 64, "BN": 64, "BK": 32}, _product_inputs,
         lambda at: costs.matmul(at["m"], at["n"], at["k"], bm=at["BM"], bn=at["BN"]),
         lambda at: 2.0 * at["m"] * at["n"] * at["k"],
-        _no_record("the recorded product has 16 bits and uses tensor cores, float32 ieee does not"),
+        _no_record("the recorded product has 16 bits and uses tensor cores"),
         small={"m": 40, "n": 33, "k": 50, "BM": 16, "BN": 16, "BK": 16},
     ),
     "11A": TimedProblem(
         "O LSE", _SINGLE, partial(_forward_inputs, lambda at: ()), _forward_words, _forward_flop,
-        partial(_answer, "float32 ieee 64x32 w4"), small=_SMALL,
+        partial(_answer, "float32 ieee 64x32 w4"), remark="not causal", small=_SMALL,
     ),
     "11B": TimedProblem(
         "O LSE", _SINGLE, partial(_forward_inputs, lambda at: (False,)), _forward_words, _forward_flop,
