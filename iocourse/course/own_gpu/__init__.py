@@ -11,28 +11,26 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from ...console import exit_on_sigterm, table
 from ...doctor.triton_missing import what_to_install
 from ...gpu.timing import cuda_unavailable_reason
-from .compiled_run import run_compiled
-from .saved_answers import Notebooks
-from .timed_problems import PROBLEMS, TimedProblem
+from .compiled_run import Report, run_compiled
+from .saved_answers import NoAnswer, SavedAnswers
+from .timed_problems import PROBLEMS
 
-Row = dict[str, Any]
-LABEL = 12  # width of the labels of a block
+Say = Callable[[str], None]
+OPTIONS = {"TFLOP/s": "tflops", "GB/s": "gbytes"}  # option of a prediction, by unit
+LATE = "the GPU waited for Python in half of the laps or more, so the time is partly that of the host"
 
 
 def time_in_colab(*exercises: str, tflops: float | None = None, gbytes: float | None = None) -> None:
-    """Do in a cell of Colab what `iocourse gpu` does: the notebook is fetched, because it is not a file there.
-
-    Not run in Colab yet.
-    """
-    from google.colab import _message  # type: ignore[import-not-found]
+    """Do in a cell of Colab what the command does; there a notebook is not a file. Not run in Colab yet."""
+    from google.colab import _message
 
     notebook = _message.blocking_request("get_ipynb", timeout_sec=60)["ipynb"]
     with TemporaryDirectory() as folder:
@@ -42,142 +40,125 @@ def time_in_colab(*exercises: str, tflops: float | None = None, gbytes: float | 
 
 
 def time_exercises(arguments: Namespace) -> int:
-    """Handle `iocourse gpu` and return its exit code: 1 if a requested exercise could not be timed."""
-    with exit_on_sigterm():  # ends the second process too
-        return _time_exercises(arguments)
-
-
-def _time_exercises(arguments: Namespace) -> int:
-    named = list(dict.fromkeys(one.upper() for one in arguments.exercises))
+    """Handle `iocourse gpu` and return its exit code: 1 if an exercise could not be timed, otherwise 0."""
+    named = [one.upper() for one in arguments.exercises]
     reason = what_to_install() or cuda_unavailable_reason()
-    if arguments.json:
-        rows = list(_records(named) if reason else _timings(named, arguments))
-        print(json.dumps({"not_run": reason, "exercises": rows}, indent=1))
-    elif reason:
-        rows = list(_records(named))
-        print(f"No kernel was run, because {reason}. Recorded runs:")
-        print(_table_of_records(rows))
+    say: Say = (lambda text: None) if arguments.json else partial(print, flush=True)
+    if reason:
+        reports = [_recorded(one) for one in named or PROBLEMS]
+        say(f"No kernel was run, because {reason}. Recorded runs:\n{_table(reports)}")
     else:
-        rows = []
-        for row in _timings(named, arguments, show=True):
-            rows.append(row)
-            print(_measured(row), flush=True)
-    return int(any("fault" in row for row in rows))
+        reports = []
+        with exit_on_sigterm():  # ends the second process too
+            for report in _timed(named, arguments, say):
+                reports.append(report)
+                say(_text(report))
+    if arguments.json:
+        print(json.dumps({"not_run": reason, "exercises": reports}, indent=1))
+    return int(any("fault" in one for one in reports))
 
 
-# ------------------------------------------------------------------ rows
-def _records(named: list[str]) -> Iterator[Row]:
-    """Yield the recorded measurement of each exercise; the supported ones if none is named."""
-    for exercise in named or PROBLEMS:
-        yield _row(exercise) if exercise in PROBLEMS else _unsupported(exercise)
-
-
-def _row(exercise: str) -> Row:
+# ------------------------------------------------------------------ reports
+def _recorded(exercise: str) -> Report:
+    """Return the problem of an exercise and its recorded run, or a fault if it has no kernel to time."""
+    if exercise not in PROBLEMS:
+        return {"exercise": exercise, "fault": f"not timed here. Choose from {', '.join(PROBLEMS)}"}
     problem = PROBLEMS[exercise]
-    recorded = problem.recorded()
-    row = {"exercise": exercise, "problem": problem.text, "unit": unit_of(problem), "recorded": recorded.rate}
-    return row | {"recorded_text": recorded.text, "recorded_source": recorded.source}
+    record = problem.recorded()
+    return {
+        "exercise": exercise,
+        "problem": problem.text,
+        "unit": problem.unit,
+        "recorded": record.rate,
+        "recorded_run": record.text,
+        "recorded_source": record.source,
+    }
 
 
-def _unsupported(exercise: str) -> Row:
-    return {"exercise": exercise, "fault": f"no kernel to time; this command times {', '.join(PROBLEMS)}"}
-
-
-def unit_of(problem: TimedProblem) -> str:
-    """Return the unit of a problem's rate: TFLOP/s, or GB/s for kernels without products."""
-    return "TFLOP/s" if problem.flop else "GB/s"
-
-
-def _timings(named: list[str], arguments: Namespace, show: bool = False) -> Iterator[Row]:
-    """Time the exercises one after the other and yield their rows; `show` prints each prediction first."""
-    notebooks = Notebooks(arguments.file)
-    for fault in notebooks.faults:
-        yield {"exercise": "notebook", "fault": fault}
-    exercises = named or [one for one in PROBLEMS if not notebooks.answer(one).fault]
-    if not exercises:
-        fault = f"no solved exercise of {', '.join(PROBLEMS)} in {notebooks.where}"
-        yield {"exercise": "notebook", "fault": f"{fault}; solve one and save the notebook, or pass --file"}
-    for exercise in exercises:
-        answer = notebooks.answer(exercise) if exercise in PROBLEMS else None
-        if answer is None:
-            yield _unsupported(exercise)
+def _timed(named: list[str], arguments: Namespace, say: Say) -> Iterator[Report]:
+    """Time the exercises one after the other, and print each prediction before its run."""
+    answers = SavedAnswers(arguments.file)
+    for file, fault in answers.faults.items():
+        yield {"exercise": file, "fault": fault}
+    solved = 0
+    for exercise in named or PROBLEMS:
+        report = _recorded(exercise)
+        try:
+            cells = answers.cells_of(exercise) if "fault" not in report else []
+        except NoAnswer as reason:
+            if named:
+                yield {"exercise": exercise, "fault": str(reason)}
             continue
-        if answer.fault:
-            yield {"exercise": exercise, "fault": answer.fault}
-            continue
-        row = _row(exercise)
-        row["predicted"] = arguments.tflops if row["unit"] == "TFLOP/s" else arguments.gbytes
-        if show:
-            print(_announced(row), flush=True)
-        yield row | _with_rates(run_compiled(exercise, answer), row)
+        solved += 1
+        if cells:
+            report["predicted"] = getattr(arguments, OPTIONS[report["unit"]])
+            say(_announcement(report))
+            report |= _with_rates(report, run_compiled(exercise, cells))
+        yield report
+    if not named and not solved:
+        fault = (
+            f"none of {', '.join(PROBLEMS)} is solved in {answers.where}. Save the notebook, or pass --file"
+        )
+        yield {"exercise": "exercises", "fault": fault}
 
 
-def _with_rates(report: Row, row: Row) -> Row:
-    """Return the report of the second process with its rates, and ratios to the prediction and the record."""
-    if "fault" in report:
-        return report
-    seconds = report["ms"] / 1000
-    requested, compulsory = (report[name] / seconds / 1e9 for name in ("requested_bytes", "compulsory_bytes"))
-    rate = report["flop"] / seconds / 1e12 if report["flop"] else compulsory
-    rates = {"rate": rate, "requested_gbytes_per_s": requested, "compulsory_gbytes_per_s": compulsory}
-    others = (("predicted", row["predicted"]), ("recorded", row["recorded"]))
-    return report | rates | {f"over_{name}": rate / other for name, other in others if other}
+def _with_rates(report: Report, run: Report) -> Report:
+    """Return the measured values with the rates, and the ratios to the prediction and the recorded rate."""
+    if "fault" in run:
+        return run
+    gbytes = {kind: run[f"{kind}_bytes"] / run["ms"] / 1e6 for kind in ("requested", "compulsory")}
+    rate = run["flop"] / run["ms"] / 1e9 if run["flop"] else gbytes["compulsory"]
+    ratios = {f"over_{one}": rate / report[one] for one in ("predicted", "recorded") if report[one]}
+    return run | {"rate": rate} | ratios | {f"{kind}_gbytes_per_s": x for kind, x in gbytes.items()}
 
 
 # ------------------------------------------------------------------ text
-def _table_of_records(rows: list[Row]) -> str:
-    known = [row for row in rows if "fault" not in row]
-    cells = [(row["exercise"], _rate(row["recorded"], row["unit"]), row["recorded_text"]) for row in known]
-    sources = dict.fromkeys(row["recorded_source"] for row in known if row["recorded_source"])
-    lines = [table(cells, left=3)] if cells else []
-    return "\n".join([*lines, *sources, *(_fault(row) for row in rows if "fault" in row)])
+def _table(reports: list[Report]) -> str:
+    """Return the recorded runs, the devices that they are from, and the faults."""
+    known = [one for one in reports if "fault" not in one]
+    rows = [(one["exercise"], _rate(one, "recorded"), one["recorded_run"]) for one in known]
+    sources = dict.fromkeys(one["recorded_source"] for one in known if one["recorded_source"])
+    faults = [_text(one) for one in reports if "fault" in one]
+    return "\n".join([*([table(rows, left=3)] if rows else []), *sources, *faults])
 
 
-def _announced(row: Row) -> str:
-    """Return the lines of an exercise that are printed before it is run."""
-    option = "--tflops" if row["unit"] == "TFLOP/s" else "--gbytes"
-    predicted = _rate(row["predicted"], row["unit"])
-    none = f"none; predict first: iocourse gpu {row['exercise']} {option} X"
-    head = f"{row['exercise']}  {row['problem']}"
-    return f"{head}\n{_line('prediction', predicted if row['predicted'] else none)}"
+def _announcement(report: Report) -> str:
+    """Return the lines that are printed before an exercise is run."""
+    option = f"iocourse gpu {report['exercise']} --{OPTIONS[report['unit']]} X"
+    predicted = _rate(report, "predicted") or f"none. Predict first: {option}"
+    return f"{report['exercise']}: {report['problem']}\n{_line('your prediction', predicted)}"
 
 
-def _measured(row: Row) -> str:
-    """Return the lines of an exercise that are printed after it was run."""
-    if "fault" in row:
-        return _fault(row)
-    low, high = row["quartiles_ms"]
-    rate = [_rate(row["rate"], row["unit"])]
-    rate += [f"{row[f'over_{name}']:.2f} of the {what}" for name, what in _OTHERS if f"over_{name}" in row]
-    found = [
-        ("device", row["device"]),
-        ("values", f"largest error {row['error']:.1e} of the largest entry; allowed {row['allowed']:.1e}"),
-        ("time", f"{row['ms']:.3f} ms, quartiles {low:.3f} to {high:.3f} ms, {row['laps']} laps"),
-        *([("warning", _LATE)] if row["host_bound"] else []),
-        ("rate", ", ".join(rate)),
-        ("requested", _bytes(row, "requested")),
-        ("compulsory", _bytes(row, "compulsory")),
-        ("recorded", " ".join(filter(None, (_rate(row["recorded"], row["unit"]), row["recorded_text"])))),
-        *([("", row["recorded_source"])] if row["recorded_source"] else []),
-    ]
-    return "\n".join(_line(*one) for one in found) + "\n"
-
-
-_OTHERS = (("predicted", "prediction"), ("recorded", "recorded rate"))
-_LATE = "the GPU waited for Python in half of the laps or more, so the time is partly that of the host"
-
-
-def _fault(row: Row) -> str:
-    return f"{row['exercise']}: {row['fault']}"
+def _text(report: Report) -> str:
+    """Return the lines that are printed after an exercise was run, or its fault in one line."""
+    if "fault" in report:
+        return f"{report['exercise']}: {report['fault']}"
+    low, high = report["quartiles_ms"]
+    values = f"largest error {report['error']:.1e} of the largest entry, allowed {report['allowed']:.1e}"
+    ratios = {"over_predicted": "of the prediction", "over_recorded": "of the recorded rate"}
+    parts = [f"{report[name]:.2f} {what}" for name, what in ratios.items() if name in report]
+    lines = {
+        "device": report["device"],
+        "values": values,
+        "time": f"{report['ms']:.3f} ms, quartiles {low:.3f} and {high:.3f} ms, {report['repeats']} laps",
+        "warning": LATE if report["host_bound"] else "",
+        "rate": ", ".join([_rate(report, "rate"), *parts]),
+        "requested": _bytes(report, "requested"),
+        "compulsory": _bytes(report, "compulsory"),
+        "recorded": f"{_rate(report, 'recorded')}  {report['recorded_run']}".strip(),
+        "": report["recorded_source"],
+    }
+    return "\n".join(_line(label, text) for label, text in lines.items() if text) + "\n"
 
 
 def _line(label: str, text: str) -> str:
-    return f"  {label:<{LABEL}}{text}"
+    return f"  {label:<17}{text}"
 
 
-def _rate(rate: float | None, unit: str) -> str:
-    return "" if rate is None else f"{rate:,.0f} {unit}" if rate >= 100 else f"{rate:.2f} {unit}"
+def _rate(report: Report, name: str) -> str:
+    rate = report[name]
+    return f"{rate:,.{0 if rate >= 100 else 2}f} {report['unit']}" if rate else ""
 
 
-def _bytes(row: Row, which: str) -> str:
-    return f"{row[f'{which}_bytes'] / 1e6:,.1f} MB, {row[f'{which}_gbytes_per_s']:,.1f} GB/s"
+def _bytes(report: Report, kind: str) -> str:
+    return f"{report[f'{kind}_bytes'] / 1e6:,.1f} MB, {report[f'{kind}_gbytes_per_s']:,.1f} GB/s"

@@ -14,59 +14,54 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from ...console import with_unit
 from ...errors import error_text
 from ...gpu.timing import CudaStopwatch, time_of
+from ..exercise import find
 from ..grade.submission_process import execute, notebook_names
-from .saved_answers import Answer
-from .timed_problems import PROBLEMS, Draw, Inputs, TimedProblem
+from .saved_answers import Cell
+from .timed_problems import PROBLEMS, Draw, Sizes, TimedProblem
 
-Launcher = Callable[..., Any]
-OLDEST = (7, 5)  # compute capability of the oldest GPU for which Triton compiles
+PROGRAM = "from iocourse.course.own_gpu.compiled_run import main; main()"
+SECONDS = 600.0  # time limit of one exercise; a float32 kernel can take a minute to compile
 BUDGET_MS = 500  # approximate total time of the laps
+OLDEST = (7, 5)  # compute capability of the oldest GPU that was compiled for
 INTERPRETED = {  # replacements of a lesson's lines about the interpreter
     'os.environ["TRITON_INTERPRET"] = "1"': 'os.environ["TRITON_INTERPRET"] = "0"',
     "assert kernels.INTERPRETED": "assert not kernels.INTERPRETED",
 }
-CHECK_FIRST = "Run its check in the notebook"
-SECONDS = 600.0  # time limit of one exercise; a float32 kernel can take a minute to compile
-PROGRAM = "from iocourse.course.own_gpu.compiled_run import main; main()"
+Report = dict[str, Any]
+Launcher = Callable[..., Any]
 
 
 # ------------------------------------------------------------------ the command's end
-def run_compiled(exercise_id: str, answer: Answer, seconds: float = SECONDS) -> dict[str, Any]:
-    """Run one exercise in a second process and return its report: measured values, or a `fault`."""
-    job = {"exercise": exercise_id, "function": answer.function, "cells": answer.cells}
-    # Files and a process group, because the compiler that a process starts may outlive it and hold a pipe.
-    with (
-        tempfile.TemporaryFile() as asked,
-        tempfile.TemporaryFile() as answers,
-        tempfile.TemporaryFile() as said,
-    ):
-        asked.write(json.dumps(job).encode())
-        asked.seek(0)
+def run_compiled(exercise_id: str, cells: Sequence[Cell]) -> Report:
+    """Run one exercise in a second process and return its measured values, or a `fault`."""
+    # Files instead of pipes, because a compiler that the process has started can outlive it and hold a pipe.
+    with tempfile.TemporaryFile() as job, tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as log:
+        job.write(json.dumps([exercise_id, cells]).encode())
+        job.seek(0)
         process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM], stdin=asked, stdout=answers, stderr=said,
+            [sys.executable, "-c", PROGRAM], stdin=job, stdout=answer, stderr=log,
             env=os.environ | {"TRITON_INTERPRET": "0"}, start_new_session=True,
         )  # fmt: skip
         try:
-            code = process.wait(seconds)
+            code = process.wait(SECONDS)
         except subprocess.TimeoutExpired:
-            return {"fault": f"not finished after {seconds:g} seconds; does a loop of the kernel end?"}
+            return {"fault": f"not finished after {SECONDS:g} seconds. Does every loop of the kernel end?"}
         finally:
             _end(process)
-        answers.seek(0)
-        said.seek(0)
-        try:
-            report: dict[str, Any] = json.loads(answers.read())
-        except ValueError:
-            last = (said.read().decode(errors="replace").strip().splitlines() or ["no error was printed"])[-1]
-            return {"fault": f"its process ended with exit code {code}: {last[:200]}"}
-        return report
+        answer.seek(0)
+        log.seek(0)
+        with suppress(ValueError):
+            report: Report = json.loads(answer.read())
+            return report
+        lines = log.read().decode(errors="replace").strip().splitlines() or ["no error was printed"]
+        return {"fault": f"the second process ended with exit code {code}: {lines[-1][:200]}"}
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -79,149 +74,147 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 # ------------------------------------------------------------------ the process's end
-class Unusable(Exception):
-    """The exercise cannot be timed. The message is the reason, and what the student can do."""
+class NotTimed(Exception):
+    """The exercise is not timed; the message is the reason."""
+
+
+class Wrong(NotTimed):
+    """The student's function fails or returns wrong values."""
+
+    def __str__(self) -> str:
+        """Return the reason, and what to do."""
+        return f"{super().__str__()}. Run its check in the notebook"
 
 
 class CudaDevice:
-    """The GPU on which kernels run. Tests replace it by the CPU, the interpreter and made-up times."""
+    """The GPU that runs the kernels. In tests the CPU replaces it, with the interpreter and made-up times."""
 
     name = "cuda"
-    replacements = INTERPRETED
+    replacements: Mapping[str, str] = INTERPRETED
 
-    def __init__(self) -> None:
-        self.stopwatch: Any = None
-
-    def sizes(self, problem: TimedProblem) -> Any:
-        """Return the sizes at which the problem is timed."""
+    def sizes(self, problem: TimedProblem) -> Sizes:
+        """Return the sizes at which a problem is timed."""
         return problem.sizes
 
     def facts(self) -> str:
-        """Describe the device and the versions in one line. Raises Unusable for an unsupported GPU."""
+        """Return the device and the versions in one line. Raises NotTimed for an unsupported GPU."""
         import torch
         import triton
 
         name, (major, minor) = torch.cuda.get_device_name(), torch.cuda.get_device_capability()
         if torch.version.hip or (major, minor) < OLDEST:
             found = "is not an NVIDIA GPU" if torch.version.hip else f"has compute capability {major}.{minor}"
-            raise Unusable(f"{name} {found}; the kernels need an NVIDIA GPU of 7.5 (T4) or later")
-        versions = (
-            f"Python {platform.python_version()}, torch {torch.__version__}, triton {triton.__version__}"
-        )
-        return f"{name} (sm_{major}{minor}), {versions}"
+            raise NotTimed(f"{name} {found}; use an NVIDIA GPU of 7.5 (T4) or later")
+        versions = f"torch {torch.__version__}, triton {triton.__version__}"
+        return f"{name} (sm_{major}{minor}), Python {platform.python_version()}, {versions}"
 
-    def start(self) -> None:
-        """Make this device the default of torch, and prepare the stopwatch."""
-        import torch
-
-        torch.set_default_device(self.name)
-        self.stopwatch = CudaStopwatch()
+    def stopwatch(self) -> Any:
+        """Return the stopwatch that measures the laps."""
+        return CudaStopwatch()
 
     def wait(self) -> None:
-        """Wait until the kernels have ended, so that an error of a kernel is raised here."""
+        """Wait for the kernels, so that their errors are raised here."""
         import torch
 
         torch.cuda.synchronize()
 
 
-def report_of(job: dict[str, Any], device: Any) -> dict[str, Any]:
-    """Run one exercise. Raises Unusable if its values are wrong or it cannot be run.
+def report_of(exercise_id: str, cells: Sequence[Cell], device: CudaDevice) -> Report:
+    """Run the cells, compare the values and time the launcher. Raises NotTimed with the reason."""
+    import torch
 
-    Args:
-        job: `exercise`, the `function` to call, and its `cells`: name, source, and whether it must not raise.
-        device: the device to run on.
-    """
-    problem = PROBLEMS[job["exercise"]]
-    report = {"device": device.facts()}
-    device.start()
-    launcher = defined(job, device.replacements)
-    sizes = device.sizes(problem)
+    facts, problem = device.facts(), PROBLEMS[exercise_id]
+    torch.set_default_device(device.name)
+    launcher, sizes = launcher_of(find(exercise_id).function, cells, device), device.sizes(problem)
     inputs = problem.inputs(sizes, Draw(device.name, problem.dtype))
-    results = results_of(problem, job["function"], launcher, inputs, device)
-    error = largest_error(problem, inputs, results)
-    timing = time_of(lambda: launcher(*inputs.arguments), stopwatch=device.stopwatch, budget_ms=BUDGET_MS)
-    tensors = [x for x in (*inputs.arguments, *results) if hasattr(x, "element_size")]
-    return report | {
-        "error": error, "allowed": problem.allowed, "ms": timing.ms,
-        "quartiles_ms": timing.quartiles_ms, "laps": timing.repeats,
-        "host_ms": timing.host_ms, "host_bound": timing.host_bound,
+    results = results_of(launcher, problem, inputs.arguments, device)
+    error = largest_error(problem, inputs.errors, results)
+    timing = time_of(lambda: launcher(*inputs.arguments), stopwatch=device.stopwatch(), budget_ms=BUDGET_MS)
+    tensors = [x for x in (*inputs.arguments, *results) if isinstance(x, torch.Tensor)]
+    return vars(timing) | {
+        "device": facts,
+        "error": error,
+        "allowed": problem.allowed,
         "flop": problem.flop(sizes) if problem.flop else None,
         "requested_bytes": problem.requested_bytes(sizes),
         "compulsory_bytes": sum(x.numel() * x.element_size() for x in tensors),
-    }  # fmt: skip
+    }
 
 
-def defined(job: dict[str, Any], replacements: dict[str, str]) -> Launcher:
-    """Run the cells and return the student's launcher. An error matters only in cells of the exercise."""
+def launcher_of(function: str, cells: Sequence[Cell], device: CudaDevice) -> Launcher:
+    """Run the cells and return the launcher that they define. Errors in answers to other exercises pass."""
     names = notebook_names()
-    for name, source, own in job["cells"]:
-        for old, new in replacements.items():
+    for name, source, matters in cells:
+        for old, new in device.replacements.items():
             source = source.replace(old, new)
-        linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+        file = f"<{name}>"
+        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)  # for Triton
         try:
-            execute(source, name, names)
+            execute(source, file, names)
         except Exception as error:
-            if own:
-                raise Unusable(f"{name.strip('<>')} raises {one_line(error)}") from None
-    if not callable(names.get(job["function"])):
-        raise Unusable(f"no cell defines {job['function']}")
-    launcher: Launcher = names[job["function"]]
+            if matters:
+                raise NotTimed(f"{name} raises {one_line(error)}") from None
+    launcher: Launcher | None = names.get(function)
+    if not callable(launcher):
+        raise NotTimed(f"no cell defines {function}")
     return launcher
 
 
 def results_of(
-    problem: TimedProblem, function: str, launcher: Launcher, inputs: Inputs, device: Any
+    launcher: Launcher, problem: TimedProblem, arguments: Sequence[Any], device: CudaDevice
 ) -> tuple[Any, ...]:
-    """Call the launcher once and return its results, all finite. Raises Unusable otherwise."""
+    """Call the launcher once and return its results. Raises Wrong if it fails or they are not finite."""
+    import torch
+
     try:
-        value = launcher(*inputs.arguments)
+        value = launcher(*arguments)
         device.wait()
     except NotImplementedError:
-        raise Unusable(f"{function} is not written yet") from None
+        raise NotTimed("not solved: it raises NotImplementedError") from None
+    except torch.cuda.OutOfMemoryError:
+        raise
     except Exception as error:
-        if type(error).__name__ == "OutOfMemoryError":
-            raise
-        raise Unusable(f"{function} raises {one_line(error)}. {CHECK_FIRST}") from None
-    names = problem.results.split()
-    results = tuple(value) if isinstance(value, (tuple, list)) else (value,)
-    if len(results) != len(names) or not all(hasattr(x, "isfinite") for x in results):
-        raise Unusable(f"{function} must return {with_unit(len(names), 'tensor')}, {', '.join(names)}")
-    for name, x in zip(names, results, strict=True):
-        if not bool(x.isfinite().all()):
-            raise Unusable(f"{name} is wrong: it has entries that are not finite. {CHECK_FIRST}")
-    return results
+        raise Wrong(f"it raises {one_line(error)}") from None
+    names, results = problem.results.split(), value if isinstance(value, (tuple, list)) else (value,)
+    if len(results) != len(names) or not all(isinstance(x, torch.Tensor) for x in results):
+        raise Wrong(f"it must return {with_unit(len(names), 'tensor')}: {', '.join(names)}")
+    if wrong := [name for name, x in zip(names, results, strict=True) if not x.isfinite().all()]:
+        raise Wrong(f"values that are not finite in {', '.join(wrong)}")
+    return tuple(results)
 
 
-def largest_error(problem: TimedProblem, inputs: Inputs, results: tuple[Any, ...]) -> float:
-    """Return the largest error over the largest entry of a result. Raises Unusable if it is not allowed."""
+def largest_error(problem: TimedProblem, errors: Callable[..., dict[str, float]], results: Any) -> float:
+    """Return the largest error over the largest entry. Raises Wrong if it is more than allowed."""
     try:
-        errors = inputs.errors(*results)
-    except (RuntimeError, IndexError) as error:  # of shapes that do not match
-        raise Unusable(f"the results have wrong shapes: {one_line(error)}. {CHECK_FIRST}") from None
-    shares = {name: error / largest for name, (error, largest) in errors.items()}
-    for name, share in shares.items():
+        found = errors(*results)
+    except (RuntimeError, IndexError) as error:
+        raise Wrong(f"results of wrong shapes: {one_line(error)}") from None
+    for name, share in found.items():
         if not share <= problem.allowed:
-            found = f"largest error {share:.1e} of the largest entry, allowed {problem.allowed:.1e}"
-            raise Unusable(f"{name} is wrong: {found}. {CHECK_FIRST}")
-    return max(shares.values())
+            limit = f"allowed {problem.allowed:.1e}"
+            raise Wrong(f"wrong values: {name} has an error of {share:.1e} of its largest entry, {limit}")
+    return max(found.values())
 
 
 def one_line(error: BaseException, longest: int = 300) -> str:
-    """Return the text of an error in one line of limited length; long messages keep both ends."""
+    """Return an error in one line, without the middle if it is long."""
     text = " ".join(error_text(error).split())
     return text if len(text) <= longest else f"{text[: longest // 2]} … {text[-longest // 2 :]}"
 
 
-def main(device: Any = None) -> None:
-    """Read the job, run it and print the report, or {"fault": reason}. Cells cannot print."""
-    job, answers = json.load(sys.stdin), os.fdopen(os.dup(1), "w", encoding="utf-8")
+def main(device: CudaDevice | None = None) -> None:
+    """Read the job, run it, and print the report or {"fault": reason}. Output of cells is discarded."""
+    (exercise_id, cells), answer = json.load(sys.stdin), os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     try:
-        report = report_of(job, device or CudaDevice())
-    except Unusable as reason:
+        report = report_of(exercise_id, cells, device or CudaDevice())
+    except NotTimed as reason:
         report = {"fault": str(reason)}
     except BaseException as error:  # also exit() in a cell
-        short = "the GPU has not enough free memory; close other programs that use it"
-        known = type(error).__name__ == "OutOfMemoryError"
-        report = {"fault": short if known else one_line(error)}
-    print(json.dumps(report), file=answers, flush=True)
+        memory = type(error).__name__ == "OutOfMemoryError"
+        report = {
+            "fault": "not enough free GPU memory. Close other programs that use it"
+            if memory
+            else one_line(error)
+        }
+    print(json.dumps(report), file=answer, flush=True)

@@ -4,36 +4,35 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...errors import UsageError
-from ..exercise import find
 from ..grade.lesson_cells import Lesson, lesson_of_cells, read_lessons
 from ..project_paths import find_course
 from ..student_copies.answers import find_answers
 from ..student_copies.copies import find_copies
 from ..student_copies.notebook import Json, read_notebook, text_of
 
-
-@dataclass(frozen=True)
-class Answer:
-    """The cells that define one student's launcher, in the order in which they are run."""
-
-    function: str
-    cells: list[tuple[str, str, bool]] = field(default_factory=list)
-    fault: str = ""
+Cell = tuple[str, str, bool]  # name, source, and whether an error in it matters
 
 
-class Notebooks:
-    """The notebooks of a student: the files that are passed, or otherwise the copies in `work/`."""
+class NoAnswer(Exception):
+    """There is no answer to run; the message is the reason, and what to do."""
+
+
+class SavedAnswers:
+    """The answers in the notebooks that are passed, or otherwise in the copies in `work/`.
+
+    Attributes:
+        where: the notebooks, for messages.
+        faults: why a notebook was not read, by file.
+    """
 
     def __init__(self, files: Sequence[Path]) -> None:
         course = find_course()
-        self.lessons = read_lessons(course)
-        self.faults: list[str] = []
-        self.found: dict[str, list[Json]] = {}  # notebooks by lesson, newest last
-        self.where = ", ".join(map(str, files)) or str(course.work)
+        self._lessons = read_lessons(course)
+        self._cells: dict[str, list[Json]] = {}  # by lesson; of several notebooks the last
+        self.where, self.faults = ", ".join(map(str, files)) or str(course.work), dict[str, str]()
         if files:
             for path in files:
                 self._add(path)
@@ -41,54 +40,45 @@ class Notebooks:
         lessons = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in course.notebooks()}
         for copy in sorted(find_copies(course, lessons), key=lambda one: one.path.stat().st_mtime):
             if copy.notebook is None:
-                self.faults.append(f"{copy.path}: {copy.fault}")
+                self.faults[str(copy.path)] = copy.fault
             else:
-                self.found.setdefault(copy.lesson, []).append(copy.notebook)
+                self._cells[copy.lesson] = copy.notebook["cells"]
 
     def _add(self, path: Path) -> None:
         try:
-            notebook = read_notebook(path)
+            cells = read_notebook(path)["cells"]
         except UsageError as error:
-            self.faults.append(f"{path}: {error}")
+            self.faults[str(path)] = str(error)
             return
-        lesson = lesson_of_cells(notebook["cells"], self.lessons)
+        lesson = lesson_of_cells(cells, self._lessons)
         if lesson is None:
-            self.faults.append(f"{path}: has no exercise of the course")
+            self.faults[str(path)] = "no exercise of this course is in the notebook"
         else:
-            self.found.setdefault(lesson.stem, []).append(notebook)
+            self._cells[lesson.stem] = cells
 
-    def answer(self, exercise_id: str) -> Answer:
-        """Return the cells of an exercise, or the reason why there are none."""
-        lesson = next(
-            one for one in self.lessons if exercise_id in [exercise.id for exercise in one.exercises]
-        )
-        function = find(exercise_id).function
-        notebooks = self.found.get(lesson.stem, [])
-        if not notebooks:
-            return Answer(
-                function, fault=f"no notebook of lesson {lesson.stem} in {self.where}; pass --file NOTEBOOK"
-            )
-        return _answer(lesson, exercise_id, function, notebooks[-1]["cells"])
+    def cells_of(self, exercise_id: str) -> list[Cell]:
+        """Return the cells to run for an exercise, in order. Raises NoAnswer if it is not solved."""
+        ids = {one.id: lesson for lesson in self._lessons for one in lesson.exercises}
+        lesson = ids[exercise_id]
+        if lesson.stem not in self._cells:
+            raise NoAnswer(f"no notebook of lesson {lesson.stem} in {self.where}; pass --file NOTEBOOK")
+        return _cells_up_to(exercise_id, lesson, self._cells[lesson.stem])
 
 
-def _answer(lesson: Lesson, exercise_id: str, function: str, cells: list[Json]) -> Answer:
-    """Return the lesson's own cells and the answers up to this exercise, whose kernels it may call."""
+def _cells_up_to(exercise_id: str, lesson: Lesson, cells: list[Json]) -> list[Cell]:
+    """Return the lesson's own cells and the answers up to this exercise, which may call their kernels."""
     answers = find_answers(cells, lesson.wanted, lesson.own)
-    run: list[tuple[str, str, bool]] = []
+    run: list[Cell] = []
     for place in lesson.places:
         if not place.asks:
-            run.append((f"<the lesson's cell {place.cell}>", place.source, True))
+            run.append((f"the lesson's cell {place.cell}", place.source, True))
             continue
-        own, found = place.asks == exercise_id, answers[place.asks]
-        texts = {at: text_of(cells[at]) for at in found.cells}
-        run += [(f"<cell {at + 1}>", text, own) for at, text in texts.items()]
-        if not own:
-            continue
-        if found.fault:
-            return Answer(function, fault=found.fault)
-        if found.at is not None and texts[found.at].split() == place.source.split():
-            return Answer(
-                function, fault="not solved yet: its cell is as the lesson gives it (is the notebook saved?)"
-            )
-        break
-    return Answer(function, run)
+        own, answer = place.asks == exercise_id, answers[place.asks]
+        run += [(f"cell {at + 1}", text_of(cells[at]), own) for at in answer.cells]
+        if own:
+            if answer.at is None:
+                raise NoAnswer(answer.fault.partition(";")[0])
+            if text_of(cells[answer.at]).split() == place.source.split():
+                raise NoAnswer("not solved: its cell is unchanged. Is the notebook saved?")
+            break
+    return run
