@@ -183,13 +183,13 @@ def test_unsolved_and_missing_answers(tmp_path):
     lesson = ROOT / "lessons" / LESSON_11.name
     with pytest.raises(NoAnswer, match=r"not solved: its cell is unchanged. Is the notebook saved\?"):
         SavedAnswers([lesson]).cells_of("11B")
-    with pytest.raises(NoAnswer, match="no notebook of lesson 10_triton_basics in .*11_.*; pass --file"):
+    with pytest.raises(NoAnswer, match=r"no notebook of lesson 10_triton_basics in .*11_.*; pass --file"):
         SavedAnswers([lesson]).cells_of("10D")
     path = changed(tmp_path, "11B", lambda text: "")
     notebook = json.loads(path.read_text())
     notebook["cells"] = [one for one in notebook["cells"] if one["metadata"].get("name") != "ex-11B"]
     path.write_text(json.dumps(notebook))
-    with pytest.raises(NoAnswer, match="no code cell defines my_two_loops$"):
+    with pytest.raises(NoAnswer, match=r"no code cell defines my_two_loops$"):
         SavedAnswers([path]).cells_of("11B")
 
 

@@ -204,8 +204,10 @@ def one_line(error: BaseException, longest: int = 300) -> str:
 
 def main(device: CudaDevice | None = None) -> None:
     """Read the job, run it, and print the report or {"fault": reason}. Output of cells is discarded."""
-    (exercise_id, cells), answer = json.load(sys.stdin), os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    exercise_id, cells = json.load(sys.stdin)
+    answer = os.dup(1)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
     try:
         report = report_of(exercise_id, cells, device or CudaDevice())
     except NotTimed as reason:
@@ -217,4 +219,5 @@ def main(device: CudaDevice | None = None) -> None:
             if memory
             else one_line(error)
         }
-    print(json.dumps(report), file=answer, flush=True)
+    with os.fdopen(answer, "w", encoding="utf-8") as file:
+        json.dump(report, file)
