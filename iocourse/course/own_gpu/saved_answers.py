@@ -12,6 +12,7 @@ from ..project_paths import find_course
 from ..student_copies.answers import find_answers
 from ..student_copies.copies import find_copies
 from ..student_copies.notebook import Json, read_notebook, text_of
+from .timed_problems import PROBLEMS
 
 Cell = tuple[str, str, bool]  # name, source, and whether an error in it matters
 
@@ -30,7 +31,8 @@ class SavedAnswers:
 
     def __init__(self, files: Sequence[Path]) -> None:
         course = find_course()
-        self._lessons = read_lessons(course)
+        every = read_lessons(course)
+        self._lessons = [one for one in every if {exercise.id for exercise in one.exercises} & {*PROBLEMS}]
         self._cells: dict[str, list[Json]] = {}  # by lesson; of several notebooks the last
         self.where, self.faults = ", ".join(map(str, files)) or str(course.work), dict[str, str]()
         if files:
@@ -38,7 +40,9 @@ class SavedAnswers:
                 self._add(path)
             return
         lessons = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in course.notebooks()}
-        for copy in sorted(find_copies(course, lessons), key=lambda one: one.path.stat().st_mtime):
+        stems = {lesson.stem for lesson in self._lessons}
+        copies = [one for one in find_copies(course, lessons) if one.lesson in stems]
+        for copy in sorted(copies, key=lambda one: one.path.stat().st_mtime):
             if copy.notebook is None:
                 self.faults[str(copy.path)] = copy.fault
             else:
@@ -52,14 +56,13 @@ class SavedAnswers:
             return
         lesson = lesson_of_cells(cells, self._lessons)
         if lesson is None:
-            self.faults[str(path)] = "no exercise of this course is in the notebook"
+            self.faults[str(path)] = "no exercise that can be timed is in the notebook"
         else:
             self._cells[lesson.stem] = cells
 
     def cells_of(self, exercise_id: str) -> list[Cell]:
         """Return the cells to run for an exercise, in order. Raises NoAnswer if it is not solved."""
-        ids = {one.id: lesson for lesson in self._lessons for one in lesson.exercises}
-        lesson = ids[exercise_id]
+        lesson = {one.id: lesson for lesson in self._lessons for one in lesson.exercises}[exercise_id]
         if lesson.stem not in self._cells:
             raise NoAnswer(f"no notebook of lesson {lesson.stem} in {self.where}; pass --file NOTEBOOK")
         return _cells_up_to(exercise_id, lesson, self._cells[lesson.stem])

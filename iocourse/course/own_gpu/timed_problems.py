@@ -30,6 +30,7 @@ from ..exercises.lesson13 import lists_of
 
 # Allowed error over the largest entry. A float32 product with 10 explicit bits (TF32) has about 3e-4.
 SINGLE, HALF = 2.0**-14, 2.0**-8
+STEP = 64  # rows of which one is compared
 Sizes = Mapping[str, int]
 Tensor = Any  # torch is imported in the second process only
 Errors = dict[str, float]
@@ -109,8 +110,8 @@ class Draw:
 
     def rows(self, n: int) -> Tensor:
         """Return the indices of one random row of every 64."""
-        first = self.torch.arange(0, n, 64, device=self.device)
-        more = self.torch.randint(64, first.shape, generator=self._generator, device=self.device)
+        first = self.torch.arange(0, n, STEP, device=self.device)
+        more = self.torch.randint(STEP, first.shape, generator=self._generator, device=self.device)
         return (first + more).clamp(max=n - 1)
 
 
