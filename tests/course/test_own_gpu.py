@@ -112,6 +112,8 @@ def test_bytes_and_flop_are_those_of_the_formulas():
         at = PROBLEMS[exercise].sizes
         flop = roofline.flops(pass_, B=1, H=at.get("H", 1), N=at["N"], d=at["d"])
         assert PROBLEMS[exercise].flop(at) == flop
+    one_product = {PROBLEMS[id].flop(at) / n for id, n in (("12B", 3), ("12C", 4), ("12D", 5))}
+    assert one_product == {2 * at["H"] * at["N"] ** 2 * at["d"]}  # at: sizes of 12D
     at = PROBLEMS["13C"].sizes
     N, w = at["N"], at["window"]
     assert PROBLEMS["13C"].flop(at) == PROBLEMS["11C"].flop(at) == 4 * at["d"] * (N * w - w * (w - 1) // 2)
