@@ -260,7 +260,7 @@ def _forward(
 def _backward(takes: str, returns: str, form: Callable[..., Ledger], products: int) -> TimedProblem:
     return TimedProblem(
         returns,
-        {"H": 8, "N": 2048, "d": 64, "BM": 64, "BN": 32},
+        {"H": 8, "N": 2048, "d": 64, "BM": 32, "BN": 32},
         partial(_backward_inputs, takes, returns),
         lambda at: form(_problem(at), at["BM"], at["BN"]),
         lambda at: 2.0 * products * at["H"] * at["N"] ** 2 * at["d"],
