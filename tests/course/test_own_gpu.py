@@ -14,7 +14,7 @@ from own_gpu_stub import HOST_MS, LAP_MS, SMALL, InterpretedCpu
 import iocourse
 from iocourse.cli import main
 from iocourse.course import own_gpu
-from iocourse.course.own_gpu import compiled_run
+from iocourse.course.own_gpu import compiled_run, timed_problems
 from iocourse.course.own_gpu.compiled_run import NotTimed, Wrong, launcher_of, report_of, run_compiled
 from iocourse.course.own_gpu.saved_answers import NoAnswer, SavedAnswers
 from iocourse.course.own_gpu.timed_problems import PROBLEMS
@@ -360,19 +360,27 @@ def test_a_gpu_that_is_too_old_is_named(monkeypatch, capability, hip, reason):
         compiled_run.CudaDevice().facts()
 
 
-def test_too_little_memory_is_one_line(monkeypatch, capfd):
-    needs_the_interpreter()
+@pytest.mark.parametrize("where", ["facts", "wait", "errors"])
+def test_too_little_memory_is_one_line(monkeypatch, capfd, default_device, solved, where):
     import torch
 
-    class Full(InterpretedCpu):
-        def facts(self):
-            raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate\n2 GiB")
+    def full(*_, **__):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate\n2 GiB")
 
-    monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(read=lambda: '["11B", []]'))
+    class Full(InterpretedCpu):
+        pass
+
+    if where == "errors":  # while values are compared
+        monkeypatch.setattr(timed_problems, "compared", full)
+    else:
+        monkeypatch.setattr(Full, where, full)
+    job = json.dumps(["11B", solved.cells_of("11B")])
+    monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(read=lambda: job))
     kept = os.dup(1)
     try:
         compiled_run.main(Full())
     finally:
         os.dup2(kept, 1)
         os.close(kept)
-    assert json.loads(capfd.readouterr().out)["fault"].startswith("not enough free GPU memory")
+    report, _ = json.JSONDecoder().raw_decode(capfd.readouterr().out)  # what cells print may follow here
+    assert report == {"fault": compiled_run.MEMORY}

@@ -34,6 +34,7 @@ INTERPRETED = {  # replacements of a lesson's lines about the interpreter
     'os.environ["TRITON_INTERPRET"] = "1"': 'os.environ["TRITON_INTERPRET"] = "0"',
     "assert kernels.INTERPRETED": "assert not kernels.INTERPRETED",
 }
+MEMORY = "not enough free GPU memory. Close other programs that use it"
 Report = dict[str, Any]
 Launcher = Callable[..., Any]
 
@@ -171,9 +172,9 @@ def results_of(
         device.wait()
     except NotImplementedError:
         raise NotTimed("not solved: it raises NotImplementedError") from None
-    except torch.cuda.OutOfMemoryError:
-        raise
     except Exception as error:
+        if is_memory_error(error):
+            raise
         raise Wrong(f"it raises {one_line(error)}") from None
     names, results = problem.results.split(), value if isinstance(value, (tuple, list)) else (value,)
     if len(results) != len(names) or not all(isinstance(x, torch.Tensor) for x in results):
@@ -188,12 +189,19 @@ def largest_error(problem: TimedProblem, errors: Callable[..., dict[str, float]]
     try:
         found = errors(*results)
     except (RuntimeError, IndexError) as error:
+        if is_memory_error(error):
+            raise
         raise Wrong(f"results of wrong shapes: {one_line(error)}") from None
     for name, share in found.items():
         if not share <= problem.allowed:
             limit = f"allowed {problem.allowed:.1e}"
             raise Wrong(f"wrong values: {name} has an error of {share:.1e} of its largest entry, {limit}")
     return max(found.values())
+
+
+def is_memory_error(error: BaseException) -> bool:
+    """Return True for the error that torch raises if the GPU's memory is full."""
+    return type(error).__name__ == "OutOfMemoryError"
 
 
 def one_line(error: BaseException, longest: int = 300) -> str:
@@ -213,11 +221,6 @@ def main(device: CudaDevice | None = None) -> None:
     except NotTimed as reason:
         report = {"fault": str(reason)}
     except BaseException as error:  # also exit() in a cell
-        memory = type(error).__name__ == "OutOfMemoryError"
-        report = {
-            "fault": "not enough free GPU memory. Close other programs that use it"
-            if memory
-            else one_line(error)
-        }
+        report = {"fault": MEMORY if is_memory_error(error) else one_line(error)}
     with os.fdopen(answer, "w", encoding="utf-8") as file:
         json.dump(report, file)
