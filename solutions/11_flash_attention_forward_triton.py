@@ -130,7 +130,7 @@ print(f"m' = {m:.3f}, row sums {natural:.6f} by e, {l:.6f} by 2")
 #
 # ## 11.3 The kernel
 #
-# From here on, cells run Triton kernels in the interpreter, also on a machine with a GPU, because only the interpreter can count words. Without Triton, the next cell and each later cell that needs it print one line that states what to install.
+# From here on, cells run Triton kernels in the interpreter, also on a machine with a GPU, because only the interpreter can count words. On a computer with a GPU, `iocourse gpu 11B` runs your compiled kernel and times it. Without Triton, the next cell and each later cell that needs it print one line that states what to install.
 
 # %% tags=["given"]
 import os

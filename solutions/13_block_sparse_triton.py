@@ -523,7 +523,7 @@ measured("13.5", share=share["pairs, 1 in 1,000"])
 #
 # ## 13.6 A kernel that loops over a list
 #
-# From here on cells run Triton kernels. This lesson counts words, and words can be counted in the interpreter only; so the next cell asks for it before it imports Triton, even if you have a GPU. Where Triton is missing, that cell and each later one that needs it say in a line what to install; the others run.
+# From here on cells run Triton kernels. This lesson counts words, and words can be counted in the interpreter only; so the next cell asks for it before it imports Triton. On a computer with a GPU, `iocourse gpu 13C` runs your compiled kernel and times it. Where Triton is missing, that cell and each later one that needs it say in a line what to install; the others run.
 
 # %% tags=["given"]
 import os

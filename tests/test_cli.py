@@ -49,6 +49,8 @@ def run(*arguments, **options):
         (["progress", "--export"], "--export"),
         (["progress", "--reset", "--import", "x"], "--import"),
         (["progress", "--import", "no-such-file"], "no-such-file"),
+        (["gpu", "11B", "--tflops", "0"], "--tflops: expected a number above 0, got '0'"),
+        (["gpu", "10C", "--gbytes", "fast"], "expected a number above 0, got 'fast'"),
         (["grade"], "DIR"),
         (["grade", "no-such-folder", "--csv", "x"], "no-such-folder is not a directory"),
         (["grade", ".", "--jobs", "0"], "--jobs must be at least 1, got 0"),
@@ -69,7 +71,7 @@ def test_help_lists_every_command_of_the_contract(capsys):
         main(["--help"])
     said = capsys.readouterr().out
     commands = re.findall(r"^    (\w+) ", said, re.MULTILINE)
-    assert commands == ["count", "profile", "doctor", "lab", "progress", "grade"]
+    assert commands == ["count", "profile", "doctor", "lab", "progress", "gpu", "grade"]
 
 
 @pytest.mark.parametrize("rest", [[], ["attention", "--quick"], ["--check"], ["--help"]])
@@ -83,7 +85,7 @@ def test_a_command_that_has_left_says_where_it_went(capsys, name, rest):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--version"], ["progress"], ["bench"], ["lab", "-h"], ["profile", "-h"]]
+    "arguments", [["--version"], ["progress"], ["bench"], ["lab", "-h"], ["gpu", "-h"], ["profile", "-h"]]
 )
 def test_the_start_loads_nothing_heavy(arguments):
     code = (

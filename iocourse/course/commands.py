@@ -1,4 +1,4 @@
-"""Commands of the course: `iocourse lab`, `progress` and `grade`."""
+"""Commands of the course: `iocourse lab`, `progress`, `gpu` and `grade`."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ def add_parsers(commands: Commands[Parser], command: str) -> None:
         help="update your copies of the lessons, or of this one, and keep your answers; open nothing",
     )
     _add_progress(commands)
+    _add_gpu(commands)
     if command == "grade":
         importlib.import_module(f"{__package__}.grade").add_parser(commands)
     else:
@@ -59,6 +60,45 @@ def _add_progress(commands: Commands[Parser]) -> None:
     parser.add_argument(
         "--figure", metavar="FILE", type=Path, help="with --cohort: also draw them in FILE.svg or FILE.png"
     )
+
+
+def _add_gpu(commands: Commands[Parser]) -> None:
+    parser = add_command(
+        commands, "gpu", _gpu, "time your solved kernels of lessons 10-13 on your own GPU, compiled"
+    )
+    parser.epilog = "Not run on a GPU yet: this command was tested with a stub in place of one."
+    parser.add_argument(
+        "exercises", metavar="EXERCISE", nargs="*", help="such as 11B (default: all that are solved)"
+    )
+    parser.add_argument(
+        "--file",
+        metavar="NOTEBOOK",
+        type=Path,
+        action="append",
+        default=[],
+        help="read this saved notebook, not your copies in work/; repeatable",
+    )
+    parser.add_argument("--tflops", metavar="X", type=_rate, help="the TFLOP/s that you predict")
+    parser.add_argument(
+        "--gbytes", metavar="X", type=_rate, help="the GB/s that you predict for 10B, 10C and 12A"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _rate(text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
+    return rate
+
+
+def _gpu(arguments: argparse.Namespace) -> int:
+    from .own_gpu import time_exercises
+
+    return time_exercises(arguments)
 
 
 def _lab(arguments: argparse.Namespace) -> int:

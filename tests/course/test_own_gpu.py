@@ -1,0 +1,386 @@
+"""Tests of `iocourse gpu` with a stub in place of a GPU: no time in these tests is a measurement."""
+
+import json
+import os
+import sys
+import time
+import types
+from pathlib import Path
+
+import pytest
+from fake_gpu import needs_the_interpreter
+from own_gpu_stub import HOST_MS, LAP_MS, SMALL, InterpretedCpu
+
+import iocourse
+from iocourse.cli import main
+from iocourse.course import own_gpu
+from iocourse.course.own_gpu import compiled_run, timed_problems
+from iocourse.course.own_gpu.compiled_run import NotTimed, Wrong, launcher_of, report_of, run_compiled
+from iocourse.course.own_gpu.saved_answers import NoAnswer, SavedAnswers
+from iocourse.course.own_gpu.timed_problems import PROBLEMS
+from iocourse.data.records import NAMES, load_record
+from iocourse.gpu import roofline
+
+ROOT = Path(iocourse.__file__).parents[1]
+STUB = Path(__file__).parents[1] / "own_gpu_stub.py"
+LESSON_11 = next((ROOT / "solutions").glob("11_*.ipynb"))
+EXERCISES = sorted(PROBLEMS)
+NO_CUDA = "there is no CUDA device that torch can use here"
+
+
+@pytest.fixture(scope="module")
+def solved():
+    """The answers of the solved notebooks."""
+    return SavedAnswers(sorted((ROOT / "solutions").glob("1[0-3]*.ipynb")))
+
+
+@pytest.fixture
+def default_device():
+    """Undo the default device that a run sets in this process."""
+    needs_the_interpreter()
+    import torch
+
+    yield
+    torch.set_default_device(None)
+
+
+@pytest.fixture
+def stubbed(monkeypatch):
+    """Replace the GPU in the second process by the stub; returns a function to add an argument."""
+    needs_the_interpreter()
+    monkeypatch.setattr(own_gpu, "what_to_install", lambda: "")
+    monkeypatch.setattr(own_gpu, "cuda_unavailable_reason", lambda: "")
+
+    def start(*arguments):
+        run = f"import runpy, sys; sys.argv = {['stub', *arguments]!r}; sys.path[:0] = {sys.path!r}; "
+        monkeypatch.setattr(
+            compiled_run, "PROGRAM", f"{run}runpy.run_path({str(STUB)!r}, run_name='__main__')"
+        )
+
+    start()
+    return start
+
+
+@pytest.fixture
+def no_cuda(monkeypatch):
+    monkeypatch.setattr(own_gpu, "what_to_install", lambda: "")
+    monkeypatch.setattr(own_gpu, "cuda_unavailable_reason", lambda: NO_CUDA)
+
+
+def changed(folder, exercise, change, source=LESSON_11):
+    """Return the path of a solved notebook in which the answer to an exercise is changed."""
+    notebook = json.loads(source.read_text(encoding="utf-8"))
+    cell = next(one for one in notebook["cells"] if one["metadata"].get("name") == f"ex-{exercise}")
+    before = "".join(cell["source"])
+    cell["source"] = change(before)
+    assert cell["source"] != before
+    path = folder / source.name
+    path.write_text(json.dumps(notebook), encoding="utf-8")
+    return path
+
+
+def run(path, exercise="11B"):
+    """Run an exercise of a notebook in this process, with the stub."""
+    return report_of(exercise, SavedAnswers([path]).cells_of(exercise), InterpretedCpu())
+
+
+# --- problems --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("exercise", EXERCISES)
+def test_every_solved_exercise_passes_with_the_words_of_the_closed_form(solved, default_device, exercise):
+    from iocourse import traffic
+    from iocourse.course.exercise import find
+    from iocourse.course.own_gpu.timed_problems import Draw
+
+    problem, cells = PROBLEMS[exercise], solved.cells_of(exercise)
+    report = report_of(exercise, cells, InterpretedCpu())
+    assert report["error"] <= problem.allowed and report["ms"] == LAP_MS and report["host_ms"] == HOST_MS
+    launcher = launcher_of(find(exercise).function, cells, InterpretedCpu())
+    inputs = problem.inputs(SMALL[exercise], Draw("cpu", problem.dtype))
+    with traffic.count() as ledger:
+        launcher(*inputs.arguments)
+    words = problem.words(SMALL[exercise])
+    assert (ledger.read, ledger.written) == (words.read, words.written)
+    assert report["compulsory_bytes"] <= report["requested_bytes"] == problem.requested_bytes(SMALL[exercise])
+
+
+def test_bytes_and_flop_are_those_of_the_formulas():
+    N, d, BM = (PROBLEMS["11B"].sizes[name] for name in ("N", "d", "BM"))
+    assert PROBLEMS["11B"].requested_bytes(PROBLEMS["11B"].sizes) == 4 * (2 * N * d + 2 * N * d * N // BM + N)
+    for exercise, pass_ in (("11A", "forward"), ("11F", "forward"), ("12D", "backward")):
+        at = PROBLEMS[exercise].sizes
+        flop = roofline.flops(pass_, B=1, H=at.get("H", 1), N=at["N"], d=at["d"])
+        assert PROBLEMS[exercise].flop(at) == flop
+    one_product = {PROBLEMS[id].flop(at) / n for id, n in (("12B", 3), ("12C", 4), ("12D", 5))}
+    assert one_product == {2 * at["H"] * at["N"] ** 2 * at["d"]}  # at: sizes of 12D
+    at = PROBLEMS["13C"].sizes
+    N, w = at["N"], at["window"]
+    assert PROBLEMS["13C"].flop(at) == PROBLEMS["11C"].flop(at) == 4 * at["d"] * (N * w - w * (w - 1) // 2)
+    half = PROBLEMS["11F"]
+    assert half.requested_bytes(half.sizes) < 2.1 * half.words(half.sizes).total
+
+
+def test_recorded_rates_are_those_of_the_records():
+    answers = {row["answer"]: row for row in load_record("answers")["rows"]}
+    one = PROBLEMS["11B"].recorded()
+    assert one.rate == answers["float32 ieee 64x32 w4"]["tflops"] and "H200" in one.source
+    assert f"N = {PROBLEMS['11B'].sizes['N']:,}" in one.text and "64x32" in one.text
+    half, at = PROBLEMS["11F"].recorded(), PROBLEMS["11F"].sizes
+    assert half.rate == answers["reference"]["tflops"] and f"N = {at['N']:,}, d = {at['d']}" in half.text
+    assert f"not causal, {at['BM']} x {at['BN']}" in half.text
+    assert PROBLEMS["12A"].recorded().rate == 1000 * load_record("roofs")["copy_tb_s"]
+
+
+def test_no_record_has_the_kernels_that_are_called_not_recorded():
+    without = [one for one in PROBLEMS.values() if one.recorded().rate is None]
+    assert {one.dtype for one in without} == {"float32"}
+    records = [load_record(name) or {} for name in NAMES if name != "answers"]
+    types_ = {row.get("dtype") for record in records for row in record.get("rows", ()) if "tflops" in row}
+    assert "float32" not in types_
+
+
+def test_lines_about_the_interpreter_are_replaced_in_every_lesson(solved):
+    for exercise in EXERCISES:
+        text = "\n".join(source for _, source, _ in solved.cells_of(exercise))
+        for old, new in compiled_run.INTERPRETED.items():
+            assert text.count(old) == 1, exercise
+            text = text.replace(old, new)
+        assert "INTERPRET" in text and '"] = "1"' not in text
+
+
+# --- faults of an answer ---------------------------------------------------------------------------------
+
+
+def test_wrong_values_are_not_timed(tmp_path, default_device):
+    path = changed(tmp_path, "11B", lambda text: text.replace("seen = seen &", "seen = seen |"))
+    assert run(path)["ms"] == LAP_MS  # only the causal mask is wrong, which is not timed
+    path = changed(tmp_path, "11B", lambda text: text.replace("l = l * old +", "l = l +"))
+    with pytest.raises(Wrong, match=r"wrong values: O has an error of .* allowed 6.1e-05. Run its check"):
+        run(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda text: text.replace("return O, LSE", "return O"), "it must return 2 tensors: O, LSE"),
+        (lambda text: text.replace("return O, LSE", "return O[:-9], LSE"), "results of wrong shapes"),
+        (lambda text: text.replace("return O, LSE", "return O / 0, LSE"), "values that are not finite in O"),
+        (lambda text: text.replace("N, d = Q.shape", "1 / 0"), "it raises ZeroDivisionError"),
+        (lambda text: text.replace("N, d = Q.shape", "raise NotImplementedError"), "not solved: it raises"),
+        (lambda text: text + "\n1 / 0", r"cell \d+ raises ZeroDivisionError: division by zero"),
+        (lambda text: text + "\ndel my_two_loops", "no cell defines my_two_loops"),
+    ],
+)
+def test_the_reason_is_named(tmp_path, default_device, change, reason):
+    with pytest.raises(NotTimed, match=reason):
+        run(changed(tmp_path, "11B", change))
+
+
+def test_an_error_in_the_answer_to_another_exercise_passes(tmp_path, default_device):
+    assert run(changed(tmp_path, "11A", lambda text: text + "\n1 / 0"))["ms"] == LAP_MS
+
+
+def test_unsolved_and_missing_answers(tmp_path):
+    lesson = ROOT / "lessons" / LESSON_11.name
+    with pytest.raises(NoAnswer, match=r"not solved: its cell is unchanged. Is the notebook saved\?"):
+        SavedAnswers([lesson]).cells_of("11B")
+    with pytest.raises(NoAnswer, match=r"no notebook of lesson 10_triton_basics in .*11_.*; pass --file"):
+        SavedAnswers([lesson]).cells_of("10D")
+    path = changed(tmp_path, "11B", lambda text: "")
+    notebook = json.loads(path.read_text())
+    notebook["cells"] = [one for one in notebook["cells"] if one["metadata"].get("name") != "ex-11B"]
+    path.write_text(json.dumps(notebook))
+    with pytest.raises(NoAnswer, match=r"no code cell defines my_two_loops$"):
+        SavedAnswers([path]).cells_of("11B")
+
+
+def test_files_that_are_not_notebooks_of_the_course(tmp_path):
+    (tmp_path / "bad.ipynb").write_text("{")
+    (tmp_path / "other.ipynb").write_text('{"cells": [], "metadata": {}}')
+    files = [tmp_path / name for name in ("bad.ipynb", "other.ipynb", "missing.ipynb")]
+    faults = list(SavedAnswers(files).faults.values())
+    assert faults[0].startswith("not a valid notebook") and faults[1].startswith("no exercise that")
+    assert faults[2].startswith("cannot read the file")
+
+
+def test_copies_in_the_work_folder_are_found(tmp_path, monkeypatch):
+    (tmp_path / "lessons").mkdir()
+    for name in ("00_start_here", LESSON_11.stem, "12_flash_attention_backward_triton"):
+        (tmp_path / "lessons" / f"{name}.ipynb").write_bytes(
+            (ROOT / "lessons" / f"{name}.ipynb").read_bytes()
+        )
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "iocourse"\n')
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "mine.ipynb").write_bytes(LESSON_11.read_bytes())
+    for name in ("00_start_here", "12_flash_attention_backward_triton"):
+        (tmp_path / "work" / f"{name}.ipynb").write_text("{")
+    monkeypatch.chdir(tmp_path)
+    answers = SavedAnswers([])
+    assert answers.cells_of("11B")[-1][2]
+    (fault,) = answers.faults  # lesson 00 has no kernel
+    assert Path(fault).name == "12_flash_attention_backward_triton.ipynb"
+
+
+# --- the second process ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("program", "fault"),
+    [
+        ("import os; os._exit(3)", "the second process ended with exit code 3: no error was printed"),
+        ("import os; os.abort()", "exit code -6"),
+        ("import sys; sys.exit('no triton')", "exit code 1: no triton"),
+        ("print('not a report')", "exit code 0"),
+    ],
+)
+def test_a_process_that_dies_is_one_line(monkeypatch, program, fault):
+    monkeypatch.setattr(compiled_run, "PROGRAM", program)
+    said = run_compiled("11B", [])["fault"]
+    assert fault in said and "\n" not in said
+
+
+def test_a_process_that_hangs_ends_with_all_that_it_has_started(monkeypatch, tmp_path):
+    file = tmp_path / "pid"
+    starts = "import subprocess, time; from pathlib import Path; p = subprocess.Popen(['sleep', '60']); "
+    program = f"{starts}Path({str(file)!r}).write_text(str(p.pid)); time.sleep(60)"
+    monkeypatch.setattr(compiled_run, "PROGRAM", program)
+    monkeypatch.setattr(compiled_run, "SECONDS", 2.0)
+    said = run_compiled("11B", [])["fault"]
+    assert said == "not finished after 2 seconds. Does every loop of the kernel end?"
+    pid = int(file.read_text())
+    for _ in range(100):
+        if not _alive(pid):
+            return
+        time.sleep(0.05)
+    pytest.fail("a process is left behind")
+
+
+def _alive(pid):
+    try:
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except OSError:
+        return False
+
+
+def test_the_command_prints_values_time_and_rates(stubbed, capsys):
+    stubbed("late")
+    files = ["--file", str(LESSON_11), "--file", "missing.ipynb"]
+    assert main(["gpu", "11b", "10A", "12B", "--tflops", "0.001", *files]) == 1
+    out, err = capsys.readouterr()
+    assert err == ""
+    problem, small = PROBLEMS["11B"], SMALL["11B"]
+    rate = problem.flop(small) / LAP_MS / 1e9
+    requested = problem.requested_bytes(small) / LAP_MS / 1e6
+    for part in (
+        "missing.ipynb: cannot read the file: No such file or directory\n",
+        "11B: float32, N = 8,192, d = 64, BM = 64, BN = 32, not causal\n  your prediction  0.00 TFLOP/s\n",
+        "no GPU but a test",
+        "of the largest entry, allowed 6.1e-05\n",
+        "2.000 ms, quartiles 2.000 and 2.000 ms, 200 laps",
+        f"warning          {own_gpu.LATE}",
+        f"rate             {rate:.2f} TFLOP/s, {rate / 0.001:.2f} of the prediction, 0.00 of the recorded",
+        f"MB, {requested:,.1f} GB/s",
+        f"recorded         {problem.recorded().rate:.2f} TFLOP/s  {problem.recorded().text}\n",
+        "10A: not timed here. Choose from 10B, 10C, ",
+        "12B: no notebook of lesson 12",
+    ):
+        assert part in out
+    assert out.index("your prediction") < out.index("device")
+
+
+def test_wrong_values_print_no_time(stubbed, capsys, tmp_path):
+    path = changed(tmp_path, "11B", lambda text: text.replace("l = l * old +", "l = l +"))
+    assert main(["gpu", "11B", "--file", str(path), "--json"]) == 1
+    said = json.loads(capsys.readouterr().out)
+    assert said["not_run"] == "" and said["exercises"][0]["fault"].startswith("wrong values: O")
+    assert "ms" not in said["exercises"][0] and said["exercises"][0]["predicted"] is None
+
+
+def test_nothing_solved_is_one_line(stubbed, capsys):
+    assert main(["gpu", "--file", str(ROOT / "lessons" / LESSON_11.name)]) == 1
+    out = capsys.readouterr().out
+    assert out.startswith("exercises: none of 10B, ") and out.count("\n") == 1
+
+
+def test_the_notebook_of_colab_is_fetched(stubbed, capsys, monkeypatch):
+    notebook = json.loads((ROOT / "lessons" / LESSON_11.name).read_text(encoding="utf-8"))
+    request = lambda name, timeout_sec: {"ipynb": notebook} if name == "get_ipynb" else None  # noqa: E731
+    message = types.SimpleNamespace(blocking_request=request)
+    monkeypatch.setitem(sys.modules, "google.colab", types.SimpleNamespace(_message=message))
+    own_gpu.time_in_colab("11B", tflops=1)
+    assert capsys.readouterr().out == "11B: not solved: its cell is unchanged. Is the notebook saved?\n"
+
+
+# --- without a GPU, and the GPU itself -------------------------------------------------------------------
+
+
+def test_without_cuda_one_line_and_the_record(no_cuda, capsys):
+    assert main(["gpu", "11B", "12B"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"No kernel was run, because {NO_CUDA}. Recorded runs:"
+    assert lines[1].startswith(f"11B  {PROBLEMS['11B'].recorded().rate:.2f} TFLOP/s  forward pass")
+    assert lines[2].split(maxsplit=1) == ["12B", PROBLEMS["12B"].recorded().text]
+    assert lines[3:] == [PROBLEMS["11B"].recorded().source]
+    assert main(["gpu"]) == 0
+    assert capsys.readouterr().out.count("\n") == len(PROBLEMS) + 2
+    assert main(["gpu", "13D", "--json"]) == 1
+    said = json.loads(capsys.readouterr().out)
+    assert said["not_run"] == NO_CUDA and "not timed here" in said["exercises"][0]["fault"]
+
+
+def test_without_triton_the_line_names_how_to_install_it(capsys, monkeypatch):
+    monkeypatch.setattr(
+        own_gpu, "what_to_install", lambda: "triton is not installed here: pip install triton"
+    )
+    assert main(["gpu", "11B"]) == 0
+    assert "because triton is not installed here: pip install triton. Rec" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("capability", "hip", "reason"),
+    [
+        ((7, 0), None, "Tesla has compute capability 7.0; use an NVIDIA GPU of 7.5"),
+        ((9, 0), "6.0", "Tesla is not an NVIDIA GPU"),
+        ((12, 0), None, ""),
+    ],
+)
+def test_a_gpu_that_is_too_old_is_named(monkeypatch, capability, hip, reason):
+    needs_the_interpreter()
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    monkeypatch.setattr(torch.version, "hip", hip)
+    if not reason:
+        assert compiled_run.CudaDevice().facts().startswith("Tesla (sm_120), Python ")
+        return
+    with pytest.raises(NotTimed, match=reason):
+        compiled_run.CudaDevice().facts()
+
+
+@pytest.mark.parametrize("where", ["facts", "wait", "errors"])
+def test_too_little_memory_is_one_line(monkeypatch, capfd, default_device, solved, where):
+    import torch
+
+    def full(*_, **__):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate\n2 GiB")
+
+    class Full(InterpretedCpu):
+        pass
+
+    if where == "errors":  # while values are compared
+        monkeypatch.setattr(timed_problems, "compared", full)
+    else:
+        monkeypatch.setattr(Full, where, full)
+    job = json.dumps(["11B", solved.cells_of("11B")])
+    monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(read=lambda: job))
+    kept = os.dup(1)
+    try:
+        compiled_run.main(Full())
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+    out = capfd.readouterr().out  # in this process with the output of the cells
+    assert json.loads(out[out.index("{") :]) == {"fault": compiled_run.MEMORY}
