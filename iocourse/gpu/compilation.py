@@ -339,7 +339,11 @@ def _place(function: types.FunctionType, folder: Path) -> dict[str, str]:
         file = inspect.getsourcefile(function)
         found = PathFinder.find_spec(function.__module__)
         in_package = "." in function.__module__
-        return place if in_package or file is None or (found and found.origin == file) else place | {"file": file}
+        return (
+            place
+            if in_package or file is None or (found and found.origin == file)
+            else place | {"file": file}
+        )
     path = folder / f"{MAIN}.py"
     path.write_text(_IMPORTS + "\n\n".join(_sources(function, {})), encoding="utf-8")
     return {"module": MAIN, "name": function.__name__, "file": str(path)}
