@@ -407,11 +407,11 @@ def strides(x: Tensor) -> tuple[int, ...]:
 
 
 def sizes(q: Tensor, k: Tensor) -> tuple[int, ...]:
-    """Return H, query heads per head of keys, Nq, Nk, and the rough length for which tiles are tuned: a power
-    of two, so that not every length is tuned separately.
+    """Return H, query heads per head of keys, Nq, Nk and a rough length: tiles are tuned for the powers of two
+    from 512 to 4096, not for every length.
     """
     H, Nq, Nk = q.shape[1], q.shape[2], k.shape[2]
-    return H, H // k.shape[1], Nq, Nk, min(triton.next_power_of_2(max(Nq, Nk)), 4096)
+    return H, H // k.shape[1], Nq, Nk, min(max(512, triton.next_power_of_2(max(Nq, Nk))), 4096)
 
 
 @torch.library.custom_op(f"{NAMESPACE}::forward", mutates_args=())
