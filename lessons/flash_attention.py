@@ -401,7 +401,7 @@ def rows_together(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
-def strides(x: Tensor) -> tuple[int, ...]:
+def strides_of(x: Tensor) -> tuple[int, ...]:
     """Return the strides over batch, head and row."""
     return x.stride()[:3]
 
@@ -423,7 +423,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> tupl
     o, lse = torch.empty_like(q), q.new_empty((B, H, Nq), dtype=torch.float32)
     with torch.cuda.device_of(q):
         forward_kernel[lambda tile: (B * H * triton.cdiv(Nq, tile["BM"]),)](
-            q, k, v, o, lse, *map(strides, (q, k, v, o)), *sizes(q, k), scale, d=d, CAUSAL=causal
+            q, k, v, o, lse, *map(strides_of, (q, k, v, o)), *sizes(q, k), scale, d=d, CAUSAL=causal
         )
     return o, lse
 
@@ -445,11 +445,11 @@ def backward(
     dq, dk, dv, D = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), torch.empty_like(lse)
     with torch.cuda.device_of(q):
         queries_kernel[lambda tile: (B * H * triton.cdiv(Nq, tile["BM"]),)](
-            q, k, v, o, do, lse, dlse, D, dq, *map(strides, (q, k, v, o, do, dq)), *sizes(q, k), scale,
+            q, k, v, o, do, lse, dlse, D, dq, *map(strides_of, (q, k, v, o, do, dq)), *sizes(q, k), scale,
             d=d, CAUSAL=causal,
         )  # fmt: skip
         keys_kernel[lambda tile: (B * k.shape[1] * triton.cdiv(k.shape[2], tile["BN"]),)](
-            q, k, v, do, lse, D, dk, dv, *map(strides, (q, k, v, do, dk, dv)), *sizes(q, k), scale,
+            q, k, v, do, lse, D, dk, dv, *map(strides_of, (q, k, v, do, dk, dv)), *sizes(q, k), scale,
             d=d, CAUSAL=causal,
         )  # fmt: skip
     return dq, dk, dv

@@ -1,4 +1,4 @@
-"""The file to copy, lessons/flash_attention.py: values, layouts, the operator, errors, and that it is alone."""
+"""The file to copy, lessons/flash_attention.py: values, layouts, the operator, errors, and what it needs."""
 
 import ast
 import subprocess
