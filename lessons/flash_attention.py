@@ -432,7 +432,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> tupl
 
 
 @forward.register_fake  # the results without their values, for torch.compile
-def _(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
+def fake_forward(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
     return torch.empty_like(rows_together(q)), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
@@ -459,7 +459,7 @@ def backward(
 
 
 @backward.register_fake
-def _(
+def fake_backward(
     do: Tensor, dlse: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, causal: bool,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
