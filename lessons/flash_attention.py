@@ -75,8 +75,8 @@ KEYS_TILES: Tiles = {
 
 
 def tuned(tiles: Tiles) -> Callable[[Any], Any]:
-    """Return a decorator. The first launch for a d, mask, type and rough length measures the time of each tile,
-    and later launches use the fastest.
+    """Return a decorator. The first launch for a d, mask, type and rough length measures the time of each
+    tile, and later launches use the fastest.
     """
     largest_d = {
         triton.Config({"BM": BM, "BN": BN}, num_warps=warps, num_stages=stages): limits
