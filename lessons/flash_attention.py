@@ -191,7 +191,7 @@ def forward_kernel(
     Q, K, V, O, LSE, q_strides, k_strides, v_strides, o_strides, H, group, Nq, Nk, length, scale,
     d: tl.constexpr, CAUSAL: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Compute BM rows of O, and of LSE (B, H, Nq) in float32."""
+    """BM rows of O and LSE: first the full blocks of keys, then the partial ones."""
     tile, batch, head = program_place(tl.cdiv(Nq, BM), H, CAUSAL)
     first = tile * BM
     K, V = head_of(K, k_strides, batch, head // group), head_of(V, v_strides, batch, head // group)
@@ -245,7 +245,7 @@ def queries_kernel(
     H, group, Nq, Nk, length, scale,
     d: tl.constexpr, CAUSAL: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Compute BM rows of dQ = scale · dS K. Store their D = rowsum(dO ∘ O) - dLSE for the next kernel.
+    """BM rows of dQ = scale · dS K. Their D = rowsum(dO ∘ O) - dLSE is stored for the next kernel.
 
     dLSE, the gradient of the log-sum-exp, adds dLSE · P to dS, which is the same as subtracting it from D.
     """
@@ -284,7 +284,7 @@ def keys_kernel(
     H, group, Nq, Nk, length, scale,
     d: tl.constexpr, CAUSAL: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Compute BN rows of dK = scale · dSᵀ Q and dV = Pᵀ dO for one head of keys.
+    """BN rows of dK = scale · dSᵀ Q and dV = Pᵀ dO, for one head of keys.
 
     The program sums over the `group` query heads of its keys in a fixed order, so it needs no atomics.
     """
@@ -482,7 +482,7 @@ forward.register_autograd(gradients, setup_context=keep)
 
 
 def attention_with_lse(
-    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None
+    q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return O as `attention` does, and the row log-sum-exps (B, H, Nq) in float32 (natural logarithm)."""
     factor = q.shape[-1] ** -0.5 if scale is None else scale
@@ -491,7 +491,7 @@ def attention_with_lse(
     return o, lse
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None) -> Tensor:
+def attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None) -> Tensor:
     """Return O = softmax(scale · QKᵀ) V, in the shape, type and layout of q.
 
     q (B, H, Nq, d); k and v (B, H_kv, Nk, d), of q's type; H_kv divides H. causal: query i attends to the
