@@ -176,7 +176,7 @@ def test_equal_bits_in_every_run():
 @pytest.mark.parametrize("causal", [False, True])
 def test_opcheck(causal):
     q, k, v, do, dlse = problem(torch.float32, n_q=20, n_k=30, d=16)
-    leaves = [x.requires_grad_() for x in (q, laid_out(k, "tokens first"), v)]
+    leaves = [x.requires_grad_() for x in (laid_out(q, "tokens first"), laid_out(k, "tokens first"), v)]
     forward, backward = (getattr(torch.ops.flash_attention, name).default for name in ("forward", "backward"))
     torch.library.opcheck(forward, (*leaves, causal, 0.3))
     q, k, v = (x.detach() for x in leaves)
