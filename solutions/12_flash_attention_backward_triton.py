@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 12 The backward pass in Triton
 #
-# You write the two-pass backward of lesson 06 as two Triton kernels, whose loads and stores equal (6.10) to the word. You register them as an operator that PyTorch can differentiate and compile. At the end you read a complete file of kernels that you can copy into your own project.
+# You write the two-pass backward of lesson 06 as two Triton kernels, whose loads and stores equal (6.10) to the word. You register them as an operator that PyTorch differentiates and compiles. At the end you read a file of kernels that you can copy into your own project.
 #
 # **What you will learn**
 #
@@ -9,7 +9,7 @@
 # - to write both passes with one helper function;
 # - to compare passes by words, bytes and recorded times;
 # - to register and test an operator;
-# - to read production code by questions that have checkable answers.
+# - to read a complete implementation of attention.
 #
 # **Prerequisites**: lessons 06 (backward pass), 10 (Triton) and 11 (the forward kernel and its log-sum-exp); [symbols and terms](notation.md).
 #
@@ -31,7 +31,7 @@ from iocourse.data.records import load_record, record_source
 # %% [markdown]
 # ## 12.1 Who may write where
 #
-# On a GPU, many programs run at the same time. If two of them load the same word of $dQ$, add to it and store it, one of the two sums can be lost. So a program must own the words that it writes, or it must add to them in a way that no other program can interrupt.
+# On a GPU, many programs run at the same time. If two of them load the same word of $dQ$, add to it and store it, one of the two sums can be lost. So a program must own the words that it writes, or add to them in one step that no other program can interrupt.
 #
 # The figure shows one program of the fused backward (section 6.6). Its key block is resident and the queries are streamed. No other program writes its rows of $dK$ and $dV$, but all programs add to $dQ$.
 
@@ -118,13 +118,13 @@ for name, one, other, want in zip(right._fields, forwards, backwards, right, str
           f"equal bits in another order of programs {np.array_equal(one, other)}")
 
 # %% [markdown]
-# Not one bit depends on the order of the programs, because no program reads what another program of its pass writes. Only the passes have an order: as kernels, the first pass stores $D$ and the second loads it. A GPU keeps this order, because a launch starts after the launch before it has ended.
+# No bit depends on the order of the programs, because no program reads what another program of its pass writes. Only the passes have an order, because as kernels the first stores $D$ and the second loads it. A GPU keeps it: a launch starts after the previous launch has ended.
 #
-# The price is arithmetic. A tile takes three products in the first pass ($S$, $dP$ and the one for $dQ$) and four in the second ($S$, $dP$ and those for $dV$ and $dK$). These are seven products; the fused backward takes five, because it computes $S$ and $dP$ once.
+# The price is arithmetic. A tile takes three products in the first pass ($S$, $dP$, $dQ$) and four in the second ($S$, $dP$, $dV$, $dK$). The fused backward takes five instead of seven, because it computes $S$ and $dP$ once.
 #
 # ## 12.2 The order of additions
 #
-# An *atomic addition* loads, adds and stores in one step, so no contribution is lost. But contributions arrive in an order that may differ from run to run. In real numbers the order does not matter. In float32, which keeps 24 significant bits, each sum is rounded to the nearest number, and a tie to the one whose last bit is 0.
+# An *atomic addition* loads, adds and stores in one step, so no contribution is lost. But the order of the contributions may differ from run to run. In float32, which keeps 24 significant bits, each sum is rounded to the nearest number, and a tie to the one whose last bit is 0.
 #
 # **Predict** (compute). $a = 2^{24}$, $b = 1$ and $c = -2^{24}$ in float32. What are $(a + b) + c$ and $a + (b + c)$?
 
@@ -155,11 +155,11 @@ print(f"{len(results)} different results from 24 orders")
 print(f"largest difference below 1e-6: {apart < 1e-6}")
 
 # %% [markdown]
-# There are 12 different results, because the first two contributions commute. Every other exchange changes some bit. No result is wrong: the largest difference is below $10^{-6}$. But the GPU chooses the result. A pass is *deterministic* if every sum has a fixed order, so that all runs have equal bits. Without this, two training runs with the same seed diverge, and a failure may not be reproducible.
+# There are 12 different results: the first two contributions commute, and every other exchange changes some bit. None is wrong, because the largest difference is below $10^{-6}$. But on a GPU chance selects the result. A pass is *deterministic* if every sum has a fixed order, so that all runs have equal bits. Otherwise two training runs with the same seed diverge, and a failure may not be reproducible.
 #
 # ## 12.3 A kernel for D
 #
-# From here on, cells run Triton kernels in the interpreter, which counts words. Without Triton, each cell that needs it prints what to install.
+# From here on, cells run Triton kernels in the interpreter. Without Triton, they print what to install.
 
 # %% tags=["given"]
 import os
@@ -198,9 +198,9 @@ else:
 # $$ W_D = 2Nd + N . \tag{12.1} $$
 # <!-- (12.1) W_D = kernel_costs.delta_plain(kernel_costs.KernelProblem(N, N, d)).total -->
 #
-# The difficulty is the layout of $dO$, because autograd creates it. For example, the gradient of `y.sum()` with respect to `y` is 1 everywhere. Autograd stores this 1 once and returns a view of it with the shape of `y`.
+# The difficulty is the layout of $dO$, which autograd determines. For example, the gradient of `y.sum()` with respect to `y` is 1 everywhere. Autograd stores this 1 once and returns a view of it with the shape of `y`.
 #
-# **Predict** (compute). `y` has the shape $(2, 40, 16)$. By (10.2), which stride does this view of one word have from a row to the next? (A contiguous tensor has 16.)
+# **Predict** (compute). `y` has the shape $(2, 40, 16)$. By (10.2), which stride does this view have from a row to the next? (A contiguous tensor has 16.)
 
 # %% tags=["predict"]
 predict("12.3", step=0)  #> predict("12.3", step=...)
@@ -217,11 +217,11 @@ measured("12.3", step=seen[0].stride(1))
 # %% [markdown]
 # <details><summary>The strides of one word</summary>
 #
-# 0, as all strides of this view: each of its 1,280 elements has the offset 0. A kernel that assumes a stride of 16 reads out of bounds.
+# 0, like the other strides, because each of the 1,280 elements has the offset 0. A kernel that assumes 16 reads out of bounds.
 #
 # </details>
 #
-# `dO.contiguous()` makes a copy with known strides, which costs its words. A last stride of 1 does not imply the other strides: a layer that joins its heads may pass $(d, Hd, 1)$.
+# `dO.contiguous()` makes a copy with known strides, which costs its words. A last stride of 1 does not determine the others: a layer that joins its heads may pass $(d, Hd, 1)$.
 #
 # <!-- exercise 12A --> Write the kernel; the launcher is given. $O$ and $dO$ each have their own strides from head to head and from row to row (`o_head`, `o_row`, `do_head`, `do_row`); the last stride is 1. The check uses ragged $N$ and a transposed $dO$, expects the words of (12.1), and refuses copies. If you are stuck after five minutes, run `hint("12A")` in a new cell.
 # <!-- 1,280 = 2 * 40 * 16 -->
@@ -269,7 +269,7 @@ check("12A", my_row_products)
 # %% [markdown]
 # ## 12.4 dQ: query blocks resident
 #
-# Now `dq_program` becomes a kernel, with two heads of 100 queries. PyTorch computes $O$ and the log-sum-exp $L$ here; in section 12.9 a kernel does.
+# `dq_program` becomes a kernel, with two heads of 100 queries. PyTorch computes $O$ and the log-sum-exp $L$ here; in section 12.9 a kernel does.
 
 # %%
 H, N, d = 2, 100, 16
@@ -288,24 +288,26 @@ def forward_by_torch(Q, K, V, causal):
 O, LSE = forward_by_torch(Q, K, V, causal=False)
 
 # %% [markdown]
-# Both passes compute $P$ and $dS$ of a tile from the same four factors. You write this once, as a helper under `@triton.jit`, and call it in both kernels:
+# Both passes compute $P$ and $dS$ of a tile. You write this once, as a helper under `@triton.jit`, and call it in both kernels:
 #
 # | | 12B: tiles of (queries, keys) | 12C: tiles of (keys, queries) |
 # | --- | --- | --- |
 # | `a`, `da` | `q`, `do`, resident | `k`, `v`, resident |
 # | `b`, `db` | `k`, `v`, streamed | `q`, `do`, streamed |
 # | `L`, `D` | columns, `L_i[:, None]` | rows, `L_i[None, :]` |
-# | `s`, from `a` and `b` | $S = QK^\top/\sqrt d$ | $S^\top = KQ^\top/\sqrt d$ |
-# | product of `da` and `db` | $dP = dO\,V^\top$ | $dP^\top = V\,dO^\top$ |
-# | products in the kernel | $dQ \mathrel{+}= dS\,K$ | $dV \mathrel{+}= P^\top dO$, $dK \mathrel{+}= dS^\top Q$ |
+# | scores, from `a` and `b` | $S$ | $S^\top$ |
+# | $dP$, from `da` and `db` | $dP$ | $dP^\top$ |
+# | products of the kernel | $dQ \mathrel{+}= dS\,K$ | $dV \mathrel{+}= P^\top dO$, $dK \mathrel{+}= dS^\top Q$ |
 #
-# $L$ and $D$ belong to queries, so they broadcast along the axis of the keys. In 12C the tiles `p` and `ds` are already the left factors $P^\top$ and $dS^\top$, so nothing is transposed after the exponential. `seen` is a tile of booleans or None, as in `absorb` (section 11.5). The helper returns `p` and `ds` in float32. `tl.dot` needs two factors of one type, so cast them to the type of the other factor, as in 11F: `ds.to(k.dtype)`. The kernel then also works in float16.
+# $L$ and $D$ belong to queries, so they broadcast along the keys. In 12C `p` and `ds` are already the left factors $P^\top$ and $dS^\top$. `seen` is a tile of booleans or None, as in `absorb` (section 11.5).
 #
-# A tile always has its full size, so consider the rows out of bounds. Loads fill $q$, $dO$, $k$ and $v$ with 0, and $L$ with $+\infty$. A query out of bounds then has the weights $e^{s - \infty} = 0$. A key out of bounds has the score 0 and the weight $e^{-L_i}$, which is usually harmless, because it is multiplied by a row $k = 0$. But if all scores of a row are near $-100$, then $L_i \approx -100$, and $e^{100}$ overflows in float32: $\infty \cdot 0$ is NaN. So set the weights of keys out of bounds to 0 with `seen`, like those of masked pairs.
+# Inputs have float32 or float16. The helper returns `p` and `ds` in float32, like all accumulators. `tl.dot` needs two factors of one type, so cast the float32 factor to the type of the other one, as in 11F: `ds.to(k.dtype)`.
+#
+# Tiles also have rows out of bounds. Loads fill those of $q$, $dO$, $k$ and $v$ with 0, and $L$ with $+\infty$, so a query out of bounds has the weights $e^{s - \infty} = 0$. A key out of bounds has the score 0 and the weight $e^{-L_i}$, which is usually harmless, because it is multiplied by a row $k = 0$. But if all scores of a row are near $-100$, then $L_i \approx -100$, and $e^{100}$ overflows in float32; $\infty \cdot 0$ is NaN. So set these weights to 0 with `seen`, like those of masked pairs.
 #
 # Under a causal mask, query $i$ attends to the keys up to $i$. The loop ends with the last tile that contains such a key.
 #
-# <!-- exercise 12B --> Write the helper and the loop over the keys. The code before and after the loop is given, also $D$. The check expects $4Nd + 2N + 2Nd\lceil N/B_M \rceil$ words per head without a mask, the first bracket of (6.10). If you are stuck after eight minutes, run `hint("12B")` in a new cell.
+# <!-- exercise 12B --> Write the helper and the loop over the keys. The code before and after the loop is given, also $D$. Scores are scaled by `scale`; $dQ$ is scaled when it is stored. The check also runs the kernel in float16. It expects $4Nd + 2N + 2Nd\lceil N/B_M \rceil$ words per head without a mask, the first bracket of (6.10). If you are stuck after eight minutes, run `hint("12B")` in a new cell.
 # <!-- ($4Nd + 2N + 2Nd\lceil N/B_M \rceil$) = kernel_costs.dq_plain(kernel_costs.KernelProblem(N, N, d), BM, 16).total where N <= 1000 -->
 
 # %% [raw] name="about-12B"
@@ -379,11 +381,11 @@ check("12B", my_dq)
 # %% [markdown]
 # ## 12.5 dK and dV: key blocks resident
 #
-# In `dk_dv_program` $k$, $v$, $dK$ and $dV$ are resident, and $q$, $dO$, $L$ and $D$ are streamed. The bounds need less care here. The weights of a key out of bounds only enter its own rows of $dK$ and $dV$, which are not stored. A query out of bounds contributes nothing, whatever its weights, because its rows of $q$ and $dO$ and its $D$ are 0. But every load needs `other`: without it a masked lane may be NaN, and $0 \cdot \text{NaN}$ is NaN.
+# In `dk_dv_program` $k$, $v$, $dK$ and $dV$ are resident, and $q$, $dO$, $L$ and $D$ are streamed. Rows out of bounds need less care here. The weights of a key only enter its own rows of $dK$ and $dV$, which are not stored. A query out of bounds contributes nothing, whatever its weights, because its $q$, $dO$ and $D$ are 0. But every load needs `other`: without it a masked lane may be NaN, and $0 \cdot \text{NaN}$ is NaN.
 #
-# Under a causal mask, the first query that attends to key $j$ is query $j$. So the loop starts with the tile of queries that contains the first key of the block: at the largest multiple of $B_M$ that is not above that key.
+# Under a causal mask, the first query that attends to key $j$ is query $j$. So the loop starts at the largest multiple of $B_M$ that is not above the first key of the block.
 #
-# <!-- exercise 12C --> Write the loop over the queries. Call `weights_and_gradients` again, so solve 12B first. The check expects $4Nd + \lceil N/B_N \rceil(2Nd + 2N)$ words per head without a mask, the second bracket of (6.10). If you are stuck after seven minutes, run `hint("12C")` in a new cell.
+# <!-- exercise 12C --> Write the loop over the queries. Call `weights_and_gradients` of 12B again, and cast `p` too. The check expects $4Nd + \lceil N/B_N \rceil(2Nd + 2N)$ words per head without a mask, the second bracket of (6.10). If you are stuck after seven minutes, run `hint("12C")` in a new cell.
 # <!-- 0 as input -->
 # <!-- ($4Nd + \lceil N/B_N \rceil(2Nd + 2N)$) = kernel_costs.dkdv_plain(kernel_costs.KernelProblem(N, N, d), 16, BN).total where N <= 1000 -->
 
@@ -445,7 +447,7 @@ check("12C", my_dk_dv)
 # %% [markdown]
 # ## 12.6 The traffic of both passes
 #
-# Together the two kernels are the two-pass backward. The next cell counts both launches and compares them with the closed form.
+# Together the two kernels are the two-pass backward. Count both launches, and compare them with the closed form:
 
 # %%
 def two_pass_backward(Q, K, V, O, dO, LSE, causal=False):
@@ -481,9 +483,9 @@ print(f"causal: {causal.total:,} words, a fraction of {causal.total / budget.tot
 # <!-- (12.3) W_two-pass = kernel_costs.dq_plain(problem, B, B).total + kernel_costs.dkdv_plain(problem, B, B).total with problem = kernel_costs.KernelProblem(N, N, d), T = math.ceil(N / B) where N <= 1000 -->
 # <!-- (12.3) W_fused = kernel_costs.fused_backward_plain(problem, B, B).total with problem = kernel_costs.KernelProblem(N, N, d), T = math.ceil(N / B) where N <= 1000 -->
 #
-# The terms with $T$ are equal. In each iteration of the outer loop the two-pass backward reads $2Nd$ words of $K$ and $V$ and $2Nd$ of $Q$ and $dO$. The fused backward reads $2Nd$ words of $Q$ and $dO$, and reads and writes $dQ$. So it moves fewer *words*, by $2Nd + N$. (Lesson 06 found 14 and 16 in favour of two passes, because it gave each pass its best tile.)
+# The terms with $T$ are equal. The $4TNd$ words are reads of $K$, $V$, $Q$ and $dO$ in two passes; in the fused backward they are reads of $Q$ and $dO$, and reads and writes of $dQ$. So the fused backward moves fewer *words*, by $2Nd + N$. (Lesson 06 found 14 and 16 in favour of two passes, with the best tile for each pass.)
 #
-# In *bytes* this changes. In 16 bits an input has 2 bytes per word. But $dQ$ of the fused backward is float32 with 4 bytes per word, because up to $T$ additions per word would each be rounded. $L$ and $D$ are float32 as well.
+# In *bytes* this changes. An input of 16 bits has 2 bytes per word. But $dQ$ of the fused backward is float32 with 4 bytes per word, because $T$ additions would each be rounded. $L$ and $D$ are float32 too.
 #
 # **Predict** (compute). $N = 4096$, $d = 64$, $B = 128$, float16. What is the ratio of the bytes, fused / two-pass? Neglect the terms without $T$ and those without $d$.
 # <!-- 2, 4 = np.dtype(np.float16).itemsize, np.dtype(np.float32).itemsize -->
@@ -494,7 +496,7 @@ predict("12.7", bytes_ratio=1.5)  #> predict("12.7", bytes_ratio=...)
 
 # %%
 def both(N, d, B, width):
-    """Return the closed forms of both passes for one head; width: bytes per word of an input."""
+    """Return the closed forms of both passes for one head; width: bytes of an input word."""
     problem = KernelProblem(N, N, d)
     two_pass = sum_ledgers(dq_plain(problem, B, B), dkdv_plain(problem, B, B))
     fused = fused_backward_plain(problem, B, B)
@@ -524,7 +526,7 @@ measured("12.7", bytes_ratio=fused.bytes / two_pass.bytes)
 #
 # </details>
 #
-# Bytes favour two passes, and arithmetic favours the fused backward (five products instead of seven). Neither gives the time, so read what was measured:
+# Bytes favour two passes, and arithmetic favours the fused backward. Neither gives the time, so here are the recorded ratios of the times, fused / two-pass:
 # <!-- plain = lambda N: kernel_costs.KernelProblem(N, N, 64) -->
 # <!-- two_pass_bytes = lambda N: kernel_costs.ledger_bytes(kernel_costs.sum_ledgers(kernel_costs.dq_plain(plain(N), 128, 128), kernel_costs.dkdv_plain(plain(N), 128, 128)), 2) -->
 # <!-- fused_bytes = lambda N: kernel_costs.ledger_bytes(kernel_costs.fused_backward_plain(plain(N), 128, 128), 2) -->
@@ -547,12 +549,11 @@ for name in ("attention", "attention-lengths"):
     print(record_source(load_record(name)))
     for N in sorted({shape[0] for shape in ratios}):
         some = [ratio for shape, ratio in ratios.items() if shape[0] == N]
-        print(f"   N = {N:6,}: {len(some)} shapes, fused / two-pass {min(some):.3f} to {max(some):.3f}")
-print("shapes (N, d, causal) where the fused backward was faster:",
-      *[shape for shape, ratio in ratios.items() if ratio < 1])
+        print(f"   N = {N:6,}: {len(some)} shapes, {min(some):.3f} to {max(some):.3f}")
+    print("   below 1, (N, d, causal):", [shape for shape, ratio in ratios.items() if ratio < 1])
 
 # %% [markdown]
-# Both records are of an H200 in bfloat16, with $d = 64$ and 128, full and causal. In one the fused backward takes 1.08 to 1.46 times as long as the two-pass backward. In the other the ratios are 0.954 to 1.376, below 1 only for $N = 1024$, $d = 128$ and a causal mask. The kernels have changed since; no later times are recorded.
+# Both records are of an H200 in bfloat16, with $d = 64$ and 128, full and causal. In one the fused backward takes 1.08 to 1.46 times as long as two passes. In the other the ratios are 0.954 to 1.376, below 1 only for $N = 1024$, $d = 128$ and a causal mask. The kernels have changed since then.
 # <!-- times = lambda name: {(one["d"], one["N"], one["causal"], one["contender"]): one["ms"] for one in rows(name, pass_="backward") if "ms" in one} -->
 # <!-- ratios = lambda name: {shape: ms / times(name)[(*shape, "two-pass")] for (*key, kind), ms in times(name).items() if kind == "fused" for shape in [tuple(key)] if (*shape, "two-pass") in times(name)} -->
 # <!-- 1.08, 1.46 = min(ratios("attention").values()), max(ratios("attention").values()) -->
@@ -561,20 +562,17 @@ print("shapes (N, d, causal) where the fused backward was faster:",
 # <!-- "Both records are of an H200 in bfloat16, with $d = 64$ and 128, full and causal" if all(device(name)["name"] == "NVIDIA H200" and {one["dtype"] for one in rows(name)} == {"bfloat16"} and {(one["d"], one["causal"]) for one in rows(name)} == {(64, False), (64, True), (128, False), (128, True)} for name in ("attention", "attention-lengths")) -->
 # <!-- "The kernels have changed since" if all("measured before a later change" in checkout("iocourse.data.records").record_source(load_record(name)) for name in ("attention", "attention-lengths")) -->
 #
-# The library therefore chooses by case. On an H200 the default is the two-pass backward if the inputs have 16 bits, the mask is full or causal, $d$ is 64 or 128, no heads share keys, and $Q$ has at least 16,896 rows in all heads and batches: 128 for each of the 132 SMs. In all other cases with $d \le 64$ the default is the fused backward, because two passes were not timed there. `kernels.choices_of` prints each choice with its reason.
+# On an H200 the default of `kernels.attention` is the two-pass backward if the inputs have 16 bits, the mask is full or causal, $d$ is 64 or 128, no heads share keys, and $Q$ has at least 16,896 rows in all heads and batches (128 for each of the 132 SMs). In all other cases with $d \le 64$ the default is the fused backward, because two passes were not timed there. `kernels.choices_of` prints each choice with its reason.
 # <!-- few = min(row.where["rows"][0] for row in choices.read_rows() if (row.name, row.value) == ("backward pass", "two-pass")) -->
 # <!-- 16,896, 128, 132 = few, few // device("attention")["multiprocessors"], device("attention")["multiprocessors"] -->
 # <!-- cases = [(arch, launch(arch, d, size, mask, group, n)) for arch in (75, 80, 89, 90, 100) for d in (16, 32, 64, 96, 128) for size in (2, 4) for mask in ("full", "causal", "window", "blocks", "packed") for group in (1, 2) for n in (few - 1, few, 2**19)] -->
 # <!-- taken = lambda arch, case: (arch, case.itemsize, case.group) == (90, 2, 1) and case.mask in ("full", "causal") and case.d in (64, 128) and case.rows >= few -->
-# <!-- "On an H200 the default is the two-pass backward if the inputs have 16 bits" if all((choice("backward pass", case).value == "two-pass") == taken(arch, case) for arch, case in cases) -->
+# <!-- "On an H200 the default of `kernels.attention` is the two-pass backward if the inputs have 16 bits" if all((choice("backward pass", case).value == "two-pass") == taken(arch, case) for arch, case in cases) -->
 # <!-- "In all other cases with $d \le 64$ the default is the fused backward, because two passes were not timed there" if all(choice("backward pass", case).value == "fused" and "not timed" in choice("backward pass", case).why for arch, case in cases if case.d <= 64 and not taken(arch, case)) -->
-# <!-- "The library therefore chooses by case" if len({choice("backward pass", case).value for arch, case in cases}) > 1 -->
 #
 # ## 12.8 The library's kernels and `deterministic=True`
 #
-# `kernels.attention` has both passes. `deterministic=True` selects two passes and `deterministic=False` one kernel. The second pass and the fused backward are one kernel (`iocourse/kernels/backward_dkdv.py`), with or without $dQ$.
-#
-# The library's first kernel also stores $L \log_2 e$ and $D$ for $N' = B_M \lceil N/B_M \rceil$ rows, with $+\infty$ and 0 for those out of bounds. The kernel of the key blocks then loads them without a mask. (The first kernel of the fused backward also writes the zeros of $dQ$.) This costs a few words per head:
+# `deterministic=True` selects two passes and `deterministic=False` the fused backward. The second pass and the fused backward are one kernel (`iocourse/kernels/backward_dkdv.py`), without or with $dQ$. The kernel before it stores $L \log_2 e$ and $D$ for $N' = B_M \lceil N/B_M \rceil$ rows, with $+\infty$ and 0 out of bounds, so that they are loaded without a mask. (Before the fused backward it also writes the zeros of $dQ$.) Per head:
 #
 # $$ W'_{\text{two-pass}} = 8Nd + N + 2N' + T(4Nd + 2N'), \qquad W'_{\text{fused}} = 7Nd + N + 2N' + T(4Nd + 2N') \quad (B \ge 32) . \tag{12.5} $$
 # <!-- (12.5) W'_two-pass = kernel_costs.attention_split_backward(problem, queries=(B, B), keys=(B, B)).total with problem = kernel_costs.KernelProblem(N, N, d), T = math.ceil(N / B), Nprime = B * math.ceil(N / B) where N <= 1000 -->
@@ -606,7 +604,7 @@ for deterministic, form in forms.items():
 
 
 # %% [markdown]
-# The library moves 79,560 words in two passes, where your kernels move 78,800, and 76,360 in the fused backward. In float16 the order is reversed: 164,640 and 215,840 bytes. Be careful with *bit-equal twice*. In the interpreter both passes repeat their bits, because it runs the programs in one order. On a GPU only `deterministic=True` guarantees it.
+# The library moves 79,560 words in two passes, where your kernels move 78,800, and 76,360 in the fused backward. The bytes in float16 have the opposite order: 164,640 and 215,840. In the interpreter both repeat their bits, because it runs the programs in one order. On a GPU only `deterministic=True` guarantees it.
 # <!-- two_heads = kernel_costs.KernelProblem(100, 100, 16, H=2, H_kv=2) -->
 # <!-- split_pass, fused_pass = kernel_costs.attention_split_backward(two_heads, queries=(32, 32), keys=(32, 32)), kernel_costs.attention_fused_backward(two_heads, BM=32, BN=32) -->
 # <!-- 79,560, 76,360 = split_pass.total, fused_pass.total -->
@@ -614,18 +612,18 @@ for deterministic, form in forms.items():
 #
 # ## 12.9 An operator for PyTorch
 #
-# A model should call your kernels like any function of PyTorch. Autograd cannot differentiate a kernel, and `torch.compile` should not trace into a launcher. So you register an *operator*: a name, a typed signature and these parts.
+# Autograd cannot differentiate a kernel. `torch.compile`, which traces a model into a graph before it runs, should not trace your launchers. So you register *operators*, which are single nodes of the graph:
 #
 # | part | purpose |
 # | --- | --- |
-# | `@torch.library.custom_op("mine::attention", mutates_args=())` | the implementation; for `torch.compile` it is one node of the graph, whose body is not traced |
-# | `@attention_operator.register_fake` | the same signature; returns empty tensors of the correct shapes and types, without launching a kernel, so that a graph can be made before any data exist |
-# | `attention_operator.register_autograd(differentiate, setup_context=keep)` | `keep` saves what the backward pass needs; `differentiate` returns one gradient per argument, None for those that are not tensors |
-# | a second operator for the backward pass | its kernels must be one node of the graph too |
+# | `torch.library.custom_op` | launches the kernels; returns new tensors, no views of inputs |
+# | `register_fake` | has the same parameters and returns empty tensors with the shapes, types and strides of the results; it is called while a graph is made, so it reads no data |
+# | `register_autograd` | `keep` saves tensors by `ctx.save_for_backward` and other values as attributes of `ctx`; `differentiate` receives one gradient per output and returns one per input, None for `causal` |
+# | a second operator | `differentiate` is traced too, so the kernels of the backward pass need their own operator |
 #
-# `torch.autograd.Function` would also give gradients, but `torch.compile` would trace its launchers. `torch.library.opcheck` tests that the parts agree: schema, fake, autograd and compilation.
+# (`torch.autograd.Function` gives gradients too, but is not a node.) `torch.library.opcheck` tests that the parts agree.
 #
-# `keep` passes its tensors to `ctx.save_for_backward` and stores other values as attributes of `ctx`. The tensors stay in memory until the backward pass, for every layer of a model. Attention written in PyTorch keeps $P$, $N^2$ words per head. By section 6.3, $Q$, $K$, $V$, $O$ and $L$ are enough: $4Nd + N$ words. The forward kernel, in its simplest form:
+# Saved tensors stay in memory until the backward pass, for every layer of a model. Attention written in PyTorch saves $P$, $N^2$ words per head. By section 6.3, $Q$, $K$, $V$, $O$ and $L$ are enough: $4Nd + N$ words. The forward kernel, in its simplest form:
 # <!-- ($4Nd + N$) = costs.flash2(N, d, Br=N, Bc=1, lse=True).total -->
 
 # %% tags=["given"]
@@ -671,7 +669,7 @@ def forward_pass(Q, K, V, causal, BM=32, BN=32):
     return O, LSE
 
 # %% [markdown]
-# <!-- exercise 12E --> Write the missing parts. TODO operator_says. If you are stuck after eight minutes, run `hint("12E")` in a new cell.
+# <!-- exercise 12E --> Write the missing parts. $dO$ can have any strides and your kernels need contiguous tensors, so copy it inside the operator; torch may copy, but not compute. $L$ is float32 for all inputs, and the gradients have the type of the inputs. Only $O$ is returned to the caller, so you may ignore `dLSE`. The check counts the saved words and the words of both passes (each once), in float32 and float16. It runs `opcheck` on both operators, and `torch.compile` must make one graph of both passes (`fullgraph=True`). If you are stuck after eight minutes, run `hint("12E")` in a new cell.
 
 # %% [raw] name="about-12E"
 # title = "Attention with autograd"
@@ -745,7 +743,7 @@ def my_kernel_attention(Q, K, V, causal=False):
 check("12E", my_kernel_attention)
 
 # %% [markdown]
-# How accurate are such gradients? The next cell lets PyTorch differentiate the same attention in float64, with materialised scores, and prints the largest error.
+# How accurate are the gradients? PyTorch differentiates the same attention in float64, with materialised scores:
 
 # %%
 def gradients_of(attention, dtype):
@@ -760,26 +758,103 @@ for name, got, want in zip(("dQ", "dK", "dV"), found, exact_ones, strict=False):
 
 
 # %% [markdown]
-# All errors are below $10^{-5}$. Float32 rounds each number with a relative error of up to $6 \cdot 10^{-8}$, and a gradient is a sum of up to 100 rounded products, so errors of this size are rounding. A missing factor or mask would cause a much larger error. `docs/guide/training.md` trains a small language model with these kernels and states what such a run cannot show.
+# All errors are below $10^{-5}$. Float32 rounds with a relative error of up to $6 \cdot 10^{-8}$, and a gradient is a sum of up to 100 rounded products, so these errors are rounding. A missing factor or mask would cause a much larger error. The guide (`docs/guide/training.md`) trains a small language model with such operators.
 # <!-- 6 \cdot 10^{-8} = np.finfo(np.float32).eps / 2 -->
 #
 # ## 12.10 A file to copy
 #
-# TODO file
+# `flash_attention.py` has both passes and the operator in one file, for your own projects. The next cell copies it into the folder of this notebook. It solves 11A to 12E, so checks refuse its functions.
+
+# %%
+from iocourse.course.flash_attention_file import copy_flash_attention
+
+copy_flash_attention()
+if kernels:
+    import flash_attention
+
+# %% [markdown]
+# Open the file and read it. Three of ten questions have numbers as answers:
+#
+# 1. How many tiles does the tuner try for `forward_kernel`, for $d = 128$ in 16 bits?
+# 2. $Q$, $K$ and $V$ have the shape $(1, 2, 128, 64)$. How many words are saved for the backward pass?
+# 3. How many words more than (6.10), for both heads, does the backward pass move?
+#
+# **Predict** (compute).
+# <!-- 128, 64 as input -->
+
+# %% tags=["predict"]
+predict("12.10", tiles=5, saved=65792, more=256)  #> predict("12.10", tiles=..., saved=..., more=...)
+
+# %%
+def read_file():
+    """Answer the three questions by running the file; return the backward pass's ledger too."""
+    saved = []
+    q, k, v = (torch.randn(1, 2, 128, 64, requires_grad=True) for _ in range(3))
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x) or x, lambda x: x):
+        o = flash_attention.attention(q, k, v)
+    with traffic.count() as ledger:
+        torch.autograd.grad(o, (q, k, v), torch.randn_like(o))
+    tiles = flash_attention.FORWARD_TILES.values()  # the largest d of each tile, in 16 bits
+    return sum(d >= 128 for d in tiles), sum(x.numel() for x in saved), ledger
+
+
+tiles, saved, ledger = read_file()
+queries = list(flash_attention.QUERIES_TILES)[0][:2]
+keys = list(flash_attention.KEYS_TILES)[0][:2]
+problem = KernelProblem(128, 128, 64, H=2, H_kv=2)
+form = sum_ledgers(dq_plain(problem, *queries), dkdv_plain(problem, *keys))
+print("backward pass minus (6.10):", ledger - form)
+measured("12.10", tiles=tiles, saved=saved, more=ledger.total - form.total)
+
+# %% [markdown]
+# <details><summary>Three numbers</summary>
+#
+# The dictionary has 5 tiles for $d = 128$ or more. $4Nd + N$ words per head are 65,792 for two. The operator also returns $L$, which can be differentiated, so the backward pass reads its gradient `dLSE`: 256 words, subtracted from $D$.
+# <!-- 65,792, 256 = 2 * (4 * 128 * 64 + 128), 2 * 128 -->
+# <!-- ($4Nd + N$) = costs.flash2(N, d, Br=N, Bc=1, lse=True).total -->
+#
+# </details>
+#
+# Answer the other seven before you open the list:
+#
+# 4. How many products does an iteration of each backward kernel compute?
+# 5. Which loops have `num_stages=1`?
+# 6. Which kernels start with the last rows under a causal mask?
+# 7. Where are offsets 64-bit integers, and why?
+# 8. Which inputs are copied?
+# 9. When do two runs have equal bits?
+# 10. Which cases of `kernels.attention` does the file not support?
+#
+# <details><summary>Answers 4 to 10</summary>
+#
+# 4. Three in `queries_kernel` and four in `keys_kernel`, as in 12B and 12C.
+# 5. The loops over partial blocks. If Triton 3.7.1 pipelines both loops of the forward kernel, it waits for each product before it starts the next one.
+# 6. `forward_kernel` and `queries_kernel`: the last queries attend to the most keys. In `keys_kernel` the first keys have the most queries.
+# 7. In `head_of` and `rows_from`, because a tensor can have more than $2^{31}$ elements.
+# 8. Those whose last stride is not 1 (`rows_together`), also $dO$.
+# 9. When the tuner selects the same tiles, because every sum then has one order and nothing is added atomically.
+# 10. Windows, block masks, packed sequences, and every $d$ that is not in its list.
+#
+# </details>
+#
+# ## 12.11 Optional: your own GPU
+#
+# If you have an NVIDIA GPU, `iocourse gpu` runs your saved kernels compiled, in a second process. It compares their values first and then prints the time, TFLOP/s and GB/s next to your prediction. 12A is memory-bound: predict the bandwidth of your GPU, `iocourse gpu 12A --gbytes X`. The products of 12B are float32, outside the tensor cores: predict from the float32 rate of its data sheet, `iocourse gpu 12B --tflops X`. On an H200 a copy was recorded with 4,294 GB/s; 12B has no record. Without a GPU the command states this in one line and prints the records. It was tested with a stub, and not yet on a GPU.
+# <!-- 4,294 = 1000 * load_record("roofs")["copy_tb_s"] -->
 #
 # ## Misconceptions
 #
-# - **"Atomic additions make a sum wrong."** No contribution is lost. The order varies, and with it the last bits: 12 results from 24 orders, less than $10^{-6}$ apart (12.2).
-# - **"Five products move fewer bytes than seven."** They move fewer words, by $2Nd + N$. In 16 bits the fused backward moves up to 1.5 times the bytes, because its $dQ$ is float32 and is read and written (12.7).
-# - **"It had equal bits twice, so it is deterministic."** In the interpreter every kernel has. Only a fixed order of every sum guarantees it (12.8).
+# - **"Atomic additions make a sum wrong."** No contribution is lost. The order varies, and with it the last bits: 12 results from 24 orders (12.2).
+# - **"Five products move fewer bytes than seven."** They move fewer words, by $2Nd + N$. In 16 bits the fused backward moves up to 1.5 times the bytes, because its $dQ$ is float32, read and written (12.7).
+# - **"It had equal bits twice, so it is deterministic."** In the interpreter every kernel has. A guarantee needs a fixed order of every sum (12.8).
 # - **"A gradient is a contiguous tensor."** It can have any strides, also 0 (12.3).
-# - **"An operator with correct gradients is complete."** Without a fake `torch.compile` cannot make a graph, and with a saved $P$ the memory of attention is back (12.9).
+# - **"With correct gradients the operator is complete."** Without a fake, `torch.compile` fails (12.9).
 #
 # ## Take-away
 #
-# - For every array, ask which program may write it. Two passes give every word one owner, at the price of two more products. The fused backward shares $dQ$ and needs atomic additions.
-# - The loads and stores of both kernels equal (6.10), 39,400 words per head here. Word sizes turn words into bytes, and can reverse a comparison. Only a measurement gives the time.
-# - An operator consists of an implementation, a fake, saved tensors ($4Nd + N$ words) and gradients. Test it with `opcheck` and against float64.
+# - For every array, ask which program may write it. Two passes give each word one owner, for two more products. The fused backward shares $dQ$ and needs atomic additions.
+# - The loads and stores of both kernels equal (6.10): 39,400 words per head here. The width of words can reverse a comparison in bytes, and only a measurement gives the time.
+# - An operator has an implementation, a fake, saved tensors ($4Nd + N$ words) and gradients. Test it with `opcheck`, and its gradients against float64.
 #
 # ## References
 #
