@@ -10,7 +10,7 @@ from setuptools.command.build_py import build_py
 
 
 class WithLessons(build_py):
-    """Build step that copies the students' notebooks; an editable install finds them in the checkout."""
+    """Build step that copies the students' files; an editable install finds them in the checkout."""
 
     def run(self) -> None:
         super().run()
@@ -20,7 +20,8 @@ class WithLessons(build_py):
     def _bring_lessons(self, target: Path) -> None:
         shutil.rmtree(target, ignore_errors=True)  # from an earlier build, possibly with a deleted lesson
         target.mkdir()
-        for path in [*Path("lessons").glob("*.ipynb"), *Path("lessons").glob("*.md")]:
+        lessons = Path("lessons")
+        for path in [path for kind in ("ipynb", "md", "py") for path in lessons.glob(f"*.{kind}")]:
             self.copy_file(str(path), str(target / path.name))
 
 

@@ -33,8 +33,11 @@ def passing(folder, names):
 
 MODULES = sorted((ROOT / "iocourse").rglob("*.py"))
 LESSONS = {  # what a student has: not lessons/pytest.ini, which is for instructors in a checkout
-    path.name: path.read_bytes() for path in (ROOT / "lessons").iterdir() if path.suffix in (".ipynb", ".md")
+    path.name: path.read_bytes()
+    for path in (ROOT / "lessons").iterdir()
+    if path.suffix in (".ipynb", ".md", ".py")
 }
+AT_ONCE = sorted(LESSONS.keys() - {"flash_attention.py"})  # copied before lesson 12 is opened
 ADDRESS = re.compile(r"http://\S+/lab/tree/work/00_start_here\.ipynb\?token=(\w+)")
 
 
@@ -332,7 +335,18 @@ def test_lab_opens_the_course_from_an_empty_folder(installed, environment, folde
         finally:
             stop.cancel()
             process.terminate()
-    assert sorted(path.name for path in (folder / "work").iterdir()) == sorted(LESSONS)
+    assert sorted(path.name for path in (folder / "work").iterdir()) == AT_ONCE
+
+
+def test_a_notebook_alone_gets_the_file_to_copy_from_the_wheel(installed, environment, folder):
+    """As in Colab: the package is installed, and there are no other files of the course."""
+    cell = "from iocourse.course.flash_attention_file import copy_flash_attention\ncopy_flash_attention()"
+    told = run_alone(installed, cell, folder, environment)
+    assert told.startswith("flash_attention.py is in the folder of this notebook")
+    (copy,) = folder.iterdir()
+    assert copy.read_bytes().startswith(LESSONS[copy.name])
+    from_wheel = "from iocourse.course.flash_attention_file import packaged_file; print(packaged_file())"
+    assert "site-packages" in run_alone(installed, from_wheel, folder, environment)
 
 
 def _address(process):

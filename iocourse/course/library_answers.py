@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator
 from types import FunctionType, ModuleType
 from typing import Any
 
+from .functions_of_file import is_of_file
 from .guard import AnswersOf, Guarded, is_guarded, refuse
+from .project_paths import FILE
 
 
 # ------------------------------------------------------------------ schedules, bounds, the machine
@@ -75,12 +77,21 @@ def _launches(module: ModuleType) -> Iterator[Guarded]:
 def _interpreted_kernels(module: ModuleType) -> Iterator[Guarded]:
     """Yield the launch of an interpreted kernel and the call of a function by a kernel, for all kernels."""
     for method in (module.InterpretedFunction.run, module.InterpretedFunction.__call__):
-        yield inspect.unwrap(method, stop=is_guarded), _call_unless_of_the_library
+        yield inspect.unwrap(method, stop=is_guarded), _call_unless_known
 
 
-def _call_unless_of_the_library(original: Callable[..., Any], kernel: Any, *args: Any, **named: Any) -> Any:
-    if kernel.fn.__module__.startswith("iocourse."):
-        _refuse_kernel(kernel)
+def _autotuned_kernels(module: ModuleType) -> Iterator[Guarded]:
+    """Yield the launch of a kernel with several tiles, which the interpreter cannot time."""
+    yield module.Autotuner.run, _call_unless_known
+
+
+def _call_unless_known(original: Callable[..., Any], kernel: Any, *args: Any, **named: Any) -> Any:
+    """Launch or call a kernel, unless it is one of the library or of `flash_attention.py`."""
+    own = getattr(kernel, "base_fn", kernel.fn)  # of an autotuned kernel, whose `fn` is a kernel
+    if own.__module__.startswith("iocourse."):
+        refuse(f"{own.__module__}.{own.__name__}")
+    if is_of_file(own):
+        refuse(f"{own.__module__}.{own.__name__}, code of {FILE},")
     return original(kernel, *args, **named)
 
 
@@ -109,6 +120,7 @@ ANSWERS: dict[str, AnswersOf] = {
     "iocourse.kernels.host.masks": "build side_of",
     "iocourse.gpu.compilation": _limits_of_an_sm,
     "triton.runtime.interpreter": _interpreted_kernels,
+    "triton.runtime.autotuner": _autotuned_kernels,
     "iocourse.lowrank.polynomials": "largest_error smallest_degree",
     "iocourse.lowrank.per_head": "forward_heads backward_heads",
     "iocourse.lowrank.numpy_backend": "forward backward causal_forward causal_backward",

@@ -12,6 +12,7 @@ from ..errors import UsageError
 
 PACKAGED = Path(__file__).resolve().parents[1] / "lessons"  # exists only in an installed wheel
 FIRST = "00_start_here.ipynb"
+FILE = "flash_attention.py"  # kernels to copy, for students who have opened lesson 12
 
 
 def find_checkout(start: Path | None = None) -> Path:
@@ -66,6 +67,10 @@ class Course:
     def pages(self) -> list[Path]:
         """Return the paths of the Markdown pages that lessons link to."""
         return sorted(self.lessons.glob("*.md"))
+
+    def files(self) -> list[Path]:
+        """Return the paths of the pages and of `FILE`, if there is one."""
+        return [*self.pages(), *self.lessons.glob(FILE)]
 
 
 def find_course(start: Path | None = None) -> Course:

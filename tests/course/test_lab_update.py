@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from iocourse.cli import main
+from iocourse.course import progress
 from iocourse.course.project_paths import find_course
 from iocourse.course.student_copies import update
 from iocourse.course.student_copies.copies import find_copies, lesson_of_copy
 from iocourse.course.student_copies.notebook import as_copy
+from iocourse.course.student_copies.opened_lesson import NOT_YET
 
 ROOT = Path(__file__).parents[2]
 FOUR = "04b_debugging_a_schedule"
@@ -300,6 +302,118 @@ def test_a_changed_page_is_kept_beside_the_new_one(course, updated):
     assert line == f"notation.md has the new text; your changed copy is {old.name}"
     assert old.read_bytes() == before and "A word more." in path.read_text(encoding="utf-8")
     assert updated()[0].startswith("nothing to do")
+
+
+# ------------------------------------------------------------------ flash_attention.py
+TWELVE = "12_flash_attention_backward_triton"
+FILE = "flash_attention.py"
+
+
+@pytest.fixture
+def file(course):
+    """The path of the student's copy of the file, which does not exist, in a checkout with lesson 12."""
+    for name in (f"{TWELVE}.ipynb", FILE):
+        shutil.copy(ROOT / "lessons" / name, course.lessons)
+    assert main(["lab", "--update"]) == 0
+    path = course.work / FILE
+    assert (course.work / f"{TWELVE}.ipynb").exists() and not path.exists()
+    return path
+
+
+def run_a_cell(course):
+    """Run a cell of lesson 12, as a student does."""
+    path = course.work / f"{TWELVE}.ipynb"
+    notebook = read(path)
+    code = next(cell for cell in notebook["cells"] if cell["cell_type"] == "code")
+    code["execution_count"] = 1
+    write(path, notebook)
+
+
+def test_the_file_is_not_copied_before_lesson_12_is_opened(course, file, updated, opened):
+    edit(course.work / f"{FOUR}.ipynb", "ex-4E", "my answer")
+    progress.record("4E", "solved")
+    assert FILE not in opened() and updated()[0].startswith("nothing to do")
+    assert updated("flash_attention") == [NOT_YET] and not file.exists()
+    (course.work / f"{TWELVE}.ipynb").unlink()
+    opened()  # a new copy of lesson 12 is not opened
+    assert not file.exists()
+
+
+@pytest.mark.parametrize("how", ["run", "edited", "tried"])
+def test_the_file_is_copied_when_lesson_12_was_opened(course, file, updated, opened, how):
+    if how == "run":
+        run_a_cell(course)
+    elif how == "edited":
+        edit(course.work / f"{TWELVE}.ipynb", "ex-12A", "my answer")
+    else:
+        progress.record("12A", "seen", hint=1)
+    assert updated() == [f"copied: {FILE}"]
+    text = file.read_text(encoding="utf-8")
+    assert text.startswith((course.lessons / FILE).read_text(encoding="utf-8"))
+    file.unlink()
+    assert f"copied to {course.work}: {FILE}" in opened() and file.read_text(encoding="utf-8") == text
+    file.unlink()
+    assert updated(FILE) == [f"copied: {FILE}"] and file.read_text(encoding="utf-8") == text
+    assert updated()[0].startswith("nothing to do")
+
+
+def test_a_copy_of_lesson_12_without_a_record_was_opened_if_it_differs_from_the_lesson(course, file, updated):
+    path = course.work / f"{TWELVE}.ipynb"
+    shutil.copy(course.lessons / path.name, path)
+    assert updated()[0].startswith("nothing to do") and not file.exists()
+    edit(path, "ex-12A", "my answer")
+    assert updated() == [f"copied: {FILE}"] and file.exists()
+
+
+def test_without_a_readable_progress_file_the_copy_of_lesson_12_decides(course, file, opened, monkeypatch):
+    def fail():
+        raise OSError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(progress, "load", fail)
+    assert FILE not in opened()
+    run_a_cell(course)
+    assert FILE in opened()
+
+
+def test_an_unchanged_file_gets_the_new_text_and_a_changed_one_is_kept(course, file, updated, opened):
+    run_a_cell(course)
+    opened()
+    original = course.lessons / FILE
+    original.write_text(original.read_text(encoding="utf-8") + "# new\n", encoding="utf-8")
+    assert "newer text for flash_attention: run iocourse lab --update" in opened()
+    assert updated("flash_attention") == [
+        f"{FILE} has the new text; your copy had no changes", update.RELOAD
+    ]  # fmt: skip
+    assert file.read_text(encoding="utf-8").count("# new\n") == 1
+    mine = file.read_text(encoding="utf-8").replace("LN_2", "LN2")
+    file.write_text(mine, encoding="utf-8")
+    assert updated()[0].startswith("nothing to do")
+    original.write_text(original.read_text(encoding="utf-8") + "# newer\n", encoding="utf-8")
+    line, _ = updated()
+    (old,) = course.work.glob("kept-*.py")
+    assert line == f"{FILE} has the new text; your changed copy is {old.name}"
+    assert old.read_text(encoding="utf-8") == mine and "# newer\n" in file.read_text(encoding="utf-8")
+    assert updated()[0].startswith("nothing to do")
+
+
+def test_a_copy_that_exists_is_updated_even_if_lesson_12_was_not_opened(course, file, updated):
+    """The cell of lesson 12 may have copied it from another folder's notebook."""
+    shutil.copy(course.lessons / FILE, file)
+    original = course.lessons / FILE
+    original.write_text(original.read_text(encoding="utf-8") + "# new\n", encoding="utf-8")
+    assert updated("flash_attention.py")[0].startswith(f"{FILE} has the new text; your changed copy is kept-")
+
+
+def test_an_interrupted_copy_of_the_file_is_made_again(course, file, updated, opened):
+    file.write_text("")
+    assert updated()[0].startswith("nothing to do") and updated("flash_attention") == [NOT_YET]
+    run_a_cell(course)
+    assert f"copied to {course.work}: {FILE}" in opened() and file.stat().st_size > 0
+
+
+def test_the_list_of_what_there_is_has_the_name_of_the_file(course, file, updated):
+    (line,) = updated("flash", code=2)
+    assert line.endswith("Available lessons: 00, 04b, 05, 12, notation, flash_attention")
 
 
 # ------------------------------------------------------------------ a disk that is full or read-only

@@ -2,16 +2,23 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from iocourse.course.checking import OWN
+from iocourse.course.exercise import find
+from iocourse.course.flash_attention_file import packaged_file
+from iocourse.course.grade import sandbox
 from iocourse.course.grade.grading import grade
 from iocourse.course.grade.lesson_cells import read_lessons
 from iocourse.course.grade.sandbox import Limits
 from iocourse.course.grade.submission_process import ProcessClient
 from iocourse.course.grade.submissions import find_submissions
 from iocourse.course.project_paths import find_course
+from iocourse.errors import UsageError
 from tools.build.notebook_execution import cannot_run
 
 ROOT = Path(__file__).parents[2]
@@ -58,3 +65,63 @@ def test_the_grader_compiles_kernels_of_a_submission(tmp_path):
     )
     found = why_marks_are_missing("11", tmp_path, *slow)
     assert found["11A"] == found["11B"] == "" and "the inner loop needs few instructions" in found["11F"]
+
+
+# ------------------------------------------------------------------ flash_attention.py in a submission
+IMPORTED = "import flash_attention as kernels"
+COPIED = """
+from iocourse.course.flash_attention_file import copy_flash_attention
+copy_flash_attention()
+import importlib.util
+spec = importlib.util.spec_from_file_location("mine", "flash_attention.py")
+kernels = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(kernels)
+"""
+CARRIED = f"""
+from pathlib import Path
+Path("mine.py").write_text({packaged_file().read_text(encoding="utf-8")!r}, encoding="utf-8")
+import sys
+sys.path.insert(0, "")
+import mine as kernels
+"""
+ANSWER = """
+import os
+os.environ["TRITON_INTERPRET"] = "1"
+{}
+
+def {}(Q, K, V, causal, BM, BN):
+    O, LSE = kernels.attention_with_lse(Q[None, None], K[None, None], V[None, None], causal)
+    return O[0, 0], LSE[0, 0]
+"""
+
+
+def why_no_sandbox():
+    """Return why the sandbox does not work here, or ""."""
+    try:
+        sandbox.require_bubblewrap(Limits())
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("cell", "sandboxed"),
+    [(IMPORTED, True), (COPIED, False), (CARRIED, False)],
+    ids=["imported in the sandbox", "copied", "carried"],
+)
+def test_a_submission_that_calls_flash_attention_py_is_refused(cell, sandboxed):
+    if sandboxed and (reason := why_no_sandbox()):
+        pytest.skip(reason)
+    exercise = find("11B")
+    case = next(iter(exercise.cases(np.random.default_rng(0))))
+    session = ProcessClient(Limits(), sandboxed)
+    try:
+        assert session.ask("run cell", "<ex-11B>", ANSWER.format(cell, exercise.function)) is None
+        assert session.ask("refusal", "11B") == []
+        what, verdicts, _ = session.ask("run case", "11B", replace(case, expected=None, budget=None))
+    finally:
+        session.close()
+    ((property, said),) = verdicts
+    module = "flash_attention" if cell == IMPORTED else "mine"
+    assert (what, property) == ("stopped", OWN)
+    assert said.startswith(f"{module}.forward_kernel, code of flash_attention.py, solves the exercise")

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from ...doctor import thread_settings
 from ...errors import UsageError
+from ..flash_attention_file import packaged_file
 
 NO_SANDBOX = "To grade without it, use --no-sandbox, and only in an account that submissions may damage"
 INSTALL = "Install it (sudo apt-get install bubblewrap)"
@@ -52,7 +53,8 @@ class Limits:
 
 def command(limits: Limits, sandboxed: bool) -> list[str]:
     """Return the command that starts the process of a submission, in bubblewrap if `sandboxed`."""
-    start = f"import sys; sys.path[:] = {_paths()!r}; from iocourse.course.grade import submission_process; "
+    start = f"import sys; sys.path[:] = {_paths_of_submission()!r}; "
+    start += "from iocourse.course.grade import submission_process; "
     serve = f"submission_process.serve(submission_process.{limits!r})"
     own = [sys.executable, "-I", "-c", start + serve]
     return [*_bubblewrap(limits), *own] if sandboxed else own
@@ -101,10 +103,15 @@ def _bubblewrap(limits: Limits) -> list[str]:
 
 
 def _readable() -> Iterator[str]:
-    """Yield the readable paths: system libraries, Python and its packages, `iocourse` without solutions."""
+    """Yield the readable paths: system libraries, Python and its packages, `iocourse` without solutions.
+
+    And `flash_attention.py`: a submission that imports it is refused by the code of its functions.
+    """
     seen: list[Path] = []
     library = str(Path(__file__).parents[2])
     found = [*_SYSTEM, sys.base_prefix, sys.prefix, str(Path(sys.executable).parent), library]
+    if file := packaged_file():
+        found.append(str(file))
     for name in [*found, *(path for path in _paths() if path.endswith(("site-packages", "dist-packages")))]:
         path = Path(name)
         if path.exists() and not any(path.is_relative_to(other) for other in seen):
@@ -115,6 +122,12 @@ def _readable() -> Iterator[str]:
 def _paths() -> list[str]:
     """Return the existing entries of the grader's module search path, as absolute paths."""
     return list(dict.fromkeys(os.path.abspath(path) for path in sys.path if os.path.exists(path or ".")))
+
+
+def _paths_of_submission() -> list[str]:
+    """Return `_paths` and the folder of `flash_attention.py`, which students have next to their notebook."""
+    path = packaged_file()
+    return [*_paths(), *([str(path.parent)] if path else [])]
 
 
 # ------------------------------------------------------------------ limits

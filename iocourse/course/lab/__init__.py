@@ -41,7 +41,7 @@ def update_copies(name: str = "") -> int:
     """Update the student's copies, all or those of one lesson, print a line per file and return exit code 0.
 
     Args:
-        name: a lesson, page or file; all copies if empty.
+        name: a lesson, page or other file; all copies if empty.
 
     Raises:
         UsageError: there are no lessons, none of this name, or a file cannot be written.
@@ -122,7 +122,7 @@ def _prepare(course: Course) -> None:
     copies, renamed = update.rename_copies(find_copies(course, lessons), lessons)
     for line in renamed:
         print(line)
-    copied = update.copy_missing(course, lessons)
+    copied = update.copy_missing(course, lessons, copies)
     if copied:
         print(f"copied to {course.work}: {_few(copied)}")
     if copies:

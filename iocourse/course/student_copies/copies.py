@@ -96,9 +96,9 @@ def resolve_lesson_and_file(name: str, names: Sequence[str], copies: Sequence[Co
     """Resolve the argument of ``--update NAME`` to a lesson and a file.
 
     Args:
-        name: ``4``, ``04``, ``04_flash_forward``, a former name of a lesson, ``notation``, or the name of a
-            file in the work folder.
-        names: names of all lessons and pages.
+        name: ``4``, ``04``, ``04_flash_forward``, a former name of a lesson, ``notation``,
+            ``flash_attention``, or the name of a file in the work folder.
+        names: names of all lessons, pages and other files.
         copies: the student's copies.
 
     Returns:
@@ -111,10 +111,15 @@ def resolve_lesson_and_file(name: str, names: Sequence[str], copies: Sequence[Co
     for copy in copies:
         if wanted in (copy.path.name, copy.path.stem) and not present_name(copy.path.stem, names):
             return copy.lesson, copy.path.name
-    asked = re.sub(r"\.(ipynb|md)$", "", wanted).lower()
+    asked = re.sub(r"\.(ipynb|md|py)$", "", wanted).lower()
     asked = f"0{asked}" if re.fullmatch(r"\d[a-z]?", asked) else asked
-    found = present_name(asked, names) or next((one for one in names if asked == one.split("_")[0]), "")
+    found = present_name(asked, names) or next((one for one in names if asked == short_name(one)), "")
     if not found:
-        short = ", ".join(one.split("_")[0] for one in names)
+        short = ", ".join(map(short_name, names))
         raise UsageError(f"--update: unknown lesson {name!r}. Available lessons: {short}")
     return found, ""
+
+
+def short_name(name: str) -> str:
+    """Return the number of a lesson, such as ``04b``; the name itself of any other file."""
+    return name.split("_")[0] if name[:1].isdigit() else name

@@ -1,31 +1,29 @@
 """Create, rename and update the student's copies of the lessons, and list those with a newer text.
 
 A copy of a notebook records its source in its metadata (`notebook.py`). A copy of a Markdown page, such as
-the notation, records it in an invisible last line.
+the notation, and of `flash_attention.py` records it in its last line (`text_copy.py`).
 """
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from ... import __version__
 from ...errors import UsageError
 from ...files import atomic_write
 from ..project_paths import Course
-from .copies import Copy, find_copies, former_names, resolve_lesson_and_file
+from .copies import Copy, find_copies, former_names, resolve_lesson_and_file, short_name
 from .merge import Merged, merge_copy
 from .moved_answers import answers_of, keys_elsewhere, with_moved_answers
 from .notebook import Json, as_copy, fingerprints, read_notebook, recorded_fingerprints, to_text
+from .opened_lesson import NOT_YET, may_have_file
+from .text_copy import as_text_copy, has_newer_text, is_unchanged
 
 REOPEN = "If a renamed notebook is open in JupyterLab, close it there and open it under its new name."
 RELOAD = "Notebooks that are open in JupyterLab show the old text. Use File, Reload Notebook from Disk."
-_PAGE_END = re.compile(r"\n<!-- iocourse [\w.]+ ([0-9a-f]{12}) -->\n*\Z")
 
 
 def lesson_notebooks(course: Course) -> dict[str, Json]:
@@ -40,13 +38,16 @@ def lesson_notebooks(course: Course) -> dict[str, Json]:
 
 
 # ------------------------------------------------------------------ copying
-def copy_missing(course: Course, lessons: dict[str, Json], names: Collection[str] = ()) -> list[str]:
-    """Copy lessons and pages that are not yet in the work folder.
+def copy_missing(
+    course: Course, lessons: dict[str, Json], copies: Sequence[Copy], names: Collection[str] = ()
+) -> list[str]:
+    """Copy lessons, pages and `flash_attention.py` that are not yet in the work folder.
 
     Args:
         course: the course.
         lessons: the lessons by name.
-        names: names of lessons and pages to copy; all if empty.
+        copies: the student's copies.
+        names: names of lessons and files to copy; all if empty.
 
     Returns:
         The names of the copied files.
@@ -55,7 +56,7 @@ def copy_missing(course: Course, lessons: dict[str, Json], names: Collection[str
         UsageError: a copy cannot be written. The copies made before are complete.
     """
     texts = {f"{name}.ipynb": to_text(as_copy(lesson, name)) for name, lesson in lessons.items()}
-    texts |= {path.name: _page_copy(_read(path)) for path in course.pages()}
+    texts |= {path.name: as_text_copy(_read(path), path.suffix) for path in _files(course, lessons, copies)}
     asked = {name: text for name, text in texts.items() if not names or Path(name).stem in names}
     places = {name: course.work / name for name in asked}
     # An interrupted copy leaves an empty file.
@@ -64,6 +65,11 @@ def copy_missing(course: Course, lessons: dict[str, Json], names: Collection[str
     for name, text in missing.items():
         _write(course.work / name, text)
     return list(missing)
+
+
+def _files(course: Course, lessons: dict[str, Json], copies: Sequence[Copy]) -> list[Path]:
+    """Return the paths of the pages, and of `flash_attention.py` if the student may have it."""
+    return course.files() if may_have_file(course, lessons, copies) else course.pages()
 
 
 def _read(path: Path) -> str:
@@ -131,9 +137,9 @@ def _both(old: Copy, new: Copy, lesson: Json) -> str:
 
 # ------------------------------------------------------------------ newer texts
 def outdated_names(course: Course, lessons: dict[str, Json], copies: Sequence[Copy]) -> list[str]:
-    """Return the lessons and pages whose text has changed since the student's copy was made."""
+    """Return the lessons and files whose text has changed since the student's copy was made."""
     found = {c.lesson for c in copies if c.notebook and is_outdated(c.notebook, lessons[c.lesson], c.lesson)}
-    return sorted(found) + [path.stem for path in course.pages() if _page_is_outdated(path, course)]
+    return sorted(found) + [path.stem for path in course.files() if _file_is_outdated(path, course)]
 
 
 def is_outdated(mine: Json, lesson: Json, name: str) -> bool:
@@ -147,29 +153,12 @@ def is_outdated(mine: Json, lesson: Json, name: str) -> bool:
     return base is not None or fingerprints(merge_copy(mine, lesson, name).notebook) != fingerprints(mine)
 
 
-def _page_is_outdated(path: Path, course: Course) -> bool:
-    copy = course.work / path.name
+def _file_is_outdated(path: Path, course: Course) -> bool:
     try:
-        text, copied_from = _page_text(_read(copy))
-        now = _read(path)
+        copy, now = _read(course.work / path.name), _read(path)
     except (OSError, UnicodeDecodeError):  # missing or not a text file: cannot be updated
         return False
-    return text != now and copied_from != _hash(now)
-
-
-def _page_copy(text: str) -> str:
-    """Return the text of a page with a last line that records its source."""
-    return f"{text}\n<!-- iocourse {__version__} {_hash(text)} -->\n"
-
-
-def _page_text(copy: str) -> tuple[str, str]:
-    """Return the text of a copy without the record, and the recorded hash; "" without a record."""
-    found = _PAGE_END.search(copy)
-    return _PAGE_END.sub("", copy), found[1] if found else ""
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    return bool(copy) and has_newer_text(copy, now, path.suffix)
 
 
 def update_remarks(
@@ -184,7 +173,7 @@ def update_remarks(
         copied: names of the files that were created now.
     """
     if found := outdated_names(course, lessons, copies):
-        short = ", ".join(name.split("_")[0] for name in found)
+        short = ", ".join(map(short_name, found))
         yield f"newer text for {short}: run iocourse lab --update to get it; your answers are kept"
     for copy in copies:
         if copy.notebook is None:
@@ -202,7 +191,7 @@ def update(course: Course, name: str = "") -> Iterator[str]:
 
     Args:
         course: the course.
-        name: a lesson, page or file, as in `resolve_lesson_and_file`; all copies if empty.
+        name: a lesson, page or other file, as in `resolve_lesson_and_file`; all copies if empty.
 
     Yields:
         One line per file that was handled, then a line on how to reload; nothing if every copy is current.
@@ -212,15 +201,19 @@ def update(course: Course, name: str = "") -> Iterator[str]:
     """
     lessons = lesson_notebooks(course)
     copies = find_copies(course, lessons)
-    pages = {path.stem: path for path in course.pages()}
-    lesson, file = resolve_lesson_and_file(name, [*lessons, *pages], copies) if name else ("", "")
+    files = {path.stem: path for path in course.files()}
+    lesson, file = resolve_lesson_and_file(name, [*lessons, *files], copies) if name else ("", "")
+    brought = {path.stem for path in _files(course, lessons, copies)}
+    if lesson in files and lesson not in brought:
+        yield NOT_YET
+        return
     copies, lines = rename_copies(copies, lessons)
     yield from lines
     asked = [copy for copy in copies if lesson in ("", copy.lesson) and file in ("", copy.path.name)]
-    wanted = {lesson} if lesson else {*lessons, *pages}
+    wanted = {lesson} if lesson else {*lessons, *brought}
     wanted |= {home for copy in asked for home in keys_elsewhere(copy, lessons).values()}
     new = wanted - {copy.lesson for copy in copies}  # a renamed copy counts, so its lesson is not copied
-    if new and (copied := copy_missing(course, lessons, new)):
+    if new and (copied := copy_missing(course, lessons, copies, new)):
         yield f"copied: {', '.join(copied)}"
         copies = find_copies(course, lessons)
     names = {copy.path.name for copy in asked}
@@ -232,8 +225,8 @@ def update(course: Course, name: str = "") -> Iterator[str]:
         if copy.path.name in names or copy.received or copy.given:
             for told in _updated(copy, lessons[copy.lesson], course):
                 yield told
-    for path in (path for stem, path in pages.items() if lesson in ("", stem)):
-        for told in _updated_page(path, course):
+    for path in (path for stem, path in files.items() if lesson in ("", stem)):
+        for told in _updated_file(path, course):
             yield told
     if told:
         yield RELOAD
@@ -285,13 +278,12 @@ def _by_file(moved: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         yield file, ", ".join(title for title, its in moved.items() if its == file)
 
 
-def _updated_page(path: Path, course: Course) -> Iterator[str]:
+def _updated_file(path: Path, course: Course) -> Iterator[str]:
     copy = course.work / path.name
-    if not _page_is_outdated(path, course):
+    if not _file_is_outdated(path, course):
         return
-    text, copied_from = _page_text(_read(copy))
-    new = _page_copy(_read(path))
-    if _hash(text) == copied_from:
+    new = as_text_copy(_read(path), path.suffix)
+    if is_unchanged(_read(copy), path.suffix):
         _write(copy, new)
         yield f"{path.name} has the new text; your copy had no changes"
     else:
