@@ -198,7 +198,7 @@ else:
 # $$ W_D = 2Nd + N . \tag{12.1} $$
 # <!-- (12.1) W_D = kernel_costs.delta_plain(kernel_costs.KernelProblem(N, N, d)).total -->
 #
-# The difficulty is the layout of $dO$, which autograd determines. For example, the gradient of `y.sum()` with respect to `y` is 1 everywhere. Autograd stores this 1 once and returns a view of it with the shape of `y`.
+# The difficulty is the layout of $dO$, which autograd determines. For example, the gradient of `y.sum()` with respect to `y` is 1 everywhere. Autograd stores one word and returns a view of it with the shape of `y`.
 #
 # **Predict** (compute). `y` has the shape $(2, 40, 16)$. By (10.2), which stride does this view have from a row to the next? (A contiguous tensor has 16.)
 
@@ -303,9 +303,9 @@ O, LSE = forward_by_torch(Q, K, V, causal=False)
 #
 # Inputs have float32 or float16. The helper returns `p` and `ds` in float32, like all accumulators. `tl.dot` needs two factors of one type, so cast the float32 factor to the type of the other one, as in 11F: `ds.to(k.dtype)`.
 #
-# Tiles also have rows out of bounds. Loads fill those of $q$, $dO$, $k$ and $v$ with 0, and $L$ with $+\infty$, so a query out of bounds has the weights $e^{s - \infty} = 0$. A key out of bounds has the score 0 and the weight $e^{-L_i}$, which is usually harmless, because it is multiplied by a row $k = 0$. But if all scores of a row are near $-100$, then $L_i \approx -100$, and $e^{100}$ overflows in float32; $\infty \cdot 0$ is NaN. So set these weights to 0 with `seen`, like those of masked pairs.
+# Loads fill rows out of bounds with 0, and $L$ with $+\infty$, so a query out of bounds has the weights $e^{s - \infty} = 0$. A key out of bounds has the score 0 and the weight $e^{-L_i}$, which is later multiplied by its row $k = 0$. But if all scores of a query are near $-100$, then $L_i \approx -100$, and $e^{100}$ overflows in float32; $\infty \cdot 0$ is NaN. So set these weights to 0 with `seen`, like those of masked pairs.
 #
-# Under a causal mask, query $i$ attends to the keys up to $i$. The loop ends with the last tile that contains such a key.
+# Under a causal mask, the given loop ends with the last tile that a query of the block attends to.
 #
 # <!-- exercise 12B --> Write the helper and the loop over the keys. The code before and after the loop is given, also $D$. Scores are scaled by `scale`; $dQ$ is scaled when it is stored. The check also runs the kernel in float16. It expects $4Nd + 2N + 2Nd\lceil N/B_M \rceil$ words per head without a mask, the first bracket of (6.10). If you are stuck after eight minutes, run `hint("12B")` in a new cell.
 # <!-- ($4Nd + 2N + 2Nd\lceil N/B_M \rceil$) = kernel_costs.dq_plain(kernel_costs.KernelProblem(N, N, d), BM, 16).total where N <= 1000 -->
@@ -383,7 +383,7 @@ check("12B", my_dq)
 #
 # In `dk_dv_program` $k$, $v$, $dK$ and $dV$ are resident, and $q$, $dO$, $L$ and $D$ are streamed. Rows out of bounds need less care here. The weights of a key only enter its own rows of $dK$ and $dV$, which are not stored. A query out of bounds contributes nothing, whatever its weights, because its $q$, $dO$ and $D$ are 0. But every load needs `other`: without it a masked lane may be NaN, and $0 \cdot \text{NaN}$ is NaN.
 #
-# Under a causal mask, the first query that attends to key $j$ is query $j$. So the loop starts at the largest multiple of $B_M$ that is not above the first key of the block.
+# Under a causal mask, the first query that attends to key $j$ is query $j$, so the given loop starts at the largest multiple of $B_M$ that is not above the first key of the block.
 #
 # <!-- exercise 12C --> Write the loop over the queries. Call `weights_and_gradients` of 12B again, and cast `p` too. The check expects $4Nd + \lceil N/B_N \rceil(2Nd + 2N)$ words per head without a mask, the second bracket of (6.10). If you are stuck after seven minutes, run `hint("12C")` in a new cell.
 # <!-- 0 as input -->
@@ -447,7 +447,7 @@ check("12C", my_dk_dv)
 # %% [markdown]
 # ## 12.6 The traffic of both passes
 #
-# Together the two kernels are the two-pass backward. Count both launches, and compare them with the closed form:
+# Together the two kernels are the two-pass backward. The ledger of both launches, minus the closed form:
 
 # %%
 def two_pass_backward(Q, K, V, O, dO, LSE, causal=False):
@@ -468,7 +468,7 @@ causal = sum_ledgers(dq_plain(masked, 32, 32), dkdv_plain(masked, 32, 32))
 print(f"causal: {causal.total:,} words, a fraction of {causal.total / budget.total:.3f}")
 
 # %% [markdown]
-# (6.10) has 39,400 words per head, and your kernels move 78,800 for two heads, the same in every array. A causal mask leaves a fraction of 0.747, because partial blocks are loaded completely and a side has only four blocks (section 6.13).
+# (6.10) has 39,400 words per head, and your kernels move 78,800 for two heads, the same in every array. Under a causal mask the fraction is 0.747, because partial blocks are loaded completely and there are only four blocks per side (section 6.13).
 #
 # ## 12.7 Words, bytes and times
 #
@@ -483,7 +483,7 @@ print(f"causal: {causal.total:,} words, a fraction of {causal.total / budget.tot
 # <!-- (12.3) W_two-pass = kernel_costs.dq_plain(problem, B, B).total + kernel_costs.dkdv_plain(problem, B, B).total with problem = kernel_costs.KernelProblem(N, N, d), T = math.ceil(N / B) where N <= 1000 -->
 # <!-- (12.3) W_fused = kernel_costs.fused_backward_plain(problem, B, B).total with problem = kernel_costs.KernelProblem(N, N, d), T = math.ceil(N / B) where N <= 1000 -->
 #
-# The terms with $T$ are equal. The $4TNd$ words are reads of $K$, $V$, $Q$ and $dO$ in two passes; in the fused backward they are reads of $Q$ and $dO$, and reads and writes of $dQ$. So the fused backward moves fewer *words*, by $2Nd + N$. (Lesson 06 found 14 and 16 in favour of two passes, with the best tile for each pass.)
+# The terms with $T$ are equal. The $4TNd$ words are reads of $K$, $V$, $Q$ and $dO$ in two passes; in the fused backward they are reads of $Q$ and $dO$, and reads and writes of $dQ$. So the fused backward moves fewer *words*, by $2Nd + N$. (In lesson 06, with the best tile for each pass, two passes moved fewer.)
 #
 # In *bytes* this changes. An input of 16 bits has 2 bytes per word. But $dQ$ of the fused backward is float32 with 4 bytes per word, because $T$ additions would each be rounded. $L$ and $D$ are float32 too.
 #
@@ -550,7 +550,8 @@ for name in ("attention", "attention-lengths"):
     for N in sorted({shape[0] for shape in ratios}):
         some = [ratio for shape, ratio in ratios.items() if shape[0] == N]
         print(f"   N = {N:6,}: {len(some)} shapes, {min(some):.3f} to {max(some):.3f}")
-    print("   below 1, (N, d, causal):", [shape for shape, ratio in ratios.items() if ratio < 1])
+    below = [shape for shape, ratio in ratios.items() if ratio < 1]
+    print("   below 1, (N, d, causal):", below)
 
 # %% [markdown]
 # Both records are of an H200 in bfloat16, with $d = 64$ and 128, full and causal. In one the fused backward takes 1.08 to 1.46 times as long as two passes. In the other the ratios are 0.954 to 1.376, below 1 only for $N = 1024$, $d = 128$ and a causal mask. The kernels have changed since then.
@@ -621,7 +622,7 @@ for deterministic, form in forms.items():
 # | `register_autograd` | `keep` saves tensors by `ctx.save_for_backward` and other values as attributes of `ctx`; `differentiate` receives one gradient per output and returns one per input, None for `causal` |
 # | a second operator | `differentiate` is traced too, so the kernels of the backward pass need their own operator |
 #
-# (`torch.autograd.Function` gives gradients too, but is not a node.) `torch.library.opcheck` tests that the parts agree.
+# `torch.library.opcheck` tests that the parts agree. (`torch.autograd.Function` gives gradients, but no node.)
 #
 # Saved tensors stay in memory until the backward pass, for every layer of a model. Attention written in PyTorch saves $P$, $N^2$ words per head. By section 6.3, $Q$, $K$, $V$, $O$ and $L$ are enough: $4Nd + N$ words. The forward kernel, in its simplest form:
 # <!-- ($4Nd + N$) = costs.flash2(N, d, Br=N, Bc=1, lse=True).total -->
@@ -811,7 +812,6 @@ measured("12.10", tiles=tiles, saved=saved, more=ledger.total - form.total)
 #
 # The dictionary has 5 tiles for $d = 128$ or more. $4Nd + N$ words per head are 65,792 for two. The operator also returns $L$, which can be differentiated, so the backward pass reads its gradient `dLSE`: 256 words, subtracted from $D$.
 # <!-- 65,792, 256 = 2 * (4 * 128 * 64 + 128), 2 * 128 -->
-# <!-- ($4Nd + N$) = costs.flash2(N, d, Br=N, Bc=1, lse=True).total -->
 #
 # </details>
 #
@@ -839,14 +839,13 @@ measured("12.10", tiles=tiles, saved=saved, more=ledger.total - form.total)
 #
 # ## 12.11 Optional: your own GPU
 #
-# If you have an NVIDIA GPU, `iocourse gpu` runs your saved kernels compiled, in a second process. It compares their values first and then prints the time, TFLOP/s and GB/s next to your prediction. 12A is memory-bound: predict the bandwidth of your GPU, `iocourse gpu 12A --gbytes X`. The products of 12B are float32, outside the tensor cores: predict from the float32 rate of its data sheet, `iocourse gpu 12B --tflops X`. On an H200 a copy was recorded with 4,294 GB/s; 12B has no record. Without a GPU the command states this in one line and prints the records. It was tested with a stub, and not yet on a GPU.
+# With an NVIDIA GPU, `iocourse gpu` runs your saved kernels compiled, in a second process. It compares values first and then prints time and rate next to your prediction. 12A is memory-bound, so predict the bandwidth of your GPU: `iocourse gpu 12A --gbytes X`. The products of 12B are float32, outside the tensor cores, so predict from the float32 rate of the data sheet: `iocourse gpu 12B --tflops X`. A copy on an H200 was recorded with 4,294 GB/s; 12B has no record. Without a GPU the command prints one line and the records. It was tested with a stub, and not yet on a GPU.
 # <!-- 4,294 = 1000 * load_record("roofs")["copy_tb_s"] -->
 #
 # ## Misconceptions
 #
 # - **"Atomic additions make a sum wrong."** No contribution is lost. The order varies, and with it the last bits: 12 results from 24 orders (12.2).
 # - **"Five products move fewer bytes than seven."** They move fewer words, by $2Nd + N$. In 16 bits the fused backward moves up to 1.5 times the bytes, because its $dQ$ is float32, read and written (12.7).
-# - **"It had equal bits twice, so it is deterministic."** In the interpreter every kernel has. A guarantee needs a fixed order of every sum (12.8).
 # - **"A gradient is a contiguous tensor."** It can have any strides, also 0 (12.3).
 # - **"With correct gradients the operator is complete."** Without a fake, `torch.compile` fails (12.9).
 #
