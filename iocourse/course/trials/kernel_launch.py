@@ -304,13 +304,13 @@ class Operators:
 
     def run(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], mode: Any) -> Any:
         """Run the body of an operator in this dispatch mode and note the call."""
-        from torch._C import DispatchKey
+        from torch._C import DispatchKey, DispatchKeySet
 
         arguments = self._copied(args), {name: self._copied(value) for name, value in kwargs.items()}
         self._depth += 1
         try:
             with mode:
-                results = operator._op_dk(DispatchKey.CPU, *args, **kwargs)
+                results = operator.redispatch(DispatchKeySet(DispatchKey.CPU), *args, **kwargs)
         finally:
             self._depth -= 1
         call = OperatorCall(operator, arguments, results)
