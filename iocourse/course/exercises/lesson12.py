@@ -400,12 +400,14 @@ def has_gradients() -> Property:
 
 
 def tried(key: str, name: str) -> Property:
-    """Return the property that the trial of this key found nothing wrong; not reached if it was not made."""
+    """Return the property that the trials of this key found nothing wrong; not reached if one was not made."""
 
     def judge(trial: Trial) -> str | None:
-        if not (isinstance(trial, OperatorTrial) and trial.case.has(AS_OPERATOR)):
-            return None
-        return trial.tried.get(key, NotReached("it is tried last")) or None
+        if not isinstance(trial, OperatorTrial) or key in trial.tried:
+            return trial.tried[key] or None if isinstance(trial, OperatorTrial) else None
+        if trial.outside or trial.no_gradients:
+            return NotReached("operators are not tried before both passes are registered")
+        return NotReached("an earlier trial of its operators fails") if trial.case.has(AS_OPERATOR) else None
 
     return idle(each(name, judge))
 

@@ -29,9 +29,11 @@ from ... import traffic
 from ...doctor.triton_missing import require_triton
 from ...errors import error_text
 from ..exercise import (
+    FORM,
     Better,
     Case,
     FirstCause,
+    NotJudged,
     NotReached,
     Property,
     TrafficCause,
@@ -251,15 +253,15 @@ def _lanes_off_are_nan() -> Iterator[None]:
         return reduce(self, input, keeps_nan.get(val_reduce_op, val_reduce_op), idx_reduce_op)
 
     with (
-        _replaced(ReduceOps, min_max=min_max),
-        _replaced(InterpreterBuilder, create_masked_load=create_masked_load),
-        _replaced(TritonSemantic, _load_legacy=_load_legacy),
+        replaced(ReduceOps, min_max=min_max),
+        replaced(InterpreterBuilder, create_masked_load=create_masked_load),
+        replaced(TritonSemantic, _load_legacy=_load_legacy),
     ):
         yield
 
 
 @contextmanager
-def _replaced(owner: Any, **methods: Any) -> Iterator[None]:
+def replaced(owner: Any, **methods: Any) -> Iterator[None]:
     """Replace these methods of a class within the block."""
     own = {name: getattr(owner, name) for name in methods}
     for name, method in methods.items():
@@ -306,15 +308,20 @@ class Operators:
         """Run the body of an operator in this dispatch mode and note the call."""
         from torch._C import DispatchKey, DispatchKeySet
 
-        arguments = self._copied(args), {name: self._copied(value) for name, value in kwargs.items()}
+        name = operator.name().removesuffix(".default")
+        arguments = self._copied(args), {key: self._copied(value) for key, value in kwargs.items()}
         self._depth += 1
         try:
             with mode:
                 results = operator.redispatch(DispatchKeySet(DispatchKey.CPU), *args, **kwargs)
+        except RuntimeError as error:
+            if "may not alias" not in str(error):
+                raise
+            seen = f"{name} returns an input, or a view of one: an operator returns new tensors"
+            raise NotJudged(FORM, seen) from None
         finally:
             self._depth -= 1
-        call = OperatorCall(operator, arguments, results)
-        self.calls.setdefault(operator.name().removesuffix(".default"), call)
+        self.calls.setdefault(name, OperatorCall(operator, arguments, results))
         return results
 
     def _copied(self, value: Any) -> Any:
@@ -336,7 +343,7 @@ class Operators:
             self.outside += not self._depth
             return run(kernel, *args, **kwargs)
 
-        with _replaced(InterpretedFunction, run=counted):
+        with replaced(InterpretedFunction, run=counted):
             yield
 
 
@@ -374,11 +381,16 @@ def _torch_only_keeps(kept: set[str], operators: Operators) -> Iterator[None]:
 
 
 def _is_registered(operator: Any) -> bool:
-    """Return whether Python code outside this library defined the operator, by a function of torch.library."""
+    """Return whether Python code outside this library registered the operator, by a function of torch.library.
+
+    `custom_op` has a table of its own. In the other one a name is missing after its second registration.
+    """
     import torch
+    from torch._library import custom_ops
 
     name = operator.name().partition(".")[0]
-    return name in getattr(torch.library, "_defs", ()) and operator.namespace != "iocourse"
+    known = *getattr(custom_ops, "OPDEFS", ()), *getattr(torch.library, "_defs", ())
+    return name in known and operator.namespace != "iocourse"
 
 
 def _arrays(value: Any) -> Any:
@@ -587,7 +599,7 @@ def _products() -> Iterator[Products]:
         found.factors.update(str(one.get_element_ty()) for one in (a, b))
         return multiply(self, a, b, d, input_precision, *rest)
 
-    with _replaced(InterpreterBuilder, create_dot=create_dot):
+    with replaced(InterpreterBuilder, create_dot=create_dot):
         yield found
 
 
@@ -675,7 +687,7 @@ def _loads(inputs: Mapping[str, Any]) -> Iterator[Loads]:
         seen.wrapped += any(_turns_back(places, lives, axis) for axis in range(places.ndim))
         return load(self, ptrs, mask, *rest, **options)
 
-    with _replaced(InterpreterBuilder, set_grid_idx=set_grid_idx, create_masked_load=create_masked_load):
+    with replaced(InterpreterBuilder, set_grid_idx=set_grid_idx, create_masked_load=create_masked_load):
         yield seen
 
 
@@ -782,7 +794,7 @@ def _stores() -> Iterator[Stores]:
         seen.by_program.setdefault(program, []).append(ptrs.data[lives].astype(np.int64))
         return store(self, ptrs, value, mask, *rest)
 
-    with _replaced(Builder, set_grid_idx=set_grid_idx, create_masked_store=create_masked_store):
+    with replaced(Builder, set_grid_idx=set_grid_idx, create_masked_store=create_masked_store):
         yield seen
     seen.end_launch(grid)
 
@@ -864,7 +876,7 @@ def _masked_tiles(scores: int) -> Iterator[set[int]]:
         for name, operation in vars(builder).items()
         if name.startswith("create_") and callable(operation) and not re.search("load|store|atomic", name)
     }
-    with _replaced(builder, **operations):
+    with replaced(builder, **operations):
         yield tiles
 
 
@@ -955,7 +967,7 @@ def _programs() -> Iterator[Programs]:
             seen.busy.setdefault(seen.begun, int(ptrs.data[mask.data.astype(bool)].min()))
         return store(self, ptrs, value, mask, *rest)  # an unmasked store has a full mask here
 
-    with _replaced(
+    with replaced(
         Builder, set_grid_idx=set_grid_idx, create_masked_store=create_masked_store, create_dot=create_dot
     ):
         yield seen
@@ -1020,7 +1032,7 @@ def programs_reversed() -> Iterator[None]:
 
     memory = ("create_masked_load", "create_atomic_cas", "create_atomic_rmw")
     waiting = {name: counted(getattr(Builder, name)) for name in memory}
-    with _replaced(Builder, set_grid_idx=set_grid_idx, **waiting):
+    with replaced(Builder, set_grid_idx=set_grid_idx, **waiting):
         yield
 
 

@@ -6,6 +6,7 @@ The operators are those that a call dispatches to and that Python code defined, 
 
 from __future__ import annotations
 
+import logging
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -20,13 +21,26 @@ from ... import traffic
 from ...doctor.triton_missing import require_triton
 from ...errors import error_text
 from ...ledger import PhaseTotal
-from ..exercise import Case, Trial, snapshot, student_call, trial_from_error, wrong_return
+from ..exercise import (
+    Case,
+    Trial,
+    differs,
+    modified_inputs_error,
+    snapshot,
+    student_call,
+    trial_from_error,
+    wrong_return,
+)
 from .compile_check import Launch
-from .kernel_launch import Operators, as_shared_arrays, kernels_compute
+from .kernel_launch import Operators, as_shared_arrays, kernels_compute, replaced
 
 AS_OPERATOR = "as an operator"  # a tag: the case on which fakes, opcheck and torch.compile are tried
 FAKES, OPCHECK, ONE_GRAPH = "fakes", "opcheck", "one graph"  # keys of `OperatorTrial.tried`
 LONGEST = 240  # characters of torch's messages
+TRACED = (
+    "torch traces a launch of a kernel, as in the body of a triton_op, and cannot trace interpreted kernels: "
+    "launch it in a function under torch.library.custom_op"
+)
 
 
 @dataclass(frozen=True)
@@ -85,13 +99,16 @@ def differentiate(student: Callable[..., Any], case: Case) -> Trial:
         operators.outside, operators.is_backward = 0, True
         gradients, no_gradients = _gradients(O, leaves, gradient)
         outside += ["backward"] * (operators.outside > 0)
+    now = zip(("Q", "K", "V", "dO"), (*leaves, gradient), strict=True)
+    if changed := [name for name, tensor in now if differs(inputs[name], tensor.detach().numpy())]:
+        raise modified_inputs_error(changed, "your operators write into")
     backward = PhaseTotal(ledger.read - before.read, ledger.written - before.written)
     ledger.phases.update(forward=forward, backward=backward)
     ledger.peak = sum(kept.values())
     shared = as_shared_arrays((O, *gradients))
     value = tuple(x if x is None else x.detach().double().numpy() for x in (O, *gradients))
     tried = {}
-    if case.has(AS_OPERATOR) and operators.calls and not (outside or no_gradients):
+    if not (outside or no_gradients):
         tried = _try_operators(student, case, operators, value, ledger.total)
     return OperatorTrial(
         case,
@@ -135,6 +152,7 @@ def _one_tensor(O: Any) -> Any:
 
 
 # ------------------------------------------------------------------ gradients
+WRONG_NUMBER = re.compile(r"incorrect number of gradients \(expected (\d+), got (\d+)\)")
 NO_FORMULA = re.compile(r"through (\S+?)(?:\.default)? but no autograd formula was registered")
 
 
@@ -150,7 +168,10 @@ def _gradients(O: Any, leaves: list[Any], dO: Any) -> tuple[tuple[Any, ...], str
     except RuntimeError as error:
         if found := NO_FORMULA.search(str(error)):
             name = found[1].replace(".", "::", 1)
-            return none, f"{name} has no formula of its gradients: register one with {name}'s register_autograd"
+            return none, f"{name} has no formula of its gradients: register one with register_autograd"
+        if found := WRONG_NUMBER.search(str(error)):
+            asked, got = (int(count) - _is_generated(O.grad_fn) for count in found.groups())
+            return none, f"the formula returns {got} values, expected {asked}: one per input of the operator"
         raise
     missing = [name for name, one in zip("QKV", gradients, strict=True) if one is None]
     return gradients, f"the formula returns no gradient for {' and '.join(missing)}" if missing else ""
@@ -184,10 +205,15 @@ def _tensors_in(value: Any) -> Iterator[Any]:
             yield from _tensors_in(part)
 
 
+def _is_generated(node: Any) -> bool:
+    """Return whether torch made this node of a graph for an operator, whose inputs it extends by one."""
+    return type(node).__name__.startswith("GeneratedBackwardFor")
+
+
 def _function_of(O: Any) -> str:
     """Return the name of the first torch.autograd.Function in the graph of O that is no operator, or ""."""
-    names = (type(node).__name__ for node in _nodes(O) if hasattr(node, "__dict__"))
-    return next((name.removesuffix("Backward") for name in names if not name.startswith("Generated")), "")
+    own = (node for node in _nodes(O) if hasattr(node, "__dict__") and not _is_generated(node))
+    return next((type(node).__name__.removesuffix("Backward") for node in own), "")
 
 
 # ------------------------------------------------------------------ fakes, opcheck and torch.compile
@@ -195,14 +221,14 @@ def _try_operators(
     student: Callable[..., Any], case: Case, operators: Operators, value: tuple[Any, ...], words: int
 ) -> dict[str, str]:
     """Return what is wrong with fakes, with opcheck and with the compiled function; stop at the first."""
-    tried: dict[str, str] = {}
     steps = {
         FAKES: lambda: _wrong_fake(operators),
         OPCHECK: lambda: _failed_opcheck(operators),
         ONE_GRAPH: lambda: _no_graph(student, case, value, words),
     }
+    tried: dict[str, str] = {}
     with _silent(), student_call():
-        for name, step in steps.items():
+        for name, step in steps.items() if case.has(AS_OPERATOR) else ((FAKES, steps[FAKES]),):
             tried[name] = step()
             if tried[name]:
                 break
@@ -211,28 +237,32 @@ def _try_operators(
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Show no warning within the block, and forget at its end what torch.compile has compiled."""
+    """Show no warning or log within the block, and forget at its end what torch.compile has compiled."""
     import torch._dynamo
 
-    torch._dynamo.reset()
+    level = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
+        logging.disable(level)
         torch._dynamo.reset()
 
 
 def _wrong_fake(operators: Operators) -> str:
     """Return what is wrong with the fake of an operator: it is missing, or differs from what it returned."""
+    import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
-    from torch.utils._pytree import tree_leaves, tree_map
+    from torch.utils._pytree import tree_leaves, tree_map_only
 
     for name, call in operators.calls.items():
-        with FakeTensorMode() as mode:
-            fakes = tree_map(lambda x: mode.from_tensor(x) if hasattr(x, "data_ptr") else x, call.arguments)
+        mode = FakeTensorMode()
+        args, kwargs = tree_map_only(torch.Tensor, lambda x: mode.from_tensor(x.detach()), call.arguments)  # noqa: B023
+        with mode, torch.no_grad(), _no_launch():
             try:
-                got = tree_leaves(call.operator(*fakes[0], **fakes[1]))
+                got = tree_leaves(call.operator(*args, **kwargs))
             except Exception as error:
                 return _missing_fake(name, error)
         want = tree_leaves(call.results)
@@ -247,6 +277,22 @@ def _wrong_fake(operators: Operators) -> str:
     return ""
 
 
+class _Launched(Exception):
+    """A kernel was launched where there are no data."""
+
+
+@contextmanager
+def _no_launch() -> Iterator[None]:
+    """Raise _Launched at each launch of a kernel within the block."""
+    from triton.runtime.interpreter import InterpretedFunction
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise _Launched
+
+    with replaced(InterpretedFunction, run=refuse):
+        yield
+
+
 def _described(x: Any, what: str) -> str:
     if what == "dtype":
         return str(x.dtype).removeprefix("torch.")
@@ -258,18 +304,20 @@ def _missing_fake(name: str, error: Exception) -> str:
         return f"the fake of {name} is not written yet"
     if type(error).__name__ == "UnsupportedOperatorException" or "no fake impl registered" in str(error):
         return f"{name} has no fake: register one with register_fake"
-    said = "it reads data, and a fake has only shapes and types" if _reads_data(error) else _line(error)
+    if isinstance(error, _Launched):
+        said = "it launches a kernel, and a fake has shapes and types but no data"
+    elif type(error).__name__.startswith("DataDependent"):
+        said = "it reads data, and a fake has only shapes and types"
+    else:
+        said = _line(error)
     return f"the fake of {name} fails: {said}"
-
-
-def _reads_data(error: Exception) -> bool:
-    kind, said = type(error).__name__, str(error)
-    return kind.startswith("DataDependent") or "data pointer" in said or ".numpy()" in said
 
 
 def _line(error: BaseException) -> str:
     """Return the error in one line, shortened."""
-    text = " ".join(error_text(error).split())
+    if "data pointer" in str(error):
+        return TRACED
+    text = " ".join(error_text(error).partition("\n  Hint:")[0].split())
     return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
 
 

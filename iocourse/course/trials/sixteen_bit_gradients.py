@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from ... import exact
 from ..exercise import Property, Trial, WrongForm
-from ..properties import each, format_apart, several
+from ..properties import format_apart, only_where, several
 from .sixteen_bit_inputs import SINGLE, SMALLEST_HALF, TYPES
 
 Array = NDArray[Any]
@@ -102,8 +103,6 @@ def within_rounding(name: str, results: Sequence[str], causal: str = "causal") -
 
     def judge(trial: Trial) -> str | None:
         case = trial.case
-        if not case.has(HALF):
-            return None
         found = several(trial.value, len(results))
         if found is None or any(part is None for part in found):
             return WrongForm(f"expected {len(results)} results: {', '.join(results)}")
@@ -114,7 +113,7 @@ def within_rounding(name: str, results: Sequence[str], causal: str = "causal") -
         sayings = (_wrong(trial, k, result, found[k], allowed[result]) for k, result in enumerate(results))
         return next(filter(None, sayings), None)
 
-    return each(name, judge)
+    return replace(only_where(name, HALF, judge), echo=True)
 
 
 def _wrong(trial: Trial, k: int, result: str, got: Any, allowed: Array) -> str | None:
