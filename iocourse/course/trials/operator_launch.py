@@ -152,6 +152,7 @@ def _one_tensor(O: Any) -> Any:
 
 
 # ------------------------------------------------------------------ gradients
+NOT_REGISTERED = "the operator that returns O has no gradients: register their formula with register_autograd"
 WRONG_NUMBER = re.compile(r"incorrect number of gradients \(expected (\d+), got (\d+)\)")
 NO_FORMULA = re.compile(r"through (\S+?)(?:\.default)? but no autograd formula was registered")
 
@@ -161,10 +162,12 @@ def _gradients(O: Any, leaves: list[Any], dO: Any) -> tuple[tuple[Any, ...], str
     import torch
 
     none = (None,) * len(leaves)
-    if not O.requires_grad or type(O.grad_fn).__name__ == "WarnNotImplemented":
-        return none, "O has no gradients: register them for the operator that returns O, with register_autograd"
+    if not O.requires_grad:
+        return none, NOT_REGISTERED
     try:
-        gradients = torch.autograd.grad(O, leaves, dO, allow_unused=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of an operator without a formula
+            gradients = torch.autograd.grad(O, leaves, dO, allow_unused=True)
     except RuntimeError as error:
         if found := NO_FORMULA.search(str(error)):
             name = found[1].replace(".", "::", 1)
@@ -174,6 +177,8 @@ def _gradients(O: Any, leaves: list[Any], dO: Any) -> tuple[tuple[Any, ...], str
             return none, f"the formula returns {got} values, expected {asked}: one per input of the operator"
         raise
     missing = [name for name, one in zip("QKV", gradients, strict=True) if one is None]
+    if len(missing) == len(leaves):
+        return gradients, NOT_REGISTERED
     return gradients, f"the formula returns no gradient for {' and '.join(missing)}" if missing else ""
 
 

@@ -132,4 +132,5 @@ def _wrong(trial: Trial, k: int, result: str, got: Any, allowed: Array) -> str |
     return (
         f"{int(wrong.sum())} of {wrong.size} entries of {result} differ by more than rounding allows, first "
         f"at {list(where)}: got {mine}, expected {right}, allowed error {allowed[where]:.2g}"
+        f"{'; compute it in float32' if result in IN_SINGLE else ''}"
     )
