@@ -319,7 +319,7 @@ O, LSE = forward_by_torch(Q, K, V, causal=False)
 # hints = [
 #   "Go through dq_program line by line. Which lines are products of tiles, which are elementwise, and which need a mask?",
 #   "The keys of the tile are at, at + 1 and so on; compute their addresses like those of the rows. Use tl.trans for the transposes. Weights of out-of-bounds and masked keys become 0 after the exponential.",
-#   "Two loads, two products for scores and dp, an exponential with L, tl.where, ds from D, and a third product with dq as its third argument. The scores are scaled; scale dq at the store.",
+#   "In the helper two products, for scores and dp, an exponential with L, tl.where, and ds from D. In the loop two loads, a call of the helper, and a third product, with ds in the type of k and dq as its third argument. The scores are scaled; scale dq at the store.",
 # ]
 
 # %% tags=["exercise"] name="ex-12B"
@@ -339,7 +339,7 @@ def weights_and_gradients(a, b, da, db, L, D, scale, seen=None):
 @triton.jit
 def my_dq_kernel(Q, K, V, O, dO, LSE, D, dQ, N, scale, d: tl.constexpr,
                  BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr):
-    """BM rows of dQ and D. All (H, N, d) or (H, N), contiguous, float32."""
+    """BM rows of dQ and D. All (H, N, d) or (H, N), contiguous; LSE and D float32."""
     start = tl.program_id(0) * BM
     first = tl.program_id(1) * N                        # rows of the heads before this one
     i, c = start + tl.arange(0, BM), tl.arange(0, d)    # (BM,), (d,)
@@ -397,14 +397,14 @@ check("12B", my_dq)
 # hints = [
 #   "Go through dk_dv_program. Four arrays are streamed, two of them with one word per row. Which shape do these need to broadcast with a tile of (keys, queries)?",
 #   "L and D belong to queries, which are the second axis now. An out-of-bounds query must add nothing to dv and dk: which zeros in its rows ensure this for any weight?",
-#   "Four loads; scores as k times q transposed; weights; if causal, 0 for a key after its query; add p times do to dv; dp as v times do transposed; ds; add ds times q to dk. Only the scale of dk is left for the store.",
+#   "Four loads; a call of weights_and_gradients with k and q, v and do, and L and D as rows; if causal, seen hides a key after its query. Add p times do to dv and ds times q to dk, p in the type of do and ds in that of q. Only the scale of dk is left for the store.",
 # ]
 
 # %% tags=["exercise"] name="ex-12C"
 @triton.jit
 def my_dk_dv_kernel(Q, K, V, dO, LSE, D, dK, dV, N, scale, d: tl.constexpr,
                     BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr):
-    """BN rows of dK and dV. All (H, N, d) or (H, N), contiguous, float32."""
+    """BN rows of dK and dV. All (H, N, d) or (H, N), contiguous; LSE and D float32."""
     start = tl.program_id(0) * BN
     first = tl.program_id(1) * N
     j, c = start + tl.arange(0, BN), tl.arange(0, d)
@@ -673,21 +673,21 @@ def forward_pass(Q, K, V, causal, BM=32, BN=32):
 # <!-- exercise 12E --> Write the missing parts. $dO$ can have any strides and your kernels need contiguous tensors, so copy it inside the operator; torch may copy, but not compute. $L$ is float32 for all inputs, and the gradients have the type of the inputs. Only $O$ is returned to the caller, so you may ignore `dLSE`. The check counts the saved words and the words of both passes (each once), in float32 and float16. It runs `opcheck` on both operators, and `torch.compile` must make one graph of both passes (`fullgraph=True`). If you are stuck after eight minutes, run `hint("12E")` in a new cell.
 
 # %% [raw] name="about-12E"
-# title = "Attention with autograd"
+# title = "Attention as an operator"
 # difficulty = 3
 # importance = 5
-# minutes = 12
+# minutes = 14
 # hints = [
-#   "Which inputs of my_dq does the forward pass have, and which of them can be recomputed?",
-#   "Save five tensors; causal is an attribute. In the backward pass read them from ctx.saved_tensors. Whose strides can be arbitrary?",
-#   "Forward: launch, save Q, K, V, O and LSE, return O. Backward: a contiguous dO, the two passes with D from the first passed to the second, and four results, the last of them None.",
+#   "Which inputs of my_dq does the forward pass have, and which of them can be recomputed? Which functions launch kernels? Each of these is an operator.",
+#   "A fake has the parameters of its operator and returns empty tensors like its results. Which of them is float32 whatever the inputs are? keep saves five tensors; causal is an attribute. Whose strides can be arbitrary?",
+#   "Backward operator: a contiguous dO, then the two passes with D from the first passed to the second. Fakes: empty tensors like Q, like K and like V, and a new (H, N) tensor in float32 for LSE. differentiate calls the backward operator with dO, the saved tensors and causal, and returns four results, the last of them None.",
 # ]
 
 # %% tags=["exercise"] name="ex-12E"
 @torch.library.custom_op("mine::attention", mutates_args=())
 def attention_operator(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor,
                        causal: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """O (H, N, d) and LSE (H, N), float32. Q, K, V: (H, N, d), contiguous."""
+    """O (H, N, d), and LSE (H, N) in float32. Q, K, V: (H, N, d), contiguous."""
     return forward_pass(Q, K, V, causal)
 
 

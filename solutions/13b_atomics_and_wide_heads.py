@@ -481,7 +481,7 @@ measured("13.13c", suspect=diagnosis.faulty_line("C"))
 
 # %% tags=["given"]
 @triton.jit
-def row_products_kernel(O, dO, D, N, d: tl.constexpr, BM: tl.constexpr):
+def my_row_products_kernel(O, dO, D, N, d: tl.constexpr, BM: tl.constexpr):
     """Exercise 12A, for contiguous O and dO."""
     head, i = tl.program_id(1), tl.program_id(0) * BM + tl.arange(0, BM)
     rows, there = (head * N + i)[:, None] * d + tl.arange(0, d), i[:, None] < N
@@ -490,11 +490,11 @@ def row_products_kernel(O, dO, D, N, d: tl.constexpr, BM: tl.constexpr):
     tl.store(D + head * N + i, tl.sum(do * o, 1), mask=i < N)
 
 
-def row_products(O, dO, BM=32):
+def my_row_products(O, dO, BM=32):
     """D (H, N). O, dO: (H, N, d), contiguous."""
     H, N, d = O.shape
     D = O.new_empty((H, N), dtype=torch.float32)
-    row_products_kernel[(triton.cdiv(N, BM), H)](O, dO, D, N, d=d, BM=BM)
+    my_row_products_kernel[(triton.cdiv(N, BM), H)](O, dO, D, N, d=d, BM=BM)
     return D
 
 
@@ -560,7 +560,7 @@ def my_fused_kernel(Q, K, V, dO, LSE, D, dQ, dK, dV, N, scale, d: tl.constexpr,
 def my_fused(Q, K, V, O, dO, LSE, BM=32, BN=32, causal=False):
     """dQ, dK, dV (H, N, d). Q, K, V, O, dO: (H, N, d), LSE: (H, N), all contiguous."""
     H, N, d = Q.shape
-    D = row_products(O, dO)
+    D = my_row_products(O, dO)
     dQ = torch.zeros(Q.shape, dtype=torch.float32)
     dK, dV = torch.empty_like(K), torch.empty_like(V)
     my_fused_kernel[(triton.cdiv(N, BN), H)](Q, K, V, dO, LSE, D, dQ, dK, dV, N, d**-0.5,
