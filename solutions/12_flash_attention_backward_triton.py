@@ -217,7 +217,7 @@ measured("12.3", step=seen[0].stride(1))
 # %% [markdown]
 # <details><summary>The strides of one word</summary>
 #
-# 0, like the other strides, because each of the 1,280 elements has the offset 0. A kernel that assumes 16 reads out of bounds.
+# 0, like the other strides: all 1,280 elements have the offset 0. A kernel that assumes 16 reads out of bounds.
 #
 # </details>
 #
@@ -516,7 +516,7 @@ measured("12.7", bytes_ratio=fused.bytes / two_pass.bytes)
 # %% [markdown]
 # <details><summary>Fewer words and more bytes</summary>
 #
-# The terms with $Td$ are 8 and 12 bytes, a ratio of 1.5. With all terms it is 1.449, and 1.49 for large $N$:
+# The terms with $Td$ give 1.5. With all terms the ratio is 1.449, and 1.49 for large $N$:
 #
 # $$ 16Nd + 8N + T(8Nd + 8N) \text{ bytes in two passes}, \qquad 12Nd + 4N + T(12Nd + 8N) \text{ in the fused one.} \tag{12.4} $$
 # <!-- (12.4) = kernel_costs.ledger_bytes(kernel_costs.dq_plain(problem, B, B), 2) + kernel_costs.ledger_bytes(kernel_costs.dkdv_plain(problem, B, B), 2) with problem = kernel_costs.KernelProblem(N, N, d), T = math.ceil(N / B) where N <= 1000 -->
@@ -613,18 +613,18 @@ for deterministic, form in forms.items():
 #
 # ## 12.9 An operator for PyTorch
 #
-# Autograd cannot differentiate a kernel. `torch.compile`, which traces a model into a graph before it runs, should not trace your launchers. So you register *operators*, which are single nodes of the graph:
+# Autograd cannot differentiate a kernel, and `torch.compile`, which traces a model into a graph, should not trace your launchers. So you register *operators*, each of which is one node of the graph:
 #
 # | part | purpose |
 # | --- | --- |
 # | `torch.library.custom_op` | launches the kernels; returns new tensors, no views of inputs |
-# | `register_fake` | has the same parameters and returns empty tensors with the shapes, types and strides of the results; it is called while a graph is made, so it reads no data |
+# | `register_fake` | same parameters; returns empty tensors with the shapes, types and strides of the results; called while a graph is made, so it reads no data |
 # | `register_autograd` | `keep` saves tensors by `ctx.save_for_backward` and other values as attributes of `ctx`; `differentiate` receives one gradient per output and returns one per input, None for `causal` |
-# | a second operator | `differentiate` is traced too, so the kernels of the backward pass need their own operator |
+# | a second operator | for the kernels of the backward pass, because `differentiate` is traced too |
 #
 # `torch.library.opcheck` tests that the parts agree. (`torch.autograd.Function` gives gradients, but no node.)
 #
-# Saved tensors stay in memory until the backward pass, for every layer of a model. Attention written in PyTorch saves $P$, $N^2$ words per head. By section 6.3, $Q$, $K$, $V$, $O$ and $L$ are enough: $4Nd + N$ words. The forward kernel, in its simplest form:
+# Saved tensors are kept until the backward pass, for every layer of a model. Attention written in PyTorch saves $P$, $N^2$ words per head. By section 6.3, $Q$, $K$, $V$, $O$ and $L$ are enough: $4Nd + N$ words. Here is a forward kernel in its simplest form:
 # <!-- ($4Nd + N$) = costs.flash2(N, d, Br=N, Bc=1, lse=True).total -->
 
 # %% tags=["given"]
@@ -670,7 +670,7 @@ def forward_pass(Q, K, V, causal, BM=32, BN=32):
     return O, LSE
 
 # %% [markdown]
-# <!-- exercise 12E --> Write the missing parts. $dO$ can have any strides and your kernels need contiguous tensors, so copy it inside the operator; torch may copy, but not compute. $L$ is float32 for all inputs, and the gradients have the type of the inputs. Only $O$ is returned to the caller, so you may ignore `dLSE`. The check counts the saved words and the words of both passes (each once), in float32 and float16. It runs `opcheck` on both operators, and `torch.compile` must make one graph of both passes (`fullgraph=True`). If you are stuck after eight minutes, run `hint("12E")` in a new cell.
+# <!-- exercise 12E --> Write the missing parts. Your kernels need contiguous tensors, so make $dO$ contiguous inside the operator; torch may copy, but not compute. $L$ is float32 for all inputs, and the gradients have the type of the inputs, float32 or float16. Only $O$ is returned to the caller, so you may ignore `dLSE`. The check counts the saved words and the words of both passes. It runs `opcheck` on both operators, and `torch.compile` must make one graph of both passes (`fullgraph=True`). If you are stuck after eight minutes, run `hint("12E")` in a new cell.
 
 # %% [raw] name="about-12E"
 # title = "Attention as an operator"
@@ -774,7 +774,7 @@ if kernels:
     import flash_attention
 
 # %% [markdown]
-# Open the file and read it. Three of ten questions have numbers as answers:
+# Open the file and read it. Ten questions; the first three have numbers as answers:
 #
 # 1. How many tiles does the tuner try for `forward_kernel`, for $d = 128$ in 16 bits?
 # 2. $Q$, $K$ and $V$ have the shape $(1, 2, 128, 64)$. How many words are saved for the backward pass?
@@ -810,36 +810,36 @@ measured("12.10", tiles=tiles, saved=saved, more=ledger.total - form.total)
 # %% [markdown]
 # <details><summary>Three numbers</summary>
 #
-# The dictionary has 5 tiles for $d = 128$ or more. $4Nd + N$ words per head are 65,792 for two. The operator also returns $L$, which can be differentiated, so the backward pass reads its gradient `dLSE`: 256 words, subtracted from $D$.
+# 5 tiles fit $d = 128$. Two heads save $4Nd + N$ words each: 65,792. The operator also returns $L$, so the backward pass reads its gradient `dLSE`, 256 words, and subtracts it from $D$.
 # <!-- 65,792, 256 = 2 * (4 * 128 * 64 + 128), 2 * 128 -->
 #
 # </details>
 #
-# Answer the other seven before you open the list:
+# Answer the others before you open the list:
 #
 # 4. How many products does an iteration of each backward kernel compute?
 # 5. Which loops have `num_stages=1`?
 # 6. Which kernels start with the last rows under a causal mask?
-# 7. Where are offsets 64-bit integers, and why?
+# 7. Where are offsets 64-bit integers?
 # 8. Which inputs are copied?
 # 9. When do two runs have equal bits?
-# 10. Which cases of `kernels.attention` does the file not support?
+# 10. Which masks does the file not support?
 #
 # <details><summary>Answers 4 to 10</summary>
 #
 # 4. Three in `queries_kernel` and four in `keys_kernel`, as in 12B and 12C.
-# 5. The loops over partial blocks. If Triton 3.7.1 pipelines both loops of the forward kernel, it waits for each product before it starts the next one.
-# 6. `forward_kernel` and `queries_kernel`: the last queries attend to the most keys. In `keys_kernel` the first keys have the most queries.
+# 5. The loops over partial blocks. If Triton 3.7.1 pipelines them too, the inner loop of `forward_kernel` waits for each product before it starts the next one.
+# 6. `forward_kernel` and `queries_kernel`, because the last queries attend to the most keys. In `keys_kernel` the first keys have the most queries.
 # 7. In `head_of` and `rows_from`, because a tensor can have more than $2^{31}$ elements.
-# 8. Those whose last stride is not 1 (`rows_together`), also $dO$.
-# 9. When the tuner selects the same tiles, because every sum then has one order and nothing is added atomically.
-# 10. Windows, block masks, packed sequences, and every $d$ that is not in its list.
+# 8. Those whose last stride is not 1 (`rows_together`).
+# 9. When the tuner selects the same tiles. Every sum then has one order.
+# 10. Windows, block masks and packed sequences.
 #
 # </details>
 #
 # ## 12.11 Optional: your own GPU
 #
-# With an NVIDIA GPU, `iocourse gpu` runs your saved kernels compiled, in a second process. It compares values first and then prints time and rate next to your prediction. 12A is memory-bound, so predict the bandwidth of your GPU: `iocourse gpu 12A --gbytes X`. The products of 12B are float32, outside the tensor cores, so predict from the float32 rate of the data sheet: `iocourse gpu 12B --tflops X`. A copy on an H200 was recorded with 4,294 GB/s; 12B has no record. Without a GPU the command prints one line and the records. It was tested with a stub, and not yet on a GPU.
+# With an NVIDIA GPU, `iocourse gpu` runs your saved kernels compiled, in a second process. It compares values first and then prints time and rate next to your prediction. 12A is memory-bound, so predict the bandwidth of your GPU: `iocourse gpu 12A --gbytes X`. The products of 12B are float32, outside the tensor cores, so predict from the float32 rate of the data sheet: `iocourse gpu 12B --tflops X`. A copy on an H200 was recorded with 4,294 GB/s; 12B was not recorded. Without a GPU the command prints one line and the records. It was tested with a stub, and not yet on a GPU.
 # <!-- 4,294 = 1000 * load_record("roofs")["copy_tb_s"] -->
 #
 # ## Misconceptions
@@ -851,7 +851,7 @@ measured("12.10", tiles=tiles, saved=saved, more=ledger.total - form.total)
 #
 # ## Take-away
 #
-# - For every array, ask which program may write it. Two passes give each word one owner, for two more products. The fused backward shares $dQ$ and needs atomic additions.
+# - Decide for every array which program may write it. Two passes give each word one owner, for two more products. The fused backward shares $dQ$ and needs atomic additions.
 # - The loads and stores of both kernels equal (6.10): 39,400 words per head here. The width of words can reverse a comparison in bytes, and only a measurement gives the time.
 # - An operator has an implementation, a fake, saved tensors ($4Nd + N$ words) and gradients. Test it with `opcheck`, and its gradients against float64.
 #
