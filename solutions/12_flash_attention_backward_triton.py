@@ -155,7 +155,7 @@ print(f"{len(results)} different results from 24 orders")
 print(f"largest difference below 1e-6: {apart < 1e-6}")
 
 # %% [markdown]
-# There are 12 different results: the first two contributions commute, and every other exchange changes some bit. None is wrong, because the largest difference is below $10^{-6}$. But on a GPU chance selects the result. A pass is *deterministic* if every sum has a fixed order, so that all runs have equal bits. Otherwise two training runs with the same seed diverge, and a failure may not be reproducible.
+# There are 12 different results: the first two contributions commute, and every other exchange changes some bit. All are correct up to rounding, with differences below $10^{-6}$. But on a GPU chance selects the result. A pass is *deterministic* if every sum has a fixed order, so that all runs have equal bits. Otherwise two training runs with the same seed diverge, and a failure may not be reproducible.
 #
 # ## 12.3 A kernel for D
 #
@@ -468,7 +468,7 @@ causal = sum_ledgers(dq_plain(masked, 32, 32), dkdv_plain(masked, 32, 32))
 print(f"causal: {causal.total:,} words, a fraction of {causal.total / budget.total:.3f}")
 
 # %% [markdown]
-# (6.10) has 39,400 words per head, and your kernels move 78,800 for two heads, the same in every array. Under a causal mask the fraction is 0.747, because partial blocks are loaded completely and there are only four blocks per side (section 6.13).
+# (6.10) has 39,400 words per head. Your kernels move 78,800 for two heads, with no difference in any array. Under a causal mask the fraction is 0.747, because partial blocks are loaded completely and there are only four blocks per side (section 6.13).
 #
 # ## 12.7 Words, bytes and times
 #
@@ -483,7 +483,7 @@ print(f"causal: {causal.total:,} words, a fraction of {causal.total / budget.tot
 # <!-- (12.3) W_two-pass = kernel_costs.dq_plain(problem, B, B).total + kernel_costs.dkdv_plain(problem, B, B).total with problem = kernel_costs.KernelProblem(N, N, d), T = math.ceil(N / B) where N <= 1000 -->
 # <!-- (12.3) W_fused = kernel_costs.fused_backward_plain(problem, B, B).total with problem = kernel_costs.KernelProblem(N, N, d), T = math.ceil(N / B) where N <= 1000 -->
 #
-# The terms with $T$ are equal. The $4TNd$ words are reads of $K$, $V$, $Q$ and $dO$ in two passes; in the fused backward they are reads of $Q$ and $dO$, and reads and writes of $dQ$. So the fused backward moves fewer *words*, by $2Nd + N$. (In lesson 06, with the best tile for each pass, two passes moved fewer.)
+# The terms with $T$ are equal. The $4TNd$ words are reads of $K$, $V$, $Q$ and $dO$ in two passes; in the fused backward they are reads of $Q$ and $dO$, and reads and writes of $dQ$. So the fused backward moves fewer *words*, by $2Nd + N$. (In lesson 06 two passes have the smaller constant, because each pass has its own best tile.)
 #
 # In *bytes* this changes. An input of 16 bits has 2 bytes per word. But $dQ$ of the fused backward is float32 with 4 bytes per word, because $T$ additions would each be rounded. $L$ and $D$ are float32 too.
 #
@@ -770,11 +770,11 @@ for name, got, want in zip(("dQ", "dK", "dV"), found, exact_ones, strict=False):
 from iocourse.course.flash_attention_file import copy_flash_attention
 
 copy_flash_attention()
-if kernels:
+if kernels:  # otherwise this cell prints what to install
     import flash_attention
 
 # %% [markdown]
-# Open the file and read it. Ten questions; the first three have numbers as answers:
+# Read the file to answer ten questions. The first three answers are numbers:
 #
 # 1. How many tiles does the tuner try for `forward_kernel`, for $d = 128$ in 16 bits?
 # 2. $Q$, $K$ and $V$ have the shape $(1, 2, 128, 64)$. How many words are saved for the backward pass?
