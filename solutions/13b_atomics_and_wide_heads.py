@@ -500,7 +500,7 @@ def my_row_products(O, dO, BM=32):
 
 @triton.jit
 def weights_and_gradients(a, b, da, db, L, D, scale, seen=None):
-    """Exercise 12B: p and ds of one tile, (BA, BB). a, da: (BA, d); b, db: (BB, d)."""
+    """Exercise 12B, solved. a and da are (BA, d), b and db (BB, d); p and ds are (BA, BB)."""
     s = tl.dot(a, tl.trans(b), input_precision="ieee") * scale
     p = tl.exp(s - L)
     if seen is not None:
@@ -591,7 +591,7 @@ for name, one, other in zip(("dQ", "dK", "dV"), fused, exact_ones, strict=False)
     print(f"{name}: largest error below 1e-5: {abs(one - other).max() < 1e-5}")
 
 # %% [markdown]
-# The fused backward moves 72,200 words where the two passes of lesson 12 move 78,800. Of these, 12,800 words are atomic additions to $dQ$, which read as many words and write as many. The gradients agree with float64. The interpreter adds in one order; on a GPU the result can be any of those of section 12.2.
+# The fused backward moves 72,200 words where the two passes of lesson 12 move 78,800. 12,800 words of $dQ$ are added atomically, which counts as 12,800 words read and 12,800 written. The gradients agree with float64. The interpreter adds in one order; on a GPU the result can be any of those of section 12.2.
 # <!-- plain_two = kernel_costs.KernelProblem(100, 100, 16, H=2, H_kv=2) -->
 # <!-- 72,200, 78,800 = kernel_costs.fused_backward_plain(plain_two, 32, 32).total, kernel_costs.dq_plain(plain_two, 32, 32).total + kernel_costs.dkdv_plain(plain_two, 32, 32).total -->
 #
