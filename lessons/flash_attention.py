@@ -3,24 +3,28 @@
 """FlashAttention-2 in one file to copy: forward and backward pass in Triton, as a PyTorch operator.
 
     from flash_attention import attention
-    o = attention(q, k, v, causal=True)  # q (B, H, Nq, d); k, v (B, H_kv, Nk, d); o as q
-    o.backward(do)                       # gradients of q, k and v
+    o = attention(q, k, v, causal=True)  # q (B, H, Nq, d); k and v (B, H_kv, Nk, d); o has q's shape
+    o.sum().backward()                   # gradients of q, k and v
 
-Needs PyTorch and Triton (written with 2.13 and 3.7.1), and a GPU from sm_80 on (sm_75 for float16).
+Needs PyTorch, Triton and an NVIDIA GPU from sm_80 on (float16 also from sm_75 on). Written with PyTorch 2.13
+and Triton 3.7.1. The first call for each d, mask, type and rough length takes seconds, because it compiles
+the kernels and times their tiles.
 
 Supported: float16, bfloat16 and float32; full and causal attention; any lengths; heads that share keys (H_kv
-divides H); d = 16, 32, 64, 128 or 256; any strides (a tensor whose last stride is not 1 is copied);
-torch.compile; gradients with equal bits in every run with the same tiles.
-Not supported: windows, other masks, packed sequences, dropout, second derivatives, vmap.
-Causal: query i attends to the keys j ≤ i, also if Nq ≠ Nk (upper left, as in torch's SDPA).
+divides H); d = 16, 32, 64, 128 or 256; any strides (a tensor is copied first if its last stride is not 1);
+torch.compile; gradients through O and through the log-sum-exps, bit-equal from run to run with equal tiles.
+Causal: query i attends to the keys j ≤ i, also where Nq and Nk differ (upper left, as in PyTorch's SDPA).
+Not supported: windows and other masks, packed sequences, dropout, second derivatives, vmap.
 
-Compiled and read for sm_80, sm_90 and sm_100 with Triton 3.7.1; not timed on any GPU yet. Without a GPU, set
-TRITON_INTERPRET=1 before triton is imported; Triton's interpreter is wrong in bfloat16.
+Compiled for sm_80, sm_90 and sm_100 and its machine code read; timed on no GPU yet. Without a GPU, set
+TRITON_INTERPRET=1 before triton is imported; Triton's interpreter computes wrong numbers in bfloat16.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -31,74 +35,96 @@ try:
     import triton.language as tl
 except ImportError as error:
     raise ImportError(
-        "flash_attention.py needs Triton. Install it (pip install triton, Linux only), or use "
-        "torch.nn.functional.scaled_dot_product_attention"
+        "flash_attention.py needs Triton. Install it (pip install triton, on Linux), or use "
+        "torch.nn.functional.scaled_dot_product_attention instead"
     ) from error
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 LN_2 = tl.constexpr(0.6931471805599453)
+INTERPRETED = triton.knobs.runtime.interpret
 
 
-# --- tiles -------------------------------------------------------------------------------------------------
-# (BM queries, BN keys, warps, stages): the largest d in 16 bits for which the tile is tried. The first tile
-# that is allowed is also the one for the interpreter.
-FORWARD_TILES = {
-    (64, 64, 4, 3): 128, (128, 64, 4, 3): 64, (128, 64, 8, 3): 128, (128, 128, 8, 3): 128,
-    (64, 64, 8, 2): 256, (32, 32, 8, 1): 512,
-}  # fmt: skip
-QUERIES_TILES = {
-    (64, 64, 4, 3): 64, (128, 64, 8, 3): 128, (128, 64, 8, 2): 128, (64, 32, 8, 2): 256, (32, 32, 8, 1): 512,
-}  # fmt: skip
-KEYS_TILES = {
-    (64, 64, 4, 3): 64, (64, 128, 8, 3): 128, (64, 128, 8, 2): 128, (64, 64, 8, 2): 128, (32, 32, 8, 1): 512,
-}  # fmt: skip
+# --- The choice of tiles -----------------------------------------------------------------------------------
 
-Tiles = dict[tuple[int, int, int, int], int]
+# (BM queries, BN keys, warps, stages): the largest d at which the tile is tried in 16 bits before sm_90, in 16
+# bits from sm_90 on, and in float32. Up to this d its loop spills no registers, unless a comment says so.
+Tiles = dict[tuple[int, int, int, int], tuple[int, int, int]]
+# float32 is multiplied on ordinary cores, with factors in registers, so its tiles are small. They are also
+# tried in 16 bits, for chips with little shared memory.
+SMALL: Tiles = {(32, 32, 8, 1): (256, 256, 64), (16, 16, 8, 1): (0, 0, 256)}
+FORWARD_TILES: Tiles = {
+    (64, 64, 4, 3): (128, 128, 0),
+    (128, 64, 4, 3): (64, 64, 0),
+    (128, 128, 8, 3): (0, 128, 0),
+    (64, 64, 8, 2): (256, 256, 0),
+}
+QUERIES_TILES: Tiles = {
+    (64, 64, 4, 3): (128, 128, 0),
+    (128, 64, 8, 3): (64, 128, 0),
+    (64, 32, 8, 2): (256, 256, 0),
+}
+KEYS_TILES: Tiles = {
+    (64, 64, 4, 3): (64, 64, 0),
+    (64, 128, 8, 3): (64, 128, 0),  # spills at d = 128
+    (64, 64, 8, 3): (128, 128, 0),
+    (32, 64, 8, 2): (256, 256, 0),
+}
 
 
 def tuned(tiles: Tiles) -> Callable[[Any], Any]:
-    """Return a decorator: time the tiles at the first call for each d, mask, type and rough length."""
+    """Return a decorator that times a kernel's tiles when it is first launched for a d, mask, type and rough
+    length, and uses the fastest from then on.
+    """
+    largest_d = {
+        triton.Config({"BM": BM, "BN": BN}, num_warps=warps, num_stages=stages): limits
+        for (BM, BN, warps, stages), limits in (tiles | SMALL).items()
+    }
 
-    def fitting(configs: list[Any], arguments: dict[str, Any], d: int, **_: Any) -> list[Any]:
-        """Return the tiles that do not spill at this d. float32 takes twice the room of 16 bits."""
-        width = d * arguments["Q"].element_size() // 2
-        return [config for config, largest in zip(configs, tiles.values(), strict=True) if width <= largest]
+    def without_spills(configs: list[Any], arguments: dict[str, Any], d: int, **_: Any) -> list[Any]:
+        Q = arguments["Q"]
+        column = 2 if Q.dtype == torch.float32 else int(torch.cuda.get_device_capability(Q.device) >= (9, 0))
+        return [config for config in configs if d <= largest_d[config][column]]
 
-    configs = [triton.Config({"BM": BM, "BN": BN}, num_warps=w, num_stages=s) for BM, BN, w, s in tiles]
-    if triton.knobs.runtime.interpret:  # nothing can be timed
-        configs = configs[:1]
+    configs = [*largest_d]
     return triton.autotune(
-        configs, key=["d", "CAUSAL", "length"], prune_configs_by={"early_config_prune": fitting}
+        configs[:1] if INTERPRETED else configs,  # the interpreter has no times to compare
+        key=["d", "CAUSAL", "length"],
+        prune_configs_by={"early_config_prune": without_spills},
     )
 
 
-# --- tiles of rows -----------------------------------------------------------------------------------------
+# --- Tiles of rows -----------------------------------------------------------------------------------------
+
+
 @triton.jit
 def program_place(tiles, H, LAST_FIRST: tl.constexpr):
-    """Return the tile, batch and head of this program; tiles: per head."""
+    """Return the tile, batch and head of this program; tiles: number of them per head."""
     tile, pair = tl.program_id(0) % tiles, tl.program_id(0) // tiles
     if LAST_FIRST:
-        tile = tiles - 1 - tile
+        tile = tiles - 1 - tile  # with a causal mask it has the most work, so it starts first
     return tile, pair // H, pair % H
 
 
 @triton.jit
 def head_of(X, strides, batch, head):
-    """Return a pointer to the first row of a head; strides: over batch, head and row."""
-    # 64 bits, because a tensor may have more than 2³¹ elements.
+    """Return a pointer to the first row of a head. strides: over batch, head and row."""
+    # 64 bits, because an offset may be larger than 2³¹.
     return X + batch.to(tl.int64) * strides[0] + head.to(tl.int64) * strides[1]
 
 
 @triton.jit
 def rows_from(X, strides, start, ROWS: tl.constexpr, d: tl.constexpr):
     """Return pointers (ROWS, d) to the rows of a head from row `start` on."""
+    # The offsets within a tile fit in 32 bits and are the same in every iteration.
     within = tl.arange(0, ROWS)[:, None] * strides[2] + tl.arange(0, d)[None, :]
     return X + tl.cast(start, tl.int64) * strides[2] + within
 
 
 @triton.jit
 def load_rows(X, strides, start, n, ROWS: tl.constexpr, d: tl.constexpr, CHECK: tl.constexpr):
-    """Load a tile (ROWS, d) from row `start` on. CHECK: rows from n on are out of bounds, and zeros."""
+    """Load a tile (ROWS, d) from row `start` on. CHECK: it may have rows out of bounds (from n on), which are
+    then zeros.
+    """
     pointers = rows_from(X, strides, start, ROWS, d)
     if CHECK:
         tile = tl.load(pointers, mask=start + tl.arange(0, ROWS)[:, None] < n, other=0.0)
@@ -115,68 +141,94 @@ def store_rows(tile, X, strides, start, n):
     tl.store(pointers, tile.to(X.dtype.element_ty), mask=start + tl.arange(0, ROWS)[:, None] < n)
 
 
-# --- forward pass ------------------------------------------------------------------------------------------
+# --- Forward pass ------------------------------------------------------------------------------------------
+
+
 @triton.jit
 def absorb(acc, m, l, q, k, v, scale, seen=None):
     """Add one tile of keys to the online softmax. Returns the new acc (BM, d), m (BM,) and l (BM,) in float32.
 
-    q (BM, d); k, v (BN, d); seen (BM, BN): True for visible pairs, None for a full block. scale includes
-    log₂ e, so scores are in base 2, as the GPU's exponential is.
+    q (BM, d); k and v (BN, d); seen (BM, BN): True for visible pairs, None for a full block. scale includes
+    log₂ e, because the GPU's exponential is 2ˣ.
     """
-    s = tl.dot(q, tl.trans(k), input_precision="ieee")
+    # "ieee" is for float32, which is otherwise rounded to TF32. It does not change products of 16 bits.
+    s = tl.dot(q, tl.trans(k), input_precision="ieee")  # (BM, BN)
     if seen is not None:
         s = tl.where(seen, s, float("-inf"))
+    # The scale is positive, so the maximum may be scaled after the reduction: once per row, not per score.
     m_new = tl.maximum(m, tl.max(s, 1) * scale)
-    p = tl.exp2(s * scale - m_new[:, None])  # one multiply-add per score
+    p = tl.exp2(s * scale - m_new[:, None])  # one multiply-add per score, then the exponential
     old = tl.exp2(m - m_new)
-    l = l * old + tl.sum(p, 1)  # before p is rounded
+    l = l * old + tl.sum(p, 1)  # before p is rounded to v's type, which tensor cores need
     acc = tl.dot(p.to(v.dtype), v, acc * old[:, None], input_precision="ieee")
     return acc, m_new, l
+
+
+@triton.jit
+def visible(i, j, Nk, CAUSAL: tl.constexpr):
+    """Return a mask: True where query i attends to key j. i and j broadcast; keys from Nk on are masked."""
+    seen = j < Nk
+    if CAUSAL:
+        seen = seen & (j <= i)
+    return seen
+
+
+@triton.jit
+def borders_of_keys(first, Nk, CAUSAL: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    """Return the ends of the full and of the partial blocks of keys, for BM queries from `first` on."""
+    if CAUSAL:
+        full, end = tl.minimum(first + 1, Nk) // BN * BN, tl.minimum(first + BM, Nk)
+    else:
+        full, end = Nk // BN * BN, Nk
+    return full, end
 
 
 @tuned(FORWARD_TILES)
 @triton.jit(do_not_specialize=["Nq", "Nk", "length"])
 def forward_kernel(
-    Q, K, V, O, LSE, q_steps, k_steps, v_steps, o_steps, H, group, Nq, Nk, length, scale,
+    Q, K, V, O, LSE, q_strides, k_strides, v_strides, o_strides, H, group, Nq, Nk, length, scale,
     d: tl.constexpr, CAUSAL: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """BM rows of O and LSE: first the full blocks of keys, then the partial ones."""
+    """Compute BM rows of O, and of LSE (B, H, Nq) in float32."""
     tile, batch, head = program_place(tl.cdiv(Nq, BM), H, CAUSAL)
     first = tile * BM
-    K, V = head_of(K, k_steps, batch, head // group), head_of(V, v_steps, batch, head // group)
-    q = load_rows(head_of(Q, q_steps, batch, head), q_steps, first, Nq, BM, d, True)
+    K, V = head_of(K, k_strides, batch, head // group), head_of(V, v_strides, batch, head // group)
+    q = load_rows(head_of(Q, q_strides, batch, head), q_strides, first, Nq, BM, d, True)
     i = first + tl.arange(0, BM)
     acc = tl.zeros((BM, d), dtype=tl.float32)
+    # Every row attends to key 0, which is in the first block, so -∞ - (-∞) = NaN does not occur.
     m = tl.full((BM,), float("-inf"), dtype=tl.float32)
     l = tl.zeros((BM,), dtype=tl.float32)
-    if CAUSAL:
-        full, end = tl.minimum(first + 1, Nk) // BN * BN, tl.minimum(first + BM, Nk)
-    else:
-        full, end = Nk // BN * BN, Nk
+    full, end = borders_of_keys(first, Nk, CAUSAL, BM, BN)
     for start in tl.range(0, full, BN):
-        k = load_rows(K, k_steps, start, Nk, BN, d, False)
-        v = load_rows(V, v_steps, start, Nk, BN, d, False)
+        k = load_rows(K, k_strides, start, Nk, BN, d, False)
+        v = load_rows(V, v_strides, start, Nk, BN, d, False)
         acc, m, l = absorb(acc, m, l, q, k, v, scale * LOG2_E)
+    # Not pipelined (one stage): with a second pipelined loop, sm_90 waits for each product of the first.
     for start in tl.range(full, end, BN, num_stages=1):
-        k = load_rows(K, k_steps, start, Nk, BN, d, True)
-        v = load_rows(V, v_steps, start, Nk, BN, d, True)
-        j = start + tl.arange(0, BN)[None, :]
-        seen = (j < Nk) & (j <= i[:, None]) if CAUSAL else j < Nk
+        k = load_rows(K, k_strides, start, Nk, BN, d, True)
+        v = load_rows(V, v_strides, start, Nk, BN, d, True)
+        j = start + tl.arange(0, BN)
+        seen = visible(i[:, None], j[None, :], Nk, CAUSAL)
         acc, m, l = absorb(acc, m, l, q, k, v, scale * LOG2_E, seen)
-    store_rows(acc / l[:, None], head_of(O, o_steps, batch, head), o_steps, first, Nq)
+    store_rows(acc / l[:, None], head_of(O, o_strides, batch, head), o_strides, first, Nq)
     rows = (batch * H + head).to(tl.int64) * Nq + i
     tl.store(LSE + rows, (m + tl.log2(l)) * LN_2, mask=i < Nq)
 
 
-# --- backward pass -----------------------------------------------------------------------------------------
+# --- Backward pass -----------------------------------------------------------------------------------------
+
+
 @triton.jit
 def weights_and_gradients(a, b, da, db, L, D, scale, seen=None):
-    """Return p and ds in float32: p = 2 ** (scale · a bᵀ - L), and ds = p ∘ (da dbᵀ - D).
+    """Return the weights p and the gradients ds of one tile of scores, in float32, before the factor scale.
 
-    For dQ: a = q, b = k, da = do, db = v; L and D are columns. For dK and dV: a = k, b = q, da = v, db = do;
-    L and D are rows. seen: visible pairs, None for a full block. scale and L include log₂ e.
+    dQ needs them by queries: a = q, b = k, da = do, db = v, and L and D are columns (BM, 1). dK and dV need
+    them transposed: a = k, b = q, da = v, db = do, and L and D are rows (1, BM). L: log-sum-exps; scale and L
+    include log₂ e. seen: True for visible pairs, None for a full block.
     """
     s = tl.dot(a, tl.trans(b), input_precision="ieee")
+    # The log-sum-exp of a row gives its final weights at once, without a maximum and a division.
     p = tl.exp2(s * scale - L)
     if seen is not None:
         p = tl.where(seen, p, 0.0)
@@ -187,131 +239,201 @@ def weights_and_gradients(a, b, da, db, L, D, scale, seen=None):
 @tuned(QUERIES_TILES)
 @triton.jit(do_not_specialize=["Nq", "Nk", "length"])
 def queries_kernel(
-    Q, K, V, O, dO, LSE, dLSE, D, dQ, q_steps, k_steps, v_steps, o_steps, do_steps, dq_steps,
+    Q, K, V, O, dO, LSE, dLSE, D, dQ, q_strides, k_strides, v_strides, o_strides, do_strides, dq_strides,
     H, group, Nq, Nk, length, scale,
     d: tl.constexpr, CAUSAL: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """BM rows of dQ = scale · dS K, and of D = rowsum(dO ∘ O) - dLSE, which the next kernel reads."""
+    """Compute BM rows of dQ = scale · dS K. Store their D = rowsum(dO ∘ O) - dLSE for the next kernel.
+
+    dLSE, the gradient of the log-sum-exp, adds dLSE · P to dS, which is the same as subtracting it from D.
+    """
     tile, batch, head = program_place(tl.cdiv(Nq, BM), H, CAUSAL)
     first = tile * BM
-    K, V = head_of(K, k_steps, batch, head // group), head_of(V, v_steps, batch, head // group)
-    q = load_rows(head_of(Q, q_steps, batch, head), q_steps, first, Nq, BM, d, True)
-    o = load_rows(head_of(O, o_steps, batch, head), o_steps, first, Nq, BM, d, True)
-    do = load_rows(head_of(dO, do_steps, batch, head), do_steps, first, Nq, BM, d, True)
+    K, V = head_of(K, k_strides, batch, head // group), head_of(V, v_strides, batch, head // group)
+    q = load_rows(head_of(Q, q_strides, batch, head), q_strides, first, Nq, BM, d, True)
+    o = load_rows(head_of(O, o_strides, batch, head), o_strides, first, Nq, BM, d, True)
+    do = load_rows(head_of(dO, do_strides, batch, head), do_strides, first, Nq, BM, d, True)
     i = first + tl.arange(0, BM)
     rows = (batch * H + head).to(tl.int64) * Nq + i
     L = tl.load(LSE + rows, mask=i < Nq, other=0.0)[:, None] * LOG2_E
     delta = tl.sum(o.to(tl.float32) * do.to(tl.float32), 1) - tl.load(dLSE + rows, mask=i < Nq, other=0.0)
     tl.store(D + rows, delta, mask=i < Nq)
     acc = tl.zeros((BM, d), dtype=tl.float32)
-    if CAUSAL:
-        full, end = tl.minimum(first + 1, Nk) // BN * BN, tl.minimum(first + BM, Nk)
-    else:
-        full, end = Nk // BN * BN, Nk
+    full, end = borders_of_keys(first, Nk, CAUSAL, BM, BN)
     for start in tl.range(0, full, BN):
-        k = load_rows(K, k_steps, start, Nk, BN, d, False)
-        v = load_rows(V, v_steps, start, Nk, BN, d, False)
+        k = load_rows(K, k_strides, start, Nk, BN, d, False)
+        v = load_rows(V, v_strides, start, Nk, BN, d, False)
         _, ds = weights_and_gradients(q, k, do, v, L, delta[:, None], scale * LOG2_E)
         acc = tl.dot(ds.to(k.dtype), k, acc, input_precision="ieee")
     for start in tl.range(full, end, BN, num_stages=1):
-        k = load_rows(K, k_steps, start, Nk, BN, d, True)
-        v = load_rows(V, v_steps, start, Nk, BN, d, True)
-        j = start + tl.arange(0, BN)[None, :]
-        seen = (j < Nk) & (j <= i[:, None]) if CAUSAL else j < Nk
+        k = load_rows(K, k_strides, start, Nk, BN, d, True)
+        v = load_rows(V, v_strides, start, Nk, BN, d, True)
+        j = start + tl.arange(0, BN)
+        seen = visible(i[:, None], j[None, :], Nk, CAUSAL)
         _, ds = weights_and_gradients(q, k, do, v, L, delta[:, None], scale * LOG2_E, seen)
         acc = tl.dot(ds.to(k.dtype), k, acc, input_precision="ieee")
-    store_rows(acc * scale, head_of(dQ, dq_steps, batch, head), dq_steps, first, Nq)
+    store_rows(acc * scale, head_of(dQ, dq_strides, batch, head), dq_strides, first, Nq)
 
 
 @tuned(KEYS_TILES)
 @triton.jit(do_not_specialize=["Nq", "Nk", "length"])
 def keys_kernel(
-    Q, K, V, dO, LSE, D, dK, dV, q_steps, k_steps, v_steps, do_steps, dk_steps, dv_steps,
+    Q, K, V, dO, LSE, D, dK, dV, q_strides, k_strides, v_strides, do_strides, dk_strides, dv_strides,
     H, group, Nq, Nk, length, scale,
     d: tl.constexpr, CAUSAL: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """BN rows of dK = scale · dSᵀ Q and dV = Pᵀ dO of one head of keys, summed over its `group` query heads
-    in a fixed order.
+    """Compute BN rows of dK = scale · dSᵀ Q and dV = Pᵀ dO for one head of keys.
+
+    The program sums over the `group` query heads of its keys in a fixed order, so it needs no atomics.
     """
     tile, batch, key_head = program_place(tl.cdiv(Nk, BN), H // group, False)
     first = tile * BN
-    k = load_rows(head_of(K, k_steps, batch, key_head), k_steps, first, Nk, BN, d, True)
-    v = load_rows(head_of(V, v_steps, batch, key_head), v_steps, first, Nk, BN, d, True)
+    k = load_rows(head_of(K, k_strides, batch, key_head), k_strides, first, Nk, BN, d, True)
+    v = load_rows(head_of(V, v_strides, batch, key_head), v_strides, first, Nk, BN, d, True)
     j = first + tl.arange(0, BN)[:, None]
     dk = tl.zeros((BN, d), dtype=tl.float32)
     dv = tl.zeros((BN, d), dtype=tl.float32)
-    # Full blocks of queries: from `full` on every query attends to every key, to `full_end`.
-    begin = tl.minimum(first, Nq) // BM * BM if CAUSAL else 0
-    full_end = Nq // BM * BM
-    full = tl.minimum(tl.cdiv(first + BN - 1, BM) * BM, full_end) if CAUSAL else 0
+    # The blocks of queries from `full` to `full_end` are full: all their queries attend to all BN keys.
+    begin, full, full_end = 0, 0, Nq // BM * BM
+    if CAUSAL:
+        begin = tl.minimum(first, Nq) // BM * BM
+        full = tl.minimum(tl.cdiv(first + BN - 1, BM) * BM, full_end)
     if first + BN > Nk:
-        full = full_end  # a key is out of bounds in every block
+        full = full_end  # in every block a key is out of bounds
     for member in range(group):
         head = key_head * group + member
-        q_head, do_head = head_of(Q, q_steps, batch, head), head_of(dO, do_steps, batch, head)
+        q_head, do_head = head_of(Q, q_strides, batch, head), head_of(dO, do_strides, batch, head)
         rows = (batch * H + head).to(tl.int64) * Nq
         for start in tl.range(full, full_end, BM):
-            q = load_rows(q_head, q_steps, start, Nq, BM, d, False)
-            do = load_rows(do_head, do_steps, start, Nq, BM, d, False)
+            q = load_rows(q_head, q_strides, start, Nq, BM, d, False)
+            do = load_rows(do_head, do_strides, start, Nq, BM, d, False)
             i = start + tl.arange(0, BM)[None, :]
             L, delta = tl.load(LSE + rows + i) * LOG2_E, tl.load(D + rows + i)
             p, ds = weights_and_gradients(k, q, v, do, L, delta, scale * LOG2_E)
             dv = tl.dot(p.to(do.dtype), do, dv, input_precision="ieee")
             dk = tl.dot(ds.to(q.dtype), q, dk, input_precision="ieee")
-        # The partial blocks are before and after them: on the diagonal, and at the last query.
+        # The partial blocks: those before the full ones, on the diagonal, and the last one. They come second,
+        # because in the other order sm_90 waits for each product.
         for at in tl.range(begin, Nq - (full_end - full), BM, num_stages=1):
             start = tl.where(at < full, at, at + full_end - full)
-            q = load_rows(q_head, q_steps, start, Nq, BM, d, True)
-            do = load_rows(do_head, do_steps, start, Nq, BM, d, True)
+            q = load_rows(q_head, q_strides, start, Nq, BM, d, True)
+            do = load_rows(do_head, do_strides, start, Nq, BM, d, True)
             i = start + tl.arange(0, BM)[None, :]
-            L = tl.load(LSE + rows + i, mask=i < Nq, other=0.0) * LOG2_E
+            # A query out of bounds has the log-sum-exp +∞, so its weights are 0.
+            L = tl.load(LSE + rows + i, mask=i < Nq, other=float("inf")) * LOG2_E
             delta = tl.load(D + rows + i, mask=i < Nq, other=0.0)
-            seen = (i < Nq) & (j < Nk)
-            if CAUSAL:
-                seen = seen & (j <= i)
+            seen = visible(i, j, Nk, CAUSAL)
             p, ds = weights_and_gradients(k, q, v, do, L, delta, scale * LOG2_E, seen)
             dv = tl.dot(p.to(do.dtype), do, dv, input_precision="ieee")
             dk = tl.dot(ds.to(q.dtype), q, dk, input_precision="ieee")
-    store_rows(dk * scale, head_of(dK, dk_steps, batch, key_head), dk_steps, first, Nk)
-    store_rows(dv, head_of(dV, dv_steps, batch, key_head), dv_steps, first, Nk)
+    store_rows(dk * scale, head_of(dK, dk_strides, batch, key_head), dk_strides, first, Nk)
+    store_rows(dv, head_of(dV, dv_strides, batch, key_head), dv_strides, first, Nk)
 
 
 # --- PyTorch -----------------------------------------------------------------------------------------------
+
+
+TYPES, HEAD_SIZES = (torch.float16, torch.bfloat16, torch.float32), (16, 32, 64, 128, 256)
+COMPILED_FOR = ((8, 0), (9, 0), (10, 0))  # compute capabilities
+NAMESPACE = __name__.replace(".", "_")  # of the operators; each copy of this file has its own
+
+
+def check_inputs(q: Tensor, k: Tensor, v: Tensor, scale: float) -> None:
+    """Raise a TypeError or ValueError with one line for inputs that the kernels cannot compute."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if x.dtype not in TYPES or x.dtype != q.dtype:
+            raise TypeError(
+                f"{name} is {x.dtype}, q is {q.dtype}. Allowed: one of float16, bfloat16 and float32 for all. "
+                f"Cast with {name}.to(...)"
+            )
+        if x.device != q.device:
+            raise ValueError(f"{name} is on {x.device}, q is on {q.device}. Move it with {name}.to(q.device)")
+        if x.ndim != 4 or x.numel() == 0:
+            raise ValueError(
+                f"{name} has the shape {tuple(x.shape)}. Allowed: (batch, heads, rows, d) without a size of 0. "
+                "Add axes of length 1, or skip the call for empty inputs"
+            )
+        if x.shape[3] not in HEAD_SIZES or x.shape[3] != q.shape[3]:
+            raise ValueError(
+                f"{name} has d = {x.shape[3]}, q has d = {q.shape[3]}. Allowed: one of 16, 32, 64, 128 and 256 "
+                "for all. Pad with zeros and pass scale = d ** -0.5 of the d before"
+            )
+    if k.shape != v.shape or k.shape[0] != q.shape[0] or q.shape[1] % k.shape[1]:
+        raise ValueError(
+            f"k has the shape {tuple(k.shape)}, v {tuple(v.shape)} and q {tuple(q.shape)}. Allowed: k and v of "
+            "one shape, with q's batch and a number of heads that divides q's. Repeat or select heads or rows"
+        )
+    if not scale > 0:
+        raise ValueError(f"scale is {scale}. Allowed: a positive number. Pass -q with -scale, or omit it")
+
+
+def check_device(device: torch.device, dtype: torch.dtype) -> None:
+    """Raise a ValueError if the kernels cannot run on a device; warn if they were not compiled for it."""
+    if INTERPRETED:
+        return
+    if device.type != "cuda":
+        raise ValueError(
+            f"q is on {device}. Allowed: a CUDA GPU. Move q, k and v there, or set TRITON_INTERPRET=1 before "
+            "triton is imported"
+        )
+    chip = torch.cuda.get_device_capability(device)
+    if chip < ((8, 0) if dtype == torch.bfloat16 else (7, 5)):
+        raise ValueError(
+            f"q is {dtype} on {torch.cuda.get_device_name(device)}, sm_{chip[0]}{chip[1]}. Allowed: sm_80 or "
+            "later, or sm_75 without bfloat16. Use another type or scaled_dot_product_attention"
+        )
+    if chip not in COMPILED_FOR or torch.version.hip:
+        warn_of_untested(f"{torch.cuda.get_device_name(device)}, sm_{chip[0]}{chip[1]}")
+
+
+@cache  # one warning for each chip
+def warn_of_untested(chip: str) -> None:
+    """Warn that the kernels were never compiled for a chip."""
+    warnings.warn(
+        f"attention runs on {chip}, but flash_attention.py was compiled for sm_80, sm_90 and sm_100 only, and "
+        "timed on no GPU. Compare its results with torch.nn.functional.scaled_dot_product_attention",
+        stacklevel=2,
+    )
+
+
 def rows_together(x: Tensor) -> Tensor:
     """Return x, or a copy if the numbers of a row are not next to each other in memory."""
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
-def steps(x: Tensor) -> tuple[int, ...]:
+def strides_of(x: Tensor) -> tuple[int, ...]:
     """Return the strides over batch, head and row."""
     return x.stride()[:3]
 
 
 def sizes(q: Tensor, k: Tensor) -> tuple[int, ...]:
-    """Return H, heads per key head, Nq, Nk and a power of two near the longer length, for the tuner."""
+    """Return H, query heads per head of keys, Nq, Nk and a rough length: tiles are tuned for the powers of two
+    from 512 to 4096, not for every length.
+    """
     H, Nq, Nk = q.shape[1], q.shape[2], k.shape[2]
-    return H, H // k.shape[1], Nq, Nk, min(triton.next_power_of_2(max(Nq, Nk)), 4096)
+    return H, H // k.shape[1], Nq, Nk, min(max(512, triton.next_power_of_2(max(Nq, Nk))), 4096)
 
 
-@torch.library.custom_op("flash_attention::forward", mutates_args=())
+@torch.library.custom_op(f"{NAMESPACE}::forward", mutates_args=())
 def forward(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
     """Return O (B, H, Nq, d) in q's type and layout, and the log-sum-exps (B, H, Nq) in float32."""
+    check_device(q.device, q.dtype)
     q, k, v = rows_together(q), rows_together(k), rows_together(v)
     B, H, Nq, d = q.shape
     o, lse = torch.empty_like(q), q.new_empty((B, H, Nq), dtype=torch.float32)
     with torch.cuda.device_of(q):
         forward_kernel[lambda tile: (B * H * triton.cdiv(Nq, tile["BM"]),)](
-            q, k, v, o, lse, steps(q), steps(k), steps(v), steps(o), *sizes(q, k), scale, d=d, CAUSAL=causal
+            q, k, v, o, lse, *map(strides_of, (q, k, v, o)), *sizes(q, k), scale, d=d, CAUSAL=causal
         )
     return o, lse
 
 
-@forward.register_fake
+@forward.register_fake  # the results without their values, for torch.compile
 def _(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
     return torch.empty_like(rows_together(q)), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
-@torch.library.custom_op("flash_attention::backward", mutates_args=())
+@torch.library.custom_op(f"{NAMESPACE}::backward", mutates_args=())
 def backward(
     do: Tensor, dlse: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, causal: bool,
     scale: float,
@@ -323,12 +445,12 @@ def backward(
     dq, dk, dv, D = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), torch.empty_like(lse)
     with torch.cuda.device_of(q):
         queries_kernel[lambda tile: (B * H * triton.cdiv(Nq, tile["BM"]),)](
-            q, k, v, o, do, lse, dlse, D, dq, steps(q), steps(k), steps(v), steps(o), steps(do), steps(dq),
-            *sizes(q, k), scale, d=d, CAUSAL=causal,
+            q, k, v, o, do, lse, dlse, D, dq, *map(strides_of, (q, k, v, o, do, dq)), *sizes(q, k), scale,
+            d=d, CAUSAL=causal,
         )  # fmt: skip
         keys_kernel[lambda tile: (B * k.shape[1] * triton.cdiv(k.shape[2], tile["BN"]),)](
-            q, k, v, do, lse, D, dk, dv, steps(q), steps(k), steps(v), steps(do), steps(dk), steps(dv),
-            *sizes(q, k), scale, d=d, CAUSAL=causal,
+            q, k, v, do, lse, D, dk, dv, *map(strides_of, (q, k, v, do, dk, dv)), *sizes(q, k), scale,
+            d=d, CAUSAL=causal,
         )  # fmt: skip
     return dq, dk, dv
 
@@ -343,27 +465,33 @@ def _(
 
 
 def keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    """Save what the backward pass needs: the inputs, O and the log-sum-exps, but no scores."""
+    """Save the tensors of the backward pass. It recomputes the scores, so none are stored."""
     q, k, v, ctx.causal, ctx.scale = inputs
     ctx.save_for_backward(q, k, v, *output)
 
 
 def gradients(ctx: Any, do: Tensor, dlse: Tensor) -> tuple[Tensor | None, ...]:
-    """Return the gradients of forward's arguments."""
+    """Return the gradients of the arguments of `forward`. PyTorch passes zeros for an unused result."""
     return *backward(do, dlse, *ctx.saved_tensors, ctx.causal, ctx.scale), None, None
 
 
 forward.register_autograd(gradients, setup_context=keep)
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None) -> Tensor:
-    """Return O = softmax(scale · QKᵀ) V."""
-    return attention_with_lse(q, k, v, causal, scale)[0]
-
-
 def attention_with_lse(
-    q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return O and the row log-sum-exps (B, H, Nq) in float32; both can be differentiated."""
-    o, lse = forward(q, k, v, causal, q.shape[3] ** -0.5 if scale is None else scale)
+    """Return O as `attention` does, and the row log-sum-exps (B, H, Nq) in float32 (natural logarithm)."""
+    factor = q.shape[-1] ** -0.5 if scale is None else scale
+    check_inputs(q, k, v, factor)
+    o, lse = forward(q, k, v, causal, factor)
     return o, lse
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None) -> Tensor:
+    """Return O = softmax(scale · QKᵀ) V, in the shape, type and layout of q.
+
+    q (B, H, Nq, d); k and v (B, H_kv, Nk, d), of q's type; H_kv divides H. causal: query i attends to the
+    keys j ≤ i. scale: 1/√d if None.
+    """
+    return attention_with_lse(q, k, v, causal=causal, scale=scale)[0]

@@ -20,6 +20,7 @@ import types
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -332,8 +333,17 @@ def _divisible(value: Any) -> bool:
 
 
 def _place(function: types.FunctionType, folder: Path) -> dict[str, str]:
+    """Return the module and name of a kernel, and its file if Python does not find the module by its name."""
     if function.__module__ != "__main__":
-        return {"module": function.__module__, "name": function.__name__}
+        place = {"module": function.__module__, "name": function.__name__}
+        file = inspect.getsourcefile(function)
+        found = PathFinder.find_spec(function.__module__)
+        in_package = "." in function.__module__
+        return (
+            place
+            if in_package or file is None or (found and found.origin == file)
+            else place | {"file": file}
+        )
     path = folder / f"{MAIN}.py"
     path.write_text(_IMPORTS + "\n\n".join(_sources(function, {})), encoding="utf-8")
     return {"module": MAIN, "name": function.__name__, "file": str(path)}

@@ -30,6 +30,7 @@ from typing import Any
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
+from triton.runtime.autotuner import Autotuner, Heuristics
 
 from .hot_loop import hot_loop
 
@@ -52,7 +53,9 @@ class _Compiling(type(os.environ)):  # type: ignore[misc]
 
 
 def kernel_of(job: dict[str, Any]) -> Any:
-    """Import and return a job's kernel, from `file` if the job has one, otherwise from `module`."""
+    """Import and return a job's kernel, from `file` if the job has one, otherwise from `module`. Triton
+    compiles the kernel itself, without a tuner or heuristics around it.
+    """
     if job.get("file"):
         spec = importlib.util.spec_from_file_location(job["module"], job["file"])
         assert spec is not None and spec.loader is not None
@@ -61,7 +64,10 @@ def kernel_of(job: dict[str, Any]) -> Any:
         spec.loader.exec_module(module)
     else:
         module = importlib.import_module(job["module"])
-    return getattr(module, job["name"])
+    kernel = getattr(module, job["name"])
+    while isinstance(kernel, Autotuner | Heuristics):
+        kernel = kernel.fn
+    return kernel
 
 
 def _type(kind: Any) -> Any:

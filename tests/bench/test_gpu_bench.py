@@ -10,6 +10,7 @@ import math
 import sys
 import time
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -245,13 +246,13 @@ def test_ours_and_every_rival_in_one_run_on_the_cpu(interpreter, monkeypatch):
     place = CpuPlace()
     field = problems.of_attention(place)
     backends = ("flash", "cuDNN", "efficient", "math")
-    ours_ = ("fused", "two-pass")
+    ours_ = ("fused", "two-pass", "flash_attention.py")
     assert tuple(field) == (*ours_, *(f"SDPA {name}" for name in backends), "FlexAttention")
     record = attention([tiny()], field, place)
     assert holds_numbers(record)
     forward, backward = by_contender(record, "forward"), by_contender(record, "backward")
     assert "two-pass" not in forward and "ms" in backward["two-pass"]
-    for name in ("fused", "SDPA flash", "SDPA math"):
+    for name in ("fused", "flash_attention.py", "SDPA flash", "SDPA math"):
         for pass_ in PASSES:
             row = by_contender(record, pass_)[name]
             assert (row["ms"], row["repeats"], row["ratio"]) == (1e9, 9, 1.0), (name, pass_)
@@ -264,12 +265,35 @@ def test_ours_and_every_rival_in_one_run_on_the_cpu(interpreter, monkeypatch):
     assert "ms" in forward["FlexAttention"] and "CPU" in backward["FlexAttention"]["refused"]
     errors = {row["contender"]: row for row in record["errors"]}
     assert set(errors) == {*ours_, "SDPA flash", "SDPA math", "FlexAttention"}
-    assert errors["two-pass"]["bit_equal"] is True
+    assert errors["two-pass"]["bit_equal"] is errors["flash_attention.py"]["bit_equal"] is True
     assert all(row["worst_block"] < 0.002 for row in errors.values())
     text = format_record(record)
     assert "\nfused: " not in text and "\nSDPA cuDNN: " in text
     assert [one["verdict"][:25] for one in record["goals"]] == ["not judged: 0 of 10 shape"] * 10
     assert text.splitlines()[-1].startswith("no GPU but a test (sm_90), Python ")
+
+
+def test_the_file_to_copy_is_not_timed_if_its_values_are_wrong(interpreter, monkeypatch):
+    """Twice the scale: its values are refused in each pass, and the library's are timed."""
+    file = problems.file_to_copy()
+    assert Path(file.__file__).relative_to(Path(problems.__file__).parents[2]) == Path(
+        "lessons/flash_attention.py"
+    )
+    right = file.attention
+    monkeypatch.setattr(file, "attention", lambda q, k, v, causal: right(2 * q, k, v, causal=causal))
+    field = {name: problems.of_attention(CpuPlace())[name] for name in ("fused", "flash_attention.py")}
+    record = attention([tiny()], field, CpuPlace())
+    for pass_ in PASSES:
+        rows = by_contender(record, pass_)
+        assert rows["flash_attention.py"]["refused"].startswith("its values are wrong: ")
+        assert "ms" in rows["fused"] and "ms" not in rows["flash_attention.py"]
+
+
+def test_the_compiler_processes_leave_the_file_to_copy_to_its_tuner():
+    from tools.bench import warming
+
+    names = {one.contender for one in warming.wanted(["attention"], quick=True)}
+    assert {"fused", "two-pass"} == names and "flash_attention.py" in problems.OURS
 
 
 def sdpa(q, k, v, causal):

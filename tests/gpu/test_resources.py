@@ -24,6 +24,7 @@ from small_kernels import double_kernel, product_kernel, uneven_kernel  # noqa: 
 from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 
 from iocourse.data.records import NAMES, kernel_row, kernels_code, load_record  # noqa: E402
+from iocourse.discovery import loaded  # noqa: E402
 from iocourse.gpu import CHIPS, CompilationFailed, Resources, chip_of, compilation, resources  # noqa: E402
 from iocourse.gpu.compilation import job, reports  # noqa: E402
 from iocourse.gpu.compile_worker import DIGITS  # noqa: E402
@@ -336,6 +337,39 @@ def test_a_kernel_of_a_module():
     got = resources(double_kernel, 90, *ARGUMENTS, BLOCK=64, num_warps=2)
     assert got.arch == 90 and got.warps == 2 and got.fits
     assert 0 < got.registers < 64 and got.shared_bytes == got.tensor_core == 0
+
+
+KERNEL = """
+{decorators}@triton.jit
+def {name}(x, n, EVEN: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + at, 2.0, mask=None if EVEN else at < n)
+"""
+TUNER = '@triton.autotune([triton.Config({"BLOCK": size}) for size in (64, 128)], key=["n"])\n'
+HEURISTICS = '@triton.heuristics({"EVEN": lambda given: given["n"] % given["BLOCK"] == 0})\n'
+WRAPPED = {"bare": "", "tuned": TUNER, "heuristic": HEURISTICS, "both": TUNER + HEURISTICS}
+
+
+@pytest.mark.parametrize("also_on_the_path", [False, True])
+def test_kernels_under_a_tuner_and_heuristics_in_a_file_outside_any_package(
+    tmp_path, monkeypatch, also_on_the_path
+):
+    """Each is compiled as the kernel without them. Python does not find the file by the name of its module,
+    or finds another one.
+    """
+    file, name = tmp_path / "copied" / "kernels_in_a_file.py", "kernels_in_a_file"
+    file.parent.mkdir()
+    kernels = (KERNEL.format(name=f"{name}_kernel", decorators=some) for name, some in WRAPPED.items())
+    file.write_text("import triton\nimport triton.language as tl\n" + "".join(kernels))
+    if also_on_the_path:
+        (tmp_path / file.name).write_text("raise RuntimeError('the wrong file')")
+        monkeypatch.syspath_prepend(tmp_path)
+    module = loaded(file, name)
+    x, facts = torch.zeros(64), set()
+    for one in WRAPPED:
+        got = resources(getattr(module, f"{one}_kernel"), 90, x, 64, EVEN=True, BLOCK=64)
+        facts.add((got.registers, got.shared_bytes, got.warps))
+    assert len(facts) == 1 and min(facts) > (0,)
 
 
 def test_a_kernel_of_which_a_program_needs_more_than_there_is():

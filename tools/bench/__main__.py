@@ -19,6 +19,7 @@ from tools.bench import (
     bound_ratios,
     depth,
     emulator,
+    file_to_copy,
     gpu,
     hot_loops,
     lowrank,
@@ -31,7 +32,8 @@ from tools.bench import (
 from tools.build.notebook_execution import ExecutionFailed
 
 _MODULES: tuple[Any, ...] = (
-    depth, emulator, widget_latency, gpu, hot_loops, lowrank, notebooks, pebbling, bound_ratios, resources,
+    depth, emulator, widget_latency, file_to_copy, gpu, hot_loops, lowrank, notebooks, pebbling, bound_ratios,
+    resources,
 )  # fmt: skip
 SUBJECTS: dict[str, Subject] = {module.NAME: module for module in _MODULES}
 

@@ -17,7 +17,7 @@ from iocourse.data.records import run_metadata
 from iocourse.gpu.roofline import PASSES
 from tools.bench import cases, problems
 from tools.bench.contest import Tensor, reason_of, work_of
-from tools.bench.problems import OURS
+from tools.bench.problems import ONE_FILE, OURS
 
 if TYPE_CHECKING:
     from iocourse.kernels.host.launches import Launch
@@ -57,13 +57,15 @@ class Wanted(NamedTuple):
 
 
 def wanted(steps: Sequence[str], quick: bool) -> list[Wanted]:
-    """Return our implementations at all shapes of these comparisons, the first shape of each step first."""
+    """Return our implementations at all shapes of these comparisons, the first shape of each step first. The
+    tuner of `ONE_FILE` compiles its kernels itself.
+    """
     from tools.bench.contests import CONTESTS
 
     each = []
     for name in steps:
         one = CONTESTS[name]
-        field = [who for who in one.contenders(None) if who in OURS]
+        field = [who for who in one.contenders(None) if who in OURS and who != ONE_FILE]
         shapes = [*one.small, *one.shapes(quick)]
         each.append([Wanted(name, shape, who) for shape in shapes for who in field
                      if one.takes_part(shape, who)])  # fmt: skip

@@ -12,6 +12,7 @@ import ast
 import inspect
 import json
 import textwrap
+from collections.abc import Iterator
 from functools import cache
 from hashlib import sha256
 from typing import Any
@@ -51,9 +52,18 @@ def _gather(name: str, value: Any, found: dict[int, tuple[str, str]]) -> None:
         tree = _parsed(name, value)
         found[id(value)] = name, ast.unparse(tree)
         known = vars(inspect.getmodule(getattr(value, "fn", value)))
+        decorators = {id(node) for node in _of_decorators(tree)}  # a tuner does not change the code
         for node in ast.walk(tree):
-            if isinstance(node, ast.Name) and node.id in known:
+            if isinstance(node, ast.Name) and node.id in known and id(node) not in decorators:
                 _gather(node.id, known[node.id], found)
+
+
+def _of_decorators(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield the nodes of the decorators of functions."""
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef):
+            for decorator in function.decorator_list:
+                yield from ast.walk(decorator)
 
 
 def _comes_with_triton(value: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -48,6 +48,9 @@ class Compilation(NamedTuple):
     group: int = 1  # query heads per key head
 
 
+Launched = Callable[[Compilation], "Launch"]
+
+
 def shipped(arch: int, d: int, width: int, kernel: str, group: int = 1) -> Iterator[Compilation]:
     """Yield a kernel of complete rows with its chosen tiles, full and causal."""
     from iocourse.kernels.host.choices import Case
@@ -69,22 +72,28 @@ def windowed(arch: int, d: int, width: int, kernel: str, group: int) -> Compilat
     return Compilation(arch, d, width, kernel, False, *tile, pairs=WINDOW, group=group)
 
 
-def compiled(asked: Sequence[Compilation]) -> list[Row]:
-    """Compile the rows in a few parallel processes, and return each row with its resources or error."""
+def compiled(asked: Sequence[Compilation], launched: Launched | None = None) -> list[Row]:
+    """Compile the rows in a few parallel processes, and return each row with its resources or error.
+
+    launched: returns the launch of a row; None: `launch_of`.
+    """
+    launched = launched or launch_of
     shares = [asked[first::PROCESSES] for first in range(PROCESSES)]
     rows: list[Row] = []
     with ThreadPoolExecutor(PROCESSES) as pool:
-        queues = [reports([job_of(one.arch, launch_of(one)) for one in share]) for share in shares]
+        queues = [reports([job_of(one.arch, launched(one)) for one in share]) for share in shares]
         for first in with_progress_bar(range(0, len(asked), PROCESSES), "kernels compiled, a few at a time"):
             some = asked[first : first + PROCESSES]
             answers = pool.map(next, queues[: len(some)])
-            rows += [_row(one, answer) for one, answer in zip(some, answers, strict=True)]
+            rows += [_row(one, answer, launched) for one, answer in zip(some, answers, strict=True)]
     return rows
 
 
-def code_as_it_stands(one: Compilation) -> str:
-    """Return the fingerprint (see `code_fingerprint`) of the code that would be compiled for this row now."""
-    made = launch_of(one)
+def code_as_it_stands(one: Compilation, launched: Launched | None = None) -> str:
+    """Return the fingerprint (see `code_fingerprint`) of the code that would be compiled for this row now;
+    launched as in `compiled`.
+    """
+    made = (launched or launch_of)(one)
     return fingerprint(made.kernel, job_of(one.arch, made))
 
 
@@ -112,8 +121,8 @@ def launch_of(one: Compilation) -> Launch:
     return made[one.kernel]
 
 
-def _row(one: Compilation, answer: Resources | CompilationFailed) -> Row:
-    asked = one._asdict() | {"code": code_as_it_stands(one)}
+def _row(one: Compilation, answer: Resources | CompilationFailed, launched: Launched) -> Row:
+    asked = one._asdict() | {"code": code_as_it_stands(one, launched)}
     if isinstance(answer, CompilationFailed):
         return asked | {"error": str(answer)}
     facts = asdict(answer)
