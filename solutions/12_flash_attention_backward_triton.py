@@ -776,7 +776,7 @@ if kernels:  # otherwise this cell prints what to install
 # %% [markdown]
 # Read the file to answer ten questions. The first three answers are numbers:
 #
-# 1. How many tiles does the tuner try for `forward_kernel`, for $d = 128$ in 16 bits?
+# 1. How many tiles does the tuner try for `forward_kernel`, for $d = 128$ in 16 bits on an H200 (sm_90)?
 # 2. $Q$, $K$ and $V$ have the shape $(1, 2, 128, 64)$. How many words are saved for the backward pass?
 # 3. How many words more than (6.10), for both heads, does the backward pass move?
 #
@@ -784,7 +784,7 @@ if kernels:  # otherwise this cell prints what to install
 # <!-- 128, 64 as input -->
 
 # %% tags=["predict"]
-predict("12.10", tiles=5, saved=65792, more=256)  #> predict("12.10", tiles=..., saved=..., more=...)
+predict("12.10", tiles=4, saved=65792, more=256)  #> predict("12.10", tiles=..., saved=..., more=...)
 
 # %%
 def read_file():
@@ -795,8 +795,9 @@ def read_file():
         o = flash_attention.attention(q, k, v)
     with traffic.count() as ledger:
         torch.autograd.grad(o, (q, k, v), torch.randn_like(o))
-    tiles = flash_attention.FORWARD_TILES.values()  # the largest d of each tile, in 16 bits
-    return sum(d >= 128 for d in tiles), sum(x.numel() for x in saved), ledger
+    tiles = flash_attention.FORWARD_TILES | flash_attention.SMALL
+    tried = sum(largest_d[1] >= 128 for largest_d in tiles.values())
+    return tried, sum(x.numel() for x in saved), ledger
 
 
 tiles, saved, ledger = read_file()
@@ -810,7 +811,7 @@ measured("12.10", tiles=tiles, saved=saved, more=ledger.total - form.total)
 # %% [markdown]
 # <details><summary>Three numbers</summary>
 #
-# 5 tiles fit $d = 128$. Two heads save $4Nd + N$ words each: 65,792. The operator also returns $L$, so the backward pass reads its gradient `dLSE`, 256 words, and subtracts it from $D$.
+# Three tiles of `FORWARD_TILES` and one of `SMALL` allow $d = 128$. Two heads save $4Nd + N$ words each: 65,792. The operator also returns $L$, so the backward pass reads its gradient `dLSE`, 256 words, and subtracts it from $D$.
 # <!-- 65,792, 256 = 2 * (4 * 128 * 64 + 128), 2 * 128 -->
 #
 # </details>
@@ -828,7 +829,7 @@ measured("12.10", tiles=tiles, saved=saved, more=ledger.total - form.total)
 # <details><summary>Answers 4 to 10</summary>
 #
 # 4. Three in `queries_kernel` and four in `keys_kernel`, as in 12B and 12C.
-# 5. The loops over partial blocks. If Triton 3.7.1 pipelines them too, the inner loop of `forward_kernel` waits for each product before it starts the next one.
+# 5. The loops over partial blocks. With a second pipelined loop, sm_90 would wait for each product of the first.
 # 6. `forward_kernel` and `queries_kernel`, because the last queries attend to the most keys. In `keys_kernel` the first keys have the most queries.
 # 7. In `head_of` and `rows_from`, because a tensor can have more than $2^{31}$ elements.
 # 8. Those whose last stride is not 1 (`rows_together`).
@@ -839,7 +840,7 @@ measured("12.10", tiles=tiles, saved=saved, more=ledger.total - form.total)
 #
 # ## 12.11 Optional: your own GPU
 #
-# With an NVIDIA GPU, `iocourse gpu` runs your saved kernels compiled, in a second process. It compares values first and then prints time and rate next to your prediction. 12A is memory-bound, so predict the bandwidth of your GPU: `iocourse gpu 12A --gbytes X`. The products of 12B are float32, outside the tensor cores, so predict from the float32 rate of the data sheet: `iocourse gpu 12B --tflops X`. A copy on an H200 was recorded with 4,294 GB/s; 12B was not recorded. Without a GPU the command prints one line and the records. It was tested with a stub, and not yet on a GPU.
+# With an NVIDIA GPU, `iocourse gpu` runs your saved kernels compiled, in a second process. It compares values first and then prints time and rate next to your prediction. 12A is memory-bound, so predict the bandwidth of your GPU: `iocourse gpu 12A --gbytes X`. The products of 12B are float32, outside the tensor cores, so predict from the float32 rate of the data sheet: `iocourse gpu 12B --tflops X`. A copy on an H200 was recorded with 4,294 GB/s; 12B was not recorded. Without a GPU the command prints one line and the records. It was tested with a stub, and not yet on a GPU (details: `docs/guide/run-times.md`).
 # <!-- 4,294 = 1000 * load_record("roofs")["copy_tb_s"] -->
 #
 # ## Misconceptions
