@@ -372,7 +372,9 @@ OPERATOR = Suite(
             Mutant("fake-in-the-type-of-Q", FAKES, ("Q.shape[:2], dtype=torch.float32)", "Q.shape[:2])")),
             Mutant("dO-of-ones", ANY_STRIDES, ("dO.contiguous()", "torch.ones(dO.shape, dtype=dO.dtype)")),
             Mutant("causal-forgotten-backward", BOTH_CAUSAL, (SAVE, f"{SAVE}\n    ctx.causal = False")),
-            Mutant("zeros-backward", BOTH_WORK, (KEYS_TOO, "return dQ, torch.zeros_like(K), torch.zeros_like(V)")),
+            Mutant(
+                "zeros-backward", BOTH_WORK, (KEYS_TOO, "return dQ, torch.zeros_like(K), torch.zeros_like(V)")
+            ),
             Mutant("prints", ONE_GRAPH, (APPLIED, f"print(end='')\n    {APPLIED}")),
         ),
         "no operator repeats a line": (
