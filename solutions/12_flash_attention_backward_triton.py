@@ -78,7 +78,7 @@ measured("12.1", programs=sum(part[0].any() for part in parts))
 #
 # </details>
 #
-# The two-pass backward (section 6.8) shares no sums. In its first pass query blocks are resident, and each program owns rows of $dQ$. In the second pass key blocks are resident, and each program owns rows of $dK$ and $dV$. Both passes call the same function:
+# The two-pass backward (section 6.8) shares no sums. In its first pass query blocks are resident, and each program owns rows of $dQ$. In the second pass key blocks are resident, and each program owns rows of $dK$ and $dV$. Both passes call the function above:
 
 # %%
 def dq_program(t, dQ):
@@ -468,7 +468,7 @@ causal = sum_ledgers(dq_plain(masked, 32, 32), dkdv_plain(masked, 32, 32))
 print(f"causal: {causal.total:,} words, a fraction of {causal.total / budget.total:.3f}")
 
 # %% [markdown]
-# (6.10) has 39,400 words per head. Your kernels move 78,800 for two heads, with no difference in any array. Under a causal mask the fraction is 0.747, because partial blocks are loaded completely and there are only four blocks per side (section 6.13).
+# Formula (6.10) gives 39,400 words per head. Your kernels move 78,800 for two heads, with no difference in any array. Under a causal mask the fraction is 0.747, because partial blocks are loaded completely and there are only four blocks per side (section 6.13).
 #
 # ## 12.7 Words, bytes and times
 #
@@ -818,7 +818,7 @@ measured("12.10", tiles=tiles, saved=saved, more=ledger.total - form.total)
 #
 # Answer the others before you open the list:
 #
-# 4. How many products does an iteration of each backward kernel compute?
+# 4. How many kernels does a backward pass launch, and how many products does an iteration of each compute?
 # 5. Which loops have `num_stages=1`?
 # 6. Which kernels start with the last rows under a causal mask?
 # 7. Where are offsets 64-bit integers?
@@ -828,7 +828,7 @@ measured("12.10", tiles=tiles, saved=saved, more=ledger.total - form.total)
 #
 # <details><summary>Answers 4 to 10</summary>
 #
-# 4. Three in `queries_kernel` and four in `keys_kernel`, as in 12B and 12C.
+# 4. Two. Three products in `queries_kernel` and four in `keys_kernel`, as in 12B and 12C.
 # 5. The loops over partial blocks. With a second pipelined loop, sm_90 would wait for each product of the first.
 # 6. `forward_kernel` and `queries_kernel`, because the last queries attend to the most keys. In `keys_kernel` the first keys have the most queries.
 # 7. In `head_of` and `rows_from`, because a tensor can have more than $2^{31}$ elements.
