@@ -78,7 +78,7 @@ measured("12.1", programs=sum(part[0].any() for part in parts))
 #
 # </details>
 #
-# The two-pass backward (section 6.8) shares no sums. In its first pass query blocks are resident, and each program owns rows of $dQ$. In the second pass key blocks are resident, and each program owns rows of $dK$ and $dV$. Both passes call the function above:
+# The two-pass backward (section 6.8) shares no sums. In its first pass query blocks are resident, and each program owns rows of $dQ$. In the second pass key blocks are resident, and each program owns rows of $dK$ and $dV$. Both passes call `weights_and_gradients_in_numpy`:
 
 # %%
 def dq_program(t, dQ):
