@@ -622,7 +622,7 @@ for deterministic, form in forms.items():
 # | `register_autograd` | `keep` saves tensors by `ctx.save_for_backward` and other values as attributes of `ctx`; `differentiate` receives one gradient per output and returns one per input, None for `causal` |
 # | a second operator | for the kernels of the backward pass, because `differentiate` is traced too |
 #
-# `torch.library.opcheck` tests that the parts agree. (`torch.autograd.Function` gives gradients, but no node.)
+# `torch.library.opcheck` tests that the parts agree. (A `torch.autograd.Function` has gradients, but `torch.compile` traces into its methods.)
 #
 # Saved tensors are kept until the backward pass, for every layer of a model. Attention written in PyTorch saves $P$, $N^2$ words per head. By section 6.3, $Q$, $K$, $V$, $O$ and $L$ are enough: $4Nd + N$ words. Here is a forward kernel in its simplest form:
 # <!-- ($4Nd + N$) = costs.flash2(N, d, Br=N, Bc=1, lse=True).total -->
