@@ -23,7 +23,7 @@ MOST_KEPT = 1000  # functions; an interpreted kernel calls its functions once pe
 def is_of_file(function: FunctionType) -> bool:
     """Return True if a function of a module has the same code as one of `flash_attention.py`.
 
-    Functions of notebook cells are not compared: pasted code cannot be told from the student's own.
+    Functions of notebook cells are not compared: pasted code looks like the student's own.
     """
     in_a_cell = function.__module__ == "__main__" and not Path(function.__code__.co_filename).is_file()
     return not in_a_cell and _instructions(function.__code__) in _functions_of_file()

@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterator
 from types import FunctionType, ModuleType
 from typing import Any
 
-from .functions_of_file import is_of_file
 from .guard import AnswersOf, Guarded, is_guarded, refuse
-from .project_paths import FILE
 
 
 # ------------------------------------------------------------------ schedules, bounds, the machine
@@ -87,6 +85,9 @@ def _autotuned_kernels(module: ModuleType) -> Iterator[Guarded]:
 
 def _call_unless_known(original: Callable[..., Any], kernel: Any, *args: Any, **named: Any) -> Any:
     """Launch or call a kernel, unless it is one of the library or of `flash_attention.py`."""
+    from .functions_of_file import is_of_file  # lessons without kernels do not need it
+    from .project_paths import FILE
+
     own = getattr(kernel, "base_fn", kernel.fn)  # of an autotuned kernel, whose `fn` is a kernel
     if own.__module__.startswith("iocourse."):
         refuse(f"{own.__module__}.{own.__name__}")

@@ -181,7 +181,7 @@ def test_constants_of_another_type_are_another_code():
 
 
 def test_no_answer_of_the_course_has_the_code_of_a_function_of_the_file():
-    """The references run as modules in tests, and students may write what they say."""
+    """The references run as modules in tests, and students may write the same."""
     assert packaged_file() == FILE and len(_functions_of_file()) > 10
     for path in sorted((ROOT / "solutions").glob("1*.py")):
         code = compile(path.read_text(encoding="utf-8"), path.name, "exec")

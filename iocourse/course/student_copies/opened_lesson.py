@@ -1,4 +1,4 @@
-"""When `flash_attention.py`, which solves exercises 11A to 12E, is copied: once lesson 12 has been opened."""
+"""The rule for `flash_attention.py`, which solves exercises 11A to 12E: copied once lesson 12 was opened."""
 
 from __future__ import annotations
 
