@@ -46,12 +46,15 @@ INTERPRETED = triton.knobs.runtime.interpret
 
 # --- The choice of tiles -----------------------------------------------------------------------------------
 
-# (BM queries, BN keys, warps, stages): the largest d at which the tile is tried in 16 bits before sm_90, in 16
-# bits from sm_90 on, and in float32. Up to this d its loop spills no registers, unless a comment says so.
+# (BM queries, BN keys, warps, stages): the largest d at which the tile is tried in 16 bits before sm_90, in
+# 16 bits from sm_90 on, and in float32. There its loop spills no registers, unless a comment says so.
 Tiles = dict[tuple[int, int, int, int], tuple[int, int, int]]
 # float32 is multiplied on ordinary cores, with factors in registers, so its tiles are small. They are also
 # tried in 16 bits, for chips with little shared memory.
-SMALL: Tiles = {(32, 32, 8, 1): (256, 256, 64), (16, 16, 8, 1): (0, 0, 256)}
+SMALL: Tiles = {
+    (32, 32, 8, 1): (256, 256, 64),
+    (16, 16, 8, 1): (0, 0, 256),  # dQ spills at d = 256
+}
 FORWARD_TILES: Tiles = {
     (64, 64, 4, 3): (128, 128, 0),
     (128, 64, 4, 3): (64, 64, 0),
@@ -85,12 +88,11 @@ def tuned(tiles: Tiles) -> Callable[[Any], Any]:
         column = 2 if Q.dtype == torch.float32 else int(torch.cuda.get_device_capability(Q.device) >= (9, 0))
         return [config for config in configs if d <= largest_d[config][column]]
 
-    configs = [*largest_d]
-    return triton.autotune(
-        configs[:1] if INTERPRETED else configs,  # the interpreter has no times to compare
-        key=["d", "CAUSAL", "length"],
-        prune_configs_by={"early_config_prune": without_spills},
+    configs = [*largest_d][:1] if INTERPRETED else [*largest_d]  # the interpreter has no times to compare
+    decorator: Callable[[Any], Any] = triton.autotune(
+        configs, key=["d", "CAUSAL", "length"], prune_configs_by={"early_config_prune": without_spills}
     )
+    return decorator
 
 
 # --- Tiles of rows -----------------------------------------------------------------------------------------
@@ -146,10 +148,10 @@ def store_rows(tile, X, strides, start, n):
 
 @triton.jit
 def absorb(acc, m, l, q, k, v, scale, seen=None):
-    """Add one tile of keys to the online softmax. Returns the new acc (BM, d), m (BM,) and l (BM,) in float32.
+    """Add one tile of keys to the online softmax. Returns the new acc (BM, d), m (BM,) and l (BM,).
 
     q (BM, d); k and v (BN, d); seen (BM, BN): True for visible pairs, None for a full block. scale includes
-    log₂ e, because the GPU's exponential is 2ˣ.
+    log₂ e, because the GPU's exponential is 2ˣ. acc, m and l are in float32.
     """
     # "ieee" is for float32, which is otherwise rounded to TF32. It does not change products of 16 bits.
     s = tl.dot(q, tl.trans(k), input_precision="ieee")  # (BM, BN)
@@ -343,25 +345,25 @@ def check_inputs(q: Tensor, k: Tensor, v: Tensor, scale: float) -> None:
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.dtype not in TYPES or x.dtype != q.dtype:
             raise TypeError(
-                f"{name} is {x.dtype}, q is {q.dtype}. Allowed: one of float16, bfloat16 and float32 for all. "
-                f"Cast with {name}.to(...)"
+                f"{name} is {x.dtype}, q is {q.dtype}. Allowed: float16, bfloat16 or float32, the same for "
+                f"all. Cast with {name}.to(...)"
             )
         if x.device != q.device:
             raise ValueError(f"{name} is on {x.device}, q is on {q.device}. Move it with {name}.to(q.device)")
         if x.ndim != 4 or x.numel() == 0:
             raise ValueError(
-                f"{name} has the shape {tuple(x.shape)}. Allowed: (batch, heads, rows, d) without a size of 0. "
-                "Add axes of length 1, or skip the call for empty inputs"
+                f"{name} has the shape {tuple(x.shape)}. Allowed: (batch, heads, rows, d), no size 0. Add "
+                "axes of length 1, or skip the call for empty inputs"
             )
         if x.shape[3] not in HEAD_SIZES or x.shape[3] != q.shape[3]:
             raise ValueError(
-                f"{name} has d = {x.shape[3]}, q has d = {q.shape[3]}. Allowed: one of 16, 32, 64, 128 and 256 "
-                "for all. Pad with zeros and pass scale = d ** -0.5 of the d before"
+                f"{name} has d = {x.shape[3]}, q has d = {q.shape[3]}. Allowed: 16, 32, 64, 128 or 256, the "
+                "same for all. Pad with zeros, and pass the scale of the d before"
             )
     if k.shape != v.shape or k.shape[0] != q.shape[0] or q.shape[1] % k.shape[1]:
         raise ValueError(
-            f"k has the shape {tuple(k.shape)}, v {tuple(v.shape)} and q {tuple(q.shape)}. Allowed: k and v of "
-            "one shape, with q's batch and a number of heads that divides q's. Repeat or select heads or rows"
+            f"q has the shape {tuple(q.shape)}, k {tuple(k.shape)} and v {tuple(v.shape)}. Allowed: k and v "
+            "of one shape, with q's batch, and with heads whose number divides q's. Select or repeat rows"
         )
     if not scale > 0:
         raise ValueError(f"scale is {scale}. Allowed: a positive number. Pass -q with -scale, or omit it")
@@ -390,7 +392,7 @@ def check_device(device: torch.device, dtype: torch.dtype) -> None:
 def warn_of_untested(chip: str) -> None:
     """Warn that the kernels were never compiled for a chip."""
     warnings.warn(
-        f"attention runs on {chip}, but flash_attention.py was compiled for sm_80, sm_90 and sm_100 only, and "
+        f"attention runs on {chip}. flash_attention.py was compiled for sm_80, sm_90 and sm_100 only, and "
         "timed on no GPU. Compare its results with torch.nn.functional.scaled_dot_product_attention",
         stacklevel=2,
     )
@@ -403,11 +405,12 @@ def rows_together(x: Tensor) -> Tensor:
 
 def strides_of(x: Tensor) -> tuple[int, ...]:
     """Return the strides over batch, head and row."""
-    return x.stride()[:3]
+    batch, head, row, _ = x.stride()
+    return batch, head, row
 
 
 def sizes(q: Tensor, k: Tensor) -> tuple[int, ...]:
-    """Return H, query heads per head of keys, Nq, Nk and a rough length: tiles are tuned for the powers of two
+    """Return H, query heads per head of keys, Nq, Nk and a rough length: tiles are tuned for powers of two
     from 512 to 4096, not for every length.
     """
     H, Nq, Nk = q.shape[1], q.shape[2], k.shape[2]
@@ -429,7 +432,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> tupl
 
 
 @forward.register_fake  # the results without their values, for torch.compile
-def _(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
+def fake_forward(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
     return torch.empty_like(rows_together(q)), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
@@ -456,7 +459,7 @@ def backward(
 
 
 @backward.register_fake
-def _(
+def fake_backward(
     do: Tensor, dlse: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, causal: bool,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip

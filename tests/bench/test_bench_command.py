@@ -20,7 +20,7 @@ from tools.build.notebook_execution import ExecutionFailed
         (["speed"], "'speed' is unknown. Use one of: "),
         (["notebooks", "--slow"], "--slow"),
         (["gpu", "--minutes", "x"], "invalid float value: 'x'"),
-        (["visit"], "'visit' is unknown. Use one of: depth, emulator, explore, gpu, "),
+        (["visit"], "'visit' is unknown. Use one of: depth, emulator, explore, flash-attention-file, gpu, "),
     ],
 )
 def test_a_bad_argument_is_named_in_one_line(capsys, arguments, part):
