@@ -123,6 +123,11 @@ DQ = Suite(
             ),
         ),
         "no operator makes it": (
+            Mutant(
+                "one-round-more",
+                "no loop iteration is completely out of bounds",
+                ("range(0, end, BN)", "range(0, end + BN, BN)"),
+            ),
             launched_twice("my_dq"),
             as_scratch("dQ", "dq = tl.zeros", "tl.store(dQ + rows, q, mask=there)", EXACT),
         ),

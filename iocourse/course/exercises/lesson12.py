@@ -264,7 +264,8 @@ def layers(rng: np.random.Generator) -> Iterator[Sample]:
         elif HALF in tags:
             inputs |= half_inputs(rng, H, n, 16, large=LARGE_Q)
         else:
-            inputs |= dict(zip(("Q", "K", "V", "dO"), rng.standard_normal((4, H, n, 16)).astype(np.float32)))
+            Q, K, V, dO = rng.standard_normal((4, H, n, 16)).astype(np.float32)
+            inputs |= {"Q": Q, "K": K, "V": V, "dO": dO}
         inputs["dO"] = lies(inputs["dO"])
         right = _right(**inputs, causal=bool(causal))
         inputs |= {} if causal is None else {"causal": causal}
@@ -377,13 +378,13 @@ def launches_in_operators() -> Property:
             return None
         if trial.function:
             return (
-                f"O comes from {trial.function}, a torch.autograd.Function; this exercise now asks for operators: "
-                "register the launches of each pass with torch.library.custom_op"
+                f"O comes from {trial.function}, a torch.autograd.Function; this exercise now asks for "
+                "operators: register the launches of each pass with torch.library.custom_op"
             )
         passes = " and ".join(trial.outside) or "forward"
         return (
-            f"{passes}: a kernel is launched outside an operator, where torch.compile cannot follow; launch it in "
-            "a function under torch.library.custom_op"
+            f"{passes}: a kernel is launched outside an operator, where torch.compile cannot follow: launch "
+            "it in a function under torch.library.custom_op"
         )
 
     return idle(each("launches its kernels in operators registered with torch", judge))
@@ -400,11 +401,13 @@ def has_gradients() -> Property:
 
 
 def tried(key: str, name: str) -> Property:
-    """Return the property that the trials of this key found nothing wrong; not reached if one was not made."""
+    """Return the property that the trials of this key found nothing wrong, not reached without one."""
 
     def judge(trial: Trial) -> str | None:
-        if not isinstance(trial, OperatorTrial) or key in trial.tried:
-            return trial.tried[key] or None if isinstance(trial, OperatorTrial) else None
+        if not isinstance(trial, OperatorTrial):
+            return None
+        if key in trial.tried:
+            return trial.tried[key] or None
         if trial.outside or trial.no_gradients:
             return NotReached("operators are not tried before both passes are registered")
         return NotReached("an earlier trial of its operators fails") if trial.case.has(AS_OPERATOR) else None

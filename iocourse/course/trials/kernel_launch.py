@@ -381,7 +381,7 @@ def _torch_only_keeps(kept: set[str], operators: Operators) -> Iterator[None]:
 
 
 def _is_registered(operator: Any) -> bool:
-    """Return whether Python code outside this library registered the operator, by a function of torch.library.
+    """Return whether Python code registered the operator, and not in this library.
 
     `custom_op` has a table of its own. In the other one a name is missing after its second registration.
     """
