@@ -325,7 +325,7 @@ O, LSE = forward_by_torch(Q, K, V, causal=False)
 # %% tags=["exercise"] name="ex-12B"
 @triton.jit
 def weights_and_gradients(a, b, da, db, L, D, scale, seen=None):
-    """p and ds of one tile, (BA, BB) float32. a, da: (BA, d); b, db: (BB, d); L, D: broadcast."""
+    """p and ds (BA, BB) in float32. a and da are (BA, d), b and db (BB, d); L, D broadcast."""
     ### BEGIN SOLUTION scores, weights, their gradients
     s = tl.dot(a, tl.trans(b), input_precision="ieee") * scale
     p = tl.exp(s - L)
@@ -345,8 +345,8 @@ def my_dq_kernel(Q, K, V, O, dO, LSE, D, dQ, N, scale, d: tl.constexpr,
     i, c = start + tl.arange(0, BM), tl.arange(0, d)    # (BM,), (d,)
     rows = (first + i)[:, None] * d + c                 # (BM, d), as offsets
     there = i[:, None] < N
-    q = tl.load(Q + rows, mask=there, other=0.0)        # (BM, d), stays
-    do = tl.load(dO + rows, mask=there, other=0.0)      # (BM, d), stays
+    q = tl.load(Q + rows, mask=there, other=0.0)        # (BM, d), resident
+    do = tl.load(dO + rows, mask=there, other=0.0)      # (BM, d), resident
     o = tl.load(O + rows, mask=there, other=0.0)
     D_i = tl.sum(do.to(tl.float32) * o, 1)              # (BM,), summed in float32
     tl.store(D + first + i, D_i, mask=i < N)
@@ -357,8 +357,8 @@ def my_dq_kernel(Q, K, V, O, dO, LSE, D, dQ, N, scale, d: tl.constexpr,
         ### BEGIN SOLUTION the tiles of K and V, weights, score gradients, dq takes in
         j = at + tl.arange(0, BN)                       # (BN,)
         columns = (first + j)[:, None] * d + c
-        k = tl.load(K + columns, mask=j[:, None] < N, other=0.0)     # (BN, d), passes by
-        v = tl.load(V + columns, mask=j[:, None] < N, other=0.0)     # (BN, d), passes by
+        k = tl.load(K + columns, mask=j[:, None] < N, other=0.0)     # (BN, d), streamed
+        v = tl.load(V + columns, mask=j[:, None] < N, other=0.0)     # (BN, d), streamed
         seen = (j[None, :] < N) & (j[None, :] <= i[:, None]) if CAUSAL else j[None, :] < N
         p, ds = weights_and_gradients(q, k, do, v, L_i[:, None], D_i[:, None], scale, seen)
         dq = tl.dot(ds.to(k.dtype), k, dq, input_precision="ieee")
@@ -367,7 +367,7 @@ def my_dq_kernel(Q, K, V, O, dO, LSE, D, dQ, N, scale, d: tl.constexpr,
 
 
 def my_dq(Q, K, V, O, dO, LSE, BM=32, BN=32, causal=False):
-    """dQ (H, N, d) and D (H, N). Q, K, V, O, dO: (H, N, d), LSE: (H, N), all contiguous."""
+    """dQ (H, N, d) and D (H, N). LSE is (H, N), the others (H, N, d), all contiguous."""
     H, N, d = Q.shape
     dQ, D = torch.empty_like(Q), torch.empty_like(LSE)
     my_dq_kernel[(triton.cdiv(N, BM), H)](Q, K, V, O, dO, LSE, D, dQ, N, d**-0.5,
@@ -385,7 +385,7 @@ check("12B", my_dq)
 #
 # Under a causal mask, the first query that attends to key $j$ is query $j$, so the given loop starts at the largest multiple of $B_M$ that is not above the first key of the block.
 #
-# <!-- exercise 12C --> Write the loop over the queries. Call `weights_and_gradients` of 12B again, and cast `p` too. The check expects $4Nd + \lceil N/B_N \rceil(2Nd + 2N)$ words per head without a mask, the second bracket of (6.10). If you are stuck after seven minutes, run `hint("12C")` in a new cell.
+# <!-- exercise 12C --> Write the loop over the queries. Call `weights_and_gradients` of 12B again, and cast `p` too. The check expects $4Nd + \lceil N/B_N \rceil(2Nd + 2N)$ words per head without a mask, the second bracket of (6.10). If you are stuck after five minutes, run `hint("12C")` in a new cell.
 # <!-- 0 as input -->
 # <!-- ($4Nd + \lceil N/B_N \rceil(2Nd + 2N)$) = kernel_costs.dkdv_plain(kernel_costs.KernelProblem(N, N, d), 16, BN).total where N <= 1000 -->
 
@@ -393,7 +393,7 @@ check("12B", my_dq)
 # title = "dK and dV: key blocks resident"
 # difficulty = 3
 # importance = 5
-# minutes = 14
+# minutes = 10
 # hints = [
 #   "Go through dk_dv_program. Four arrays are streamed, two of them with one word per row. Which shape do these need to broadcast with a tile of (keys, queries)?",
 #   "L and D belong to queries, which are the second axis now. An out-of-bounds query must add nothing to dv and dk: which zeros in its rows ensure this for any weight?",
@@ -410,8 +410,8 @@ def my_dk_dv_kernel(Q, K, V, dO, LSE, D, dK, dV, N, scale, d: tl.constexpr,
     j, c = start + tl.arange(0, BN), tl.arange(0, d)
     columns = (first + j)[:, None] * d + c
     there = j[:, None] < N
-    k = tl.load(K + columns, mask=there, other=0.0)     # (BN, d), stays
-    v = tl.load(V + columns, mask=there, other=0.0)     # (BN, d), stays
+    k = tl.load(K + columns, mask=there, other=0.0)     # (BN, d), resident
+    v = tl.load(V + columns, mask=there, other=0.0)     # (BN, d), resident
     dk = tl.zeros((BN, d), dtype=tl.float32)
     dv = tl.zeros((BN, d), dtype=tl.float32)
     begin = start // BM * BM if CAUSAL else 0
@@ -419,8 +419,8 @@ def my_dk_dv_kernel(Q, K, V, dO, LSE, D, dK, dV, N, scale, d: tl.constexpr,
         ### BEGIN SOLUTION tiles of Q and dO, weights, dv takes in, score gradients, dk takes in
         i = at + tl.arange(0, BM)
         rows = (first + i)[:, None] * d + c
-        q = tl.load(Q + rows, mask=i[:, None] < N, other=0.0)        # (BM, d), passes by
-        do = tl.load(dO + rows, mask=i[:, None] < N, other=0.0)      # (BM, d), passes by
+        q = tl.load(Q + rows, mask=i[:, None] < N, other=0.0)        # (BM, d), streamed
+        do = tl.load(dO + rows, mask=i[:, None] < N, other=0.0)      # (BM, d), streamed
         L_i = tl.load(LSE + first + i, mask=i < N, other=float("inf"))
         D_i = tl.load(D + first + i, mask=i < N, other=0.0)
         seen = j[:, None] <= i[None, :] if CAUSAL else None
@@ -433,7 +433,7 @@ def my_dk_dv_kernel(Q, K, V, dO, LSE, D, dK, dV, N, scale, d: tl.constexpr,
 
 
 def my_dk_dv(Q, K, V, dO, LSE, D, BM=32, BN=32, causal=False):
-    """dK and dV (H, N, d). Q, K, V, dO: (H, N, d), LSE, D: (H, N), all contiguous."""
+    """dK and dV (H, N, d). LSE and D are (H, N), the others (H, N, d), all contiguous."""
     H, N, d = Q.shape
     dK, dV = torch.empty_like(K), torch.empty_like(V)
     my_dk_dv_kernel[(triton.cdiv(N, BN), H)](Q, K, V, dO, LSE, D, dK, dV, N, d**-0.5,
@@ -696,7 +696,7 @@ def backward_operator(dO: torch.Tensor, Q: torch.Tensor, K: torch.Tensor, V: tor
                       O: torch.Tensor, LSE: torch.Tensor, causal: bool
                       ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """dQ, dK, dV (H, N, d). dO: (H, N, d), any strides; the others contiguous."""
-    ### BEGIN SOLUTION dO in an order that the kernels know, then the two sweeps
+    ### BEGIN SOLUTION a contiguous dO, then the two passes
     dO = dO.contiguous()
     dQ, D = my_dq(Q, K, V, O, dO, LSE, causal=causal)
     return dQ, *my_dk_dv(Q, K, V, dO, LSE, D, causal=causal)
@@ -726,7 +726,7 @@ def keep(ctx, inputs, output):
 
 
 def differentiate(ctx, dO, dLSE):
-    """The gradients of Q, K, V and causal. dLSE is not used: only O leaves my_kernel_attention."""
+    """The gradients of Q, K, V and causal. dLSE is 0, because only O is returned."""
     ### BEGIN SOLUTION the other operator
     return *backward_operator(dO, *ctx.saved_tensors, ctx.causal), None
     ### END SOLUTION

@@ -558,7 +558,7 @@ def my_fused_kernel(Q, K, V, dO, LSE, D, dQ, dK, dV, N, scale, d: tl.constexpr,
 
 
 def my_fused(Q, K, V, O, dO, LSE, BM=32, BN=32, causal=False):
-    """dQ, dK, dV (H, N, d). Q, K, V, O, dO: (H, N, d), LSE: (H, N), all contiguous."""
+    """dQ, dK, dV (H, N, d). LSE is (H, N), the others (H, N, d), all contiguous."""
     H, N, d = Q.shape
     D = my_row_products(O, dO)
     dQ = torch.zeros(Q.shape, dtype=torch.float32)
