@@ -328,7 +328,7 @@ def _line(error: BaseException) -> str:
 SAYS = {  # what a message of torch.library.opcheck says, in words of the exercise
     r"Argument (\w+) is not defined to alias output": "a result is a view of {}: return new tensors",
     r"outputs\[\d+\] is (\w+)": "it returns its input {}: return new tensors",
-    r"Argument (\w+) is not defined as mutable but was mutated": "it writes into {}, which mutates_args lacks",
+    r"Argument (\w+) is not defined as mutable": "it writes into {}, which mutates_args lacks",
 }
 
 

@@ -58,8 +58,9 @@ def allowed_gradient_errors(
         dQ   scale Σ (error of dS) |K| + u |dQ|       dK likewise, with |Q|
         dV   Σ (u P + 2 single P) |dO| + u |dV|       without u P if `exact_O`
 
-    and 2^-25 for each rounded number. No kernel that rounds only there exceeds this, whatever the order of its
-    sums; the reference reaches 0.94 of it, where a column has one query and P and dV are rounded once each. If O or D is an input, O has no error.
+    and 2^-25 for each rounded number. If O or D is an input, O has no error. No kernel that rounds only there
+    exceeds this, whatever the order of its sums. The reference reaches 0.94 of it for a key of one query,
+    where rounding P and rounding dV can have the same sign.
     """
     names = ("Q", "K", "V", "dO")
     rounded_O = not (exact_O or "O" in inputs or "D" in inputs)
