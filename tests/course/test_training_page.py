@@ -1,4 +1,4 @@
-"""The controls of docs/guide/training.md hold for another text. Its examples are in test_printed_examples.py."""
+"""The controls of docs/guide/training.md hold for another text (test_printed_examples.py runs its examples)."""
 
 import difflib
 import inspect
