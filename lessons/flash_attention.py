@@ -47,7 +47,7 @@ INTERPRETED = triton.knobs.runtime.interpret
 # --- The choice of tiles -----------------------------------------------------------------------------------
 
 # (BM queries, BN keys, warps, stages): the largest d at which the tile is tried in 16 bits before sm_90, in
-# 16 bits from sm_90 on, and in float32. There its loop spills no registers, unless a comment says so.
+# 16 bits from sm_90 on, and in float32. There its loop spills no registers, except where a comment states it.
 Tiles = dict[tuple[int, int, int, int], tuple[int, int, int]]
 # float32 is multiplied on ordinary cores, with factors in registers, so its tiles are small. They are also
 # tried in 16 bits, for chips with little shared memory.
@@ -56,7 +56,7 @@ SMALL: Tiles = {
     (16, 16, 8, 1): (0, 0, 256),  # dQ spills at d = 256
 }
 FORWARD_TILES: Tiles = {
-    (64, 64, 4, 3): (128, 128, 0),
+    (64, 64, 4, 3): (128, 128, 0),  # spills once per iteration at d = 64 on sm_80
     (128, 64, 4, 3): (64, 64, 0),
     (128, 128, 8, 3): (0, 128, 0),
     (64, 64, 8, 2): (256, 256, 0),
@@ -67,16 +67,16 @@ QUERIES_TILES: Tiles = {
     (64, 32, 8, 2): (256, 256, 0),
 }
 KEYS_TILES: Tiles = {
-    (64, 64, 4, 3): (64, 64, 0),
-    (64, 128, 8, 3): (64, 128, 0),  # spills at d = 128
+    (64, 64, 4, 3): (0, 64, 0),
+    (64, 128, 8, 3): (64, 128, 0),  # spills at d = 128 on sm_90
     (64, 64, 8, 3): (128, 128, 0),
     (32, 64, 8, 2): (256, 256, 0),
 }
 
 
 def tuned(tiles: Tiles) -> Callable[[Any], Any]:
-    """Return a decorator that times a kernel's tiles when it is first launched for a d, mask, type and rough
-    length, and uses the fastest from then on.
+    """Return a decorator. The first launch for a d, mask, type and rough length measures the time of each
+    tile, and later launches use the fastest.
     """
     largest_d = {
         triton.Config({"BM": BM, "BN": BN}, num_warps=warps, num_stages=stages): limits
@@ -191,7 +191,7 @@ def forward_kernel(
     Q, K, V, O, LSE, q_strides, k_strides, v_strides, o_strides, H, group, Nq, Nk, length, scale,
     d: tl.constexpr, CAUSAL: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Compute BM rows of O, and of LSE (B, H, Nq) in float32."""
+    """BM rows of O and LSE: first the full blocks of keys, then the partial ones."""
     tile, batch, head = program_place(tl.cdiv(Nq, BM), H, CAUSAL)
     first = tile * BM
     K, V = head_of(K, k_strides, batch, head // group), head_of(V, v_strides, batch, head // group)
@@ -245,7 +245,7 @@ def queries_kernel(
     H, group, Nq, Nk, length, scale,
     d: tl.constexpr, CAUSAL: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Compute BM rows of dQ = scale · dS K. Store their D = rowsum(dO ∘ O) - dLSE for the next kernel.
+    """BM rows of dQ = scale · dS K. Their D = rowsum(dO ∘ O) - dLSE is stored for the next kernel.
 
     dLSE, the gradient of the log-sum-exp, adds dLSE · P to dS, which is the same as subtracting it from D.
     """
@@ -284,7 +284,7 @@ def keys_kernel(
     H, group, Nq, Nk, length, scale,
     d: tl.constexpr, CAUSAL: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Compute BN rows of dK = scale · dSᵀ Q and dV = Pᵀ dO for one head of keys.
+    """BN rows of dK = scale · dSᵀ Q and dV = Pᵀ dO, for one head of keys.
 
     The program sums over the `group` query heads of its keys in a fixed order, so it needs no atomics.
     """
@@ -482,7 +482,7 @@ forward.register_autograd(gradients, setup_context=keep)
 
 
 def attention_with_lse(
-    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None
+    q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return O as `attention` does, and the row log-sum-exps (B, H, Nq) in float32 (natural logarithm)."""
     factor = q.shape[-1] ** -0.5 if scale is None else scale
@@ -491,7 +491,7 @@ def attention_with_lse(
     return o, lse
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None) -> Tensor:
+def attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None) -> Tensor:
     """Return O = softmax(scale · QKᵀ) V, in the shape, type and layout of q.
 
     q (B, H, Nq, d); k and v (B, H_kv, Nk, d), of q's type; H_kv divides H. causal: query i attends to the

@@ -13,7 +13,7 @@ pytest.importorskip("triton")
 from compiled_launches import as_reported, compiled  # noqa: E402
 
 from iocourse.data.records import load_record, missing_metadata  # noqa: E402
-from iocourse.gpu import Resources  # noqa: E402
+from iocourse.gpu import Resources, chip_of  # noqa: E402
 from tools.bench import file_to_copy as bench  # noqa: E402
 from tools.bench.__main__ import SUBJECTS  # noqa: E402
 from tools.bench.resources import a_score  # noqa: E402
@@ -25,11 +25,12 @@ AGAIN = f"record it again: python -m tools.bench {bench.NAME} --json iocourse/da
 RECORDED_TRITON = pytest.mark.skipif(
     metadata.version("triton") != RECORD["versions"]["triton"], reason="the record is of another Triton"
 )
-# The one tile that the file's list says to spill: as in the library it was the fastest on an H200 at d = 128.
-STATED = (128, "keys", 64, 128, 8, 3)
+# The tiles of which a comment in the file states that they spill. For dK and dV the library's kernel was the
+# fastest with this tile on an H200.
+STATED = {(80, 64, "forward", 64, 64, 4, 3), (90, 128, "keys", 64, 128, 8, 3)}
 # Compiled again here: a kernel of each pass, on the chips that take seconds.
 SAMPLE = [
-    Compilation(80, 64, 2, "keys", True, 64, 64, 4, 3),
+    Compilation(80, 64, 2, "keys", True, 64, 128, 8, 3),
     Compilation(90, 128, 2, "forward", True, 64, 64, 4, 3),
     Compilation(90, 64, 2, "queries", False, 128, 64, 8, 3),
 ]
@@ -55,18 +56,18 @@ def test_the_record_is_of_the_code_as_it_stands(rows):
     assert changed == [], AGAIN
 
 
-def test_no_loop_waits_for_each_product_and_none_spills_but_one(rows):
+def test_no_loop_waits_for_each_product_and_only_stated_ones_spill(rows):
     loops = {one: Resources.of(row).hot_loop for one, row in rows.items()}
     assert [one for one, loop in loops.items() if loop.serialised] == []
+    assert all(row["shared_bytes"] <= chip_of(one.arch).shared_bytes for one, row in rows.items())
     assert all(loop.wgmma > 0 == loop.mma for one, loop in loops.items() if one.arch == 90)
     spilling = {one for one, loop in loops.items() if loop.spills}
-    assert {(one.d, one.kernel, *one[5:9]) for one in spilling} == {STATED}
-    assert {one.arch for one in spilling} == {90}
+    assert {(one.arch, one.d, one.kernel, *one[5:9]) for one in spilling} == STATED
     assert max(loops[one].spills / loops[one].instructions for one in spilling) < 0.05
 
 
 @RECORDED_TRITON
-def test_the_compiler_says_what_is_recorded(rows):
+def test_the_compiler_returns_what_is_recorded(rows):
     said = compiled([(one.arch, bench.launch_of(one)) for one in SAMPLE])
     for one, found in zip(SAMPLE, said, strict=True):
         assert dataclasses.replace(found, seconds=0.0) == Resources.of(rows[one])
@@ -92,7 +93,7 @@ def test_a_loop_has_at_most_a_tenth_more_instructions_than_the_librarys(rows):
 def test_the_table_has_a_line_for_each_kernel(rows):
     assert SUBJECTS[bench.NAME] is bench
     lines = bench.show(RECORD).splitlines()
-    assert len(lines) == len(rows) + 2 and lines[-1].startswith(f"{len(rows)} kernels compiled with torch ")
+    assert len(lines) == len(rows) + 2 and lines[-1].startswith(f"{len(rows)} kernels compiled with ")
     (one,) = [line for line in lines if "sm_90 d=128 forward causal" in line and "64×64×4×3" in line]
     row = rows[SAMPLE[1]]
     assert one.split()[-6:] == [
