@@ -1,4 +1,4 @@
-"""The controls of docs/guide/training.md hold for another text (test_printed_examples.py runs its examples)."""
+"""The controls of docs/guide/training.md hold for another text."""
 
 import difflib
 import inspect
