@@ -829,18 +829,22 @@ measured("12.10", tiles=tiles, saved=saved, more=ledger.total - form.total)
 # <details><summary>Answers 4 to 10</summary>
 #
 # 4. Two. Three products in `queries_kernel` and four in `keys_kernel`, as in 12B and 12C.
-# 5. The loops over partial blocks. With a second pipelined loop, sm_90 would wait for each product of the first.
+# 5. The loops over partial blocks. With a second pipelined loop, sm_90 would wait for each product of the first. As recorded, it waits once for 16 products (tile $128 \times 64$, $d = 64$, causal).
 # 6. `forward_kernel` and `queries_kernel`, because the last queries attend to the most keys. In `keys_kernel` the first keys have the most queries.
 # 7. In `head_of` and `rows_from`, because a tensor can have more than $2^{31}$ elements.
 # 8. Those whose last stride is not 1 (`rows_together`).
 # 9. When the tuner selects the same tiles. Every sum then has one order.
 # 10. Windows, block masks and packed sequences.
+# <!-- recorded = row("flash-attention-file", arch=90, d=64, kernel="forward", causal=True, BM=128, BN=64) -->
+# <!-- 16 = recorded["hot_loop"]["wgmma"] -->
+# <!-- 128 \times 64 = recorded["BM"], recorded["BN"] -->
+# <!-- "it waits once for 16 products" if recorded["hot_loop"]["waits"] == 1 -->
 #
 # </details>
 #
 # ## 12.11 Optional: your own GPU
 #
-# With an NVIDIA GPU, `iocourse gpu` runs your saved kernels compiled, in a second process. It compares values first and then prints time and rate next to your prediction. 12A is memory-bound, so predict the bandwidth of your GPU: `iocourse gpu 12A --gbytes X`. The products of 12B are float32, outside the tensor cores, so predict from the float32 rate of the data sheet: `iocourse gpu 12B --tflops X`. A copy on an H200 was recorded with 4,294 GB/s; 12B was not recorded. Without a GPU the command prints one line and the records. It was tested with a stub, and not yet on a GPU (details: `docs/guide/run-times.md`).
+# With an NVIDIA GPU, `iocourse gpu` runs your saved kernels compiled, in a second process. It compares values first and then prints time and rate next to your prediction. 12A is memory-bound, so predict the bandwidth of your GPU: `iocourse gpu 12A --gbytes X`. The products of 12B are float32, outside the tensor cores, so predict from the float32 rate of the data sheet: `iocourse gpu 12B --tflops X`. A copy on an H200 was recorded with 4,294 GB/s; 12B was not recorded. Without a GPU the command prints one line and the records. It was tested with a stub, and not yet on a GPU (`docs/guide/run-times.md`).
 # <!-- 4,294 = 1000 * load_record("roofs")["copy_tb_s"] -->
 #
 # ## Misconceptions
