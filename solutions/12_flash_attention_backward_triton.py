@@ -1,22 +1,23 @@
 # %% [markdown]
 # # 12 The backward pass in Triton
 #
-# On a GPU hundreds of programs run at the same time. Let two of them read the same word of $dQ$, add to it and write it back: one of the two sums is lost. So the question of lesson 06, which gradients stay and which travel, becomes a sharper one: *who may write here?* One answer is two sweeps, in which every program writes what nobody else writes. The other is one sweep with atomic additions. This lesson writes both as Triton kernels, counts their words against lesson 06, finds out why the second answer is not the same from run to run, and in the end trains a small language model with them.
+# You write the two-pass backward of lesson 06 as two Triton kernels, whose loads and stores equal (6.10) to the word. You register them as an operator that PyTorch differentiates and compiles. At the end you read a file of kernels that you can copy into your own project.
 #
 # **What you will learn**
 #
-# - to turn the two sweeps of lesson 06 into kernels whose loads and stores are counted and equal (6.10) to the word;
-# - to add up a gradient from many programs at once, and what each addition costs in words and in bytes;
-# - to say why the order of additions changes the bits of a sum, and what a deterministic backward pass gives up;
-# - to put kernels under PyTorch's autograd, test the gradients against float64, and train with them.
+# - to decide which program may write which gradient;
+# - to write both passes with one helper function;
+# - to compare passes by words, bytes and recorded times;
+# - to register and test an operator;
+# - to read a complete implementation of attention.
 #
-# **Prerequisites**: lesson 06 (the backward pass), lesson 10 (programs, masks, `tl.dot`) and lesson 11 (the forward kernel and its log-sum-exp). Signs and terms are on the [notation](notation.md) page.
+# **Prerequisites**: lessons 06 (backward pass), 10 (Triton) and 11 (the forward kernel and its log-sum-exp); [symbols and terms](notation.md).
 #
 # **Minutes**: <!-- minutes -->.
 #
 # <!-- exercises -->
 #
-# Sections 12.1 and 12.2 need NumPy only. From section 12.3 on cells run Triton kernels.
+# From section 12.3 on, cells need Triton, which is published for Linux (Colab runs Linux). No GPU is needed.
 
 # %% tags=["setup"]
 from itertools import permutations
@@ -25,102 +26,107 @@ import numpy as np
 
 from iocourse import costs, exact
 from iocourse.course import attempt, check, explore, hint, measured, predict
+from iocourse.data.records import load_record, record_source
 
 # %% [markdown]
-# ## 12.1 Two sweeps, program by program
+# ## 12.1 Who may write where
 #
-# We want the backward pass as a set of programs. A program owns one block of rows or of columns and cannot know what the others are doing. Here is what one of them does if columns stay, as in B3 of lesson 06:
+# On a GPU, many programs run at the same time. If two of them load the same word of $dQ$, add to it and store it, one of the two sums can be lost. So a program must own the words that it writes, or add to them in one step that no other program can interrupt.
+#
+# The figure shows one program of the fused backward (section 6.6). Its key block is resident and the queries are streamed. No other program writes its rows of $dK$ and $dV$, but all programs add to $dQ$.
 
 # %%
 explore.resident_and_streamed("columns", rows=["Q", "dO", "dQ"], columns=["K", "V", "dK", "dV"],
-                              sums=["dQ", "dK", "dV"], title="One sweep for all gradients")
+                              sums=["dQ", "dK", "dV"], title="Fused backward")
 
 # %% [markdown]
-# Its rows of $dK$ and $dV$ are its own. But $dQ$ passes by, is read and written (two of the title's four, as in lesson 06), and this is not the only program. Lesson 06 had a way without: two sweeps, (6.10), rows stay for $dQ$, and columns stay for $dK$ and $dV$. Here is the first, for one program, without any `for` over the blocks of queries: that loop has become the number of the program. A kernel's tile has $B_M$ queries and $B_N$ keys, lesson 06's $B_r$ and $B_c$. The second sweep takes $D$ from the first. Its tiles of scores stand on their side, keys down and queries across: then $P^\top$ and $dS^\top$ are the left factors of $dV = P^\top dO$ and $dK = dS^\top Q/\sqrt d$ as they are, and nothing has to be transposed after the exponential.
-
-# %%
-rng = np.random.default_rng(12)
-N, d, BM, BN = 100, 16, 32, 32
-scale = d**-0.5
-Q, K, V, dO = rng.standard_normal((4, N, d))
-O, L = exact.attention(Q, K, V), exact.log_sum_exp(exact.scores(Q, K))  # (N, d), (N,)
-
-
-def dq_program(program, dQ, D):
-    """Rows stay: BM rows of dQ, and D of the same rows."""
-    i = slice(program * BM, (program + 1) * BM)
-    D[i] = (dO[i] * O[i]).sum(axis=1)
-    for at in range(0, N, BN):
-        k, v = K[at:at + BN], V[at:at + BN]
-        p = np.exp(scale * Q[i] @ k.T - L[i, None])  # (BM, BN), by (6.5)
-        ds = p * (dO[i] @ v.T - D[i, None])          # (BM, BN), by (6.3)
-        dQ[i] += scale * ds @ k
-
-
-def dk_dv_program(program, D, dK, dV):
-    """Columns stay: BN rows of dK and of dV."""
-    j = slice(program * BN, (program + 1) * BN)
-    for at in range(0, N, BM):
-        i = slice(at, at + BM)
-        p = np.exp(scale * K[j] @ Q[i].T - L[None, i])  # (BN, BM)
-        dV[j] += p @ dO[i]
-        ds = p * (V[j] @ dO[i].T - D[None, i])          # (BN, BM)
-        dK[j] += scale * ds @ Q[i]
-
-
-def two_sweeps(programs):
-    """dQ, dK, dV; `programs` is the order in which the programs of each sweep run."""
-    D, (dQ, dK, dV) = np.zeros(N), np.zeros((3, N, d))
-    for program in programs:
-        dq_program(program, dQ, D)
-    for program in programs:
-        dk_dv_program(program, D, dK, dV)
-    return dQ, dK, dV
-
-
-# %% [markdown]
-# $N = 100$ makes four blocks of 32, the last of them with four rows. Does it matter which program runs first?
-
-# %%
-right = exact.attention_backward(Q, K, V, dO)
-forwards, backwards = two_sweeps([0, 1, 2, 3]), two_sweeps([3, 1, 0, 2])
-for name, one, other, want in zip(right._fields, forwards, backwards, right, strict=True):
-    print(f"{name}: right {np.allclose(one, want, rtol=0, atol=1e-12)}, "
-          f"the same bits in another order: {np.array_equal(one, other)}")
-
-# %% [markdown]
-# It does not matter to a single bit: within a sweep no program reads what another one writes. Only between the sweeps there is an order, for the second needs $D$. A GPU keeps it: one launch begins when the launch before it has ended.
-#
-# The price is arithmetic. The first sweep takes three products of matrices a tile ($S$, $dP$, $dQ$), the second four ($S$, $dP$, $dV$, $dK$): seven in all, since $S$ and $dP$ are made twice.
-#
-# **Predict** (guess). Suppose the second sweep added up $dQ$ too, so that $S$ and $dP$ are made once. How many programs would then add to the same row of $dQ$, with $N = 100$ and blocks of 32 keys?
+# **Predict** (compute). $N = 100$, and each program has a key block of 32 rows. How many programs add to the same row of $dQ$?
 
 # %% tags=["predict"]
 predict("12.1", programs=4)  #> predict("12.1", programs=...)
 
 # %%
-def share(program):
-    """What one block of keys adds to dQ: (N, d)."""
-    j = slice(program * BN, (program + 1) * BN)
-    p = np.exp(scale * Q @ K[j].T - L[:, None])
-    ds = p * (dO @ V[j].T - (dO * O).sum(axis=1)[:, None])
+rng = np.random.default_rng(12)
+N, d, BM, BN = 100, 16, 32, 32  # a tile has BM queries and BN keys
+scale = d**-0.5
+Q, K, V, dO = rng.standard_normal((4, N, d))
+O, L = exact.attention(Q, K, V), exact.log_sum_exp(exact.scores(Q, K))  # (N, d), (N,)
+D = (dO * O).sum(axis=1)                                                # (N,)
+
+
+def weights_and_gradients_in_numpy(a, b, da, db, L, D):
+    """Return p and ds of one tile, by (6.5) and (6.3)."""
+    p = np.exp(scale * a @ b.T - L)
+    return p, p * (da @ db.T - D)
+
+
+def share_of_dQ(t):
+    """Return the part of dQ that comes from key block t, (N, d)."""
+    j = slice(t * BN, (t + 1) * BN)
+    _, ds = weights_and_gradients_in_numpy(Q, K[j], dO, V[j], L[:, None], D[:, None])
     return scale * ds @ K[j]
 
 
-measured("12.1", programs=sum(bool(share(program)[0].all()) for program in range(4)))
+parts = [share_of_dQ(t) for t in range(-(-N // BN))]
+print("their sum is dQ:", np.allclose(sum(parts), exact.attention_backward(Q, K, V, dO).dQ))
+measured("12.1", programs=sum(part[0].any() for part in parts))
 
 # %% [markdown]
-# <details><summary>Who has something to say about a row</summary>
+# <details><summary>Programs that add to a row</summary>
 #
-# All four, $\lceil N/B_N \rceil$: each block of keys has something to say about every row. So $dQ$ is shared.
+# 4, all of them. Every key block contributes to every row of $dQ$.
 #
 # </details>
 #
-# ## 12.2 One sweep, and a shared sum
+# The two-pass backward (section 6.8) shares no sums. In its first pass query blocks are resident, and each program owns rows of $dQ$. In the second pass key blocks are resident, and each program owns rows of $dK$ and $dV$. Both passes call `weights_and_gradients_in_numpy`:
+
+# %%
+def dq_program(t, dQ):
+    """First pass: query block t is resident."""
+    i = slice(t * BM, (t + 1) * BM)
+    for start in range(0, N, BN):
+        j = slice(start, start + BN)
+        _, ds = weights_and_gradients_in_numpy(Q[i], K[j], dO[i], V[j], L[i, None], D[i, None])
+        dQ[i] += scale * ds @ K[j]      # ds is (BM, BN)
+
+
+def dk_dv_program(t, dK, dV):
+    """Second pass: key block t is resident."""
+    j = slice(t * BN, (t + 1) * BN)
+    for start in range(0, N, BM):
+        i = slice(start, start + BM)
+        p, ds = weights_and_gradients_in_numpy(K[j], Q[i], V[j], dO[i], L[None, i], D[None, i])
+        dV[j] += p @ dO[i]              # p is (BN, BM), transposed
+        dK[j] += scale * ds @ Q[i]
+
+
+def two_passes(order):
+    """Return dQ, dK and dV; order: of the programs in each pass."""
+    dQ, dK, dV = np.zeros((3, N, d))
+    for t in order:
+        dq_program(t, dQ)
+    for t in order:
+        dk_dv_program(t, dK, dV)
+    return dQ, dK, dV
+
+
+# %%
+right = exact.attention_backward(Q, K, V, dO)
+forwards, backwards = two_passes([0, 1, 2, 3]), two_passes([3, 1, 0, 2])
+for name, one, other, want in zip(right._fields, forwards, backwards, right, strict=True):
+    print(f"{name}: correct {np.allclose(one, want, rtol=0, atol=1e-12)}, "
+          f"equal bits in another order of programs {np.array_equal(one, other)}")
+
+# %% [markdown]
+# No bit depends on the order of the programs, because no program reads what another program of its pass writes. Only the passes have an order, because as kernels the first stores $D$ and the second loads it. A GPU keeps it: a launch starts after the previous launch has ended.
 #
-# We want to know what sharing does to the answer, before we write it as a kernel. A GPU has *atomic* additions: read, add and write in one step that no other program can come between. No share gets lost. But the shares arrive in the order in which the programs happen to get there, and that order is not ours. For numbers on paper the order of a sum is nothing to worry about. For floating-point numbers?
+# The price is arithmetic. A tile takes three products in the first pass ($S$, $dP$, $dQ$) and four in the second ($S$, $dP$, $dV$, $dK$). The fused backward takes five instead of seven, because it computes $S$ and $dP$ once.
 #
-# **Predict** (guess). $a = 2^{24}$, $b = 1$, $c = -2^{24}$, all float32, which has 24 bits for the digits of a number. What are $(a + b) + c$ and $a + (b + c)$?
+# ## 12.2 The order of additions
+#
+# An *atomic addition* loads, adds and stores in one step, so no contribution is lost. But the order of the contributions may differ from run to run. In float32, which keeps 24 significant bits, each sum is rounded to the nearest number, and a tie to the one whose last bit is 0.
+#
+# **Predict** (compute). $a = 2^{24}$, $b = 1$ and $c = -2^{24}$ in float32. What are $(a + b) + c$ and $a + (b + c)$?
 
 # %% tags=["predict"]
 predict("12.2", left=0, right=1)  #> predict("12.2", left=..., right=...)
@@ -130,33 +136,30 @@ a, b, c = np.float32(2**24), np.float32(1), np.float32(-(2**24))
 measured("12.2", left=float((a + b) + c), right=float(a + (b + c)))
 
 # %% [markdown]
-# <details><summary>What the order does to three numbers</summary>
+# <details><summary>Two orders of three numbers</summary>
 #
-# 0 and 1. $2^{24} + 1$ needs 25 bits, and is rounded to $2^{24}$ before $c$ comes; $1 - 2^{24}$ needs 24 bits and is exact. Floating-point addition is *commutative*, $a + b = b + a$ to the bit, and it is not *associative*.
+# 0 and 1. $2^{24} + 1$ needs 25 bits and is rounded to $2^{24}$. $1 - 2^{24}$ needs 24 bits and is exact. So floating-point addition is *commutative* ($a + b$ and $b + a$ have equal bits) but not *associative*.
 #
 # </details>
 #
-# Now for $dQ$, in float32: the shares of four blocks of keys, in all $4! = 24$ orders in which four programs can finish.
-#
+# Four programs can finish in $4! = 24$ orders. The next cell adds their contributions to $dQ$ in each order, in float32.
 # <!-- 25, 24 = (2**24 + 1).bit_length(), (2**24 - 1).bit_length() -->
 
 # %%
-shares = [share(program).astype(np.float32) for program in range(4)]
-answers = {}
-for order in permutations(shares):
-    total = sum(order)                # (N, d), float32, added from left to right
-    answers[total.tobytes()] = total  # answers of the same bits are kept once
-every = np.array(list(answers.values()))
+results = set()
+for order in permutations([part.astype(np.float32) for part in parts]):
+    results.add(sum(order).tobytes())  # added from left to right
+every = np.array([np.frombuffer(one, dtype=np.float32) for one in results])
 apart = (every.max(axis=0) - every.min(axis=0)).max()
-print(f"{len(answers)} different answers from 24 orders")
-print(f"never further apart than 1e-6: {apart < 1e-6}")
+print(f"{len(results)} different results from 24 orders")
+print(f"largest difference below 1e-6: {apart < 1e-6}")
 
 # %% [markdown]
-# 12 different answers, not 24: the first two shares may change places, since addition is commutative. Every other change of order shows in some bit. None of the twelve is wrong, they are never further apart than $10^{-6}$; but on a GPU you do not choose which one you get. In training, two runs with the same seed then part ways, bit by bit, and an error that came up once may not come up again. So it is worth having both: a fast pass, and one whose sums have a fixed order.
+# There are 12 different results: the first two contributions commute, and every other exchange changes some bit. All are correct up to rounding, with differences below $10^{-6}$. But on a GPU chance selects the result. A pass is *deterministic* if every sum has a fixed order, so that all runs have equal bits. Otherwise two training runs with the same seed diverge, and a failure may not be reproducible.
 #
 # ## 12.3 A kernel for D
 #
-# From here on we need Triton. The next cell sets `TRITON_INTERPRET`, because bytes can be counted in the interpreter only; and it imports `iocourse.kernels` first, because Triton must know about the interpreter before it is imported. Where Triton is missing, that cell and each later one that needs it say in a line what to install; lesson 06 has exercises on the same passes that need NumPy only.
+# From here on, cells run Triton kernels in the interpreter. Without Triton, they print what to install.
 
 # %% tags=["given"]
 import os
@@ -188,16 +191,16 @@ else:
     print("Kernels run in Triton's interpreter here, and every word they move is counted.")
 
 # %% [markdown]
-# In this lesson a tensor is $(H, N, d)$, float32: $H$ heads, each an attention of its own. A launch has two axes, blocks and heads. $d$ is a power of two (`tl.arange` asks for one; lesson 11 shows how the library pads), and every product says `input_precision="ieee"`: without it a GPU may round float32 factors to TF32, which keeps 11 significant bits.
+# In this lesson a tensor is $(H, N, d)$: $H$ heads, each with its own attention. A grid has two axes, blocks and heads. $d$ is a power of two, at least 16, and products use `input_precision="ieee"`, as in lesson 11.
 #
-# We want $D_i = \sum_c dO_{ic}\,O_{ic}$, one word a row. It streams two arrays once,
+# $D_i = \sum_c dO_{ic}\,O_{ic}$ is one word per row, in float32. Per head the kernel moves
 #
-# $$ W_D = 2Nd + N \quad\text{for each head,} \tag{12.1} $$
+# $$ W_D = 2Nd + N . \tag{12.1} $$
 # <!-- (12.1) W_D = kernel_costs.delta_plain(kernel_costs.KernelProblem(N, N, d)).total -->
 #
-# and there is one difficulty in it. $O$ is ours, we know how it lies in memory. $dO$ comes from autograd, and lies as autograd pleases. Take the simplest loss there is, the sum of all outputs: its gradient is 1 everywhere.
+# The difficulty is the layout of $dO$, which autograd determines. For example, the gradient of `y.sum()` with respect to `y` is 1 everywhere. Autograd stores one word and returns a view of it with the shape of `y`.
 #
-# **Predict** (guess). Autograd hands over this $dO$, of shape $(2, 40, 16)$. What is its stride from one row to the next, in elements? (A tensor that is stored whole has 16.)
+# **Predict** (compute). `y` has the shape $(2, 40, 16)$. By (10.2), which stride does this view have from a row to the next? (A contiguous tensor has 16.)
 
 # %% tags=["predict"]
 predict("12.3", step=0)  #> predict("12.3", step=...)
@@ -212,13 +215,15 @@ print("shape", tuple(seen[0].shape), "strides", seen[0].stride())
 measured("12.3", step=seen[0].stride(1))
 
 # %% [markdown]
-# <details><summary>How one word fills an array</summary>
+# <details><summary>The strides of one word</summary>
 #
-# Strides of 0: the tensor is one word, shown 1,280 times. A kernel that takes $16$ for granted reads far past its end. (`contiguous()` makes a stored copy, and costs its words. The library's kernels take any strides that end in 1. A last stride of 1 alone promises yours nothing: a layer may hand over $(d, Hd, 1)$.)
+# 0, like the other strides: all 1,280 elements have the offset 0. A kernel that assumes 16 reads out of bounds.
 #
 # </details>
 #
-# <!-- exercise 12A --> Write the kernel; what launches it stands below. Each of the two arrays has a stride from head to head and a stride from row to row of its own (`o_head`, `o_row`, `do_head`, `do_row`); within a row, elements lie side by side. The check has ragged $N$ and a $dO$ that was transposed, counts (12.1), and refuses copies. If you are stuck after five minutes, run `hint("12A")` in a cell of your own.
+# `dO.contiguous()` makes a copy with known strides, which costs its words. A last stride of 1 does not determine the others: a layer that joins its heads may pass $(d, Hd, 1)$.
+#
+# <!-- exercise 12A --> Write the kernel; the launcher is given. $O$ and $dO$ each have their own strides from head to head and from row to row (`o_head`, `o_row`, `do_head`, `do_row`); the last stride is 1. The check uses ragged $N$ and a transposed $dO$, expects the words of (12.1), and refuses copies. If you are stuck after five minutes, run `hint("12A")` in a new cell.
 # <!-- 1,280 = 2 * 40 * 16 -->
 
 # %% [raw] name="about-12A"
@@ -262,9 +267,9 @@ def my_row_products(O, dO, BM=32):
 check("12A", my_row_products)
 
 # %% [markdown]
-# ## 12.4 Rows stay
+# ## 12.4 dQ: query blocks resident
 #
-# We want `dq_program` as a kernel. Two heads of 100 queries will do. The forward pass has left $O$ and the log-sum-exp $L$; here they come from PyTorch, in section 12.9 from a kernel.
+# `dq_program` becomes a kernel, with two heads of 100 queries. PyTorch computes $O$ and the log-sum-exp $L$ here; in section 12.9 a kernel does.
 
 # %%
 H, N, d = 2, 100, 16
@@ -273,7 +278,7 @@ Q, K, V, dO = torch.randn(4, H, N, d)
 
 
 def forward_by_torch(Q, K, V, causal):
-    """O (H, N, d) and LSE (H, N), with all scores written out."""
+    """Return O (H, N, d) and LSE (H, N); the scores are materialised."""
     S = Q @ K.transpose(1, 2) * Q.shape[2] ** -0.5
     hidden = torch.full(S.shape, float("-inf"), dtype=S.dtype).triu(1)
     S = S + hidden if causal else S
@@ -283,13 +288,26 @@ def forward_by_torch(Q, K, V, causal):
 O, LSE = forward_by_torch(Q, K, V, causal=False)
 
 # %% [markdown]
-# New against NumPy are the edges. In a kernel a tile always has its full size; we say what stands in the rows that do not exist: zeros in $q$, $dO$, $k$ and $v$, and $+\infty$ in $L$, so that a query that does not exist has the weights $e^{s - \infty} = 0$.
+# Both passes compute $P$ and $dS$ of a tile. You write this once, as a helper under `@triton.jit`, and call it in both kernels:
 #
-# A key that does not exist is a trap of its own. Its $k$ is zero, so its score is 0 and its weight $e^{0 - L_i}$. Mostly that does no harm: in the end the weight meets the same $k = 0$. But if all real scores of a row are near $-100$, then $L_i \approx -100$ as well, and $e^{100}$ is more than float32 can hold: $\infty \cdot 0$ is not a number. So weights of such keys are set to 0, as those behind a causal mask are.
+# | | 12B: tiles of (queries, keys) | 12C: tiles of (keys, queries) |
+# | --- | --- | --- |
+# | `a`, `da` | `q`, `do`, resident | `k`, `v`, resident |
+# | `b`, `db` | `k`, `v`, streamed | `q`, `do`, streamed |
+# | `L`, `D` | columns, `L_i[:, None]` | rows, `L_i[None, :]` |
+# | scores, from `a` and `b` | $S$ | $S^\top$ |
+# | $dP$, from `da` and `db` | $dP$ | $dP^\top$ |
+# | products of the kernel | $dQ \mathrel{+}= dS\,K$ | $dV \mathrel{+}= P^\top dO$, $dK \mathrel{+}= dS^\top Q$ |
 #
-# With a causal mask query $i$ sees keys up to $i$, and the loop ends with the last tile that one of the rows sees.
+# $L$ and $D$ belong to queries, so they broadcast along the keys. In 12C `p` and `ds` are already the left factors $P^\top$ and $dS^\top$. `seen` is a tile of booleans or None, as in `absorb` (section 11.5).
 #
-# <!-- exercise 12B --> Write the loop over the keys. What comes before and after it is there, $D$ included. The check counts every load and store: $4Nd + 2N + 2Nd\lceil N/B_M \rceil$ words a head without a mask, the first bracket of (6.10). If you are stuck after eight minutes, run `hint("12B")` in a cell of your own.
+# Inputs have float32 or float16. The helper returns `p` and `ds` in float32, like all accumulators. `tl.dot` needs two factors of one type, so cast the float32 factor to the type of the other one, as in 11F: `ds.to(k.dtype)`.
+#
+# Loads fill rows out of bounds with 0, and $L$ with $+\infty$, so a query out of bounds has the weights $e^{s - \infty} = 0$. A key out of bounds has the score 0 and the weight $e^{-L_i}$, which is later multiplied by its row $k = 0$. But if all scores of a query are near $-100$, then $L_i \approx -100$, and $e^{100}$ overflows in float32; $\infty \cdot 0$ is NaN. So set these weights to 0 with `seen`, like those of masked pairs.
+#
+# Under a causal mask, the given loop ends with the last tile that a query of the block attends to.
+#
+# <!-- exercise 12B --> Write the helper and the loop over the keys. The code before and after the loop is given, also $D$. Scores are scaled by `scale`; $dQ$ is scaled when it is stored. The check also runs the kernel in float16. It expects $4Nd + 2N + 2Nd\lceil N/B_M \rceil$ words per head without a mask, the first bracket of (6.10). If you are stuck after eight minutes, run `hint("12B")` in a new cell.
 # <!-- ($4Nd + 2N + 2Nd\lceil N/B_M \rceil$) = kernel_costs.dq_plain(kernel_costs.KernelProblem(N, N, d), BM, 16).total where N <= 1000 -->
 
 # %% [raw] name="about-12B"
@@ -301,13 +319,13 @@ O, LSE = forward_by_torch(Q, K, V, causal=False)
 # hints = [
 #   "Go through dq_program line by line. Which lines are products of tiles, which are elementwise, and which need a mask?",
 #   "The keys of the tile are at, at + 1 and so on; compute their addresses like those of the rows. Use tl.trans for the transposes. Weights of out-of-bounds and masked keys become 0 after the exponential.",
-#   "Two loads, two products for scores and dp, an exponential with L, tl.where, ds from D, and a third product with dq as its third argument. The scores are scaled; scale dq at the store.",
+#   "In the helper two products, for scores and dp, an exponential with L, tl.where, and ds from D. In the loop two loads, a call of the helper, and a third product, with ds in the type of k and dq as its third argument. The scores are scaled; scale dq at the store.",
 # ]
 
 # %% tags=["exercise"] name="ex-12B"
 @triton.jit
 def weights_and_gradients(a, b, da, db, L, D, scale, seen=None):
-    """p and ds of one tile, (BA, BB) float32. a, da: (BA, d); b, db: (BB, d); L, D: broadcast."""
+    """p and ds (BA, BB) in float32. a and da are (BA, d), b and db (BB, d); L, D broadcast."""
     ### BEGIN SOLUTION scores, weights, their gradients
     s = tl.dot(a, tl.trans(b), input_precision="ieee") * scale
     p = tl.exp(s - L)
@@ -321,14 +339,14 @@ def weights_and_gradients(a, b, da, db, L, D, scale, seen=None):
 @triton.jit
 def my_dq_kernel(Q, K, V, O, dO, LSE, D, dQ, N, scale, d: tl.constexpr,
                  BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr):
-    """BM rows of dQ and D. All (H, N, d) or (H, N), contiguous, float32."""
+    """BM rows of dQ and D. All (H, N, d) or (H, N), contiguous; LSE and D float32."""
     start = tl.program_id(0) * BM
     first = tl.program_id(1) * N                        # rows of the heads before this one
     i, c = start + tl.arange(0, BM), tl.arange(0, d)    # (BM,), (d,)
     rows = (first + i)[:, None] * d + c                 # (BM, d), as offsets
     there = i[:, None] < N
-    q = tl.load(Q + rows, mask=there, other=0.0)        # (BM, d), stays
-    do = tl.load(dO + rows, mask=there, other=0.0)      # (BM, d), stays
+    q = tl.load(Q + rows, mask=there, other=0.0)        # (BM, d), resident
+    do = tl.load(dO + rows, mask=there, other=0.0)      # (BM, d), resident
     o = tl.load(O + rows, mask=there, other=0.0)
     D_i = tl.sum(do.to(tl.float32) * o, 1)              # (BM,), summed in float32
     tl.store(D + first + i, D_i, mask=i < N)
@@ -339,8 +357,8 @@ def my_dq_kernel(Q, K, V, O, dO, LSE, D, dQ, N, scale, d: tl.constexpr,
         ### BEGIN SOLUTION the tiles of K and V, weights, score gradients, dq takes in
         j = at + tl.arange(0, BN)                       # (BN,)
         columns = (first + j)[:, None] * d + c
-        k = tl.load(K + columns, mask=j[:, None] < N, other=0.0)     # (BN, d), passes by
-        v = tl.load(V + columns, mask=j[:, None] < N, other=0.0)     # (BN, d), passes by
+        k = tl.load(K + columns, mask=j[:, None] < N, other=0.0)     # (BN, d), streamed
+        v = tl.load(V + columns, mask=j[:, None] < N, other=0.0)     # (BN, d), streamed
         seen = (j[None, :] < N) & (j[None, :] <= i[:, None]) if CAUSAL else j[None, :] < N
         p, ds = weights_and_gradients(q, k, do, v, L_i[:, None], D_i[:, None], scale, seen)
         dq = tl.dot(ds.to(k.dtype), k, dq, input_precision="ieee")
@@ -349,7 +367,7 @@ def my_dq_kernel(Q, K, V, O, dO, LSE, D, dQ, N, scale, d: tl.constexpr,
 
 
 def my_dq(Q, K, V, O, dO, LSE, BM=32, BN=32, causal=False):
-    """dQ (H, N, d) and D (H, N). Q, K, V, O, dO: (H, N, d), LSE: (H, N), all contiguous."""
+    """dQ (H, N, d) and D (H, N). LSE is (H, N), the others (H, N, d), all contiguous."""
     H, N, d = Q.shape
     dQ, D = torch.empty_like(Q), torch.empty_like(LSE)
     my_dq_kernel[(triton.cdiv(N, BM), H)](Q, K, V, O, dO, LSE, D, dQ, N, d**-0.5,
@@ -361,13 +379,13 @@ def my_dq(Q, K, V, O, dO, LSE, BM=32, BN=32, causal=False):
 check("12B", my_dq)
 
 # %% [markdown]
-# ## 12.5 Columns stay
+# ## 12.5 dK and dV: key blocks resident
 #
-# Now `dk_dv_program`. $k$, $v$, $dK$ and $dV$ stay, $q$, $dO$, $L$ and $D$ pass by, and a tile of scores is (keys, queries). At the edges there is less to do this time. A key that does not exist may have any weights: they go into rows of $dK$ and $dV$ of its own, which are never stored. A query that does not exist gives nothing, whatever its weight: its $q$, $dO$ and $D$ are 0. ($L = +\infty$ would do where rows of $dO$ are not masked. Say so by `other`: without it a lane that is off may hold anything, and 0 times what is no number is no number.)
+# In `dk_dv_program` $k$, $v$, $dK$ and $dV$ are resident, and $q$, $dO$, $L$ and $D$ are streamed. Rows out of bounds need less care here. The weights of a key only enter its own rows of $dK$ and $dV$, which are not stored. A query out of bounds contributes nothing, whatever its weights, because its $q$, $dO$ and $D$ are 0. But every load needs `other`: without it a masked lane may be NaN, and $0 \cdot \text{NaN}$ is NaN.
 #
-# With a causal mask the first query that sees key $j$ is query $j$. So the loop begins with the tile of queries that holds the block's first key: the largest multiple of $B_M$ that is not above it.
+# Under a causal mask, the first query that attends to key $j$ is query $j$, so the given loop starts at the largest multiple of $B_M$ that is not above the first key of the block.
 #
-# <!-- exercise 12C --> Write the loop over the queries. Words: $4Nd + \lceil N/B_N \rceil(2Nd + 2N)$ a head without a mask, the second bracket of (6.10). If you are stuck after eight minutes, run `hint("12C")` in a cell of your own.
+# <!-- exercise 12C --> Write the loop over the queries. Call `weights_and_gradients` of 12B again, and cast `p` too. The check expects $4Nd + \lceil N/B_N \rceil(2Nd + 2N)$ words per head without a mask, the second bracket of (6.10). If you are stuck after five minutes, run `hint("12C")` in a new cell.
 # <!-- 0 as input -->
 # <!-- ($4Nd + \lceil N/B_N \rceil(2Nd + 2N)$) = kernel_costs.dkdv_plain(kernel_costs.KernelProblem(N, N, d), 16, BN).total where N <= 1000 -->
 
@@ -375,25 +393,25 @@ check("12B", my_dq)
 # title = "dK and dV: key blocks resident"
 # difficulty = 3
 # importance = 5
-# minutes = 14
+# minutes = 10
 # hints = [
 #   "Go through dk_dv_program. Four arrays are streamed, two of them with one word per row. Which shape do these need to broadcast with a tile of (keys, queries)?",
 #   "L and D belong to queries, which are the second axis now. An out-of-bounds query must add nothing to dv and dk: which zeros in its rows ensure this for any weight?",
-#   "Four loads; scores as k times q transposed; weights; if causal, 0 for a key after its query; add p times do to dv; dp as v times do transposed; ds; add ds times q to dk. Only the scale of dk is left for the store.",
+#   "Four loads; a call of weights_and_gradients with k and q, v and do, and L and D as rows; if causal, seen hides a key after its query. Add p times do to dv and ds times q to dk, p in the type of do and ds in that of q. Only the scale of dk is left for the store.",
 # ]
 
 # %% tags=["exercise"] name="ex-12C"
 @triton.jit
 def my_dk_dv_kernel(Q, K, V, dO, LSE, D, dK, dV, N, scale, d: tl.constexpr,
                     BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr):
-    """BN rows of dK and dV. All (H, N, d) or (H, N), contiguous, float32."""
+    """BN rows of dK and dV. All (H, N, d) or (H, N), contiguous; LSE and D float32."""
     start = tl.program_id(0) * BN
     first = tl.program_id(1) * N
     j, c = start + tl.arange(0, BN), tl.arange(0, d)
     columns = (first + j)[:, None] * d + c
     there = j[:, None] < N
-    k = tl.load(K + columns, mask=there, other=0.0)     # (BN, d), stays
-    v = tl.load(V + columns, mask=there, other=0.0)     # (BN, d), stays
+    k = tl.load(K + columns, mask=there, other=0.0)     # (BN, d), resident
+    v = tl.load(V + columns, mask=there, other=0.0)     # (BN, d), resident
     dk = tl.zeros((BN, d), dtype=tl.float32)
     dv = tl.zeros((BN, d), dtype=tl.float32)
     begin = start // BM * BM if CAUSAL else 0
@@ -401,8 +419,8 @@ def my_dk_dv_kernel(Q, K, V, dO, LSE, D, dK, dV, N, scale, d: tl.constexpr,
         ### BEGIN SOLUTION tiles of Q and dO, weights, dv takes in, score gradients, dk takes in
         i = at + tl.arange(0, BM)
         rows = (first + i)[:, None] * d + c
-        q = tl.load(Q + rows, mask=i[:, None] < N, other=0.0)        # (BM, d), passes by
-        do = tl.load(dO + rows, mask=i[:, None] < N, other=0.0)      # (BM, d), passes by
+        q = tl.load(Q + rows, mask=i[:, None] < N, other=0.0)        # (BM, d), streamed
+        do = tl.load(dO + rows, mask=i[:, None] < N, other=0.0)      # (BM, d), streamed
         L_i = tl.load(LSE + first + i, mask=i < N, other=float("inf"))
         D_i = tl.load(D + first + i, mask=i < N, other=0.0)
         seen = j[:, None] <= i[None, :] if CAUSAL else None
@@ -415,7 +433,7 @@ def my_dk_dv_kernel(Q, K, V, dO, LSE, D, dK, dV, N, scale, d: tl.constexpr,
 
 
 def my_dk_dv(Q, K, V, dO, LSE, D, BM=32, BN=32, causal=False):
-    """dK and dV (H, N, d). Q, K, V, dO: (H, N, d), LSE, D: (H, N), all contiguous."""
+    """dK and dV (H, N, d). LSE and D are (H, N), the others (H, N, d), all contiguous."""
     H, N, d = Q.shape
     dK, dV = torch.empty_like(K), torch.empty_like(V)
     my_dk_dv_kernel[(triton.cdiv(N, BN), H)](Q, K, V, dO, LSE, D, dK, dV, N, d**-0.5,
@@ -427,10 +445,12 @@ def my_dk_dv(Q, K, V, dO, LSE, D, BM=32, BN=32, causal=False):
 check("12C", my_dk_dv)
 
 # %% [markdown]
-# Together the two kernels are the split backward pass. What does it move? `traffic.count` sees every load and store of both launches; the closed form is (6.10) for two heads.
+# ## 12.6 The traffic of both passes
+#
+# Together the two kernels are the two-pass backward. The ledger of both launches, minus the closed form:
 
 # %%
-def split(Q, K, V, O, dO, LSE, causal=False):
+def two_pass_backward(Q, K, V, O, dO, LSE, causal=False):
     dQ, D = my_dq(Q, K, V, O, dO, LSE, causal=causal)
     return dQ, *my_dk_dv(Q, K, V, dO, LSE, D, causal=causal)
 
@@ -438,39 +458,37 @@ def split(Q, K, V, O, dO, LSE, causal=False):
 problem = KernelProblem(N, N, d, H=2, H_kv=2)
 budget = sum_ledgers(dq_plain(problem, 32, 32), dkdv_plain(problem, 32, 32))
 with traffic.count(Q=Q, K=K, V=V, O=O, dO=dO, LSE=LSE) as ledger:
-    mine = attempt(split, Q, K, V, O, dO, LSE)
+    mine = attempt(two_pass_backward, Q, K, V, O, dO, LSE)
 print(ledger)
-print("kernels against the closed form:", ledger - budget)
-
-# %%
+print("kernels minus closed form:", ledger - budget)
 lesson_06 = costs.split_backward(N, d, Br1=32, Bc1=32, Br2=32, Bc2=32)
-print(f"(6.10), one head: {lesson_06.total:,} words; two kernels, two heads: {budget.total:,}")
-seen = KernelProblem(N, N, d, high=0, H=2, H_kv=2)  # causal: key j - query i is at most 0
-causal = sum_ledgers(dq_plain(seen, 32, 32), dkdv_plain(seen, 32, 32))
-print(f"causal: {causal.total:,} words, {causal.total / budget.total:.3f} of them")
+print(f"(6.10), one head: {lesson_06.total:,} words; two heads: {budget.total:,}")
+masked = KernelProblem(N, N, d, high=0, H=2, H_kv=2)  # causal: key j - query i is at most 0
+causal = sum_ledgers(dq_plain(masked, 32, 32), dkdv_plain(masked, 32, 32))
+print(f"causal: {causal.total:,} words, a fraction of {causal.total / budget.total:.3f}")
 
 # %% [markdown]
-# 39,400 words a head by (6.10), 78,800 by two kernels for two heads, and the difference, array by array, is none. A causal mask leaves 0.747 of them: four blocks a side are few, and tiles on the diagonal are loaded whole (section 6.9).
+# Formula (6.10) gives 39,400 words per head. Your kernels move 78,800 for two heads, with no difference in any array. Under a causal mask the fraction is 0.747, because partial blocks are loaded completely and there are only four blocks per side (section 6.13).
 #
-# ## 12.7 Which one moves less?
+# ## 12.7 Words, bytes and times
 #
-# The other answer of 12.2 is one sweep, the second one with $dQ$ added by atomic additions (lesson 13b writes it, exercise 12D). It moves
+# The fused backward is the second pass with $dQ$ added atomically (exercise 12D in lesson 13b). With the kernel of 12A it moves, per head,
 #
-# $$ W_{\text{fused}} = \underbrace{2Nd + N}_{D} + \underbrace{4Nd + \left\lceil \frac{N}{B_N} \right\rceil (4Nd + 2N)}_{\text{columns stay}} . \tag{12.2} $$
+# $$ W_{\text{fused}} = \underbrace{2Nd + N}_{D} + \underbrace{4Nd + \left\lceil \frac{N}{B_N} \right\rceil (4Nd + 2N)}_{\text{key blocks resident}} . \tag{12.2} $$
 # <!-- (12.2) W_fused = kernel_costs.fused_backward_plain(kernel_costs.KernelProblem(N, N, d), BM, BN).total where N <= 1000 -->
 #
-# We want to compare (12.2) with (6.10). With the same square tiles of $B$ rows for all kernels, and $T = \lceil N/B \rceil$:
+# With tiles of $B \times B$ in all kernels and $T = \lceil N/B \rceil$, (6.10) and (12.2) become
 #
-# $$ W_{\text{split}} = 8Nd + 2N + T(4Nd + 2N), \qquad W_{\text{fused}} = 6Nd + N + T(4Nd + 2N) . \tag{12.3} $$
-# <!-- (12.3) W_split = kernel_costs.dq_plain(problem, B, B).total + kernel_costs.dkdv_plain(problem, B, B).total with problem = kernel_costs.KernelProblem(N, N, d), T = math.ceil(N / B) where N <= 1000 -->
+# $$ W_{\text{two-pass}} = 8Nd + 2N + T(4Nd + 2N), \qquad W_{\text{fused}} = 6Nd + N + T(4Nd + 2N) . \tag{12.3} $$
+# <!-- (12.3) W_two-pass = kernel_costs.dq_plain(problem, B, B).total + kernel_costs.dkdv_plain(problem, B, B).total with problem = kernel_costs.KernelProblem(N, N, d), T = math.ceil(N / B) where N <= 1000 -->
 # <!-- (12.3) W_fused = kernel_costs.fused_backward_plain(problem, B, B).total with problem = kernel_costs.KernelProblem(N, N, d), T = math.ceil(N / B) where N <= 1000 -->
 #
-# The part that grows with $T$ is the same. One pass reads $K$, $V$ once more for every block of queries; the other reads and writes $dQ$ once more for every block of keys. In *words* the fused pass is $2Nd + N$ ahead, for any $N$. (Lesson 06 found $14$ against $16$ the other way round: there each sweep had the tile that is best for it.)
+# The terms with $T$ are equal. The $4TNd$ words are reads of $K$, $V$, $Q$ and $dO$ in two passes; in the fused backward they are reads of $Q$ and $dO$, and reads and writes of $dQ$. So the fused backward moves fewer *words*, by $2Nd + N$. (In lesson 06 two passes have the smaller constant, because each pass has its own best tile.)
 #
-# On a GPU words have widths. With float16 inputs $K$ and $V$ are 2 bytes a word and the float32 $dQ$ is 4; $L$ and $D$ are 4 as well.
+# In *bytes* this changes. An input of 16 bits has 2 bytes per word. But $dQ$ of the fused backward is float32 with 4 bytes per word, because $T$ additions would each be rounded. $L$ and $D$ are float32 too.
 #
-# **Predict** (guess). $N = 4096$, $d = 64$, $B = 128$, float16. How many times as many bytes as the split pass does the fused one move?
-# <!-- 2 = np.dtype(np.float16).itemsize -->
+# **Predict** (compute). $N = 4096$, $d = 64$, $B = 128$, float16. What is the ratio of the bytes, fused / two-pass? Neglect the terms without $T$ and those without $d$.
+# <!-- 2, 4 = np.dtype(np.float16).itemsize, np.dtype(np.float32).itemsize -->
 # <!-- ($2Nd + N$) = kernel_costs.dq_plain(problem, B, B).total + kernel_costs.dkdv_plain(problem, B, B).total - kernel_costs.fused_backward_plain(problem, B, B).total with problem = kernel_costs.KernelProblem(N, N, d) where N <= 1000 -->
 
 # %% tags=["predict"]
@@ -478,71 +496,92 @@ predict("12.7", bytes_ratio=1.5)  #> predict("12.7", bytes_ratio=...)
 
 # %%
 def both(N, d, B, width):
-    """Closed forms of the split and the fused pass, one head; `width`: bytes of an input."""
+    """Return the closed forms of both passes for one head; width: bytes of an input word."""
     problem = KernelProblem(N, N, d)
-    split = sum_ledgers(dq_plain(problem, B, B), dkdv_plain(problem, B, B))
+    two_pass = sum_ledgers(dq_plain(problem, B, B), dkdv_plain(problem, B, B))
     fused = fused_backward_plain(problem, B, B)
-    for ledger in (split, fused):
+    for ledger in (two_pass, fused):
         ledger.itemsizes = dict.fromkeys(ledger.arrays, width) | {"LSE": 4, "D": 4}
     fused.itemsizes["dQ"] = 4
-    return split, fused
+    return two_pass, fused
 
 
 for N in (128, 256, 1024, 4096, 16384):
-    s, f = both(N, 64, 128, width=2)
-    words, moved = f.total / s.total, f.bytes / s.bytes
-    print(f"N = {N:6,}: fused/split {words:.3f} in words, {moved:.3f} in bytes")
-s, f = both(4096, 64, 128, width=2)
-measured("12.7", bytes_ratio=f.bytes / s.bytes)
+    two_pass, fused = both(N, 64, 128, width=2)
+    print(f"N = {N:6,}: fused / two-pass {fused.total / two_pass.total:.3f} in words, "
+          f"{fused.bytes / two_pass.bytes:.3f} in bytes")
+two_pass, fused = both(4096, 64, 128, width=2)
+measured("12.7", bytes_ratio=fused.bytes / two_pass.bytes)
 
 # %% [markdown]
-# <details><summary>Fewer words, and how many bytes</summary>
+# <details><summary>Fewer words and more bytes</summary>
 #
-# In bytes:
+# The terms with $Td$ give 1.5. With all terms the ratio is 1.449, and 1.49 for large $N$:
 #
-# $$ 16Nd + 8N + T(8Nd + 8N) \text{ for the split pass}, \qquad 12Nd + 4N + T(12Nd + 8N) \text{ for the fused one.} \tag{12.4} $$
+# $$ 16Nd + 8N + T(8Nd + 8N) \text{ bytes in two passes}, \qquad 12Nd + 4N + T(12Nd + 8N) \text{ in the fused one.} \tag{12.4} $$
 # <!-- (12.4) = kernel_costs.ledger_bytes(kernel_costs.dq_plain(problem, B, B), 2) + kernel_costs.ledger_bytes(kernel_costs.dkdv_plain(problem, B, B), 2) with problem = kernel_costs.KernelProblem(N, N, d), T = math.ceil(N / B) where N <= 1000 -->
 # <!-- (12.4) = kernel_costs.ledger_bytes(kernel_costs.fused_backward_plain(problem, B, B), 2) with problem = kernel_costs.KernelProblem(N, N, d), T = math.ceil(N / B) where N <= 1000 -->
 #
-# 1.449 times the bytes, and the ratio goes to 1.49 as $N$ grows. Only where one tile holds the whole sequence ($T = 1$) does the fused pass move fewer bytes in float16; from two tiles on the split pass does.
+# Only for $T = 1$ does the fused backward move fewer bytes in 16 bits.
 #
 # </details>
 #
-# Which pass should be the library's default? FlashAttention-2 takes the fused one. Bytes are one cost; arithmetic is the other, and the split pass has seven products against five. Our counts do not show how many words a cache answers: one head's $Q$, $dO$ and $dQ$ at $N = 4096$, $d = 64$ are 2 MiB. So only a measurement decides. On one NVIDIA H200 (bfloat16, $d$ = 64 and 128, full and causal) the fused pass took 1.08 to 1.46 times the time of the split pass at $N = 4096$. On that chip the split pass is the default in such cases from 16,896 rows of $Q$ on; otherwise, up to $d = 128$, the fused pass.
-# <!-- rows = {(row["d"], row["N"], row["causal"], row["contender"]): row["ms"] for row in load_record("attention")["rows"] if row["pass"] == "backward" and "ms" in row} -->
-# <!-- ratios = [ms / rows[(*shape, "two-pass")] for (*shape, name), ms in rows.items() if name == "fused" and shape[1] == 4096] -->
-# <!-- 1.08, 1.46 = min(ratios), max(ratios) -->
-# <!-- "the fused pass took 1.08 to 1.46 times the time of the split pass" if min(ratios) > 1 -->
-#
-# ## 12.8 The library's kernels, and `deterministic=True`
-#
-# `iocourse.kernels.attention` holds both passes. Its kernels are yours with what a library needs: any strides, any $d$ up to 1,024, heads that share keys, windows, float16 and bfloat16. They stand in `iocourse/kernels`, and the sweep with columns that stay is one kernel for both passes: `backward_dkdv.py`, with a `dQ_sum` or without. `kernels.using` chooses tiles by hand.
-#
-# One thing is done elsewhere. In your loop each tile of queries loads $L$ and $D$ under a mask, again for each tile of keys. In the library the kernel that comes first prepares both once: it leaves $L \log_2 e$ and $D$ for $N' = B_M \lceil N/B_M \rceil$ rows, those after the last with $+\infty$ and $0$. What the loop loads needs no mask and no product then. The first kernel of the fused pass also writes the zeros of $dQ$. It costs words, few of them:
-#
-# $$ W'_{\text{split}} = 8Nd + N + 2N' + T(4Nd + 2N'), \qquad W'_{\text{fused}} = 7Nd + N + 2N' + T(4Nd + 2N') \quad (B \ge 32) . \tag{12.5} $$
-# <!-- (12.5) W'_split = kernel_costs.attention_split_backward(problem, queries=(B, B), keys=(B, B)).total with problem = kernel_costs.KernelProblem(N, N, d), T = math.ceil(N / B), Nprime = B * math.ceil(N / B) where N <= 1000 -->
-# <!-- (12.5) W'_fused = kernel_costs.attention_fused_backward(problem, BM=B, BN=B).total with problem = kernel_costs.KernelProblem(N, N, d), T = math.ceil(N / B), Nprime = B * math.ceil(N / B) where N <= 1000 and B >= 32 -->
-#
-# Against (12.3) that is $2T(N' - N)$ for rows that do not exist, and $2N'$ for what is left behind, $N$ of which the split pass wrote before. The fused pass has $Nd$ zeros more; yours are written by PyTorch, and not counted.
-#
-# <!-- 2 = 4096 * 64 * (2 + 2 + 4) / 2**20 -->
-# <!-- 1,024 = kernels.host.checks.LARGEST_HEAD -->
+# Bytes favour two passes, and arithmetic favours the fused backward. Neither gives the time, so here are the recorded ratios of the times, fused / two-pass:
 # <!-- plain = lambda N: kernel_costs.KernelProblem(N, N, 64) -->
-# <!-- split_bytes = lambda N: kernel_costs.ledger_bytes(kernel_costs.sum_ledgers(kernel_costs.dq_plain(plain(N), 128, 128), kernel_costs.dkdv_plain(plain(N), 128, 128)), 2) -->
+# <!-- two_pass_bytes = lambda N: kernel_costs.ledger_bytes(kernel_costs.sum_ledgers(kernel_costs.dq_plain(plain(N), 128, 128), kernel_costs.dkdv_plain(plain(N), 128, 128)), 2) -->
 # <!-- fused_bytes = lambda N: kernel_costs.ledger_bytes(kernel_costs.fused_backward_plain(plain(N), 128, 128), 2) -->
-# <!-- 1.449, 1.49 = fused_bytes(4096) / split_bytes(4096), fused_bytes(2**20) / split_bytes(2**20) -->
-# <!-- "does the fused pass move fewer bytes in float16; from two tiles on the split pass does" if all((fused_bytes(128 * T) < split_bytes(128 * T)) == (T == 1) for T in range(1, 40)) -->
+# <!-- 1.5, 1.449, 1.49 = 12 / 8, fused_bytes(4096) / two_pass_bytes(4096), fused_bytes(2**20) / two_pass_bytes(2**20) -->
+# <!-- "Only for $T = 1$ does the fused backward move fewer bytes in 16 bits" if all((fused_bytes(128 * T) < two_pass_bytes(128 * T)) == (T == 1) for T in range(1, 40)) -->
+
+# %%
+def time_ratios(name):
+    """Return time of the fused backward / time of the two-pass one, by shape (N, d, causal)."""
+    times = {}
+    for row in load_record(name)["rows"]:
+        if row["pass"] == "backward" and "ms" in row:
+            shape = times.setdefault((row["N"], row["d"], row["causal"]), {})
+            shape[row["contender"]] = row["ms"]
+    return {shape: ms["fused"] / ms["two-pass"] for shape, ms in times.items() if "fused" in ms}
+
+
+for name in ("attention", "attention-lengths"):
+    ratios = time_ratios(name)
+    print(record_source(load_record(name)))
+    for N in sorted({shape[0] for shape in ratios}):
+        some = [ratio for shape, ratio in ratios.items() if shape[0] == N]
+        print(f"   N = {N:6,}: {len(some)} shapes, {min(some):.3f} to {max(some):.3f}")
+    below = [shape for shape, ratio in ratios.items() if ratio < 1]
+    print("   below 1, (N, d, causal):", below)
+
+# %% [markdown]
+# Both records are of an H200 in bfloat16, with $d = 64$ and 128, full and causal. In one the fused backward takes 1.08 to 1.46 times as long as two passes. In the other the ratios are 0.954 to 1.376, below 1 only for $N = 1024$, $d = 128$ and a causal mask. The kernels have changed since then.
+# <!-- times = lambda name: {(one["d"], one["N"], one["causal"], one["contender"]): one["ms"] for one in rows(name, pass_="backward") if "ms" in one} -->
+# <!-- ratios = lambda name: {shape: ms / times(name)[(*shape, "two-pass")] for (*key, kind), ms in times(name).items() if kind == "fused" for shape in [tuple(key)] if (*shape, "two-pass") in times(name)} -->
+# <!-- 1.08, 1.46 = min(ratios("attention").values()), max(ratios("attention").values()) -->
+# <!-- 0.954, 1.376 = min(ratios("attention-lengths").values()), max(ratios("attention-lengths").values()) -->
+# <!-- "below 1 only for $N = 1024$, $d = 128$ and a causal mask" if [shape for shape, ratio in ratios("attention-lengths").items() if ratio < 1] == [(128, 1024, True)] -->
+# <!-- "Both records are of an H200 in bfloat16, with $d = 64$ and 128, full and causal" if all(device(name)["name"] == "NVIDIA H200" and {one["dtype"] for one in rows(name)} == {"bfloat16"} and {(one["d"], one["causal"]) for one in rows(name)} == {(64, False), (64, True), (128, False), (128, True)} for name in ("attention", "attention-lengths")) -->
+# <!-- "The kernels have changed since" if all("measured before a later change" in checkout("iocourse.data.records").record_source(load_record(name)) for name in ("attention", "attention-lengths")) -->
+#
+# On an H200 the default of `kernels.attention` is the two-pass backward if the inputs have 16 bits, the mask is full or causal, $d$ is 64 or 128, no heads share keys, and $Q$ has at least 16,896 rows in all heads and batches (128 for each of the 132 SMs). In all other cases with $d \le 64$ the default is the fused backward, because two passes were not timed there. `kernels.choices_of` prints each choice with its reason.
 # <!-- few = min(row.where["rows"][0] for row in choices.read_rows() if (row.name, row.value) == ("backward pass", "two-pass")) -->
-# <!-- 16,896 = few -->
-# <!-- default = lambda arch, d, **of: choice("backward pass", launch(arch, d, **of)).value -->
-# <!-- "the split pass is the default in such cases" if all([default(90, d, mask=mask, rows=rows) for rows in (few, few - 1)] == ["two-pass", "fused"] for d in (64, 128) for mask in ("full", "causal")) -->
-# <!-- "otherwise, up to $d = 128$, the fused pass" if all(default(arch, d) == "fused" for arch, d in ((75, 64), (80, 128), (89, 128), (100, 128), (90, 16), (90, 32), (90, 96))) and all(default(90, 64, **other) == "fused" for other in (dict(itemsize=4), dict(mask="window"), dict(mask="blocks"), dict(mask="packed"), dict(group=2))) -->
-# <!-- ($2T(N' - N)$) = attention.reads["LSE2"] + attention.reads["D"] - plain.reads["LSE"] - plain.reads["D"] with attention = kernel_costs.kernel_words("keys", kernel_costs.KernelProblem(N, N, d), BM=B, BN=B), plain = kernel_costs.dkdv_plain(kernel_costs.KernelProblem(N, N, d), B, B), T = math.ceil(N / B), Nprime = B * math.ceil(N / B) where N <= 1000 -->
+# <!-- 16,896, 128, 132 = few, few // device("attention")["multiprocessors"], device("attention")["multiprocessors"] -->
+# <!-- cases = [(arch, launch(arch, d, size, mask, group, n)) for arch in (75, 80, 89, 90, 100) for d in (16, 32, 64, 96, 128) for size in (2, 4) for mask in ("full", "causal", "window", "blocks", "packed") for group in (1, 2) for n in (few - 1, few, 2**19)] -->
+# <!-- taken = lambda arch, case: (arch, case.itemsize, case.group) == (90, 2, 1) and case.mask in ("full", "causal") and case.d in (64, 128) and case.rows >= few -->
+# <!-- "On an H200 the default of `kernels.attention` is the two-pass backward if the inputs have 16 bits" if all((choice("backward pass", case).value == "two-pass") == taken(arch, case) for arch, case in cases) -->
+# <!-- "In all other cases with $d \le 64$ the default is the fused backward, because two passes were not timed there" if all(choice("backward pass", case).value == "fused" and "not timed" in choice("backward pass", case).why for arch, case in cases if case.d <= 64 and not taken(arch, case)) -->
+#
+# ## 12.8 The library's kernels and `deterministic=True`
+#
+# `deterministic=True` selects two passes and `deterministic=False` the fused backward. The second pass and the fused backward are one kernel (`iocourse/kernels/backward_dkdv.py`), without or with $dQ$. The kernel before it stores $L \log_2 e$ and $D$ for $N' = B_M \lceil N/B_M \rceil$ rows, with $+\infty$ and 0 out of bounds, so that they are loaded without a mask. (Before the fused backward it also writes the zeros of $dQ$.) Per head:
+#
+# $$ W'_{\text{two-pass}} = 8Nd + N + 2N' + T(4Nd + 2N'), \qquad W'_{\text{fused}} = 7Nd + N + 2N' + T(4Nd + 2N') \quad (B \ge 32) . \tag{12.5} $$
+# <!-- (12.5) W'_two-pass = kernel_costs.attention_split_backward(problem, queries=(B, B), keys=(B, B)).total with problem = kernel_costs.KernelProblem(N, N, d), T = math.ceil(N / B), Nprime = B * math.ceil(N / B) where N <= 1000 -->
+# <!-- (12.5) W'_fused = kernel_costs.attention_fused_backward(problem, BM=B, BN=B).total with problem = kernel_costs.KernelProblem(N, N, d), T = math.ceil(N / B), Nprime = B * math.ceil(N / B) where N <= 1000 and B >= 32 -->
 
 # %%
 def library(deterministic, dtype=torch.float32):
-    """dQ, dK, dV of one call, and the ledger of its backward pass."""
+    """Return dQ, dK and dV of one call, and the ledger of its backward pass."""
     q, k, v = (x[None].to(dtype).requires_grad_() for x in (Q, K, V))  # (1, H, N, d)
     with kernels.using(forward=(32, 32), fused=(32, 32), queries=(32, 32), keys=(32, 32)):
         o = kernels.attention(q, k, v, deterministic=deterministic)
@@ -551,45 +590,41 @@ def library(deterministic, dtype=torch.float32):
     return gradients, ledger
 
 
-def closed_form(deterministic):
-    """(12.5) for both heads, array by array."""
-    if deterministic:
-        return attention_split_backward(problem, queries=(32, 32), keys=(32, 32))
-    return attention_fused_backward(problem, BM=32, BN=32)
-
-
-for deterministic, own in ((True, mine), (False, fused)):
+forms = {True: attention_split_backward(problem, queries=(32, 32), keys=(32, 32)),
+         False: attention_fused_backward(problem, BM=32, BN=32)}
+for deterministic, form in forms.items():
     gradients, ledger = library(deterministic)
-    again, _ = library(deterministic)
-    same = all(torch.equal(one, other) for one, other in zip(gradients, again, strict=True))
     close = [bool(abs(one[0] - other).max() < 1e-5)
-             for one, other in zip(gradients, own, strict=False)]
-    form = closed_form(deterministic)
-    print(f"deterministic={deterministic}: {ledger.total:,} words, {form.total:,} by (12.5), "
-          f"gradients as yours: {all(close) if close else own}, "
-          f"bit-equal twice: {same}")
-
-for deterministic in (True, False):
-    _, ledger = library(deterministic, torch.float16)
-    print(f"float16, deterministic={deterministic}: {ledger.total:,} words, "
-          f"{ledger.bytes:,} bytes")
+             for one, other in zip(gradients, mine, strict=False)]
+    again, _ = library(deterministic)
+    equal = all(torch.equal(one, other) for one, other in zip(gradients, again, strict=True))
+    _, half = library(deterministic, torch.float16)
+    print(f"deterministic={deterministic}: {ledger.total:,} words, (12.5) {form.total:,}; "
+          f"gradients as yours: {all(close) if close else mine}; bit-equal twice: {equal}; "
+          f"{half.bytes:,} bytes in float16")
 
 
 # %% [markdown]
-# 79,560 words where yours were 78,800, and 76,360 where yours were 72,200, 3,200 of the difference being zeros. Be careful with the last column. Both passes repeat their bits *here*, because the interpreter has one order. On a GPU only `deterministic=True` promises it: every sum has a fixed order there, whatever the programs do. In float16 the same launch goes the way of (12.4), with what (12.5) adds: 164,640 bytes for the split pass, 215,840 for the fused one, fewer words and more bytes.
-#
-# ## 12.9 Under autograd
-#
-# We want to call our kernels from a model and have PyTorch find the gradients. Autograd does not look into a kernel. It has to be told two things: what the forward pass keeps, and what the backward pass does with it. That is a `torch.autograd.Function` with two static methods:
-#
-# - `forward(ctx, ...)` computes, and hands to `ctx.save_for_backward` the tensors that the backward pass will need;
-# - `backward(ctx, dO)` returns one gradient for each argument of `forward`, `None` for those that are no tensors.
-#
-# What is kept stays in memory until the backward pass comes, for each layer of a model. Attention written in PyTorch keeps $P$, $N^2$ words a head. By section 6.3 we need $Q$, $K$, $V$, $O$ and $L$: $4Nd + N$ words. Here is the forward kernel, that of lesson 11 in its plainest form, so that $O$ and $L$ come from a kernel too:
+# The library moves 79,560 words in two passes, where your kernels move 78,800, and 76,360 in the fused backward. The bytes in float16 have the opposite order: 164,640 and 215,840. In the interpreter both repeat their bits, because it runs the programs in one order. On a GPU only `deterministic=True` guarantees it.
 # <!-- two_heads = kernel_costs.KernelProblem(100, 100, 16, H=2, H_kv=2) -->
 # <!-- split_pass, fused_pass = kernel_costs.attention_split_backward(two_heads, queries=(32, 32), keys=(32, 32)), kernel_costs.attention_fused_backward(two_heads, BM=32, BN=32) -->
 # <!-- 79,560, 76,360 = split_pass.total, fused_pass.total -->
 # <!-- 164,640, 215,840 = kernel_costs.ledger_bytes(split_pass, 2), kernel_costs.ledger_bytes(fused_pass, 2) -->
+#
+# ## 12.9 An operator for PyTorch
+#
+# Autograd cannot differentiate a kernel, and `torch.compile`, which traces a model into a graph, should not trace your launchers. So you register *operators*, each of which is one node of the graph:
+#
+# | part | purpose |
+# | --- | --- |
+# | `torch.library.custom_op` | launches the kernels; returns new tensors, no views of inputs |
+# | `register_fake` | same parameters; returns empty tensors with the shapes, types and strides of the results; called while a graph is made, so it reads no data |
+# | `register_autograd` | `keep` saves tensors by `ctx.save_for_backward` and other values as attributes of `ctx`; `differentiate` receives one gradient per output and returns one per input, None for `causal` |
+# | a second operator | for the kernels of the backward pass, because `differentiate` is traced too |
+#
+# `torch.library.opcheck` tests that the parts agree. (A `torch.autograd.Function` has gradients, but `torch.compile` traces into its methods.)
+#
+# Saved tensors are kept until the backward pass, for every layer of a model. Attention written in PyTorch saves $P$, $N^2$ words per head. By section 6.3, $Q$, $K$, $V$, $O$ and $L$ are enough: $4Nd + N$ words. Here is a forward kernel in its simplest form:
 # <!-- ($4Nd + N$) = costs.flash2(N, d, Br=N, Bc=1, lse=True).total -->
 
 # %% tags=["given"]
@@ -634,26 +669,25 @@ def forward_pass(Q, K, V, causal, BM=32, BN=32):
                                             d=d, BM=BM, BN=BN, CAUSAL=causal)
     return O, LSE
 
-
 # %% [markdown]
-# <!-- exercise 12E --> Write both methods. The kernels are `forward_pass`, and yours: `my_dq` and `my_dk_dv`, or `my_fused`. Options such as `causal` are attributes of `ctx`. The check asks what `save_for_backward` keeps, counts the words of both passes, refuses tensors on `ctx` and what torch computes (copies are allowed), and hands over $dO$ with the strides of section 12.3 and others, for which your kernels were not made. If you are stuck after seven minutes, run `hint("12E")` in a cell of your own.
+# <!-- exercise 12E --> Write the missing parts. Your kernels need contiguous tensors, so make $dO$ contiguous inside the operator; torch may copy, but not compute. $L$ is float32 for all inputs, and the gradients have the type of the inputs, float32 or float16. Only $O$ is returned to the caller, so you may ignore `dLSE`. The check counts the saved words and the words of both passes. It runs `opcheck` on both operators, and `torch.compile` must make one graph of both passes (`fullgraph=True`). If you are stuck after eight minutes, run `hint("12E")` in a new cell.
 
 # %% [raw] name="about-12E"
-# title = "Attention with autograd"
+# title = "Attention as an operator"
 # difficulty = 3
 # importance = 5
-# minutes = 12
+# minutes = 14
 # hints = [
-#   "Which inputs of my_dq does the forward pass have, and which of them can be recomputed?",
-#   "Save five tensors; causal is an attribute. In the backward pass read them from ctx.saved_tensors. Whose strides can be arbitrary?",
-#   "Forward: launch, save Q, K, V, O and LSE, return O. Backward: a contiguous dO, the two passes with D from the first passed to the second, and four results, the last of them None.",
+#   "Which inputs of my_dq does the forward pass have, and which of them can be recomputed? Which functions launch kernels? Each of these is an operator.",
+#   "A fake has the parameters of its operator and returns empty tensors like its results. Which of them is float32 whatever the inputs are? keep saves five tensors; causal is an attribute. Whose strides can be arbitrary?",
+#   "Backward operator: a contiguous dO, then the two passes with D from the first passed to the second. Fakes: empty tensors like Q, like K and like V, and a new (H, N) tensor in float32 for LSE. differentiate calls the backward operator with dO, the saved tensors and causal, and returns four results, the last of them None.",
 # ]
 
 # %% tags=["exercise"] name="ex-12E"
 @torch.library.custom_op("mine::attention", mutates_args=())
 def attention_operator(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor,
                        causal: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """O (H, N, d) and LSE (H, N), float32. Q, K, V: (H, N, d), contiguous."""
+    """O (H, N, d), and LSE (H, N) in float32. Q, K, V: (H, N, d), contiguous."""
     return forward_pass(Q, K, V, causal)
 
 
@@ -662,7 +696,7 @@ def backward_operator(dO: torch.Tensor, Q: torch.Tensor, K: torch.Tensor, V: tor
                       O: torch.Tensor, LSE: torch.Tensor, causal: bool
                       ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """dQ, dK, dV (H, N, d). dO: (H, N, d), any strides; the others contiguous."""
-    ### BEGIN SOLUTION dO in an order that the kernels know, then the two sweeps
+    ### BEGIN SOLUTION a contiguous dO, then the two passes
     dO = dO.contiguous()
     dQ, D = my_dq(Q, K, V, O, dO, LSE, causal=causal)
     return dQ, *my_dk_dv(Q, K, V, dO, LSE, D, causal=causal)
@@ -692,7 +726,7 @@ def keep(ctx, inputs, output):
 
 
 def differentiate(ctx, dO, dLSE):
-    """The gradients of Q, K, V and causal. dLSE is not used: only O leaves my_kernel_attention."""
+    """The gradients of Q, K, V and causal. dLSE is 0, because only O is returned."""
     ### BEGIN SOLUTION the other operator
     return *backward_operator(dO, *ctx.saved_tensors, ctx.causal), None
     ### END SOLUTION
@@ -710,7 +744,7 @@ def my_kernel_attention(Q, K, V, causal=False):
 check("12E", my_kernel_attention)
 
 # %% [markdown]
-# How good are such gradients? Float32 kernels cannot be compared with finite differences to more than three or four digits. So we let PyTorch differentiate the same attention in float64, with every matrix written out, and look at the largest error.
+# How accurate are the gradients? PyTorch differentiates the same attention in float64, with materialised scores:
 
 # %%
 def gradients_of(attention, dtype):
@@ -725,31 +759,115 @@ for name, got, want in zip(("dQ", "dK", "dV"), found, exact_ones, strict=False):
 
 
 # %% [markdown]
-# All three are below $10^{-5}$. Float32 rounds a number by up to $6 \cdot 10^{-8}$ of it, and an entry of a gradient is a sum of up to 100 rounded products: such errors are rounding, and a forgotten factor or mask is far above them.
+# All errors are below $10^{-5}$. Float32 rounds with a relative error of up to $6 \cdot 10^{-8}$, and a gradient is a sum of up to 100 rounded products, so these errors are rounding. A missing factor or mask would cause a much larger error. The guide (`docs/guide/training.md`) trains a small language model with such operators.
+# <!-- 6 \cdot 10^{-8} = np.finfo(np.float32).eps / 2 -->
+#
+# ## 12.10 A file to copy
+#
+# `flash_attention.py` has both passes and the operator in one file, for your own projects. The next cell copies it into the folder of this notebook. It solves 11A to 12E, so checks refuse its functions.
+
+# %%
+from iocourse.course.flash_attention_file import copy_flash_attention
+
+copy_flash_attention()
+if kernels:  # otherwise this cell prints what to install
+    import flash_attention
+
+# %% [markdown]
+# Read the file to answer ten questions. The first three answers are numbers:
+#
+# 1. How many tiles does the tuner try for `forward_kernel`, for $d = 128$ in 16 bits on an H200 (sm_90)?
+# 2. $Q$, $K$ and $V$ have the shape $(1, 2, 128, 64)$. How many words are saved for the backward pass?
+# 3. How many words more than (6.10), for both heads, does the backward pass move?
+#
+# **Predict** (compute).
+# <!-- 128, 64 as input -->
+
+# %% tags=["predict"]
+predict("12.10", tiles=4, saved=65792, more=256)  #> predict("12.10", tiles=..., saved=..., more=...)
+
+# %%
+def read_file():
+    """Answer the three questions by running the file; return the backward pass's ledger too."""
+    saved = []
+    q, k, v = (torch.randn(1, 2, 128, 64, requires_grad=True) for _ in range(3))
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x) or x, lambda x: x):
+        o = flash_attention.attention(q, k, v)
+    with traffic.count() as ledger:
+        torch.autograd.grad(o, (q, k, v), torch.randn_like(o))
+    tiles = flash_attention.FORWARD_TILES | flash_attention.SMALL
+    tried = sum(largest_d[1] >= 128 for largest_d in tiles.values())
+    return tried, sum(x.numel() for x in saved), ledger
+
+
+tiles, saved, ledger = read_file()
+queries = next(iter(flash_attention.QUERIES_TILES))[:2]
+keys = next(iter(flash_attention.KEYS_TILES))[:2]
+problem = KernelProblem(128, 128, 64, H=2, H_kv=2)
+form = sum_ledgers(dq_plain(problem, *queries), dkdv_plain(problem, *keys))
+print("backward pass minus (6.10):", ledger - form)
+measured("12.10", tiles=tiles, saved=saved, more=ledger.total - form.total)
+
+# %% [markdown]
+# <details><summary>Three numbers</summary>
+#
+# Three tiles of `FORWARD_TILES` and one of `SMALL` allow $d = 128$. Two heads save $4Nd + N$ words each: 65,792. The operator also returns $L$, so the backward pass reads its gradient `dLSE`, 256 words, and subtracts it from $D$.
+# <!-- 65,792, 256 = 2 * (4 * 128 * 64 + 128), 2 * 128 -->
+#
+# </details>
+#
+# Answer the others before you open the list:
+#
+# 4. How many kernels does a backward pass launch, and how many products does an iteration of each compute?
+# 5. Which loops have `num_stages=1`?
+# 6. Which kernels start with the last rows under a causal mask?
+# 7. Where are offsets 64-bit integers?
+# 8. Which inputs are copied?
+# 9. When do two runs have equal bits?
+# 10. Which masks does the file not support?
+#
+# <details><summary>Answers 4 to 10</summary>
+#
+# 4. Two. Three products in `queries_kernel` and four in `keys_kernel`, as in 12B and 12C.
+# 5. The loops over partial blocks. With a second pipelined loop, sm_90 would wait for each product of the first. As recorded, it waits once for 16 products (tile $128 \times 64$, $d = 64$, causal).
+# 6. `forward_kernel` and `queries_kernel`, because the last queries attend to the most keys. In `keys_kernel` the first keys have the most queries.
+# 7. In `head_of` and `rows_from`, because a tensor can have more than $2^{31}$ elements.
+# 8. Those whose last stride is not 1 (`rows_together`).
+# 9. When the tuner selects the same tiles. Every sum then has one order.
+# 10. Windows, block masks and packed sequences.
+# <!-- recorded = row("flash-attention-file", arch=90, d=64, kernel="forward", causal=True, BM=128, BN=64) -->
+# <!-- 16 = recorded["hot_loop"]["wgmma"] -->
+# <!-- 128 \times 64 = recorded["BM"], recorded["BN"] -->
+# <!-- "it waits once for 16 products" if recorded["hot_loop"]["waits"] == 1 -->
+#
+# </details>
+#
+# ## 12.11 Optional: your own GPU
+#
+# With an NVIDIA GPU, `iocourse gpu` runs your saved kernels compiled, in a second process. It compares values first and then prints time and rate next to your prediction. 12A is memory-bound, so predict the bandwidth of your GPU: `iocourse gpu 12A --gbytes X`. The products of 12B are float32, outside the tensor cores, so predict from the float32 rate of the data sheet: `iocourse gpu 12B --tflops X`. A copy on an H200 was recorded with 4,294 GB/s; 12B was not recorded. Without a GPU the command prints one line and the records. It was tested with a stub, and not yet on a GPU (`docs/guide/run-times.md`).
+# <!-- 4,294 = 1000 * load_record("roofs")["copy_tb_s"] -->
 #
 # ## Misconceptions
 #
-# - **"Atomic additions make a sum wrong."** No share is lost. The order is open, and with it the last bits: 12 answers from 24 orders, never further apart than $10^{-6}$ (12.2).
-# - **"Five products move fewer bytes than seven."** Fewer words, by $2Nd + N$. In float16 the fused pass moves up to 1.5 times the bytes, for its $dQ$ is float32 and travels both ways (12.7).
-# - **"It gave the same bits twice, so it is deterministic."** In the interpreter everything does. A promise needs a fixed order of every sum (12.8).
-# - **"A gradient comes as a stored tensor."** It comes with any strides, 0 among them (12.3).
-# - **"The losses agree, so the attention is at work."** Without any attention they are nearly as low; test the gradients themselves (12.9, 12.10).
+# - **"Atomic additions make a sum wrong."** No contribution is lost. The order varies, and with it the last bits: 12 results from 24 orders (12.2).
+# - **"Five products move fewer bytes than seven."** They move fewer words, by $2Nd + N$. In 16 bits the fused backward moves up to 1.5 times the bytes, because its $dQ$ is float32, read and written (12.7).
+# - **"A gradient is a contiguous tensor."** It can have any strides, also 0 (12.3).
+# - **"With correct gradients the operator is complete."** Without a fake, `torch.compile` fails (12.9).
 #
 # ## Take-away
 #
-# - Ask of every array: who may write here? Two sweeps make every answer "one program", at the price of two more products. One sweep shares $dQ$.
-# - The kernels' loads and stores are the ledger of lesson 06, to the word: 39,400 a head for the split pass. Widths turn words into bytes, and can turn a comparison round.
-# - A backward pass for autograd is what to keep, $4Nd + N$ words, and three gradients. Test it against float64.
+# - Decide for every array which program may write it. Two passes give each word one owner, for two more products. The fused backward shares $dQ$ and needs atomic additions.
+# - The loads and stores of both kernels equal (6.10): 39,400 words per head here. The width of words can reverse a comparison in bytes, and only a measurement gives the time.
+# - An operator has an implementation, a fake, saved tensors ($4Nd + N$ words) and gradients. Test it with `opcheck`, and its gradients against float64.
 #
 # ## References
 #
-# - T. Dao: *FlashAttention-2*, 2023, [arXiv 2307.08691](https://arxiv.org/abs/2307.08691). Section 3.2: programs for blocks of keys in the backward pass, and atomic additions for dQ.
-# - D. Goldberg: *What every computer scientist should know about floating-point arithmetic*, ACM Computing Surveys 23, 1991. Why addition is not associative.
-# - PyTorch: [Extending PyTorch](https://docs.pytorch.org/docs/stable/notes/extending.html). `torch.autograd.Function`.
+# - T. Dao: *FlashAttention-2*, 2023, [arXiv 2307.08691](https://arxiv.org/abs/2307.08691). Section 3.2 assigns key blocks to programs in the backward pass and adds $dQ$ atomically.
+# - D. Goldberg: *What every computer scientist should know about floating-point arithmetic*, ACM Computing Surveys 23, 1991. Rounding, and why addition is not associative.
+# - PyTorch: [torch.library](https://docs.pytorch.org/docs/stable/library.html) and [Custom Python operators](https://docs.pytorch.org/tutorials/advanced/python_custom_ops.html). Custom operators, fakes, autograd and `opcheck`.
 #
 # **What comes next.** <!-- next -->
-# <!-- 0.3 as input -->
-# <!-- 1.5 = fused_bytes(2**20) / split_bytes(2**20) -->
-# <!-- "the fused pass moves up to 1.5 times the bytes" if fused_bytes(2**20) > fused_bytes(2**12) > split_bytes(2**12) -->
+# <!-- 1.5 = fused_bytes(2**20) / two_pass_bytes(2**20) -->
+# <!-- "the fused backward moves up to 1.5 times the bytes" if fused_bytes(2**20) > fused_bytes(2**12) > two_pass_bytes(2**12) -->
 # <!-- ($2Nd + N$) = kernel_costs.dq_plain(problem, B, B).total + kernel_costs.dkdv_plain(problem, B, B).total - kernel_costs.fused_backward_plain(problem, B, B).total with problem = kernel_costs.KernelProblem(N, N, d) where N <= 1000 -->
 # <!-- ($4Nd + N$) = costs.flash2(N, d, Br=N, Bc=1, lse=True).total -->

@@ -96,11 +96,11 @@ measured("13.1", h200_512=compiled("forward", 90, 512)["BM"],
 # %% [markdown]
 # <details><summary>How many rows are left</summary>
 #
-# 64 rows and 16. In the forward pass no chip in the table is *forced* to cut $d$: even at 512 some tile of whole rows keeps its registers on every one of them. But look at its size. `tl.dot` takes no tile below 16, and the T4 is there at $d = 256$ already. In the backward pass (`fused`, section 12.6), which keeps more arrays, it is forced: the $16 \times 16$ tile spills on a T4 at $d = 256$, and at 512 it needs more shared memory than there is.
+# 64 rows and 16. In the forward pass no chip in the table is *forced* to cut $d$: even at 512 some tile of whole rows keeps its registers on every one of them. But look at its size. `tl.dot` takes no tile below 16, and the T4 is there at $d = 256$ already. In the backward pass (`fused`, section 12.7), which keeps more arrays, it is forced: the $16 \times 16$ tile spills on a T4 at $d = 256$, and at 512 it needs more shared memory than there is.
 # <!-- forward = lambda arch, d: rows("resources", "shipped", kernel="forward", arch=arch, d=d, bytes=2, pairs="band") -->
 # <!-- "even at 512 some tile of whole rows keeps its registers on every one of them" if all(gpu.Resources.of(one).fits for arch in CHIPS for d in (64, 128, 256, 512) for one in forward(arch, d)) -->
 # <!-- "64 rows and 16" if (forward(90, 512)[0]["BM"], forward(75, 256)[0]["BM"]) == (tile("forward", 90, 512)[0], tile("forward", 75, 256)[0]) == (64, 16) -->
-# <!-- "In the backward pass (`fused`, section 12.6), which keeps more arrays, it is forced" if all(gpu.Resources.of(one).fits == (arch != 75 or d < 256) for arch in CHIPS for d in (64, 128, 256, 512) for one in rows("resources", "shipped", kernel="fused", arch=arch, d=d, bytes=2, pairs="band")) -->
+# <!-- "In the backward pass (`fused`, section 12.7), which keeps more arrays, it is forced" if all(gpu.Resources.of(one).fits == (arch != 75 or d < 256) for arch in CHIPS for d in (64, 128, 256, 512) for one in rows("resources", "shipped", kernel="fused", arch=arch, d=d, bytes=2, pairs="band")) -->
 # <!-- t4 = lambda d: rows("resources", "shipped", kernel="fused", arch=75, d=d, bytes=2, pairs="band") -->
 # <!-- 16 \times 16 = t4(256)[0]["BM"], t4(256)[0]["BN"] -->
 # <!-- "spills on a T4 at $d = 256$" if max(one["spill_bytes"] for one in t4(256)) > 0 -->
@@ -169,7 +169,7 @@ measured("13.2", q_reads=moved["Q"] / (N * d), k_reads=moved["K"] / (N * d))
 #
 # </details>
 #
-# On a chip we pay for bytes. Let an input have $\beta$ bytes a word, 2 for float16. The log-sum-exp is float32, and so are sums on their way, as $dQ$ was in section 12.6: rounding them to 16 bits after each tile of keys would add up. For whole rows, and for slices,
+# On a chip we pay for bytes. Let an input have $\beta$ bytes a word, 2 for float16. The log-sum-exp is float32, and so are sums on their way, as $dQ$ is in section 12.7: rounding them to 16 bits after each tile of keys would add up. For whole rows, and for slices,
 #
 # $$ \text{rows: } \beta\left(2Nd + 2Nd\left\lceil \tfrac N{B_M} \right\rceil\right) + 4N , \tag{13.1} $$
 # <!-- (13.1) rows = kernel_costs.ledger_bytes(kernel_costs.attention_forward(kernel_costs.KernelProblem(N, N, d), BM=BM, BN=BN), beta) where N <= 5000 -->

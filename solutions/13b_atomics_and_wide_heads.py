@@ -8,7 +8,8 @@
 # - to say why heavy rows should start first, and how much it can matter;
 # - to write a kernel with $d$ in slices and no $N \times N$ matrix anywhere, and to say when one that stores its scores moves less;
 # - why the backward pass needs the same lists turned over;
-# - to diagnose a kernel from what holds and what fails.
+# - to diagnose a kernel from what holds and what fails;
+# - to add up $dQ$ from many programs with atomic additions.
 #
 # **Prerequisites**: [lesson 13](13_block_sparse_triton.ipynb). Signs and terms are on the [notation](notation.md) page.
 #
@@ -468,19 +469,19 @@ measured("13.13c", suspect=diagnosis.faulty_line("C"))
 #
 # `diagnosis.show(4)` prints the report on any suspect: can you say before you look which lines fail with 6, and why the words are wrong with 1?
 #
-# ## 13.14 One sweep, five products
+# ## 13.14 The fused backward with atomic additions
 #
-# We want the other answer: the second sweep with $dQ$ in it, so that each tile of scores is made once. That is `fused_backward`, B3 of lesson 06, with one change. There $dQ_i$ was loaded, added to and stored. Here $dQ$ is filled with zeros before the launch, and each program adds its share by `tl.atomic_add(pointers, share, mask=...)`, which has a mask as `tl.store` has, and costs one read and one write a word:
+# The two-pass backward of lesson 12 computes each tile of scores twice. The fused backward (section 6.6) computes it once: the key blocks are resident, and each program also adds its contribution to $dQ$. On a GPU many programs add to the same rows at the same time, so these additions must be atomic (section 12.2): `tl.atomic_add(pointers, values, mask=...)`. It takes a mask as `tl.store` does, and it counts as one read and one write per word.
 #
-# The closed form is (12.2).
+# The traffic is (12.2), which is $Nd$ words more than (6.8). In (6.8) the first key block stores $dQ$ without a load. Here any program may be the first, so $dQ$ starts as zeros, and every program adds to what is there. PyTorch writes the zeros, which are not counted. $D$ must be complete before any program starts, so the kernel of 12A is a separate launch.
 #
-# Against (6.8) this is $Nd$ more: the first program to come reads zeros too, since nobody knows which one is first. $D$ has to be there before any program can start, so it is a launch of its own, your kernel of 12.3. The zeros are written by PyTorch, and are not counted.
-#
-# $dQ$ is the one array here that must be float32, even where inputs and outputs are float16: there would be $\lceil N/B_N \rceil$ additions, each rounded to 11 significant bits, and the errors add up. So a real launch also has a pass that turns the sum into float16 in the end.
+# $dQ$ is float32 even if inputs and outputs have 16 bits. In float16 each of the $\lceil N/B_N \rceil$ additions per word would be rounded to 11 significant bits. A real launcher converts the finished sum at the end.
+# <!-- ($Nd$) = kernel_costs.fused_backward_plain(kernel_costs.KernelProblem(N, N, d), BM, BN).total - costs.fused_backward(N, d, Br=BM, Bc=BN).total where N <= 1000 -->
+# <!-- 11 = np.finfo(np.float16).nmant + 1 -->
 
 # %% tags=["given"]
 @triton.jit
-def row_products_kernel(O, dO, D, N, d: tl.constexpr, BM: tl.constexpr):
+def my_row_products_kernel(O, dO, D, N, d: tl.constexpr, BM: tl.constexpr):
     """Exercise 12A, for contiguous O and dO."""
     head, i = tl.program_id(1), tl.program_id(0) * BM + tl.arange(0, BM)
     rows, there = (head * N + i)[:, None] * d + tl.arange(0, d), i[:, None] < N
@@ -489,17 +490,17 @@ def row_products_kernel(O, dO, D, N, d: tl.constexpr, BM: tl.constexpr):
     tl.store(D + head * N + i, tl.sum(do * o, 1), mask=i < N)
 
 
-def row_products(O, dO, BM=32):
+def my_row_products(O, dO, BM=32):
     """D (H, N). O, dO: (H, N, d), contiguous."""
     H, N, d = O.shape
     D = O.new_empty((H, N), dtype=torch.float32)
-    row_products_kernel[(triton.cdiv(N, BM), H)](O, dO, D, N, d=d, BM=BM)
+    my_row_products_kernel[(triton.cdiv(N, BM), H)](O, dO, D, N, d=d, BM=BM)
     return D
 
 
 @triton.jit
 def weights_and_gradients(a, b, da, db, L, D, scale, seen=None):
-    """Exercise 12B: p and ds of one tile, (BA, BB). a, da: (BA, d); b, db: (BB, d)."""
+    """Exercise 12B, solved. a and da are (BA, d), b and db (BB, d); p and ds are (BA, BB)."""
     s = tl.dot(a, tl.trans(b), input_precision="ieee") * scale
     p = tl.exp(s - L)
     if seen is not None:
@@ -509,8 +510,7 @@ def weights_and_gradients(a, b, da, db, L, D, scale, seen=None):
 
 
 # %% [markdown]
-# <!-- exercise 12D --> Write the loop: that of 12.5, and one share of $dQ$ added atomically, with its mask and its scale. Now the keys that do not exist are back: they must give $dQ$ nothing, not even $\infty \cdot 0$. The check counts (12.2) and looks at the atomic additions. If you are stuck after five minutes, run `hint("12D")` in a cell of your own.
-# <!-- ($Nd$) = kernel_costs.fused_backward_plain(kernel_costs.KernelProblem(N, N, d), BM, BN).total - costs.fused_backward(N, d, Br=BM, Bc=BN).total where N <= 1000 -->
+# <!-- exercise 12D --> Write the loop over the queries: the loop of 12C, and the contribution to $dQ$, with its scale, as one atomic addition with a mask. `weights_and_gradients` of 12B and the kernel of 12A are given. Keys out of bounds matter here: their weights can be infinite, and $dQ$ multiplies them by rows $k = 0$, so set them to 0. The check expects the words of (12.2) and counts the atomic additions. If you are stuck after five minutes, run `hint("12D")` in a new cell.
 
 # %% [raw] name="about-12D"
 # title = "One fused kernel"
@@ -558,9 +558,9 @@ def my_fused_kernel(Q, K, V, dO, LSE, D, dQ, dK, dV, N, scale, d: tl.constexpr,
 
 
 def my_fused(Q, K, V, O, dO, LSE, BM=32, BN=32, causal=False):
-    """dQ, dK, dV (H, N, d). Q, K, V, O, dO: (H, N, d), LSE: (H, N), all contiguous."""
+    """dQ, dK, dV (H, N, d). LSE is (H, N), the others (H, N, d), all contiguous."""
     H, N, d = Q.shape
-    D = row_products(O, dO)
+    D = my_row_products(O, dO)
     dQ = torch.zeros(Q.shape, dtype=torch.float32)
     dK, dV = torch.empty_like(K), torch.empty_like(V)
     my_fused_kernel[(triton.cdiv(N, BN), H)](Q, K, V, dO, LSE, D, dQ, dK, dV, N, d**-0.5,
@@ -585,13 +585,15 @@ problem = KernelProblem(N, N, d, H=H, H_kv=H)
 with traffic.count(Q=Q, K=K, V=V, O=O, dO=dO, LSE=LSE) as ledger:
     fused = attempt(my_fused, Q, K, V, O, dO, LSE)
 budget = fused_backward_plain(problem, 32, 32)
-print(f"{budget.total:,} words by (12.2), {budget.atomics['dQ']:,} of dQ added atomically")
-print("kernels against the closed form:", ledger - budget)
+print(f"(12.2): {budget.total:,} words, {budget.atomics['dQ']:,} of dQ added atomically")
+print("kernels minus closed form:", ledger - budget)
 for name, one, other in zip(("dQ", "dK", "dV"), fused, exact_ones, strict=False):
-    print(f"{name}: within 1e-5 of float64: {abs(one - other).max() < 1e-5}")
+    print(f"{name}: largest error below 1e-5: {abs(one - other).max() < 1e-5}")
 
 # %% [markdown]
-# Both passes on the same input: 72,200 words where the split pass moved 78,800, and 12,800 of them arrive at $dQ$ by atomic additions (12,800 read and as many written). The gradients are those of the split pass but for rounding. On a GPU, where the order is open, you would have one of the answers of section 12.2.
+# The fused backward moves 72,200 words where the two passes of lesson 12 move 78,800. 12,800 words of $dQ$ are added atomically, which counts as 12,800 words read and 12,800 written. The gradients agree with float64. The interpreter adds in one order; on a GPU the result can be any of those of section 12.2.
+# <!-- plain_two = kernel_costs.KernelProblem(100, 100, 16, H=2, H_kv=2) -->
+# <!-- 72,200, 78,800 = kernel_costs.fused_backward_plain(plain_two, 32, 32).total, kernel_costs.dq_plain(plain_two, 32, 32).total + kernel_costs.dkdv_plain(plain_two, 32, 32).total -->
 #
 # ## Misconceptions
 #
@@ -600,6 +602,7 @@ for name, one, other in zip(("dQ", "dK", "dV"), fused, exact_ones, strict=False)
 # <!-- "F5 moves fewer than F6" if stored.total < kernel_costs.sliced_forward(wide, BM=tiled("sliced_forward")[0], BN=tiled("sliced_forward")[1]).total -->
 # <!-- "the library pays that in the backward pass only, where it was measured to be faster" if faster and default() and not default(d=255) -->
 # - **"The order of programs does not matter, they run at once."** More programs than processors stand in line: 82 steps in one order, 64 in another (13.9).
+# - **"Load, add and store is as good as an atomic addition."** In the interpreter it is, because one program runs after another. On a GPU sums are lost (13.14).
 # - **"Right on random inputs is right."** Kernel B is, and loses every row whose scores lie far below 0 (13.13).
 #
 # ## Take-away
@@ -608,6 +611,7 @@ for name, one, other in zip(("dQ", "dK", "dV"), fused, exact_ones, strict=False)
 # - Heavy rows start first, so that light ones can fill the gaps; what comes on top of an even division is as long as the program that ends last.
 # - The backward pass loops over the same tiles, listed by column.
 # - In a report, what holds clears suspects.
+# - The fused backward computes five products per tile instead of seven. $dQ$ is then a shared sum: zeros in float32, and one atomic addition per word and key block.
 #
 # ## References
 #

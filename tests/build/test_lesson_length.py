@@ -133,7 +133,7 @@ def test_the_first_question_of_lessons_00_to_10_comes_within_300_words():
         (fault,) = found(301, path)
         assert fault == f"{path}:1: 301 words before the first question, expected at most 300"
         assert found(300, path) == []
-    assert found(301, Path("solutions/12_flash_attention_backward_triton.py")) == []
+    assert found(301, Path("solutions/13_block_sparse_triton.py")) == []
 
 
 def test_pictures_come_first_and_lesson_00_has_two():

@@ -38,8 +38,9 @@ def words_of(x, head, at, N, other, ROWS: tl.constexpr):
 def one_row_kernel(O, o_head, o_row, dO, do_head, do_row, D, N, d: tl.constexpr):
     row, head = tl.program_id(0), tl.program_id(1)
     c = tl.arange(0, d)
-    products = tl.load(O + head * o_head + row * o_row + c) * tl.load(dO + head * do_head + row * do_row + c)
-    tl.store(D + head * N + row, tl.sum(products, 0))
+    o = tl.load(O + head * o_head + row * o_row + c).to(tl.float32)
+    do = tl.load(dO + head * do_head + row * do_row + c)
+    tl.store(D + head * N + row, tl.sum(o * do, 0))
 
 
 def a_program_a_row(O, dO, BM=32):
@@ -80,7 +81,7 @@ def dq_of_whole_tiles_kernel(
     i, c = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, d)
     rows, there = (base + i[:, None]) * d + c[None, :], i[:, None] < N
     do = tl.load(dO + rows, mask=there, other=0.0)
-    products = tl.sum(tl.load(O + rows, mask=there, other=0.0) * do, 1)
+    products = tl.sum(tl.load(O + rows, mask=there, other=0.0).to(tl.float32) * do, 1)
     tl.store(D + base + i, products, mask=i < N)
     q = tl.load(Q + rows, mask=there, other=0.0) * scale
     total = tl.load(LSE + base + i, mask=i < N, other=float("inf"))
@@ -92,11 +93,11 @@ def dq_of_whole_tiles_kernel(
         turned = c[:, None] + (base + j[None, :]) * d  # (d, BN)
         k = tl.load(K + turned, mask=j[None, :] < N, other=0.0)
         v = tl.load(V + turned, mask=j[None, :] < N, other=0.0)
-        s = tl.dot(q, k, input_precision="ieee")
+        s = tl.dot(q.to(k.dtype), k, input_precision="ieee")
         shown = (j[None, :] < N) & ((i[:, None] >= j[None, :]) | (not CAUSAL))
         p = tl.exp(tl.where(shown, s - total[:, None], float("-inf")))
         ds = p * (tl.dot(do, v, input_precision="ieee") - products[:, None])
-        dq += tl.dot(ds, tl.trans(k), input_precision="ieee")
+        dq += tl.dot(ds.to(k.dtype), tl.trans(k), input_precision="ieee")
         at += BN
     tl.store(dQ + rows, dq * scale, mask=there)
 
@@ -118,13 +119,15 @@ DQ = Suite(
             Mutant(
                 "hidden-as-1e9",
                 DQ_EXACT,
-                (
-                    "p = tl.where(seen, tl.exp(s - L_i[:, None]), 0.0)",
-                    "p = tl.exp(tl.where(seen, s, -1e9) - L_i[:, None])",
-                ),
+                ("p = tl.where(seen, p, 0.0)", "p = tl.exp(tl.where(seen, s, -1e9) - L)"),
             ),
         ),
         "no operator makes it": (
+            Mutant(
+                "one-round-more",
+                "no loop iteration is completely out of bounds",
+                ("range(0, end, BN)", "range(0, end + BN, BN)"),
+            ),
             launched_twice("my_dq"),
             as_scratch("dQ", "dq = tl.zeros", "tl.store(dQ + rows, q, mask=there)", EXACT),
         ),
@@ -162,11 +165,11 @@ def keys_kernel(
         s = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
         p = tl.exp(tl.where(seen, s - total[:, None], float("-inf")))
         ds = p * (tl.dot(do, tl.trans(v), input_precision="ieee") - products[:, None]) * scale
-        dv += tl.dot(tl.trans(p), do, input_precision="ieee")
-        dk += tl.dot(tl.trans(ds), q, input_precision="ieee")
+        dv += tl.dot(tl.trans(p).to(do.dtype), do, input_precision="ieee")
+        dk += tl.dot(tl.trans(ds).to(q.dtype), q, input_precision="ieee")
         if SHARE:
             rows = (head * N + i[:, None]) * d + tl.arange(0, d)[None, :]
-            tl.atomic_add(dQ + rows, tl.dot(ds, k, input_precision="ieee"), mask=i[:, None] < N)
+            tl.atomic_add(dQ + rows, tl.dot(ds.to(k.dtype), k, input_precision="ieee"), mask=i[:, None] < N)
     keep_tile(dk, dK, head, start, N, d, BN)
     keep_tile(dv, dV, head, start, N, d, BN)
 
@@ -200,7 +203,8 @@ def other_order(Q, K, V, O, dO, LSE, BM, BN, causal):
     """Store scores as (queries, keys), visit queries in reverse, and compute D with one program per row."""
     H, N, d = Q.shape
     D = a_program_a_row(O, dO, BM)
-    dQ, dK, dV = torch.zeros_like(Q), torch.empty_like(K), torch.empty_like(V)
+    dQ = Q.new_zeros(Q.shape, dtype=torch.float32)
+    dK, dV = torch.empty_like(K), torch.empty_like(V)
     keys_kernel[(H * triton.cdiv(N, BN),)](
         Q, K, V, dO, LSE, D, dQ, dK, dV, N, d=d, BM=BM, BN=BN, CAUSAL=causal, SHARE=True
     )
@@ -216,7 +220,15 @@ BOTH_CAUSAL = "applies the causal mask in both passes"
 ANY_STRIDES = "is exact for any strides of dO"
 KEEPS = "saves only Q, K, V, O and LSE"
 ONCE = "moves each pass once"
-TWO = "dK, dV = my_dk_dv(Q, K, V, dO, LSE, D, causal=ctx.causal)"
+IN_OPERATORS = "launches its kernels in operators registered with torch"
+HALF = "is right in float16, up to rounding"
+FAKES = "its operators have fakes with the right shapes, types and strides"
+ONE_GRAPH = "torch.compile makes one graph of it, with equal results"
+SAVE = "ctx.save_for_backward(Q, K, V, *output)"
+FORWARD = "return forward_pass(Q, K, V, causal)"
+FORMULA = "return *backward_operator(dO, *ctx.saved_tensors, ctx.causal), None"
+KEYS_TOO = "return dQ, *my_dk_dv(Q, K, V, dO, LSE, D, causal=causal)"
+APPLIED = "return attention_operator(Q, K, V, causal)[0]"
 
 
 @triton.jit
@@ -230,7 +242,7 @@ def plain_forward_kernel(Q, K, V, O, LSE, N, scale, d: tl.constexpr, ALL: tl.con
     m = tl.max(s, 1)
     p = tl.exp(s - m[:, None])
     l = tl.sum(p, 1)
-    keep_tile(tl.dot(p, v, input_precision="ieee") / l[:, None], O, head, 0, N, d, ALL)
+    keep_tile(tl.dot(p.to(v.dtype), v, input_precision="ieee") / l[:, None], O, head, 0, N, d, ALL)
     rows = tl.arange(0, ALL)
     tl.store(LSE + head * N + rows, m + tl.log(l), mask=rows < N)
 
@@ -243,79 +255,141 @@ def plain_forward(Q, K, V, causal=False):
     return O, LSE
 
 
-class Fused(torch.autograd.Function):
-    """Use the fused pass, recompute O instead of saving it, and copy dO explicitly."""
+@torch.library.custom_op(
+    "another_student::attend",
+    mutates_args=(),
+    schema="(Tensor Q, Tensor K, Tensor V, bool causal) -> Tensor[]",
+)
+def attend(Q, K, V, causal):
+    return list(plain_forward(Q, K, V, causal))
+
+
+@torch.library.custom_op("another_student::attend_back", mutates_args=())
+def attend_back(
+    Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor, LSE: torch.Tensor, dO: torch.Tensor, causal: bool
+) -> list[torch.Tensor]:
+    """Use the fused pass, recompute O instead of saving it, and copy dO explicitly. dQ is float32."""
+    O, _ = plain_forward(Q, K, V, causal)
+    stored = torch.empty(dO.shape, dtype=dO.dtype).copy_(dO)
+    return list(other_order(Q, K, V, O, stored, LSE, 16, 16, causal))
+
+
+def fake_attend(Q, K, V, causal):
+    return [torch.empty_like(Q), torch.empty(Q.shape[0], Q.shape[1])]
+
+
+def fake_attend_back(Q, K, V, LSE, dO, causal):
+    return [torch.empty(Q.shape), torch.empty_like(K), torch.empty_like(V)]
+
+
+def keep_all_but_O(ctx, inputs, output):
+    ctx.save_for_backward(*inputs[:3], output[1])
+    ctx.mark_non_differentiable(output[1])
+    ctx.options = inputs[3:]
+
+
+def back(ctx, gradients):
+    return *attend_back(*ctx.saved_tensors, gradients[0], *ctx.options), None
+
+
+torch.library.register_fake("another_student::attend", fake_attend)
+torch.library.register_fake("another_student::attend_back", fake_attend_back)
+torch.library.register_autograd("another_student::attend", back, setup_context=keep_all_but_O)
+
+
+def fused_as_an_operator(Q, K, V, causal=False):
+    return torch.ops.another_student.attend(Q, K, V, causal)[0]
+
+
+class OfAnOlderCopy(torch.autograd.Function):
+    """The answer that 12E asked for before it asked for operators."""
 
     @staticmethod
     def forward(ctx, Q, K, V, causal):
         O, LSE = plain_forward(Q, K, V, causal)
-        ctx.save_for_backward(Q, K, V, LSE)
+        ctx.save_for_backward(Q, K, V, O, LSE)
         ctx.causal = causal
         return O
 
     @staticmethod
     def backward(ctx, dO):
-        Q, K, V, LSE = ctx.saved_tensors
-        O, _ = plain_forward(Q, K, V, ctx.causal)
-        stored = torch.empty(dO.shape).copy_(dO)
-        return *other_order(Q, K, V, O, stored, LSE, 16, 16, ctx.causal), None
+        Q, K, V, O, LSE = ctx.saved_tensors
+        return *other_order(Q, K, V, O, dO.contiguous(), LSE, 16, 16, ctx.causal), None
 
 
-def fused_under_autograd(Q, K, V, causal=False):
-    return Fused.apply(Q, K, V, causal)
+def under_autograd(Q, K, V, causal=False):
+    return OfAnOlderCopy.apply(Q, K, V, causal)
 
 
-AUTOGRAD = Suite(
+OPERATOR = Suite(
     "12E",
-    right=fused_under_autograd,
+    right=fused_as_an_operator,
     wrong={
-        "inside a class, which no operator enters": (
+        "a change of several lines": (
+            (under_autograd, IN_OPERATORS),
+            Mutant(
+                "kernels-in-the-formula",
+                IN_OPERATORS,
+                (
+                    FORMULA,
+                    "Q, K, V, O, LSE = ctx.saved_tensors; dO = dO.contiguous()\n"
+                    "    dQ, D = my_dq(Q, K, V, O, dO, LSE, causal=ctx.causal)\n"
+                    "    return dQ, *my_dk_dv(Q, K, V, dO, LSE, D, causal=ctx.causal), None",
+                ),
+            ),
             Mutant(
                 "kept-in-a-global",
                 BOTH_EXACT,
-                ("ctx.save_for_backward(Q, K, V, O, LSE)", "global KEPT\n        KEPT = Q, K, V, O, LSE"),
+                (SAVE, "global KEPT\n    KEPT = Q, K, V, *output"),
                 ("ctx.saved_tensors", "KEPT"),
             ),
             Mutant(
                 "kept-on-ctx",
                 "saves its tensors with save_for_backward",
-                ("ctx.save_for_backward(Q, K, V, O, LSE)", "ctx.kept = Q, K, V, O, LSE"),
+                (SAVE, "ctx.kept = Q, K, V, *output"),
                 ("ctx.saved_tensors", "ctx.kept"),
             ),
-            Mutant("dO-of-ones", ANY_STRIDES, ("dO = dO.contiguous()", "dO = torch.ones(dO.shape)")),
             Mutant(
                 "P-kept-too",
                 KEEPS,
-                (
-                    "ctx.save_for_backward(Q, K, V, O, LSE)",
-                    "ctx.save_for_backward(Q, K, V, O, LSE, Q.new_zeros(2 * Q.numel()))",
-                ),
-                ("Q, K, V, O, LSE = ctx", "Q, K, V, O, LSE, _ = ctx"),
+                (SAVE, "ctx.save_for_backward(Q, K, V, *output, Q.new_zeros(2 * Q.numel()))"),
+                ("*ctx.saved_tensors", "*ctx.saved_tensors[:5]"),
             ),
-            Mutant("causal-forgotten-backward", BOTH_CAUSAL, ("ctx.causal = causal", "ctx.causal = False")),
             Mutant(
-                "zeros-backward",
-                BOTH_WORK,
+                "LSE-in-16-bits",
+                HALF,
+                (SAVE, "ctx.save_for_backward(Q, K, V, output[0], output[1].half())"),
+                ("*ctx.saved_tensors", "*ctx.saved_tensors[:4], ctx.saved_tensors[4].float()"),
+            ),
+            Mutant(
+                "torch-when-compiled",
+                ONE_GRAPH,
                 (
-                    "dK, dV = my_dk_dv(Q, K, V, dO, LSE, D, causal=ctx.causal)",
-                    "dK, dV = torch.zeros_like(K), torch.zeros_like(V)",
+                    APPLIED,
+                    "if torch.compiler.is_compiling():\n"
+                    "        return torch.nn.functional.scaled_dot_product_attention("
+                    "Q, K, V, is_causal=causal)\n"
+                    f"    {APPLIED}",
                 ),
             ),
         ),
-        "no operator repeats a line": (
-            Mutant("dk-dv-twice", ONCE, (TWO, f"{TWO}\n        {TWO}")),
-            Mutant("dq-twice", ONCE, (TWO, f"{TWO}\n        my_dq(Q, K, V, O, dO, LSE, causal=ctx.causal)")),
+        "the type, which no operator changes": (
+            Mutant("fake-in-the-type-of-Q", FAKES, ("Q.shape[:2], dtype=torch.float32)", "Q.shape[:2])")),
+            Mutant("dO-of-ones", ANY_STRIDES, ("dO.contiguous()", "torch.ones(dO.shape, dtype=dO.dtype)")),
+            Mutant("causal-forgotten-backward", BOTH_CAUSAL, (SAVE, f"{SAVE}\n    ctx.causal = False")),
             Mutant(
-                "forward-twice",
-                ONCE,
-                (
-                    "O, LSE = forward_pass(Q, K, V, causal)",
-                    "O, LSE = [forward_pass(Q, K, V, causal) for _ in '12'][1]",
-                ),
+                "zeros-backward", BOTH_WORK, (KEYS_TOO, "return dQ, torch.zeros_like(K), torch.zeros_like(V)")
             ),
-            Mutant("forward-again", ONCE, (TWO, f"{TWO}\n        forward_pass(Q, K, V, ctx.causal)")),
+            Mutant("prints", ONE_GRAPH, (APPLIED, f"print(end='')\n    {APPLIED}")),
+        ),
+        "no operator repeats a line": (
+            Mutant(
+                "dk-dv-twice", ONCE, (KEYS_TOO, KEYS_TOO.replace("return dQ, *", "") + f"\n    {KEYS_TOO}")
+            ),
+            Mutant("forward-twice", ONCE, (FORWARD, FORWARD.replace("return ", "") + f"\n    {FORWARD}")),
+            Mutant("forward-again", ONCE, (KEYS_TOO, f"forward_pass(Q, K, V, causal)\n    {KEYS_TOO}")),
         ),
     },
 )
 
-SUITES = (ROWS, DQ, KEYS, FUSED, AUTOGRAD)
+SUITES = (ROWS, DQ, KEYS, FUSED, OPERATOR)

@@ -1,15 +1,15 @@
-"""Exercises of lesson 12: D, dQ, dK and dV as Triton kernels, the fused backward pass, and autograd."""
+"""Exercises of lesson 12: D, dQ, dK and dV as Triton kernels, the fused backward pass, and an operator."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ... import exact, traffic
+from ... import exact
 from ...costs.kernels import (
     KernelProblem,
     attention_forward,
@@ -18,20 +18,28 @@ from ...costs.kernels import (
     fused_backward_plain,
     sum_ledgers,
 )
-from ...doctor.triton_missing import require_triton
-from ...ledger import Ledger, PhaseTotal
-from ..exercise import Case, Draw, Exercise, Property, Sample, Trial, snapshot, trial_from_error, wrong_return
+from ...ledger import Ledger
+from ..exercise import Draw, Exercise, NotReached, Property, Sample, Trial, WrongForm
 from ..kinds.forward_cases import token_major
 from ..kinds.function import EVERY, TOGETHER, function_exercise
 from ..kinds.kernel import MOVES, SINGLE, kernel_exercise
 from ..properties import as_traffic, budget_of, each, idle
-from ..trials.compile_check import Launch
-from ..trials.kernel_launch import (
-    as_shared_arrays,
-    kernels_compute,
-    launch,
-    launch_and_count_programs,
-    nothing_in_vain,
+from ..trials.kernel_launch import launch, launch_and_count_programs, nothing_in_vain
+from ..trials.operator_launch import (
+    AS_OPERATOR,
+    FAKES,
+    ONE_GRAPH,
+    OPCHECK,
+    OperatorTrial,
+    differentiate,
+)
+from ..trials.sixteen_bit_gradients import (
+    EXACT_O,
+    HALF,
+    ORDER_TOLERANCE,
+    half_inputs,
+    with_exact_O,
+    within_rounding,
 )
 
 Array = NDArray[Any]
@@ -40,6 +48,7 @@ Arrays = dict[str, Any]
 LOW_TOLERANCE = 2e-4
 RAGGED, CAUSAL, LOW, STRIDED = "a ragged last tile", "causal", "scores near -100", "dO with strides"
 HEADS = "two heads"
+LARGE_Q = 2.0  # of float16 inputs: scores of about ±6, and LSE of about 5
 
 
 # ------------------------------------------------------------------ inputs and exact results
@@ -60,20 +69,32 @@ def _gradients(
         K[:, :, 0], Q[:, :, 0] = 1 + np.arange(N) / 8, 0
         Q[:, 1::2] = 0
         Q[:, 1::2, 0] = -(2.0**85)
-    return {"Q": Q, "K": K, "V": V, "dO": dO} | _right(Q, K, V, dO, causal)
+    return {"Q": Q, "K": K, "V": V, "dO": dO} | _right(Q, K, V, dO, causal, np.float32)
 
 
-def _right(Q: Array, K: Array, V: Array, dO: Array, causal: bool) -> Arrays:
-    """Return O, LSE, D and the gradients, computed in float64 per head; inputs of kernels as float32."""
+def _right(Q: Array, K: Array, V: Array, dO: Array, causal: bool, stored: Any = np.float64) -> Arrays:
+    """Return O, LSE, D and the gradients, computed in float64 per head; inputs of kernels as float32.
+
+    `stored` is the type of O: D and the gradients are those of O as it is stored.
+    """
     heads = []
     for q, k, v, do in zip(*(x.astype(np.float64) for x in (Q, K, V, dO)), strict=True):
-        S = exact.scores(q, k)
+        S, scale = exact.scores(q, k), q.shape[1] ** -0.5
         S = np.where(np.tri(len(q), dtype=bool), S, -np.inf) if causal else S
-        O = exact.softmax(S) @ v
-        gradients = exact.attention_backward(q, k, v, do, causal=causal)._asdict()
-        heads.append({"O": O, "LSE": exact.log_sum_exp(S), "D": (do * O).sum(axis=1), **gradients})
+        P = exact.softmax(S)
+        O = (P @ v).astype(stored)
+        D = (do * O).sum(axis=1)
+        dS = P * (do @ v.T - D[:, None])
+        gradients = {"dQ": scale * dS @ k, "dK": scale * dS.T @ q, "dV": P.T @ do}
+        heads.append({"O": O, "LSE": exact.log_sum_exp(S), "D": D, **gradients})
     found = {name: np.stack([head[name] for head in heads]) for name in heads[0]}
-    return found | {name: found[name].astype(np.float32) for name in ("O", "LSE", "D")}
+    return found | {name: found[name].astype(np.float32) for name in ("LSE", "D")}
+
+
+def _half_gradients(rng: np.random.Generator, H: int, N: int, d: int) -> Arrays:
+    """Return causal inputs as `_gradients`, with Q, K, V, O and dO in float16, and the exact results."""
+    inputs = half_inputs(rng, H, N, d)
+    return inputs | _right(**inputs, causal=True, stored=np.float16)
 
 
 # ------------------------------------------------------------------ 12A: D
@@ -124,11 +145,11 @@ ROWS = kernel_exercise(
 Words = Callable[[KernelProblem, int, int], Ledger]
 
 
-def _tiles(takes: str, returns: str, words: Words) -> Draw:
+def _tiles(takes: str, returns: str, words: Words, half: bool) -> Draw:
     """Return a generator of samples for a kernel with tiles of BM queries and BN keys.
 
     Complete tiles, two heads, ragged tiles with very negative scores in every second row, causal masks, one
-    ragged row and key, and all keys in one tile (twice, with equal sizes).
+    ragged row and key, all keys in one tile (twice, with equal sizes), and with `half` causal float16.
     """
 
     def draw(rng: np.random.Generator) -> Iterator[Sample]:
@@ -143,10 +164,14 @@ def _tiles(takes: str, returns: str, words: Words) -> Draw:
             (1, 33, 16, 16, 16, LOW),  # one row and one key in the last tile
             (1, 1, 16, 16, 16, RAGGED),
             *[(1, 3, 16, 32, 16, RAGGED)] * 2,  # all keys, and more queries in a tile than columns
+            *[(2, N, 16, 16, 32, HALF)] * half,
         ]:
-            causal = difficulty == CAUSAL
-            arrays = _gradients(
-                rng, H, n, d, causal=causal, low=difficulty == LOW, far=far and n == N and not causal
+            causal = difficulty in (CAUSAL, HALF)
+            apart = far and n == N and not causal
+            arrays = (
+                _half_gradients(rng, H, n, d)
+                if difficulty == HALF
+                else _gradients(rng, H, n, d, causal=causal, low=difficulty == LOW, far=apart)
             )
             tile = {"BM": BM, "BN": BN}
             yield Sample(
@@ -160,14 +185,24 @@ def _tiles(takes: str, returns: str, words: Words) -> Draw:
     return draw
 
 
+IN_HALF = "is right in float16, up to rounding"
+
+
 def _backward(
-    id: str, takes: str, returns: str, words: Words, *also: Property, moves: Property = MOVES
+    id: str,
+    takes: str,
+    returns: str,
+    words: Words,
+    *also: Property,
+    moves: Property = MOVES,
+    half: bool = True,
 ) -> Exercise:
     *some, last = returns.split()
+    sixteen_bits = (within_rounding(IN_HALF, returns.split()),) if half else ()
     return kernel_exercise(
         id,
         returns,
-        _tiles(takes, returns, words),
+        _tiles(takes, returns, words, half),
         {
             (TOGETHER, EVERY): f"{', '.join(some)} and {last} are exact",
             (TOGETHER, HEADS): "is exact for every head",
@@ -177,8 +212,8 @@ def _backward(
         },
         loads=takes,
         words=moves,
-        also=also,
-        looser={LOW: LOW_TOLERANCE},
+        also=(*sixteen_bits, *also),
+        looser={LOW: LOW_TOLERANCE, HALF: ORDER_TOLERANCE},
         run_case=launch,
     )
 
@@ -198,39 +233,48 @@ KEYS = _backward("12C", "Q K V dO LSE D", "dK dV", dkdv_plain)
 # Words that are added atomically are among all words, and their property is read first.
 FUSED = _backward(
     "12D", "Q K V O dO LSE", "dQ dK dV", fused_backward_plain, added_atomically(),
-    moves=replace(MOVES, general=True),
+    moves=replace(MOVES, general=True), half=False,
 )  # fmt: skip
 
 
-# ------------------------------------------------------------------ 12E: under autograd
+# ------------------------------------------------------------------ 12E: an operator
 def layers(rng: np.random.Generator) -> Iterator[Sample]:
     """Yield a contiguous dO, dO in the layout of a layer, in column-major order, and with strides of 0.
 
     The first sample is without `causal`. Some have a second layer of equal sizes before the backward
-    pass, with the same mask or another one.
+    pass, with the same mask or another one. The operators of one are tried alone, and two are in float16.
     """
     N = int(rng.integers(33, 48))
-    drawn: list[tuple[int, int, bool | None, bool | None, Callable[[Array], Array]]] = [
-        (2, 32, None, None, np.asarray),
-        (1, N, True, False, np.asarray),
-        (2, 32, True, True, np.asarray),
-        (1, N, True, None, np.asarray),
-        (1, N, False, None, _one_word),
-        (2, 20, False, None, _columns_first),
-        (2, 20, False, None, token_major),
+    drawn: list[tuple[int, int, bool | None, bool | None, Callable[[Array], Array], tuple[str, ...]]] = [
+        (2, 32, None, None, np.asarray, ()),
+        (1, N, True, False, np.asarray, ()),
+        (2, 32, True, True, np.asarray, ()),
+        (1, N, True, None, np.asarray, (CAUSAL,)),
+        (1, N, False, None, _one_word, (STRIDED,)),
+        (2, 20, False, None, _columns_first, (STRIDED,)),
+        (2, 20, False, None, token_major, (STRIDED,)),
+        (2, 20, True, None, token_major, (AS_OPERATOR,)),
+        (2, N, True, None, token_major, (HALF,)),
+        (1, 32, None, None, np.asarray, (HALF, EXACT_O)),
     ]
-    for H, n, causal, second, lies in drawn:
-        Q, K, V, dO = rng.standard_normal((4, H, n, 16)).astype(np.float32)
-        dO = lies(dO)
-        right = _right(Q, K, V, dO, bool(causal))
-        inputs = {"Q": Q, "K": K, "V": V, "dO": dO} | ({} if causal is None else {"causal": causal})
-        difficulty = CAUSAL if causal else "" if lies is np.asarray else STRIDED
+    for H, n, causal, second, lies, tags in drawn:
+        inputs: Arrays = {}
+        if EXACT_O in tags:
+            inputs |= with_exact_O(rng, H, n, 16)
+        elif HALF in tags:
+            inputs |= half_inputs(rng, H, n, 16, large=LARGE_Q)
+        else:
+            Q, K, V, dO = rng.standard_normal((4, H, n, 16)).astype(np.float32)
+            inputs |= {"Q": Q, "K": K, "V": V, "dO": dO}
+        inputs["dO"] = lies(inputs["dO"])
+        right = _right(**inputs, causal=bool(causal))
+        inputs |= {} if causal is None else {"causal": causal}
         if second is not None:
             inputs["layer"] = rng.standard_normal((3, H, n, 16)).astype(np.float32), second
-            difficulty = f"before its backward pass a second layer, causal={second}"
+            tags = (f"before its backward pass a second layer, causal={second}",)
         sizes = {"H": H, "N": n, "d": 16, "causal": causal or False}
         results = {name: right[name] for name in ("O", "dQ", "dK", "dV")}
-        yield Sample(sizes, inputs, results, None, (difficulty,))
+        yield Sample(sizes, inputs, results, None, tags)
 
 
 def _columns_first(x: Array) -> Array:
@@ -239,101 +283,6 @@ def _columns_first(x: Array) -> Array:
 
 def _one_word(x: Array) -> Array:
     return np.broadcast_to(np.float32(1), x.shape)
-
-
-@dataclass(frozen=True)
-class AutogradTrial(Trial):
-    """A trial of both passes, with the attributes of ctx that hold tensors, and the distinct launches."""
-
-    on_ctx: tuple[str, ...] = ()
-    launches: tuple[Launch, ...] = ()
-
-
-@trial_from_error
-def differentiate(student: Callable[..., Any], case: Case) -> Trial:
-    """Compute O and the gradients with autograd and count every launch; computing with torch is an error.
-
-    If the case has a `layer`, the function is also applied to it before the backward pass. The ledger of the
-    trial has the phases forward and backward, and its `peak` is the number of words saved in between.
-    """
-    require_triton()
-    import torch
-
-    inputs = case.inputs
-    leaves = [torch.from_numpy(inputs[name].copy()).requires_grad_() for name in ("Q", "K", "V")]
-    gradient = _as_autograd_has_it(inputs["dO"])
-    kept: dict[int, int] = {}
-
-    def keep(tensor: Any) -> Any:
-        kept[tensor.data_ptr()] = tensor.numel()
-        return tensor
-
-    with kernels_compute() as launches, traffic.count(dO=gradient) as ledger:
-        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            O = _one_tensor(student(*leaves, *_given(inputs, "causal")))
-        forward = PhaseTotal(ledger.read, ledger.written)
-        on_ctx = _tensors_on_ctx(O)
-        for tensor in (tensor for tensors in on_ctx.values() for tensor in tensors):
-            keep(tensor)
-        for arrays, causal in _given(inputs, "layer"):
-            student(*(torch.from_numpy(x.copy()).requires_grad_() for x in arrays), causal)
-        before = PhaseTotal(ledger.read, ledger.written)
-        gradients = torch.autograd.grad(O, leaves, gradient)
-    backward = PhaseTotal(ledger.read - before.read, ledger.written - before.written)
-    ledger.phases.update(forward=forward, backward=backward)
-    ledger.peak = sum(kept.values())
-    shared = as_shared_arrays((O, *gradients))
-    value = tuple(x.detach().double().numpy() for x in (O, *gradients))
-    return AutogradTrial(
-        case,
-        value=value,
-        ledger=ledger,
-        returned=(snapshot(shared), shared),
-        on_ctx=tuple(on_ctx),
-        launches=tuple(launches.seen.values()),
-    )
-
-
-def _given(inputs: Mapping[str, Any], name: str) -> tuple[Any, ...]:
-    """Return a tuple with the input of this name, or an empty one."""
-    return (inputs[name],) if name in inputs else ()
-
-
-def _as_autograd_has_it(dO: Array) -> Any:
-    """Return a tensor with the strides of the array; an array with strides of 0 stays one word in memory."""
-    import torch
-
-    if not any(dO.strides):
-        return torch.from_numpy(np.array([dO.flat[0]])).expand(dO.shape)
-    return torch.from_numpy(dO.copy(order="K"))
-
-
-def _one_tensor(O: Any) -> Any:
-    if not hasattr(O, "data_ptr"):
-        raise wrong_return(O, f"expected one tensor O, got a {type(O).__name__}")
-    return O
-
-
-def _tensors_on_ctx(O: Any) -> dict[str, list[Any]]:
-    """Return the tensors stored as attributes of ctx, by attribute name."""
-    found: dict[str, list[Any]] = {}
-    nodes = [O.grad_fn]
-    while nodes:  # O may be a view of what a Function returned
-        node = nodes.pop()
-        if node is not None:
-            nodes += [earlier for earlier, _ in node.next_functions]
-            for name, value in getattr(node, "__dict__", {}).items():
-                if tensors := list(_tensors_in(value)):
-                    found.setdefault(name, []).extend(tensors)
-    return found
-
-
-def _tensors_in(value: Any) -> Iterator[Any]:
-    if hasattr(value, "data_ptr"):
-        yield value
-    elif isinstance(value, (tuple, list, dict)):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _tensors_in(part)
 
 
 def keeps_little() -> Property:
@@ -357,6 +306,8 @@ def both_passes_launch() -> Property:
 
     def judge(trial: Trial) -> str | None:
         words = int(np.size(trial.case.inputs["Q"]))
+        if isinstance(trial, OperatorTrial) and trial.no_gradients:
+            return NotReached("gradients are missing")
         for phase, inputs, outputs in (("forward", 3, 1), ("backward", 4, 3)):
             moved = trial.ledger.phases[phase]
             if moved.read < inputs * words or moved.written < outputs * words:
@@ -410,7 +361,7 @@ def saves_with_autograd() -> Property:
     """Return the property that tensors are saved with autograd, which frees them and detects changes."""
 
     def judge(trial: Trial) -> str | None:
-        names = trial.on_ctx if isinstance(trial, AutogradTrial) else ()
+        names = trial.on_ctx if isinstance(trial, OperatorTrial) else ()
         if not names:
             return None
         hung, hold = " and ".join(f"ctx.{name}" for name in names), "holds" if len(names) == 1 else "hold"
@@ -419,7 +370,52 @@ def saves_with_autograd() -> Property:
     return idle(each("saves its tensors with save_for_backward", judge))
 
 
-AUTOGRAD = function_exercise(
+def launches_in_operators() -> Property:
+    """Return the property that every kernel is launched by an operator that the student registered."""
+
+    def judge(trial: Trial) -> str | None:
+        if not isinstance(trial, OperatorTrial) or (trial.operators and not trial.outside):
+            return None
+        if trial.function:
+            return (
+                f"O comes from {trial.function}, a torch.autograd.Function; this exercise now asks for "
+                "operators: register the launches of each pass with torch.library.custom_op"
+            )
+        passes = " and ".join(trial.outside) or "forward"
+        return (
+            f"{passes}: a kernel is launched outside an operator, where torch.compile cannot follow: launch "
+            "it in a function under torch.library.custom_op"
+        )
+
+    return idle(each("launches its kernels in operators registered with torch", judge))
+
+
+def has_gradients() -> Property:
+    """Return the property that the gradients of Q, K and V are registered for the operator that returns O."""
+
+    def judge(trial: Trial) -> str | None:
+        missing = trial.no_gradients if isinstance(trial, OperatorTrial) else ""
+        return WrongForm(missing) if missing else None
+
+    return idle(each("registers the gradients of Q, K and V", judge))
+
+
+def tried(key: str, name: str) -> Property:
+    """Return the property that the trials of this key found nothing wrong, not reached without one."""
+
+    def judge(trial: Trial) -> str | None:
+        if not isinstance(trial, OperatorTrial):
+            return None
+        if key in trial.tried:
+            return trial.tried[key] or None
+        if trial.outside or trial.no_gradients:
+            return NotReached("operators are not tried before both passes are registered")
+        return NotReached("an earlier trial of its operators fails") if trial.case.has(AS_OPERATOR) else None
+
+    return idle(each(name, judge))
+
+
+OPERATOR = function_exercise(
     "12E",
     "O dQ dK dV",
     layers,
@@ -428,11 +424,20 @@ AUTOGRAD = function_exercise(
         (TOGETHER, CAUSAL): "applies the causal mask in both passes",
         (TOGETHER, STRIDED): "is exact for any strides of dO",
     },
-    before=(both_passes_launch(),),
-    after=(keeps_little(), moves_each_pass_once(), saves_with_autograd()),
+    before=(both_passes_launch(), launches_in_operators(), has_gradients()),
+    after=(
+        within_rounding(IN_HALF, ("O", "dQ", "dK", "dV")),
+        keeps_little(),
+        moves_each_pass_once(),
+        saves_with_autograd(),
+        tried(FAKES, "its operators have fakes with the right shapes, types and strides"),
+        tried(OPCHECK, "its operators pass torch.library.opcheck"),
+        tried(ONE_GRAPH, "torch.compile makes one graph of it, with equal results"),
+    ),
     tolerance=SINGLE,
+    looser={HALF: ORDER_TOLERANCE},
     run_case=differentiate,
     compiles=True,
 )
 
-EXERCISES = (ROWS, DQ, KEYS, FUSED, AUTOGRAD)
+EXERCISES = (ROWS, DQ, KEYS, FUSED, OPERATOR)

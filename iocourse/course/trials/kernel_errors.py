@@ -209,8 +209,8 @@ CAUSES = (
     Cause(_says("must be a power of 2"), "the sides of a tile must be powers of two"),
     Cause(
         _says("operands must be same dtype"),
-        "both factors of tl.dot must have one type: cast the weights to that of v, with p.to(v.dtype), which "
-        "fits every type",
+        "both factors of tl.dot must have one type: cast the float32 factor to that of the other one, as in "
+        "p.to(v.dtype), which fits every type",
     ),
     Cause(
         _says("reduction dimensions", "equal ranks"),

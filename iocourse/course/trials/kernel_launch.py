@@ -29,9 +29,11 @@ from ... import traffic
 from ...doctor.triton_missing import require_triton
 from ...errors import error_text
 from ..exercise import (
+    FORM,
     Better,
     Case,
     FirstCause,
+    NotJudged,
     NotReached,
     Property,
     TrafficCause,
@@ -158,19 +160,22 @@ def _require_interpreter() -> None:
 
 
 @contextmanager
-def kernels_compute(*, copies: bool = True) -> Iterator[Launches]:
+def kernels_compute(*, copies: bool = True, operators: Operators | None = None) -> Iterator[Launches]:
     """Context for a student's launcher: torch allocates NaN and computes nothing. Yields the launches.
 
-    At the end of a block without an error, every launched kernel is compiled.
+    `operators` notes the calls of operators that the student registered. At the end of a block without an
+    error, every launched kernel is compiled.
     """
     _require_interpreter()
+    noted = Operators() if operators is None else operators
     with (
+        noted.counting_launches(),
         record_interpreted_launches() as launches,
         name_failing_line(),
         student_call(),
         _fresh_memory_is_nan(),
         _lanes_off_are_nan(),
-        _torch_only_keeps(KEEPS if copies else KEEPS - COPIES),
+        _torch_only_keeps(KEEPS if copies else KEEPS - COPIES, noted),
     ):
         yield launches
     launches.compile()
@@ -248,15 +253,15 @@ def _lanes_off_are_nan() -> Iterator[None]:
         return reduce(self, input, keeps_nan.get(val_reduce_op, val_reduce_op), idx_reduce_op)
 
     with (
-        _replaced(ReduceOps, min_max=min_max),
-        _replaced(InterpreterBuilder, create_masked_load=create_masked_load),
-        _replaced(TritonSemantic, _load_legacy=_load_legacy),
+        replaced(ReduceOps, min_max=min_max),
+        replaced(InterpreterBuilder, create_masked_load=create_masked_load),
+        replaced(TritonSemantic, _load_legacy=_load_legacy),
     ):
         yield
 
 
 @contextmanager
-def _replaced(owner: Any, **methods: Any) -> Iterator[None]:
+def replaced(owner: Any, **methods: Any) -> Iterator[None]:
     """Replace these methods of a class within the block."""
     own = {name: getattr(owner, name) for name in methods}
     for name, method in methods.items():
@@ -278,9 +283,76 @@ KEEPS = {  # operations of torch that move memory but do no arithmetic
 READS = ("numpy", "__array__", "tolist", "__dlpack__")  # conversions that allow computing outside torch
 
 
+@dataclass(frozen=True)
+class OperatorCall:
+    """A call of an operator: its results, and copies of its arguments as (args, kwargs)."""
+
+    operator: Any
+    arguments: tuple[tuple[Any, ...], dict[str, Any]]
+    results: Any
+
+
+@dataclass
+class Operators:
+    """The first call of each operator that the student registered, by name, and the launches outside them.
+
+    Arguments of a call in the backward pass need no gradients; `is_backward` says that it runs.
+    """
+
+    calls: dict[str, OperatorCall] = field(default_factory=dict)
+    outside: int = 0
+    is_backward: bool = False
+    _depth: int = 0
+
+    def run(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], mode: Any) -> Any:
+        """Run the body of an operator in this dispatch mode and note the call."""
+        from torch._C import DispatchKey, DispatchKeySet
+
+        name = operator.name().removesuffix(".default")
+        arguments = self._copied(args), {key: self._copied(value) for key, value in kwargs.items()}
+        self._depth += 1
+        try:
+            with mode:
+                results = operator.redispatch(DispatchKeySet(DispatchKey.CPU), *args, **kwargs)
+        except RuntimeError as error:
+            if "may not alias" not in str(error):
+                raise
+            seen = f"{name} returns an input, or a view of one: an operator returns new tensors"
+            raise NotJudged(FORM, seen) from None
+        finally:
+            self._depth -= 1
+        self.calls.setdefault(name, OperatorCall(operator, arguments, results))
+        return results
+
+    def _copied(self, value: Any) -> Any:
+        """Return copies of tensors, also in a tuple or list, with their strides."""
+        if isinstance(value, (tuple, list)):
+            return type(value)(map(self._copied, value))
+        if not hasattr(value, "data_ptr"):
+            return value
+        return value.detach().clone().requires_grad_(value.requires_grad and not self.is_backward)
+
+    @contextmanager
+    def counting_launches(self) -> Iterator[None]:
+        """Count the launches of kernels outside operators within the block."""
+        from triton.runtime.interpreter import InterpretedFunction
+
+        run = InterpretedFunction.run
+
+        def counted(kernel: Any, *args: Any, **kwargs: Any) -> Any:
+            self.outside += not self._depth
+            return run(kernel, *args, **kwargs)
+
+        with replaced(InterpretedFunction, run=counted):
+            yield
+
+
 @contextmanager
-def _torch_only_keeps(kept: set[str]) -> Iterator[None]:
-    """Raise LibrarySolutionUsed for torch's arithmetic and for copies that are not in `kept`."""
+def _torch_only_keeps(kept: set[str], operators: Operators) -> Iterator[None]:
+    """Raise LibrarySolutionUsed for torch's arithmetic and for copies that are not in `kept`.
+
+    Operators that the student registered are entered: their body follows the same rules.
+    """
     from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -290,9 +362,8 @@ def _torch_only_keeps(kept: set[str]) -> Iterator[None]:
             aliases = [part.alias_info for part in func._schema.returns]
             views = bool(aliases) and all(alias is not None and not alias.is_write for alias in aliases)
             onto_itself = name == "copy_" and args[0].data_ptr() == args[1].data_ptr()  # Triton's own
-            if body := _body_of(func):
-                with self:
-                    return body(*args, **(kwargs or {}))
+            if _is_registered(func):
+                return operators.run(func, args, kwargs or {}, self)
             if not (views or onto_itself or name in kept):
                 does = "copies" if name in COPIES else "computes"
                 raise LibrarySolutionUsed(f"torch {does} here ({name}); let your kernels do it")
@@ -309,15 +380,17 @@ def _torch_only_keeps(kept: set[str]) -> Iterator[None]:
         yield
 
 
-def _body_of(operator: Any) -> Callable[..., Any] | None:
-    """Return the function of an operator that the student registered with torch.library.custom_op.
+def _is_registered(operator: Any) -> bool:
+    """Return whether Python code registered the operator, and not in this library.
 
-    None for the operators of torch and of this library, and if torch keeps the function elsewhere.
+    `custom_op` has a table of its own. In the other one a name is missing after its second registration.
     """
+    import torch
     from torch._library import custom_ops
 
-    own = getattr(custom_ops, "OPDEFS", {}).get(operator.name().partition(".")[0])
-    return None if own is None or operator.namespace == "iocourse" else getattr(own, "_init_fn", None)
+    name = operator.name().partition(".")[0]
+    known = *getattr(custom_ops, "OPDEFS", ()), *getattr(torch.library, "_defs", ())
+    return name in known and operator.namespace != "iocourse"
 
 
 def _arrays(value: Any) -> Any:
@@ -526,7 +599,7 @@ def _products() -> Iterator[Products]:
         found.factors.update(str(one.get_element_ty()) for one in (a, b))
         return multiply(self, a, b, d, input_precision, *rest)
 
-    with _replaced(InterpreterBuilder, create_dot=create_dot):
+    with replaced(InterpreterBuilder, create_dot=create_dot):
         yield found
 
 
@@ -543,11 +616,12 @@ def _rounded_factor(factor: Any) -> str:
 
 
 def full_products() -> Property:
-    """Return the property that every product uses float32 factors with all 24 bits and "ieee" precision."""
+    """Return the property that every product of float32 inputs keeps their 24 bits, with "ieee" precision."""
 
     def judge(trial: Trial) -> str | None:
         rounded = trial.rounded if isinstance(trial, KernelTrial) else ()
-        if not rounded:
+        narrow = any(getattr(value, "dtype", None) == np.float16 for value in trial.case.inputs.values())
+        if narrow or not rounded:
             return None
         times = "once" if len(rounded) == 1 else f"{len(rounded):,} times"
         return f"tl.dot was called {times} {rounded[0]}"
@@ -613,7 +687,7 @@ def _loads(inputs: Mapping[str, Any]) -> Iterator[Loads]:
         seen.wrapped += any(_turns_back(places, lives, axis) for axis in range(places.ndim))
         return load(self, ptrs, mask, *rest, **options)
 
-    with _replaced(InterpreterBuilder, set_grid_idx=set_grid_idx, create_masked_load=create_masked_load):
+    with replaced(InterpreterBuilder, set_grid_idx=set_grid_idx, create_masked_load=create_masked_load):
         yield seen
 
 
@@ -720,7 +794,7 @@ def _stores() -> Iterator[Stores]:
         seen.by_program.setdefault(program, []).append(ptrs.data[lives].astype(np.int64))
         return store(self, ptrs, value, mask, *rest)
 
-    with _replaced(Builder, set_grid_idx=set_grid_idx, create_masked_store=create_masked_store):
+    with replaced(Builder, set_grid_idx=set_grid_idx, create_masked_store=create_masked_store):
         yield seen
     seen.end_launch(grid)
 
@@ -802,7 +876,7 @@ def _masked_tiles(scores: int) -> Iterator[set[int]]:
         for name, operation in vars(builder).items()
         if name.startswith("create_") and callable(operation) and not re.search("load|store|atomic", name)
     }
-    with _replaced(builder, **operations):
+    with replaced(builder, **operations):
         yield tiles
 
 
@@ -893,7 +967,7 @@ def _programs() -> Iterator[Programs]:
             seen.busy.setdefault(seen.begun, int(ptrs.data[mask.data.astype(bool)].min()))
         return store(self, ptrs, value, mask, *rest)  # an unmasked store has a full mask here
 
-    with _replaced(
+    with replaced(
         Builder, set_grid_idx=set_grid_idx, create_masked_store=create_masked_store, create_dot=create_dot
     ):
         yield seen
@@ -958,7 +1032,7 @@ def programs_reversed() -> Iterator[None]:
 
     memory = ("create_masked_load", "create_atomic_cas", "create_atomic_rmw")
     waiting = {name: counted(getattr(Builder, name)) for name in memory}
-    with _replaced(Builder, set_grid_idx=set_grid_idx, **waiting):
+    with replaced(Builder, set_grid_idx=set_grid_idx, **waiting):
         yield
 
 
