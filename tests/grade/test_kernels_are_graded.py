@@ -58,3 +58,10 @@ def test_the_grader_compiles_kernels_of_a_submission(tmp_path):
     )
     found = why_marks_are_missing("11", tmp_path, *slow)
     assert found["11A"] == found["11B"] == "" and "the inner loop needs few instructions" in found["11F"]
+
+
+def test_an_operator_of_torch_is_judged_in_the_process_of_the_submission(tmp_path):
+    """The reference has full marks; an operator without a fake loses only those of its trials."""
+    assert not any(why_marks_are_missing("12", tmp_path).values())
+    found = why_marks_are_missing("12", tmp_path, ("@backward_operator.register_fake\n", ""))
+    assert "mine::attention_backward has no fake" in found.pop("12E") and not any(found.values())
