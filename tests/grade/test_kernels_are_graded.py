@@ -125,3 +125,10 @@ def test_a_submission_that_calls_flash_attention_py_is_refused(cell, sandboxed):
     module = "flash_attention" if cell == IMPORTED else "mine"
     assert (what, property) == ("stopped", OWN)
     assert said.startswith(f"{module}.forward_kernel, code of flash_attention.py, solves the exercise")
+
+
+def test_an_operator_of_torch_is_judged_in_the_process_of_the_submission(tmp_path):
+    """The reference has full marks; an operator without a fake loses only those of its trials."""
+    assert not any(why_marks_are_missing("12", tmp_path).values())
+    found = why_marks_are_missing("12", tmp_path, ("@backward_operator.register_fake\n", ""))
+    assert "mine::attention_backward has no fake" in found.pop("12E") and not any(found.values())

@@ -497,6 +497,21 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "def my_fused(Q, K, V, O, dO, LSE, BM=32, BN=32, causal=True):",
         ),
     ),
+    "12E": (
+        (
+            "Q, K and V have one type and lie on one device",
+            "return (torch.empty_like(Q), Q.new_empty(Q.shape[:2], dtype=torch.float32))",
+            "return (torch.empty_like(Q), K.new_empty(Q.shape[:2], dtype=torch.float32))",
+            "return (torch.empty_like(Q), V.new_empty(Q.shape[:2], dtype=torch.float32))",
+        ),
+        (
+            "O has the shape, type and strides of Q, K and V",
+            "return (torch.empty_like(Q), torch.empty_like(K), torch.empty_like(V))",
+            "return (torch.empty_like(O), torch.empty_like(K), torch.empty_like(V))",
+            "return (torch.empty_like(Q), torch.empty_like(O), torch.empty_like(V))",
+            "return (torch.empty_like(Q), torch.empty_like(K), torch.empty_like(O))",
+        ),
+    ),
     "13B": (
         (
             "tiles of keys past the last hold no pair that is seen, and are listed nowhere",
