@@ -328,6 +328,29 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "12B": (
         (
+            "the loop of 12B always passes seen",
+            "if seen is not None:",
+            "if True:",
+            "if a is not None:",
+            "if b is not None:",
+            "if da is not None:",
+            "if db is not None:",
+            "if L is not None:",
+            "if D is not None:",
+            "if scale is not None:",
+        ),
+        (
+            "12B does not use p; 12C, which calls the function too, does",
+            "return (p, ds)",
+            "return (s, ds)",
+            "return (ds, ds)",
+        ),
+        (
+            "K and V have one type",
+            "dq = tl.dot(ds.to(k.dtype), k, dq, input_precision='ieee')",
+            "dq = tl.dot(ds.to(v.dtype), k, dq, input_precision='ieee')",
+        ),
+        (
             "rows that do not exist are computed and never stored, whatever they hold",
             "q = tl.load(Q + rows, mask=there, other=0.0)",
             "q = tl.load(Q + rows, mask=there)",
