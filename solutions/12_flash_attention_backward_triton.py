@@ -360,7 +360,7 @@ def my_dq_kernel(Q, K, V, O, dO, LSE, D, dQ, N, scale, d: tl.constexpr,
         k = tl.load(K + columns, mask=j[:, None] < N, other=0.0)     # (BN, d), streamed
         v = tl.load(V + columns, mask=j[:, None] < N, other=0.0)     # (BN, d), streamed
         seen = (j[None, :] < N) & (j[None, :] <= i[:, None]) if CAUSAL else j[None, :] < N
-        p, ds = weights_and_gradients(q, k, do, v, L_i[:, None], D_i[:, None], scale, seen)
+        _, ds = weights_and_gradients(q, k, do, v, L_i[:, None], D_i[:, None], scale, seen)
         dq = tl.dot(ds.to(k.dtype), k, dq, input_precision="ieee")
         ### END SOLUTION
     tl.store(dQ + rows, dq * scale, mask=there)

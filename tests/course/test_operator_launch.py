@@ -97,7 +97,7 @@ def my_kernel_attention(Q, K, V, causal=False):
     ((name, said),) = failed_properties(judge(find("12E"), build("12E", older), 0)).items()
     assert name.startswith(LAUNCHES)
     assert said.startswith(
-        "O comes from Attention, a torch.autograd.Function; this exercise now asks for operators"
+        "O comes from Attention, a torch.autograd.Function; this exercise now requires operators"
     )
 
 

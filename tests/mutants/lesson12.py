@@ -302,7 +302,7 @@ def fused_as_an_operator(Q, K, V, causal=False):
 
 
 class OfAnOlderCopy(torch.autograd.Function):
-    """The answer that 12E asked for before it asked for operators."""
+    """The answer that 12E required before it required operators."""
 
     @staticmethod
     def forward(ctx, Q, K, V, causal):

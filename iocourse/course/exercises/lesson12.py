@@ -380,7 +380,7 @@ def launches_in_operators() -> Property:
             return None
         if trial.function:
             return (
-                f"O comes from {trial.function}, a torch.autograd.Function; this exercise now asks for "
+                f"O comes from {trial.function}, a torch.autograd.Function; this exercise now requires "
                 "operators: register the launches of each pass with torch.library.custom_op"
             )
         passes = " and ".join(trial.outside) or "forward"
@@ -442,4 +442,4 @@ OPERATOR = function_exercise(
     compiles=True,
 )
 
-EXERCISES = (ROWS, DQ, KEYS, FUSED, OPERATOR)
+EXERCISES = (ROWS, DQ, KEYS, OPERATOR, FUSED)  # 12D is in lesson 13b

@@ -296,7 +296,7 @@ class OperatorCall:
 class Operators:
     """The first call of each operator that the student registered, by name, and the launches outside them.
 
-    Arguments of a call in the backward pass need no gradients; `is_backward` says that it runs.
+    Arguments of a call in the backward pass need no gradients; `is_backward` is True while it runs.
     """
 
     calls: dict[str, OperatorCall] = field(default_factory=dict)
@@ -383,7 +383,7 @@ def _torch_only_keeps(kept: set[str], operators: Operators) -> Iterator[None]:
 def _is_registered(operator: Any) -> bool:
     """Return whether Python code registered the operator, and not in this library.
 
-    `custom_op` has a table of its own. In the other one a name is missing after its second registration.
+    `custom_op` has a separate table. In the other one a name is missing after its second registration.
     """
     import torch
     from torch._library import custom_ops

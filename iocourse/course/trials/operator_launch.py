@@ -216,7 +216,7 @@ def _is_generated(node: Any) -> bool:
 
 
 def _function_of(O: Any) -> str:
-    """Return the name of the first torch.autograd.Function in the graph of O that is no operator, or ""."""
+    """Return the name of the first torch.autograd.Function in the graph of O that is not an operator, or ""."""
     own = (node for node in _nodes(O) if hasattr(node, "__dict__") and not _is_generated(node))
     return next((type(node).__name__.removesuffix("Backward") for node in own), "")
 
@@ -325,7 +325,7 @@ def _line(error: BaseException) -> str:
     return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
 
 
-SAYS = {  # what a message of torch.library.opcheck says, in words of the exercise
+MEANINGS = {  # of a message of torch.library.opcheck, in words of the exercise
     r"Argument (\w+) is not defined to alias output": "a result is a view of {}: return new tensors",
     r"outputs\[\d+\] is (\w+)": "it returns its input {}: return new tensors",
     r"Argument (\w+) is not defined as mutable": "it writes into {}, which mutates_args lacks",
@@ -341,12 +341,12 @@ def _failed_opcheck(operators: Operators) -> str:
         failed = torch.library.opcheck(call.operator, args, kwargs, raise_exception=False)
         for test, error in failed.items():
             if isinstance(error, Exception):
-                return f"{name} fails {test}: {_opcheck_says(error)}"
+                return f"{name} fails {test}: {_meaning(error)}"
     return ""
 
 
-def _opcheck_says(error: Exception) -> str:
-    for pattern, words in SAYS.items():
+def _meaning(error: Exception) -> str:
+    for pattern, words in MEANINGS.items():
         if found := re.search(pattern, str(error)):
             return words.format(found[1])
     return _line(error)

@@ -19,7 +19,7 @@ HALF = "float16"  # a tag, and the name of the type
 EXACT_O = "O exact in float16"  # a tag: P and O of this case are float16 numbers
 U = TYPES[HALF]
 ORDER_TOLERANCE = 2.0**-7  # of `any_order`; a program that reads another one's words is wrong by far more
-IN_SINGLE = ("LSE", "D")  # results of one word per row stay in float32
+IN_SINGLE = ("LSE", "D")  # one word per row: float32 also for 16-bit inputs
 
 
 def half_inputs(rng: np.random.Generator, H: int, N: int, d: int, *, large: float = 1.0) -> dict[str, Array]:
@@ -59,8 +59,8 @@ def allowed_gradient_errors(
         dV   Σ (u P + 2 single P) |dO| + u |dV|       without u P if `exact_O`
 
     and 2^-25 for each rounded number. If O or D is an input, O has no error. No kernel that rounds only there
-    exceeds this, whatever the order of its sums. The reference reaches 0.94 of it for a key of one query,
-    where rounding P and rounding dV can have the same sign.
+    exceeds this, whatever the order of its sums. The reference comes close to it only for a key of one
+    query, where rounding P and rounding dV can have the same sign.
     """
     names = ("Q", "K", "V", "dO")
     rounded_O = not (exact_O or "O" in inputs or "D" in inputs)
@@ -98,7 +98,7 @@ def within_rounding(name: str, results: Sequence[str], causal: str = "causal") -
     Args:
         name: the name of the property.
         results: names of the results.
-        causal: the input that says whether the case is causal; without it, it is not.
+        causal: name of the input that is True for a causal mask; a case without it has no mask.
     """
 
     def judge(trial: Trial) -> str | None:
