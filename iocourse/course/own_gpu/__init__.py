@@ -86,9 +86,9 @@ def _requested(arguments: Namespace, *, can_run: bool) -> tuple[list[Report], di
         try:
             if exercise in PROBLEMS:
                 cells[exercise] = answers.cells_of(exercise)
-        except NoAnswer as fault:
+        except NoAnswer as reason:
             if named and not silent:
-                report["fault"] = str(fault)
+                report["fault"] = str(reason)
         reports.append(report)
     if not (named or cells or silent) and (can_run or arguments.file):
         fault = f"none that can be timed is solved in {answers.where}. Save the notebook, or pass --file"
