@@ -617,8 +617,8 @@ for deterministic, form in forms.items():
     equal = all(torch.equal(one, other) for one, other in zip(gradients, again, strict=True))
     _, half = library(deterministic, torch.float16)
     print(f"deterministic={deterministic}: {ledger.total:,} words, (12.5) {form.total:,}; "
-          f"gradients as yours: {all(close) if close else mine}; bit-equal twice: {equal}; "
-          f"{half.bytes:,} bytes in float16")
+          f"{half.bytes:,} bytes in float16\n"
+          f"  gradients as yours: {all(close) if close else mine}; bit-equal twice: {equal}")
 
 
 # %% [markdown]
