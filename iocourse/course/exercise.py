@@ -416,7 +416,7 @@ _exercises: dict[str, Exercise] = {}  # of all lessons, after their import
 
 
 def exercises() -> Mapping[str, Exercise]:
-    """Return every exercise of the course by id, in the order of the lessons."""
+    """Return every exercise of the course by id, in the order of the modules that declare them."""
     if not _exercises:
         from . import exercises as folder
 

@@ -646,7 +646,7 @@ def test_a_check_sees_neither_copies_to_the_device_nor_empty_counts(monkeypatch)
     from tests.mutation.references import build, exercise_source
 
     source = exercise_source("12A", solved=True)
-    assert source.count("do * o") == source.count("    return D") == 1
+    assert source.count("(tl.float32) * o") == source.count("    return D") == 1
 
     def complaint(old="", new=""):
         verdicts = checking.judge(find("12A"), build("12A", source.replace(old, new)), 0)
@@ -657,7 +657,7 @@ def test_a_check_sees_neither_copies_to_the_device_nor_empty_counts(monkeypatch)
     monkeypatch.setattr(InterpretedFunction, "run", compiled_lessons.on_device(run, "cpu"))
     monkeypatch.setattr(traffic, "count", lambda **_: contextlib.nullcontext(compiled_lessons.Uncounted()))
     assert compiled_lessons.UNCOUNTED in complaint()
-    wrong = complaint("do * o", "do + o")
+    wrong = complaint("(tl.float32) * o", "(tl.float32) + o")
     assert wrong and compiled_lessons.UNCOUNTED not in wrong
     assert "torch copies here (clone)" in complaint("    return D", "    return D.clone()")
 

@@ -45,4 +45,5 @@ def test_every_name_that_a_solution_uses_is_given_or_its_own(lesson):
 def test_every_exercise_of_the_course_has_a_place():
     from iocourse.course.exercise import exercises
 
-    assert [place.asks for lesson in LESSONS for place in lesson.places if place.asks] == list(exercises())
+    places = [place.asks for lesson in LESSONS for place in lesson.places if place.asks]
+    assert sorted(places) == sorted(exercises())  # 12D has its place in lesson 13b
