@@ -57,6 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = build_parser(arguments[0] if arguments else "")
     parsed, extra = parser.parse_known_args(arguments)
     if extra and not getattr(parsed, "passes_options_on", False):
+        parser.prog = f"iocourse {parsed.command}"  # whose --help the message names
         parser.error(f"unrecognized arguments: {' '.join(extra)}")
     parsed.extra = extra
     return run_command(f"iocourse {parsed.command}", lambda: parsed.handler(parsed))

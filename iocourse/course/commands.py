@@ -66,9 +66,15 @@ def _add_gpu(commands: Commands[Parser]) -> None:
     parser = add_command(
         commands, "gpu", _gpu, "time your solved kernels of lessons 10-13 on your own GPU, compiled"
     )
-    parser.epilog = "Not run on a GPU yet: this command was tested with a stub in place of one."
+    parser.epilog = (
+        "Save the notebook first. Without a GPU, the notebooks and exercises are checked, and recorded runs "
+        "are printed. Not run on a GPU yet: this command was tested with a stub in place of one."
+    )
     parser.add_argument(
-        "exercises", metavar="EXERCISE", nargs="*", help="such as 11B (default: all that are solved)"
+        "exercises",
+        metavar="EXERCISE",
+        nargs="*",
+        help="one of 10B, 10C, 10D, 11A, 11B, 11C, 11D, 11F, 12A, 12B, 12C, 12D, 13C (default: all solved)",
     )
     parser.add_argument(
         "--file",
@@ -78,9 +84,11 @@ def _add_gpu(commands: Commands[Parser]) -> None:
         default=[],
         help="read this saved notebook, not your copies in work/; repeatable",
     )
-    parser.add_argument("--tflops", metavar="X", type=_rate, help="the TFLOP/s that you predict")
     parser.add_argument(
         "--gbytes", metavar="X", type=_rate, help="the GB/s that you predict for 10B, 10C and 12A"
+    )
+    parser.add_argument(
+        "--tflops", metavar="X", type=_rate, help="the TFLOP/s that you predict for the other exercises"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 

@@ -8,6 +8,7 @@ import types
 from pathlib import Path
 
 import pytest
+from command_line import refused
 from fake_gpu import needs_the_interpreter
 from own_gpu_stub import HOST_MS, LAP_MS, SMALL, InterpretedCpu
 
@@ -65,6 +66,15 @@ def stubbed(monkeypatch):
 def no_cuda(monkeypatch):
     monkeypatch.setattr(own_gpu, "what_to_install", lambda: "")
     monkeypatch.setattr(own_gpu, "cuda_unavailable_reason", lambda: NO_CUDA)
+
+
+@pytest.fixture
+def no_copies(tmp_path, monkeypatch):
+    """Run in the root of a checkout without a student's copies; returns it."""
+    (tmp_path / "lessons").symlink_to(ROOT / "lessons")
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "iocourse"\n')
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 def changed(folder, exercise, change, source=LESSON_11):
@@ -125,11 +135,26 @@ def test_recorded_rates_are_those_of_the_records():
     answers = {row["answer"]: row for row in load_record("answers")["rows"]}
     one = PROBLEMS["11B"].recorded()
     assert one.rate == answers["float32 ieee 64x32 w4"]["tflops"] and "H200" in one.source
-    assert f"N = {PROBLEMS['11B'].sizes['N']:,}" in one.text and "64x32" in one.text
+    assert answers["float32 ieee 64x32 w4"]["N"] == PROBLEMS["11B"].sizes["N"]
+    assert (PROBLEMS["11B"].sizes["BM"], PROBLEMS["11B"].sizes["BN"]) == (64, 32)
     half, at = PROBLEMS["11F"].recorded(), PROBLEMS["11F"].sizes
-    assert half.rate == answers["reference"]["tflops"] and f"N = {at['N']:,}, d = {at['d']}" in half.text
-    assert f"not causal, {at['BM']} x {at['BN']}" in half.text
+    assert half.rate == answers["reference"]["tflops"]
+    problem = load_record("answers")["problem"]
+    assert f"N = {at['N']:,}, d = {at['d']}, not causal, {at['BM']} x {at['BN']}" in problem
     assert PROBLEMS["12A"].recorded().rate == 1000 * load_record("roofs")["copy_tb_s"]
+
+
+def test_recorded_lines_say_what_was_run():
+    said = {exercise: PROBLEMS[exercise].recorded().text for exercise in EXERCISES}
+    for exercise in ("10B", "10C", "12A"):
+        assert said[exercise] == "torch copies 4 GiB (no kernel of this exercise)"
+    for exercise in ("11A", "11B"):
+        assert said[exercise] == "a float32 forward kernel of this size and tile: 1.995 ms"
+    assert said["11F"] == "the reference answer of 11F: 0.658 ms"
+    # A float32 run is recorded for 11A and 11B, so no other line may claim that all records have 16 bits.
+    assert {said[one] for one in EXERCISES if not PROBLEMS[one].recorded().rate} == {
+        "not recorded in float32"
+    }
 
 
 def test_no_record_has_the_kernels_that_are_called_not_recorded():
@@ -185,7 +210,9 @@ def test_unsolved_and_missing_answers(tmp_path):
     lesson = ROOT / "lessons" / LESSON_11.name
     with pytest.raises(NoAnswer, match=r"not solved: its cell is unchanged. Is the notebook saved\?"):
         SavedAnswers([lesson]).cells_of("11B")
-    with pytest.raises(NoAnswer, match=r"no notebook of lesson 10_triton_basics in .*11_.*; pass --file"):
+    with pytest.raises(
+        NoAnswer, match=r"no notebook of lesson 10_triton_basics in .*11_.*; pass it with --file"
+    ):
         SavedAnswers([lesson]).cells_of("10D")
     path = changed(tmp_path, "11B", lambda text: "")
     notebook = json.loads(path.read_text())
@@ -283,7 +310,7 @@ def test_the_command_prints_values_time_and_rates(stubbed, capsys):
         f"rate             {rate:.2f} TFLOP/s, {rate / 0.001:.2f} of the prediction, 0.00 of the recorded",
         f"MB, {requested:,.1f} GB/s",
         f"recorded         {problem.recorded().rate:.2f} TFLOP/s  {problem.recorded().text}\n",
-        "10A: not timed here. Choose from 10B, 10C, ",
+        "10A: it is not timed. Choose from 10B, 10C, ",
         "12B: no notebook of lesson 12",
     ):
         assert part in out
@@ -301,7 +328,7 @@ def test_wrong_values_print_no_time(stubbed, capsys, tmp_path):
 def test_nothing_solved_is_one_line(stubbed, capsys):
     assert main(["gpu", "--file", str(ROOT / "lessons" / LESSON_11.name)]) == 1
     out = capsys.readouterr().out
-    assert out.startswith("exercises: none of 10B, ") and out.count("\n") == 1
+    assert out.startswith("exercises: none that can be timed is solved in ") and out.count("\n") == 1
 
 
 def test_the_notebook_of_colab_is_fetched(stubbed, capsys, monkeypatch):
@@ -311,23 +338,128 @@ def test_the_notebook_of_colab_is_fetched(stubbed, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "google.colab", types.SimpleNamespace(_message=message))
     own_gpu.time_in_colab("11B", tflops=1)
     assert capsys.readouterr().out == "11B: not solved: its cell is unchanged. Is the notebook saved?\n"
+    for wrong in ({"tflops": -1}, {"tflops": float("nan")}, {"gbytes": 30}):
+        own_gpu.time_in_colab("11B", **wrong)
+        out, err = capsys.readouterr()
+        assert out == "" and err.startswith("iocourse gpu: ") and err.count("\n") == 1
 
 
 # --- without a GPU, and the GPU itself -------------------------------------------------------------------
 
 
-def test_without_cuda_one_line_and_the_record(no_cuda, capsys):
-    assert main(["gpu", "11B", "12B"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == f"No kernel was run, because {NO_CUDA}. Recorded runs:"
-    assert lines[1].startswith(f"11B  {PROBLEMS['11B'].recorded().rate:.2f} TFLOP/s  forward pass")
-    assert lines[2].split(maxsplit=1) == ["12B", PROBLEMS["12B"].recorded().text]
-    assert lines[3:] == [PROBLEMS["11B"].recorded().source]
-    assert main(["gpu"]) == 0
-    assert capsys.readouterr().out.count("\n") == len(PROBLEMS) + 2
-    assert main(["gpu", "13D", "--json"]) == 1
-    said = json.loads(capsys.readouterr().out)
-    assert said["not_run"] == NO_CUDA and "not timed here" in said["exercises"][0]["fault"]
+RECORDED = "11B  8.61 TFLOP/s  a float32 forward kernel of this size and tile: 1.995 ms"
+NOT_RUN = f"No kernel was run, because {NO_CUDA}."
+
+
+def no_gpu(capsys, *arguments):
+    """Return the exit code and the printed lines of the command; nothing may be on standard error."""
+    code = main(["gpu", *arguments])
+    out, err = capsys.readouterr()
+    assert err == ""
+    return code, out.splitlines()
+
+
+def test_without_cuda_one_line_and_the_record(no_cuda, no_copies, capsys):
+    source = PROBLEMS["11B"].recorded().source
+    code, lines = no_gpu(capsys, "11B", "12B", " 11b ")
+    assert code == 0 and lines[:2] == [f"{NOT_RUN} Recorded runs:", RECORDED]
+    assert lines[2].split(maxsplit=1) == ["12B", "not recorded in float32"] and lines[3:] == [source]
+    code, lines = no_gpu(capsys)
+    assert code == 0 and len(lines) == len(PROBLEMS) + 2
+    assert all(len(line) <= 80 for line in lines[1:-1])
+
+
+def test_files_are_read_without_a_gpu(no_cuda, capsys, tmp_path):
+    broken, text, empty = tmp_path / "broken.ipynb", tmp_path / "a.txt", tmp_path / "empty.ipynb"
+    for path, content in ((broken, "{"), (text, "solved"), (empty, "")):
+        path.write_text(content)
+    for path, fault in (
+        (broken, "not a valid notebook"),
+        (text, "not a valid notebook"),
+        (empty, "not a valid notebook"),
+        (tmp_path, "cannot read the file: Is a directory"),
+        (tmp_path / "missing.ipynb", "cannot read the file: No such file"),
+        (next((ROOT / "lessons").glob("00_*.ipynb")), "no exercise that can be timed is in the notebook"),
+    ):
+        code, lines = no_gpu(capsys, "11B", "--file", str(path))
+        assert code == 1 and lines[0].startswith(f"{path}: {fault}"), path
+        assert lines[1:3] == [f"{NOT_RUN} Recorded runs:", RECORDED]
+        code, lines = no_gpu(capsys, "--file", str(path))
+        assert code == 1 and lines[1].startswith(NOT_RUN)
+    assert main(["gpu", "11B", "--json", "--file", str(broken)]) == 1
+    file, exercise = json.loads(capsys.readouterr().out)["exercises"]
+    assert file["exercise"] == str(broken) and "fault" in file and "fault" not in exercise
+
+
+def test_answers_are_judged_without_a_gpu(no_cuda, no_copies, capsys):
+    assert no_gpu(capsys, "11B", "--file", str(LESSON_11))[0] == 0
+    code, lines = no_gpu(capsys, "11B", "--file", str(ROOT / "lessons" / LESSON_11.name))
+    assert code == 1 and lines[:2] == [
+        "11B: not solved: its cell is unchanged. Is the notebook saved?",
+        f"{NOT_RUN} Recorded runs:",
+    ]
+    code, lines = no_gpu(capsys, "--file", str(ROOT / "lessons" / LESSON_11.name))
+    assert code == 1 and lines[0].startswith("exercises: none that can be timed is solved in ")
+    code, lines = no_gpu(capsys, "12B", "--file", str(LESSON_11))
+    assert code == 1 and lines[0].startswith("12B: no notebook of lesson 12_flash") and len(lines) == 3
+    (no_copies / "work").mkdir()  # with unsolved copies, as `iocourse lab` makes them
+    (no_copies / "work" / LESSON_11.name).write_bytes((ROOT / "lessons" / LESSON_11.name).read_bytes())
+    assert no_gpu(capsys)[0] == 0
+    assert no_gpu(capsys, "11B")[1][0] == "11B: not solved: its cell is unchanged. Is the notebook saved?"
+
+
+def test_a_prediction_is_printed_next_to_the_record(no_cuda, no_copies, capsys):
+    code, lines = no_gpu(capsys, "11B", "10B", "--tflops", "30")
+    assert code == 0 and lines[1] == RECORDED.replace("FLOP/s", "FLOP/s, your prediction 30.00 TFLOP/s")
+    assert lines[2].startswith("10B  4,294 GB/s") and "prediction" not in lines[2]
+    assert main(["gpu", "--gbytes", "4000", "--json"]) == 0
+    said = {one["exercise"]: one["predicted"] for one in json.loads(capsys.readouterr().out)["exercises"]}
+    assert {one for one, predicted in said.items() if predicted == 4000} == {"10B", "10C", "12A"}
+    assert said["11B"] is None
+
+
+@pytest.mark.parametrize("device", ["no_cuda", "stubbed"])
+def test_a_prediction_in_the_wrong_unit_names_the_right_option(request, capsys, device):
+    request.getfixturevalue(device)
+    lesson_11 = ["--file", str(LESSON_11)]
+    for arguments, line in (
+        (["10B", "12A", "--tflops", "30"], "--tflops: the rate of 10B, 12A is in GB/s; use --gbytes"),
+        (["11B", "--tflops", "1", "--gbytes", "9"], "--gbytes: the rate of 11B is in TFLOP/s; use --tflops"),
+    ):
+        assert refused(capsys, main, "gpu", *arguments, *lesson_11) == f"iocourse gpu: {line}\n"
+
+
+@pytest.mark.parametrize("rate", ["0", "-1", "inf", "nan", "1e999", ""])
+def test_rates_without_meaning_are_refused(capsys, rate):
+    for option in ("--tflops", "--gbytes"):
+        said = refused(capsys, main, "gpu", f"{option}={rate}")
+        assert f"argument {option}: expected a number above 0, got {rate!r}" in said
+
+
+@pytest.mark.parametrize(
+    ("exercise", "fault"),
+    [
+        ("99", "99: the course has no exercise of this name. Choose from 10B, "),
+        ("", "'': the course has no exercise of this name. Choose from 10B, "),
+        ("11e", "11E: it is not timed. Choose from 10B, "),
+    ],
+)
+def test_a_wrong_exercise_is_named_first(no_cuda, no_copies, capsys, exercise, fault):
+    code, lines = no_gpu(capsys, exercise)
+    assert code == 1 and lines[0].startswith(fault) and lines[1:] == [NOT_RUN]
+    code, lines = no_gpu(capsys, "11B", exercise)
+    assert code == 1 and lines[0].startswith(fault) and lines[1:3] == [f"{NOT_RUN} Recorded runs:", RECORDED]
+
+
+def test_the_help_lists_the_exercises_and_what_happens_without_a_gpu(capsys):
+    with pytest.raises(SystemExit):
+        main(["gpu", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    of_bytes = [exercise for exercise in PROBLEMS if PROBLEMS[exercise].unit == "GB/s"]
+    assert f"one of {', '.join(PROBLEMS)} (default" in said and "Without a GPU, " in said
+    assert of_bytes == ["10B", "10C", "12A"] and "predict for 10B, 10C and 12A" in said
+    assert "Save the notebook first" in said
+    assert refused(capsys, main, "gpu", "--bogus").endswith("--bogus (see iocourse gpu --help)\n")
 
 
 def test_without_triton_the_line_names_how_to_install_it(capsys, monkeypatch):

@@ -11,95 +11,119 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from ...cli import main
 from ...console import exit_on_sigterm, table
 from ...doctor.triton_missing import what_to_install
+from ...errors import UsageError
 from ...gpu.timing import cuda_unavailable_reason
+from ..exercise import exercises
 from .compiled_run import Report, run_compiled
-from .saved_answers import NoAnswer, SavedAnswers
+from .saved_answers import Cell, NoAnswer, SavedAnswers
 from .timed_problems import PROBLEMS
 
 Say = Callable[[str], None]
+CHOICES = ", ".join(PROBLEMS)
 OPTIONS = {"TFLOP/s": "tflops", "GB/s": "gbytes"}  # option of a prediction, by unit
 LATE = "the GPU waited for Python in half of the laps or more, so the time is partly that of the host"
 
 
-def time_in_colab(*exercises: str, tflops: float | None = None, gbytes: float | None = None) -> None:
+def time_in_colab(*named: str, tflops: float | None = None, gbytes: float | None = None) -> None:
     """Do in a cell of Colab what the command does; there a notebook is not a file. Not run in Colab yet."""
     from google.colab import _message
 
     notebook = _message.blocking_request("get_ipynb", timeout_sec=60)["ipynb"]
+    predicted = {"--tflops": tflops, "--gbytes": gbytes}
     with TemporaryDirectory() as folder:
         file = Path(folder, "notebook.ipynb")
         file.write_text(json.dumps(notebook), encoding="utf-8")
-        time_exercises(Namespace(exercises=exercises, file=[file], tflops=tflops, gbytes=gbytes, json=False))
+        options = [f"{name}={rate}" for name, rate in predicted.items() if rate is not None]
+        with suppress(SystemExit):  # of a bad argument, which has been named
+            main(["gpu", *named, f"--file={file}", *options])
 
 
 def time_exercises(arguments: Namespace) -> int:
-    """Handle `iocourse gpu` and return its exit code: 1 if an exercise could not be timed, otherwise 0."""
-    named = [one.upper() for one in arguments.exercises]
+    """Handle `iocourse gpu` and return its exit code: 1 for a fault of a file or an exercise, otherwise 0."""
     reason = what_to_install() or cuda_unavailable_reason()
+    requested, cells = _requested(arguments, can_run=not reason)
     say: Say = (lambda text: None) if arguments.json else partial(print, flush=True)
+    for report in requested:
+        if "fault" in report:
+            say(_text(report))
     if reason:
-        reports = [_recorded(one) for one in named or PROBLEMS]
-        say(f"No kernel was run, because {reason}. Recorded runs:\n{_table(reports)}")
+        reports = requested
+        say(_records(reason, [one for one in reports if "recorded" in one]))
     else:
-        reports = []
+        reports = [one for one in requested if "fault" in one]
         with exit_on_sigterm():  # ends the second process too
-            for report in _timed(named, arguments, say):
-                reports.append(report)
-                say(_text(report))
+            for report in requested:
+                if report["exercise"] in cells:
+                    say(_announcement(report))
+                    run = run_compiled(report["exercise"], cells[report["exercise"]])
+                    reports.append(report | _with_rates(report, run))
+                    say(_text(reports[-1]))
     if arguments.json:
         print(json.dumps({"not_run": reason, "exercises": reports}, indent=1))
     return int(any("fault" in one for one in reports))
 
 
 # ------------------------------------------------------------------ reports
-def _recorded(exercise: str) -> Report:
-    """Return the problem of an exercise and its recorded run, or a fault if it has no kernel to time."""
+def _requested(arguments: Namespace, *, can_run: bool) -> tuple[list[Report], dict[str, list[Cell]]]:
+    """Return a report of each faulty notebook and of each exercise, and the cells of the solved exercises."""
+    answers = SavedAnswers(arguments.file)
+    reports: list[Report] = [{"exercise": file, "fault": fault} for file, fault in answers.faults.items()]
+    # Without a GPU no answer is needed, and a file that cannot be read has its own line.
+    silent = not answers.found and bool(answers.faults if arguments.file else not can_run)
+    named = list(dict.fromkeys(one.strip().upper() for one in arguments.exercises))
+    cells: dict[str, list[Cell]] = {}
+    for exercise in named or PROBLEMS:
+        report = _recorded(exercise, arguments)
+        try:
+            if exercise in PROBLEMS:
+                cells[exercise] = answers.cells_of(exercise)
+        except NoAnswer as reason:
+            if named and not silent:
+                report["fault"] = str(reason)
+        reports.append(report)
+    if not (named or cells or silent) and (can_run or arguments.file):
+        fault = f"none that can be timed is solved in {answers.where}. Save the notebook, or pass --file"
+        reports.append({"exercise": "exercises", "fault": fault})
+    _check_units(named or (cells if can_run else PROBLEMS), arguments)
+    return reports, cells
+
+
+def _recorded(exercise: str, arguments: Namespace) -> Report:
+    """Return problem, prediction and recorded run of an exercise; a fault if it has no kernel to time."""
     if exercise not in PROBLEMS:
-        return {"exercise": exercise, "fault": f"not timed here. Choose from {', '.join(PROBLEMS)}"}
+        fault = "it is not timed" if exercise in exercises() else "the course has no exercise of this name"
+        return {"exercise": exercise, "fault": f"{fault}. Choose from {CHOICES}"}
     problem = PROBLEMS[exercise]
     record = problem.recorded()
     return {
         "exercise": exercise,
         "problem": problem.text,
         "unit": problem.unit,
+        "predicted": getattr(arguments, OPTIONS[problem.unit]),
         "recorded": record.rate,
         "recorded_run": record.text,
         "recorded_source": record.source,
     }
 
 
-def _timed(named: list[str], arguments: Namespace, say: Say) -> Iterator[Report]:
-    """Time the exercises one after the other, and print each prediction before its run."""
-    answers = SavedAnswers(arguments.file)
-    for file, fault in answers.faults.items():
-        yield {"exercise": file, "fault": fault}
-    solved = 0
-    for exercise in named or PROBLEMS:
-        report = _recorded(exercise)
-        try:
-            cells = answers.cells_of(exercise) if "fault" not in report else []
-        except NoAnswer as reason:
-            if named:
-                yield {"exercise": exercise, "fault": str(reason)}
-            continue
-        solved += 1
-        if cells:
-            report["predicted"] = getattr(arguments, OPTIONS[report["unit"]])
-            say(_announcement(report))
-            report |= _with_rates(report, run_compiled(exercise, cells))
-        yield report
-    if not named and not solved:
-        fault = (
-            f"none of {', '.join(PROBLEMS)} is solved in {answers.where}. Save the notebook, or pass --file"
-        )
-        yield {"exercise": "exercises", "fault": fault}
+def _check_units(named: Iterable[str], arguments: Namespace) -> None:
+    """Raise UsageError for a prediction that no exercise uses."""
+    units = {one: PROBLEMS[one].unit for one in named if one in PROBLEMS}
+    for unit, option in OPTIONS.items():
+        if units and unit not in units.values() and getattr(arguments, option) is not None:
+            (right,) = {*units.values()}
+            raise UsageError(
+                f"--{option}: the rate of {', '.join(units)} is in {right}; use --{OPTIONS[right]}"
+            )
 
 
 def _with_rates(report: Report, run: Report) -> Report:
@@ -113,13 +137,17 @@ def _with_rates(report: Report, run: Report) -> Report:
 
 
 # ------------------------------------------------------------------ text
-def _table(reports: list[Report]) -> str:
-    """Return the recorded runs, the devices that they are from, and the faults."""
-    known = [one for one in reports if "fault" not in one]
-    rows = [(one["exercise"], _rate(one, "recorded"), one["recorded_run"]) for one in known]
-    sources = dict.fromkeys(one["recorded_source"] for one in known if one["recorded_source"])
-    faults = [_text(one) for one in reports if "fault" in one]
-    return "\n".join([*([table(rows, left=3)] if rows else []), *sources, *faults])
+def _records(reason: str, reports: list[Report]) -> str:
+    """Return why nothing was run, the recorded runs and predictions, and the devices of the records."""
+    if not reports:
+        return f"No kernel was run, because {reason}."
+    rows = []
+    for one in reports:
+        rates = _rate(one, "recorded"), _rate(one, "predicted", "your prediction ")
+        rows.append((one["exercise"], ", ".join(filter(None, rates)), one["recorded_run"]))
+    sources = dict.fromkeys(one["recorded_source"] for one in reports if one["recorded_source"])
+    said = f"No kernel was run, because {reason}. Recorded runs:"
+    return "\n".join([said, table(rows, left=3), *sources])
 
 
 def _announcement(report: Report) -> str:
@@ -132,7 +160,7 @@ def _announcement(report: Report) -> str:
 def _text(report: Report) -> str:
     """Return the lines that are printed after an exercise was run, or its fault in one line."""
     if "fault" in report:
-        return f"{report['exercise']}: {report['fault']}"
+        return f"{report['exercise'] or repr('')}: {report['fault']}"
     low, high = report["quartiles_ms"]
     values = f"largest error {report['error']:.1e} of the largest entry, allowed {report['allowed']:.1e}"
     ratios = {"over_predicted": "of the prediction", "over_recorded": "of the recorded rate"}
@@ -155,9 +183,9 @@ def _line(label: str, text: str) -> str:
     return f"  {label:<17}{text}"
 
 
-def _rate(report: Report, name: str) -> str:
+def _rate(report: Report, name: str, before: str = "") -> str:
     rate = report[name]
-    return f"{rate:,.{0 if rate >= 100 else 2}f} {report['unit']}" if rate else ""
+    return f"{before}{rate:,.{0 if rate >= 100 else 2}f} {report['unit']}" if rate else ""
 
 
 def _bytes(report: Report, kind: str) -> str:

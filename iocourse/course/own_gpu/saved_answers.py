@@ -60,11 +60,16 @@ class SavedAnswers:
         else:
             self._cells[lesson.stem] = cells
 
+    @property
+    def found(self) -> bool:
+        """True if the notebook of a lesson was read."""
+        return bool(self._cells)
+
     def cells_of(self, exercise_id: str) -> list[Cell]:
         """Return the cells to run for an exercise, in order. Raises NoAnswer if it is not solved."""
         lesson = {one.id: lesson for lesson in self._lessons for one in lesson.exercises}[exercise_id]
         if lesson.stem not in self._cells:
-            raise NoAnswer(f"no notebook of lesson {lesson.stem} in {self.where}; pass --file NOTEBOOK")
+            raise NoAnswer(f"no notebook of lesson {lesson.stem} in {self.where}; pass it with --file")
         return _cells_up_to(exercise_id, lesson, self._cells[lesson.stem])
 
 
