@@ -5,11 +5,9 @@
 #
 # **What you will learn**
 #
-# - to decide which program may write which gradient;
-# - to write both passes with one helper function;
-# - to compare passes by words, bytes and recorded times;
-# - to register and test an operator;
-# - to read a complete implementation of attention.
+# - to decide which program may write which gradient, and to write both passes;
+# - to compare the two-pass and the fused backward by words, bytes and recorded times;
+# - to register and test an operator, and to read a complete implementation.
 #
 # **Prerequisites**: lessons 06 (backward pass), 10 (Triton) and 11 (the forward kernel and its log-sum-exp); [symbols and terms](notation.md).
 #
@@ -17,7 +15,7 @@
 #
 # <!-- exercises -->
 #
-# From section 12.3 on, cells need Triton, which is published for Linux (Colab runs Linux). No GPU is needed.
+# Exercise 12D is in lesson 13b (section 13.14). From section 12.3 on, cells need Triton, which is published for Linux (Colab runs Linux). No GPU is needed.
 
 # %% tags=["setup"]
 from itertools import permutations
@@ -31,9 +29,9 @@ from iocourse.data.records import load_record, record_source
 # %% [markdown]
 # ## 12.1 Who may write where
 #
-# On a GPU, many programs run at the same time. If two of them load the same word of $dQ$, add to it and store it, one of the two sums can be lost. So a program must own the words that it writes, or add to them in one step that no other program can interrupt.
+# On a GPU, many programs run at the same time. If two of them load the same word of $dQ$, add to it and store it, one of the two sums can be lost. So a program must own the words that it writes, or add to them in one uninterrupted step.
 #
-# The figure shows one program of the fused backward (section 6.6). Its key block is resident and the queries are streamed. No other program writes its rows of $dK$ and $dV$, but all programs add to $dQ$.
+# The figure shows one program of the fused backward (section 6.6). Its key block is resident, and blocks of queries are streamed (the figure draws one row). No other program writes its rows of $dK$ and $dV$, but all programs add to $dQ$, so it counts twice among the streamed arrays (section 6.7).
 
 # %%
 explore.resident_and_streamed("columns", rows=["Q", "dO", "dQ"], columns=["K", "V", "dK", "dV"],
@@ -55,7 +53,7 @@ D = (dO * O).sum(axis=1)                                                # (N,)
 
 
 def weights_and_gradients_in_numpy(a, b, da, db, L, D):
-    """Return p and ds of one tile, by (6.5) and (6.3)."""
+    """Return p and ds of one tile, by (6.5) and (6.3). If a has keys, both are transposed."""
     p = np.exp(scale * a @ b.T - L)
     return p, p * (da @ db.T - D)
 
@@ -74,7 +72,7 @@ measured("12.1", programs=sum(part[0].any() for part in parts))
 # %% [markdown]
 # <details><summary>Programs that add to a row</summary>
 #
-# 4, all of them. Every key block contributes to every row of $dQ$.
+# 4, because every key block contributes to every row.
 #
 # </details>
 #
@@ -118,7 +116,7 @@ for name, one, other, want in zip(right._fields, forwards, backwards, right, str
           f"equal bits in another order of programs {np.array_equal(one, other)}")
 
 # %% [markdown]
-# No bit depends on the order of the programs, because no program reads what another program of its pass writes. Only the passes have an order, because as kernels the first stores $D$ and the second loads it. A GPU keeps it: a launch starts after the previous launch has ended.
+# No bit depends on the order of the programs, because no program reads what another program of its pass writes. Here $D$ is computed in advance. As kernels the passes have an order, because the first stores $D$ and the second loads it; on a GPU a launch starts after the previous launch has ended.
 #
 # The price is arithmetic. A tile takes three products in the first pass ($S$, $dP$, $dQ$) and four in the second ($S$, $dP$, $dV$, $dK$). The fused backward takes five instead of seven, because it computes $S$ and $dP$ once.
 #
@@ -155,11 +153,11 @@ print(f"{len(results)} different results from 24 orders")
 print(f"largest difference below 1e-6: {apart < 1e-6}")
 
 # %% [markdown]
-# There are 12 different results: the first two contributions commute, and every other exchange changes some bit. All are correct up to rounding, with differences below $10^{-6}$. But on a GPU chance selects the result. A pass is *deterministic* if every sum has a fixed order, so that all runs have equal bits. Otherwise two training runs with the same seed diverge, and a failure may not be reproducible.
+# There are 12 different results: the first two contributions commute, and every other exchange changes some bit. All are correct up to rounding, but on a GPU chance selects one. A pass is *deterministic* if every sum has a fixed order, so that all runs have equal bits. Otherwise two training runs with the same seed diverge.
 #
 # ## 12.3 A kernel for D
 #
-# From here on, cells run Triton kernels in the interpreter. Without Triton, they print what to install.
+# From here on, cells run Triton kernels in the interpreter.
 
 # %% tags=["given"]
 import os
@@ -198,7 +196,7 @@ else:
 # $$ W_D = 2Nd + N . \tag{12.1} $$
 # <!-- (12.1) W_D = kernel_costs.delta_plain(kernel_costs.KernelProblem(N, N, d)).total -->
 #
-# The difficulty is the layout of $dO$, which autograd determines. For example, the gradient of `y.sum()` with respect to `y` is 1 everywhere. Autograd stores one word and returns a view of it with the shape of `y`.
+# The difficulty is the layout of $dO$, which autograd determines. The gradient of `y.sum()` with respect to `y` is 1 everywhere. Autograd stores one word and views it in the shape of `y`.
 #
 # **Predict** (compute). `y` has the shape $(2, 40, 16)$. By (10.2), which stride does this view have from a row to the next? (A contiguous tensor has 16.)
 
@@ -221,7 +219,7 @@ measured("12.3", step=seen[0].stride(1))
 #
 # </details>
 #
-# `dO.contiguous()` makes a copy with known strides, which costs its words. A last stride of 1 does not determine the others: a layer that joins its heads may pass $(d, Hd, 1)$.
+# `dO.contiguous()` makes a copy, which costs its words. A last stride of 1 does not determine the others: a layer that joins its heads may pass $(d, Hd, 1)$.
 #
 # <!-- exercise 12A --> Write the kernel; the launcher is given. $O$ and $dO$ each have their own strides from head to head and from row to row (`o_head`, `o_row`, `do_head`, `do_row`); the last stride is 1. The check uses ragged $N$ and a transposed $dO$, expects the words of (12.1), and refuses copies. If you are stuck after five minutes, run `hint("12A")` in a new cell.
 # <!-- 1,280 = 2 * 40 * 16 -->
@@ -269,7 +267,7 @@ check("12A", my_row_products)
 # %% [markdown]
 # ## 12.4 dQ: query blocks resident
 #
-# `dq_program` becomes a kernel, with two heads of 100 queries. PyTorch computes $O$ and the log-sum-exp $L$ here; in section 12.9 a kernel does.
+# `dq_program` becomes a kernel, with two heads of 100 queries. PyTorch computes $O$ and the log-sum-exp $L$.
 
 # %%
 H, N, d = 2, 100, 16
@@ -288,26 +286,24 @@ def forward_by_torch(Q, K, V, causal):
 O, LSE = forward_by_torch(Q, K, V, causal=False)
 
 # %% [markdown]
-# Both passes compute $P$ and $dS$ of a tile. You write this once, as a helper under `@triton.jit`, and call it in both kernels:
+# Both passes compute $P$ and $dS$ of a tile. You write this once, as a helper under `@triton.jit`:
 #
 # | | 12B: tiles of (queries, keys) | 12C: tiles of (keys, queries) |
 # | --- | --- | --- |
 # | `a`, `da` | `q`, `do`, resident | `k`, `v`, resident |
 # | `b`, `db` | `k`, `v`, streamed | `q`, `do`, streamed |
 # | `L`, `D` | columns, `L_i[:, None]` | rows, `L_i[None, :]` |
-# | scores, from `a` and `b` | $S$ | $S^\top$ |
-# | $dP$, from `da` and `db` | $dP$ | $dP^\top$ |
-# | products of the kernel | $dQ \mathrel{+}= dS\,K$ | $dV \mathrel{+}= P^\top dO$, $dK \mathrel{+}= dS^\top Q$ |
+# | products of the loop | $dQ \mathrel{+}= dS\,K$ | $dV \mathrel{+}= P^\top dO$, $dK \mathrel{+}= dS^\top Q$ |
 #
-# $L$ and $D$ belong to queries, so they broadcast along the keys. In 12C `p` and `ds` are already the left factors $P^\top$ and $dS^\top$. `seen` is a tile of booleans or None, as in `absorb` (section 11.5).
+# $L$ and $D$ belong to queries, so they broadcast along the keys. In 12C `p` and `ds` are already the left factors $P^\top$ and $dS^\top$. `seen` is None or a tile of booleans (section 11.5).
 #
 # Inputs have float32 or float16. The helper returns `p` and `ds` in float32, like all accumulators. `tl.dot` needs two factors of one type, so cast the float32 factor to the type of the other one, as in 11F: `ds.to(k.dtype)`.
 #
-# Loads fill rows out of bounds with 0, and $L$ with $+\infty$, so a query out of bounds has the weights $e^{s - \infty} = 0$. A key out of bounds has the score 0 and the weight $e^{-L_i}$, which is later multiplied by its row $k = 0$. But if all scores of a query are near $-100$, then $L_i \approx -100$, and $e^{100}$ overflows in float32; $\infty \cdot 0$ is NaN. So set these weights to 0 with `seen`, like those of masked pairs.
+# Loads fill rows out of bounds with 0, and $L$ with $+\infty$, so a query out of bounds has the weights $e^{s - \infty} = 0$. A key out of bounds has the score 0 and the weight $e^{-L_i}$, later multiplied by $k = 0$. If all scores of a query are near $-100$, then $L_i \approx -100$, $e^{100}$ overflows in float32, and $\infty \cdot 0$ is NaN. So set these weights to 0 with `seen`, like those of masked pairs.
 #
 # Under a causal mask, the given loop ends with the last tile that a query of the block attends to.
 #
-# <!-- exercise 12B --> Write the helper and the loop over the keys. The code before and after the loop is given, also $D$. Scores are scaled by `scale`; $dQ$ is scaled when it is stored. The check also runs the kernel in float16. It expects $4Nd + 2N + 2Nd\lceil N/B_M \rceil$ words per head without a mask, the first bracket of (6.10). If you are stuck after eight minutes, run `hint("12B")` in a new cell.
+# <!-- exercise 12B --> Write the helper and the loop over the keys. The code around the loop is given. Scores are scaled by `scale`; $dQ$ is scaled when it is stored. The check also runs the kernel in float16. It expects $4Nd + 2N + 2Nd\lceil N/B_M \rceil$ words per head without a mask, the first bracket of (6.10). If you are stuck after eight minutes, run `hint("12B")` in a new cell.
 # <!-- ($4Nd + 2N + 2Nd\lceil N/B_M \rceil$) = kernel_costs.dq_plain(kernel_costs.KernelProblem(N, N, d), BM, 16).total where N <= 1000 -->
 
 # %% [raw] name="about-12B"
@@ -381,9 +377,9 @@ check("12B", my_dq)
 # %% [markdown]
 # ## 12.5 dK and dV: key blocks resident
 #
-# In `dk_dv_program` $k$, $v$, $dK$ and $dV$ are resident, and $q$, $dO$, $L$ and $D$ are streamed. Rows out of bounds need less care here. The weights of a key only enter its own rows of $dK$ and $dV$, which are not stored. A query out of bounds contributes nothing, whatever its weights, because its $q$, $dO$ and $D$ are 0. But every load needs `other`: without it a masked lane may be NaN, and $0 \cdot \text{NaN}$ is NaN.
+# In `dk_dv_program` $k$, $v$, $dK$ and $dV$ are resident, and $q$, $dO$, $L$ and $D$ are streamed. The weights of a key out of bounds only enter its own rows of $dK$ and $dV$, which are not stored. A query out of bounds has zeros in $q$, $dO$ and $D$. Its weights are finite (0 with $L = +\infty$), so it contributes 0. But every load needs `other`: otherwise a masked lane may be NaN, and $0 \cdot \text{NaN}$ is NaN.
 #
-# Under a causal mask, the first query that attends to key $j$ is query $j$, so the given loop starts at the largest multiple of $B_M$ that is not above the first key of the block.
+# Under a causal mask, query $j$ is the first that attends to key $j$, so the given loop starts at the block of queries that contains query `start`.
 #
 # <!-- exercise 12C --> Write the loop over the queries. Call `weights_and_gradients` of 12B again, and cast `p` too. The check expects $4Nd + \lceil N/B_N \rceil(2Nd + 2N)$ words per head without a mask, the second bracket of (6.10). If you are stuck after five minutes, run `hint("12C")` in a new cell.
 # <!-- 0 as input -->
@@ -468,11 +464,11 @@ causal = sum_ledgers(dq_plain(masked, 32, 32), dkdv_plain(masked, 32, 32))
 print(f"causal: {causal.total:,} words, a fraction of {causal.total / budget.total:.3f}")
 
 # %% [markdown]
-# Formula (6.10) gives 39,400 words per head. Your kernels move 78,800 for two heads, with no difference in any array. Under a causal mask the fraction is 0.747, because partial blocks are loaded completely and there are only four blocks per side (section 6.13).
+# Your kernels move 78,800 words, 39,400 per head, as (6.10) predicts for each array. Under a causal mask the fraction is 0.747, because partial blocks are loaded completely (section 6.13).
 #
 # ## 12.7 Words, bytes and times
 #
-# The fused backward is the second pass with $dQ$ added atomically (exercise 12D in lesson 13b). With the kernel of 12A it moves, per head,
+# The fused backward is the second pass with $dQ$ added atomically (exercise 12D). With the kernel of 12A it moves, per head,
 #
 # $$ W_{\text{fused}} = \underbrace{2Nd + N}_{D} + \underbrace{4Nd + \left\lceil \frac{N}{B_N} \right\rceil (4Nd + 2N)}_{\text{key blocks resident}} . \tag{12.2} $$
 # <!-- (12.2) W_fused = kernel_costs.fused_backward_plain(kernel_costs.KernelProblem(N, N, d), BM, BN).total where N <= 1000 -->
@@ -483,55 +479,73 @@ print(f"causal: {causal.total:,} words, a fraction of {causal.total / budget.tot
 # <!-- (12.3) W_two-pass = kernel_costs.dq_plain(problem, B, B).total + kernel_costs.dkdv_plain(problem, B, B).total with problem = kernel_costs.KernelProblem(N, N, d), T = math.ceil(N / B) where N <= 1000 -->
 # <!-- (12.3) W_fused = kernel_costs.fused_backward_plain(problem, B, B).total with problem = kernel_costs.KernelProblem(N, N, d), T = math.ceil(N / B) where N <= 1000 -->
 #
-# The terms with $T$ are equal. The $4TNd$ words are reads of $K$, $V$, $Q$ and $dO$ in two passes; in the fused backward they are reads of $Q$ and $dO$, and reads and writes of $dQ$. So the fused backward moves fewer *words*, by $2Nd + N$. (In lesson 06 two passes have the smaller constant, because each pass has its own best tile.)
+# The terms with $T$ are equal. In two passes they are reads of $K$, $V$, $Q$ and $dO$; in the fused backward they are reads of $Q$ and $dO$, and reads and writes of $dQ$. So its kernels move fewer *words*, by $2Nd + N$. (In lesson 06 each pass has its own best tile, and two passes move fewer.)
 #
-# In *bytes* this changes. An input of 16 bits has 2 bytes per word. But $dQ$ of the fused backward is float32 with 4 bytes per word, because $T$ additions would each be rounded. $L$ and $D$ are float32 too.
+# Formulas (12.2) to (12.4) do not count two launches by PyTorch: $dQ$ is filled with zeros before ($Nd$ words), and with 16-bit inputs it is converted after ($2Nd$ words). With the zeros the fused backward moves $Nd + N$ fewer words than two passes, and with both $Nd - N$ more.
 #
-# **Predict** (compute). $N = 4096$, $d = 64$, $B = 128$, float16. What is the ratio of the bytes, fused / two-pass? Neglect the terms without $T$ and those without $d$.
+# In *bytes* this changes. Inputs of 16 bits have 2 bytes per word, but $dQ$ of the fused backward is float32 with 4, because $T$ additions would each be rounded. $L$ and $D$ are float32 too.
+#
+# **Predict** (compute). The inputs are float16. Count only the terms $4TNd$ of (12.3). What is the ratio of their bytes, fused / two-pass?
 # <!-- 2, 4 = np.dtype(np.float16).itemsize, np.dtype(np.float32).itemsize -->
 # <!-- ($2Nd + N$) = kernel_costs.dq_plain(problem, B, B).total + kernel_costs.dkdv_plain(problem, B, B).total - kernel_costs.fused_backward_plain(problem, B, B).total with problem = kernel_costs.KernelProblem(N, N, d) where N <= 1000 -->
+# <!-- saved = lambda N, d, B: kernel_costs.dq_plain(kernel_costs.KernelProblem(N, N, d), B, B).total + kernel_costs.dkdv_plain(kernel_costs.KernelProblem(N, N, d), B, B).total - kernel_costs.fused_backward_plain(kernel_costs.KernelProblem(N, N, d), B, B).total -->
+# <!-- "With the zeros the fused backward moves $Nd + N$ fewer words than two passes" if all(saved(N, d, B) - N * d == N * d + N for N in (100, 4096) for d in (16, 64) for B in (32, 128)) -->
+# <!-- "and with both $Nd - N$ more" if all(saved(N, d, B) - 3 * N * d == N - N * d for N in (100, 4096) for d in (16, 64) for B in (32, 128)) -->
 
 # %% tags=["predict"]
 predict("12.7", bytes_ratio=1.5)  #> predict("12.7", bytes_ratio=...)
 
 # %%
-def both(N, d, B, width):
-    """Return the closed forms of both passes for one head; width: bytes of an input word."""
+def both(N, d, B, width, row_width=4):
+    """Return the closed forms of the two-pass and the fused backward for one head.
+
+    width: bytes per word of the inputs; row_width: of L and D, which have one word per row.
+    """
     problem = KernelProblem(N, N, d)
     two_pass = sum_ledgers(dq_plain(problem, B, B), dkdv_plain(problem, B, B))
     fused = fused_backward_plain(problem, B, B)
     for ledger in (two_pass, fused):
-        ledger.itemsizes = dict.fromkeys(ledger.arrays, width) | {"LSE": 4, "D": 4}
+        ledger.itemsizes = dict.fromkeys(ledger.arrays, width)
+        ledger.itemsizes |= {"LSE": row_width, "D": row_width}
     fused.itemsizes["dQ"] = 4
     return two_pass, fused
 
 
+print("fused / two-pass, d = 64, B = 128, float16")
 for N in (128, 256, 1024, 4096, 16384):
     two_pass, fused = both(N, 64, 128, width=2)
-    print(f"N = {N:6,}: fused / two-pass {fused.total / two_pass.total:.3f} in words, "
-          f"{fused.bytes / two_pass.bytes:.3f} in bytes")
-two_pass, fused = both(4096, 64, 128, width=2)
-measured("12.7", bytes_ratio=fused.bytes / two_pass.bytes)
+    by_torch = N * 64 * (4 + 4 + 2)  # dQ: zeros in float32, and the conversion
+    print(f"N = {N:6,}: {fused.total / two_pass.total:.3f} in words, "
+          f"{fused.bytes / two_pass.bytes:.3f} in bytes, "
+          f"{(fused.bytes + by_torch) / two_pass.bytes:.3f} with zeros and conversion")
+
+# B / 2 doubles T, so the difference has only terms with T. L and D are neglected.
+coarse, fine = (both(4096, 64, B, width=2, row_width=0) for B in (256, 128))
+two_pass, fused = (more.bytes - less.bytes for less, more in zip(coarse, fine, strict=True))
+measured("12.7", bytes_ratio=fused / two_pass)
 
 # %% [markdown]
 # <details><summary>Fewer words and more bytes</summary>
 #
-# The terms with $Td$ give 1.5. With all terms the ratio is 1.449, and 1.49 for large $N$:
+# 1.5. In two passes these words have 2 bytes; in the fused backward half of them have 4. With all terms the kernels move
 #
 # $$ 16Nd + 8N + T(8Nd + 8N) \text{ bytes in two passes}, \qquad 12Nd + 4N + T(12Nd + 8N) \text{ in the fused one.} \tag{12.4} $$
 # <!-- (12.4) = kernel_costs.ledger_bytes(kernel_costs.dq_plain(problem, B, B), 2) + kernel_costs.ledger_bytes(kernel_costs.dkdv_plain(problem, B, B), 2) with problem = kernel_costs.KernelProblem(N, N, d), T = math.ceil(N / B) where N <= 1000 -->
 # <!-- (12.4) = kernel_costs.ledger_bytes(kernel_costs.fused_backward_plain(problem, B, B), 2) with problem = kernel_costs.KernelProblem(N, N, d), T = math.ceil(N / B) where N <= 1000 -->
 #
-# Only for $T = 1$ does the fused backward move fewer bytes in 16 bits.
+# The ratio is 1.449 at $N = 4096$. Only for $T = 1$ do the kernels of the fused backward move fewer bytes. With the $10Nd$ bytes of the zeros and the conversion, it moves more for every $T$.
 #
 # </details>
 #
-# Bytes favour two passes, and arithmetic favours the fused backward. Neither gives the time, so here are the recorded ratios of the times, fused / two-pass:
+# Bytes favour two passes, and arithmetic favours the fused backward. Here are the recorded ratios of their times:
 # <!-- plain = lambda N: kernel_costs.KernelProblem(N, N, 64) -->
 # <!-- two_pass_bytes = lambda N: kernel_costs.ledger_bytes(kernel_costs.sum_ledgers(kernel_costs.dq_plain(plain(N), 128, 128), kernel_costs.dkdv_plain(plain(N), 128, 128)), 2) -->
 # <!-- fused_bytes = lambda N: kernel_costs.ledger_bytes(kernel_costs.fused_backward_plain(plain(N), 128, 128), 2) -->
-# <!-- 1.5, 1.449, 1.49 = 12 / 8, fused_bytes(4096) / two_pass_bytes(4096), fused_bytes(2**20) / two_pass_bytes(2**20) -->
-# <!-- "Only for $T = 1$ does the fused backward move fewer bytes in 16 bits" if all((fused_bytes(128 * T) < two_pass_bytes(128 * T)) == (T == 1) for T in range(1, 40)) -->
+# <!-- fused_complete = lambda N: fused_bytes(N) + N * 64 * 10 -->
+# <!-- 1.5, 1.449 = 12 / 8, fused_bytes(4096) / two_pass_bytes(4096) -->
+# <!-- 2, 4 = np.dtype(np.float16).itemsize, np.dtype(np.float32).itemsize -->
+# <!-- "it moves more for every $T$" if all(fused_complete(128 * T) > two_pass_bytes(128 * T) for T in range(1, 40)) -->
+# <!-- "Only for $T = 1$ do the kernels of the fused backward move fewer bytes" if all((fused_bytes(128 * T) < two_pass_bytes(128 * T)) == (T == 1) for T in range(1, 40)) -->
 
 # %%
 def time_ratios(name):
@@ -554,26 +568,29 @@ for name in ("attention", "attention-lengths"):
     print("   below 1, (N, d, causal):", below)
 
 # %% [markdown]
-# Both records are of an H200 in bfloat16, with $d = 64$ and 128, full and causal. In one the fused backward takes 1.08 to 1.46 times as long as two passes. In the other the ratios are 0.954 to 1.376, below 1 only for $N = 1024$, $d = 128$ and a causal mask. The kernels have changed since then.
+# Both records are of an H200 in bfloat16, with $d = 64$ and 128, full and causal, with 262,144 or 524,288 rows of $Q$ in all batches and heads ($BHN$). In one the fused backward takes 1.08 to 1.46 times as long as two passes. In the other the ratios are 0.954 to 1.376, below 1 only for $N = 1024$, $d = 128$ and a causal mask. The kernels have changed since then and were not timed again.
 # <!-- times = lambda name: {(one["d"], one["N"], one["causal"], one["contender"]): one["ms"] for one in rows(name, pass_="backward") if "ms" in one} -->
 # <!-- ratios = lambda name: {shape: ms / times(name)[(*shape, "two-pass")] for (*key, kind), ms in times(name).items() if kind == "fused" for shape in [tuple(key)] if (*shape, "two-pass") in times(name)} -->
 # <!-- 1.08, 1.46 = min(ratios("attention").values()), max(ratios("attention").values()) -->
 # <!-- 0.954, 1.376 = min(ratios("attention-lengths").values()), max(ratios("attention-lengths").values()) -->
 # <!-- "below 1 only for $N = 1024$, $d = 128$ and a causal mask" if [shape for shape, ratio in ratios("attention-lengths").items() if ratio < 1] == [(128, 1024, True)] -->
 # <!-- "Both records are of an H200 in bfloat16, with $d = 64$ and 128, full and causal" if all(device(name)["name"] == "NVIDIA H200" and {one["dtype"] for one in rows(name)} == {"bfloat16"} and {(one["d"], one["causal"]) for one in rows(name)} == {(64, False), (64, True), (128, False), (128, True)} for name in ("attention", "attention-lengths")) -->
+# <!-- "rows of $Q$ in all batches and heads ($BHN$)" if all({one["B"] * one["H"] * one["N"] for one in rows(name, pass_="backward", contender="two-pass")} == {262144, 524288} for name in ("attention", "attention-lengths")) -->
+# <!-- 262,144, 524,288 = min(one["B"] * one["H"] * one["N"] for one in rows("attention", pass_="backward", contender="two-pass")), max(one["B"] * one["H"] * one["N"] for one in rows("attention", pass_="backward", contender="two-pass")) -->
 # <!-- "The kernels have changed since" if all("measured before a later change" in checkout("iocourse.data.records").record_source(load_record(name)) for name in ("attention", "attention-lengths")) -->
 #
-# On an H200 the default of `kernels.attention` is the two-pass backward if the inputs have 16 bits, the mask is full or causal, $d$ is 64 or 128, no heads share keys, and $Q$ has at least 16,896 rows in all heads and batches (128 for each of the 132 SMs). In all other cases with $d \le 64$ the default is the fused backward, because two passes were not timed there. `kernels.choices_of` prints each choice with its reason.
+# `kernels.attention` relies on these times. On an H200 it selects the two-pass backward if the inputs have 16 bits, the mask is full or causal, $d$ is 64 or 128, no heads share keys, and $BHN$ is at least 16,896 (128 for each of the 132 SMs, an estimate). In all other cases with $d \le 128$ it selects the fused backward, because two passes were not timed there.
 # <!-- few = min(row.where["rows"][0] for row in choices.read_rows() if (row.name, row.value) == ("backward pass", "two-pass")) -->
 # <!-- 16,896, 128, 132 = few, few // device("attention")["multiprocessors"], device("attention")["multiprocessors"] -->
 # <!-- cases = [(arch, launch(arch, d, size, mask, group, n)) for arch in (75, 80, 89, 90, 100) for d in (16, 32, 64, 96, 128) for size in (2, 4) for mask in ("full", "causal", "window", "blocks", "packed") for group in (1, 2) for n in (few - 1, few, 2**19)] -->
 # <!-- taken = lambda arch, case: (arch, case.itemsize, case.group) == (90, 2, 1) and case.mask in ("full", "causal") and case.d in (64, 128) and case.rows >= few -->
-# <!-- "On an H200 the default of `kernels.attention` is the two-pass backward if the inputs have 16 bits" if all((choice("backward pass", case).value == "two-pass") == taken(arch, case) for arch, case in cases) -->
-# <!-- "In all other cases with $d \le 64$ the default is the fused backward, because two passes were not timed there" if all(choice("backward pass", case).value == "fused" and "not timed" in choice("backward pass", case).why for arch, case in cases if case.d <= 64 and not taken(arch, case)) -->
+# <!-- "On an H200 it selects the two-pass backward if the inputs have 16 bits" if all((choice("backward pass", case).value == "two-pass") == taken(arch, case) for arch, case in cases) -->
+# <!-- "In all other cases with $d \le 128$ it selects the fused backward, because two passes were not timed there" if all(choice("backward pass", case).value == "fused" and "not timed" in choice("backward pass", case).why for arch, case in cases if arch == 90 and not taken(arch, case)) -->
 #
 # ## 12.8 The library's kernels and `deterministic=True`
 #
-# `deterministic=True` selects two passes and `deterministic=False` the fused backward. The second pass and the fused backward are one kernel (`iocourse/kernels/backward_dkdv.py`), without or with $dQ$. The kernel before it stores $L \log_2 e$ and $D$ for $N' = B_M \lceil N/B_M \rceil$ rows, with $+\infty$ and 0 out of bounds, so that they are loaded without a mask. (Before the fused backward it also writes the zeros of $dQ$.) Per head:
+# `deterministic=True` selects two passes and `deterministic=False` the fused backward. The second pass and the fused backward are one kernel (`iocourse/kernels/backward_dkdv.py`), without or with $dQ$. The kernel before it stores $L \log_2 e$ and $D$ for $N' = B_M \lceil N/B_M \rceil$ rows, with $+\infty$ and 0 out of bounds, so that they are loaded without a mask. Before the fused backward it also writes the zeros of $dQ$, in programs of 32 rows. Per head:
+# <!-- 32 = checkout("iocourse.costs.kernel_masks").rows_of_delta(64) -->
 #
 # $$ W'_{\text{two-pass}} = 8Nd + N + 2N' + T(4Nd + 2N'), \qquad W'_{\text{fused}} = 7Nd + N + 2N' + T(4Nd + 2N') \quad (B \ge 32) . \tag{12.5} $$
 # <!-- (12.5) W'_two-pass = kernel_costs.attention_split_backward(problem, queries=(B, B), keys=(B, B)).total with problem = kernel_costs.KernelProblem(N, N, d), T = math.ceil(N / B), Nprime = B * math.ceil(N / B) where N <= 1000 -->
@@ -600,15 +617,18 @@ for deterministic, form in forms.items():
     equal = all(torch.equal(one, other) for one, other in zip(gradients, again, strict=True))
     _, half = library(deterministic, torch.float16)
     print(f"deterministic={deterministic}: {ledger.total:,} words, (12.5) {form.total:,}; "
-          f"gradients as yours: {all(close) if close else mine}; bit-equal twice: {equal}; "
-          f"{half.bytes:,} bytes in float16")
+          f"{half.bytes:,} bytes in float16\n"
+          f"  gradients as yours: {all(close) if close else mine}; bit-equal twice: {equal}")
 
 
 # %% [markdown]
-# The library moves 79,560 words in two passes, where your kernels move 78,800, and 76,360 in the fused backward. The bytes in float16 have the opposite order: 164,640 and 215,840. In the interpreter both repeat their bits, because it runs the programs in one order. On a GPU only `deterministic=True` guarantees it.
+# The library's kernels move 79,560 words in two passes (yours 78,800) and 76,360 in the fused backward. PyTorch then scales and converts $dQ$ in one launch, $2Nd$ uncounted words per head; with them it moves 82,760, more than two passes. In float16 the kernels already have this order: 164,640 and 215,840 bytes. In the interpreter both repeat their bits. On a GPU only `deterministic=True` guarantees it.
 # <!-- two_heads = kernel_costs.KernelProblem(100, 100, 16, H=2, H_kv=2) -->
 # <!-- split_pass, fused_pass = kernel_costs.attention_split_backward(two_heads, queries=(32, 32), keys=(32, 32)), kernel_costs.attention_fused_backward(two_heads, BM=32, BN=32) -->
 # <!-- 79,560, 76,360 = split_pass.total, fused_pass.total -->
+# <!-- 82,760 = fused_pass.total + 2 * two_heads.queries * two_heads.d -->
+# <!-- "PyTorch then scales and converts $dQ$ in one launch" if "return torch.mul(total, x.scale, out=torch.empty_like(x.q)), dk, dv" in checkout("iocourse/kernels/host/launches.py") -->
+# <!-- "more than two passes" if fused_pass.total + 2 * two_heads.queries * two_heads.d > split_pass.total > fused_pass.total -->
 # <!-- 164,640, 215,840 = kernel_costs.ledger_bytes(split_pass, 2), kernel_costs.ledger_bytes(fused_pass, 2) -->
 #
 # ## 12.9 An operator for PyTorch
@@ -617,14 +637,14 @@ for deterministic, form in forms.items():
 #
 # | part | purpose |
 # | --- | --- |
-# | `torch.library.custom_op` | launches the kernels; returns new tensors, no views of inputs |
+# | `torch.library.custom_op` | launches the kernels; returns new tensors that share no memory |
 # | `register_fake` | same parameters; returns empty tensors with the shapes, types and strides of the results; called while a graph is made, so it reads no data |
-# | `register_autograd` | `keep` saves tensors by `ctx.save_for_backward` and other values as attributes of `ctx`; `differentiate` receives one gradient per output and returns one per input, None for `causal` |
+# | `register_autograd` | `keep` receives all arguments as `inputs`, saves tensors by `ctx.save_for_backward` and other values as attributes of `ctx`; `differentiate` receives one gradient per output and returns one per input, None for `causal` |
 # | a second operator | for the kernels of the backward pass, because `differentiate` is traced too |
 #
 # `torch.library.opcheck` tests that the parts agree. (A `torch.autograd.Function` has gradients, but `torch.compile` traces into its methods.)
 #
-# Saved tensors are kept until the backward pass, for every layer of a model. Attention written in PyTorch saves $P$, $N^2$ words per head. By section 6.3, $Q$, $K$, $V$, $O$ and $L$ are enough: $4Nd + N$ words. Here is a forward kernel in its simplest form:
+# Saved tensors are kept until the backward pass, for every layer of a model. Attention written in PyTorch saves $P$, $N^2$ words per head. By section 6.3, $Q$, $K$, $V$, $O$ and $L$ are enough: $4Nd + N$ words. Here is a simple forward kernel:
 # <!-- ($4Nd + N$) = costs.flash2(N, d, Br=N, Bc=1, lse=True).total -->
 
 # %% tags=["given"]
@@ -670,7 +690,7 @@ def forward_pass(Q, K, V, causal, BM=32, BN=32):
     return O, LSE
 
 # %% [markdown]
-# <!-- exercise 12E --> Write the missing parts. Your kernels need contiguous tensors, so make $dO$ contiguous inside the operator; torch may copy, but not compute. $L$ is float32 for all inputs, and the gradients have the type of the inputs, float32 or float16. Only $O$ is returned to the caller, so you may ignore `dLSE`. The check counts the saved words and the words of both passes. It runs `opcheck` on both operators, and `torch.compile` must make one graph of both passes (`fullgraph=True`). If you are stuck after eight minutes, run `hint("12E")` in a new cell.
+# <!-- exercise 12E --> Write the missing parts. Your kernels need contiguous tensors, so make $dO$ contiguous before the launches; torch may copy, but not compute. $L$ is float32 for all inputs, and the gradients have the type of the inputs, float32 or float16. Only $O$ is returned to the caller, so you may ignore `dLSE`. The check counts the saved words and the words of forward and backward pass. It runs `opcheck` on both operators, and `torch.compile` must make one graph of forward and backward (`fullgraph=True`). It compiles for a smaller $d$ than in 12B. If you are stuck after eight minutes, run `hint("12E")` in a new cell.
 
 # %% [raw] name="about-12E"
 # title = "Attention as an operator"
@@ -744,7 +764,7 @@ def my_kernel_attention(Q, K, V, causal=False):
 check("12E", my_kernel_attention)
 
 # %% [markdown]
-# How accurate are the gradients? PyTorch differentiates the same attention in float64, with materialised scores:
+# How accurate are the gradients? PyTorch differentiates the same attention in float64:
 
 # %%
 def gradients_of(attention, dtype):
@@ -759,12 +779,13 @@ for name, got, want in zip(("dQ", "dK", "dV"), found, exact_ones, strict=False):
 
 
 # %% [markdown]
-# All errors are below $10^{-5}$. Float32 rounds with a relative error of up to $6 \cdot 10^{-8}$, and a gradient is a sum of up to 100 rounded products, so these errors are rounding. A missing factor or mask would cause a much larger error. The guide (`docs/guide/training.md`) trains a small language model with such operators.
-# <!-- 6 \cdot 10^{-8} = np.finfo(np.float32).eps / 2 -->
+# All errors are below $10^{-5}$, so they are rounding: a missing mask would cause a much larger one. `docs/guide/training.md` trains a small language model with such operators.
 #
 # ## 12.10 A file to copy
 #
-# `flash_attention.py` has both passes and the operator in one file, for your own projects. The next cell copies it into the folder of this notebook. It solves 11A to 12E, so checks refuse its functions.
+# `flash_attention.py` has the forward pass, the backward pass and the operator in one file. It was tested in the interpreter and compiled for sm_80, sm_90 and sm_100, but not timed on a GPU yet. The next cell copies it into this notebook's folder. Checks refuse its functions, because it solves 11A to 12E.
+# <!-- file = checkout("lessons/flash_attention.py") -->
+# <!-- "compiled for sm_80, sm_90 and sm_100, but not timed on a GPU yet" if re.findall(r"Compiled for sm_80, sm_90 and sm_100 .*timed on no GPU yet", file) != [] -->
 
 # %%
 from iocourse.course.flash_attention_file import copy_flash_attention
@@ -774,11 +795,11 @@ if kernels:  # otherwise this cell prints what to install
     import flash_attention
 
 # %% [markdown]
-# Read the file to answer ten questions. The first three answers are numbers:
+# `@triton.autotune`, the *tuner*, selects a tile by timing several at the first launch. `first`, `acc` and `delta` are the `start`, `dq` and `D_i` of 12B. Read the file to answer ten questions, the first three with numbers (from the tiles and `tuned`, `keep`, `queries_kernel`):
 #
 # 1. How many tiles does the tuner try for `forward_kernel`, for $d = 128$ in 16 bits on an H200 (sm_90)?
 # 2. $Q$, $K$ and $V$ have the shape $(1, 2, 128, 64)$. How many words are saved for the backward pass?
-# 3. How many words more than (6.10), for both heads, does the backward pass move?
+# 3. How many words more than (6.10) with the same tiles does the backward pass move, for both heads?
 #
 # **Predict** (compute).
 # <!-- 128, 64 as input -->
@@ -816,7 +837,7 @@ measured("12.10", tiles=tiles, saved=saved, more=ledger.total - form.total)
 #
 # </details>
 #
-# Answer the others before you open the list:
+# The others are optional; reading the complete file takes about 20 minutes more:
 #
 # 4. How many kernels does a backward pass launch, and how many products does an iteration of each compute?
 # 5. Which loops have `num_stages=1`?
@@ -824,17 +845,26 @@ measured("12.10", tiles=tiles, saved=saved, more=ledger.total - form.total)
 # 7. Where are offsets 64-bit integers?
 # 8. Which inputs are copied?
 # 9. When do two runs have equal bits?
-# 10. Which masks does the file not support?
+# 10. Which masks does the file support?
 #
 # <details><summary>Answers 4 to 10</summary>
 #
-# 4. Two. Three products in `queries_kernel` and four in `keys_kernel`, as in 12B and 12C.
-# 5. The loops over partial blocks. With a second pipelined loop, sm_90 would wait for each product of the first. As recorded, it waits once for 16 products (tile $128 \times 64$, $d = 64$, causal).
-# 6. `forward_kernel` and `queries_kernel`, because the last queries attend to the most keys. In `keys_kernel` the first keys have the most queries.
-# 7. In `head_of` and `rows_from`, because a tensor can have more than $2^{31}$ elements.
-# 8. Those whose last stride is not 1 (`rows_together`).
-# 9. When the tuner selects the same tiles. Every sum then has one order.
-# 10. Windows, block masks and packed sequences.
+# 4. Two, with three products in `queries_kernel` and four in `keys_kernel`.
+# 5. Those over partial blocks. With more stages, loads run during the products (section 11.6), but with two such loops sm_90 waits for each product. Now it waits once for 16 products (`iocourse/data/bench/flash-attention-file.json`: tile $128 \times 64$, $d = 64$, causal).
+# 6. `forward_kernel` and `queries_kernel`, because the last queries attend to the most keys.
+# 7. In `head_of` and `rows_from`, and in `rows` of the three kernels, because a tensor can have more than $2^{31}$ elements.
+# 8. $Q$, $K$, $V$, $O$ and $dO$ by `rows_together`, for example if their last stride is not 1; $L$ and its gradient if they are not contiguous.
+# 9. With the same tiles, because there are no atomic additions.
+# 10. Full and causal masks, no others.
+# <!-- functions = {name: body for name, body in re.findall(r"^def (\w+)\((.*?)(?=^def |^@|\Z)", file, re.M | re.S)} -->
+# <!-- "three products in `queries_kernel` and four in `keys_kernel`" if [functions["weights_and_gradients"].count("tl.dot(") + functions[name].count("tl.dot(") // 2 for name in ("queries_kernel", "keys_kernel")] == [3, 4] -->
+# <!-- "Two, with three products" if re.findall(r"(\w+)\[lambda tile", functions["backward"]) == ["queries_kernel", "keys_kernel"] -->
+# <!-- "Those over partial blocks" if sorted(re.findall(r"in tl.range\((\w+), .*num_stages=1\)", file)) == ["begin", "full", "full"] and file.count("num_stages=1)") == 3 -->
+# <!-- "`forward_kernel` and `queries_kernel`, because the last queries attend to the most keys" if [name for name, body in functions.items() if re.search(r"= program_place\(.*, CAUSAL\)", body)] == ["forward_kernel", "queries_kernel"] -->
+# <!-- "In `head_of` and `rows_from`, and in `rows` of the three kernels" if [name for name, body in functions.items() if "int64" in body] == ["head_of", "rows_from", "forward_kernel", "queries_kernel", "keys_kernel"] and len(re.findall(r"rows = .*int64", file)) == 3 -->
+# <!-- "for example if their last stride is not 1; $L$ and its gradient if they are not contiguous" if "return x if x.stride(" in functions["rows_together"] and re.findall(r"(\w+)\.contiguous\(\)", file) == ["x", "dlse", "lse"] and "do, q, k, v, o = (rows_together(x) for x in (do, q, k, v, o))" in file and "q, k, v = rows_together(q), rows_together(k), rows_together(v)" in file -->
+# <!-- "because there are no atomic additions" if "tl.atomic" not in file -->
+# <!-- "Full and causal masks, no others" if "windows and other masks" in file.partition("Not supported:")[2][:300] and "full and causal attention" in file -->
 # <!-- recorded = row("flash-attention-file", arch=90, d=64, kernel="forward", causal=True, BM=128, BN=64) -->
 # <!-- 16 = recorded["hot_loop"]["wgmma"] -->
 # <!-- 128 \times 64 = recorded["BM"], recorded["BN"] -->
@@ -844,30 +874,28 @@ measured("12.10", tiles=tiles, saved=saved, more=ledger.total - form.total)
 #
 # ## 12.11 Optional: your own GPU
 #
-# With an NVIDIA GPU, `iocourse gpu` runs your saved kernels compiled, in a second process. It compares values first and then prints time and rate next to your prediction. 12A is memory-bound, so predict the bandwidth of your GPU: `iocourse gpu 12A --gbytes X`. The products of 12B are float32, outside the tensor cores, so predict from the float32 rate of the data sheet: `iocourse gpu 12B --tflops X`. A copy on an H200 was recorded with 4,294 GB/s; 12B was not recorded. Without a GPU the command prints one line and the records. It was tested with a stub, and not yet on a GPU (`docs/guide/run-times.md`).
+# With an NVIDIA GPU, `iocourse gpu` runs your kernels of 12A to 12D compiled, in a second process. It compares values and then prints time and rate next to your prediction. Save the notebook first: the command reads your copies in `work/`, or `--file NOTEBOOK`; in Colab, call `time_in_colab` (`docs/guide/run-times.md`). Predict the bandwidth for 12A, which is memory-bound (`iocourse gpu 12A --gbytes X`), and for 12B the float32 rate outside the tensor cores (`--tflops X`). A copy on an H200 was recorded with 4,294 GB/s; 12B was not recorded. The command was tested with a stub, not yet on a GPU.
+# <!-- "12A to 12D" if [one for one in course.own_gpu.timed_problems.PROBLEMS if one.startswith("12")] == ["12A", "12B", "12C", "12D"] -->
 # <!-- 4,294 = 1000 * load_record("roofs")["copy_tb_s"] -->
 #
 # ## Misconceptions
 #
 # - **"Atomic additions make a sum wrong."** No contribution is lost. The order varies, and with it the last bits: 12 results from 24 orders (12.2).
-# - **"Five products move fewer bytes than seven."** They move fewer words, by $2Nd + N$. In 16 bits the fused backward moves up to 1.5 times the bytes, because its $dQ$ is float32, read and written (12.7).
-# - **"A gradient is a contiguous tensor."** It can have any strides, also 0 (12.3).
-# - **"With correct gradients the operator is complete."** Without a fake, `torch.compile` fails (12.9).
+# - **"Five products move fewer bytes than seven."** The kernels move fewer words, by $2Nd + N$, without the zeros and the conversion of $dQ$. In 16 bits they move up to 1.5 times the bytes, because $dQ$ is float32 (12.7).
 #
 # ## Take-away
 #
 # - Decide for every array which program may write it. Two passes give each word one owner, for two more products. The fused backward shares $dQ$ and needs atomic additions.
-# - The loads and stores of both kernels equal (6.10): 39,400 words per head here. The width of words can reverse a comparison in bytes, and only a measurement gives the time.
-# - An operator has an implementation, a fake, saved tensors ($4Nd + N$ words) and gradients. Test it with `opcheck`, and its gradients against float64.
+# - The loads and stores of both kernels equal (6.10): 39,400 words per head here. Wider words can reverse a comparison in bytes, and only a measurement gives the time.
+# - An operator has an implementation, a fake, saved tensors and gradients. Test it with `opcheck` and against float64.
 #
 # ## References
 #
-# - T. Dao: *FlashAttention-2*, 2023, [arXiv 2307.08691](https://arxiv.org/abs/2307.08691). Section 3.2 assigns key blocks to programs in the backward pass and adds $dQ$ atomically.
-# - D. Goldberg: *What every computer scientist should know about floating-point arithmetic*, ACM Computing Surveys 23, 1991. Rounding, and why addition is not associative.
-# - PyTorch: [torch.library](https://docs.pytorch.org/docs/stable/library.html) and [Custom Python operators](https://docs.pytorch.org/tutorials/advanced/python_custom_ops.html). Custom operators, fakes, autograd and `opcheck`.
+# - T. Dao: *FlashAttention-2*, 2023, [arXiv 2307.08691](https://arxiv.org/abs/2307.08691). Section 3.2 adds $dQ$ atomically.
+# - D. Goldberg: *What every computer scientist should know about floating-point arithmetic*, ACM Computing Surveys 23, 1991.
+# - PyTorch: [torch.library](https://docs.pytorch.org/docs/stable/library.html) and [Custom Python operators](https://docs.pytorch.org/tutorials/advanced/python_custom_ops.html).
 #
 # **What comes next.** <!-- next -->
 # <!-- 1.5 = fused_bytes(2**20) / two_pass_bytes(2**20) -->
-# <!-- "the fused backward moves up to 1.5 times the bytes" if fused_bytes(2**20) > fused_bytes(2**12) > two_pass_bytes(2**12) -->
+# <!-- "they move up to 1.5 times the bytes" if fused_bytes(2**20) > fused_bytes(2**12) > two_pass_bytes(2**12) -->
 # <!-- ($2Nd + N$) = kernel_costs.dq_plain(problem, B, B).total + kernel_costs.dkdv_plain(problem, B, B).total - kernel_costs.fused_backward_plain(problem, B, B).total with problem = kernel_costs.KernelProblem(N, N, d) where N <= 1000 -->
-# <!-- ($4Nd + N$) = costs.flash2(N, d, Br=N, Bc=1, lse=True).total -->

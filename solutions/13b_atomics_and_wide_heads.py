@@ -475,7 +475,7 @@ measured("13.13c", suspect=diagnosis.faulty_line("C"))
 #
 # The traffic is (12.2), which is $Nd$ words more than (6.8). In (6.8) the first key block stores $dQ$ without a load. Here any program may be the first, so $dQ$ starts as zeros, and every program adds to what is there. PyTorch writes the zeros, which are not counted. $D$ must be complete before any program starts, so the kernel of 12A is a separate launch.
 #
-# $dQ$ is float32 even if inputs and outputs have 16 bits. In float16 each of the $\lceil N/B_N \rceil$ additions per word would be rounded to 11 significant bits. A real launcher converts the finished sum at the end.
+# $dQ$ is float32 even if inputs and outputs have 16 bits. In float16 each of the $\lceil N/B_N \rceil$ additions per word would be rounded to 11 significant bits. A real launcher converts the finished sum at the end, which reads and writes $Nd$ words each and is not counted either.
 # <!-- ($Nd$) = kernel_costs.fused_backward_plain(kernel_costs.KernelProblem(N, N, d), BM, BN).total - costs.fused_backward(N, d, Br=BM, Bc=BN).total where N <= 1000 -->
 # <!-- 11 = np.finfo(np.float16).nmant + 1 -->
 
@@ -591,8 +591,9 @@ for name, one, other in zip(("dQ", "dK", "dV"), fused, exact_ones, strict=False)
     print(f"{name}: largest error below 1e-5: {abs(one - other).max() < 1e-5}")
 
 # %% [markdown]
-# The fused backward moves 72,200 words where the two passes of lesson 12 move 78,800. 12,800 words of $dQ$ are added atomically, which counts as 12,800 words read and 12,800 written. The gradients agree with float64. The interpreter adds in one order; on a GPU the result can be any of those of section 12.2.
+# The fused backward moves 72,200 words, and 75,400 with the zeros, where the two passes of lesson 12 move 78,800. 12,800 words of $dQ$ are added atomically, which counts as 12,800 words read and 12,800 written. The gradients agree with float64. The interpreter adds in one order; on a GPU the result can be any of those of section 12.2.
 # <!-- plain_two = kernel_costs.KernelProblem(100, 100, 16, H=2, H_kv=2) -->
+# <!-- 75,400 = kernel_costs.fused_backward_plain(plain_two, 32, 32).total + plain_two.queries * plain_two.d -->
 # <!-- 72,200, 78,800 = kernel_costs.fused_backward_plain(plain_two, 32, 32).total, kernel_costs.dq_plain(plain_two, 32, 32).total + kernel_costs.dkdv_plain(plain_two, 32, 32).total -->
 #
 # ## Misconceptions

@@ -140,7 +140,7 @@ def _in_words(
     alt += f"a block of {side} of {join_names(here)} is resident, and the {other} of "
     alt += f"{join_names(there)} are streamed one by one; the current tile is outlined."
     if back:
-        alt += f" Read and written in each pass: {join_names(back)}."
+        alt += f" Read and written for every resident block: {join_names(back)}."
     moved = len(there) + len(back)
     counts = [["resident, r", str(len(here))], ["streamed, t", str(moved)], ["r · t", str(len(here) * moved)]]
     return alt, table([["arrays", "number"], *counts], left=0)
