@@ -338,7 +338,8 @@ def keys_kernel(
             i = start + tl.arange(0, BM)[None, :]
             L = tl.load(LSE + rows + i, mask=i < Nq, other=0.0) * LOG2_E
             delta = tl.load(D + rows + i, mask=i < Nq, other=0.0)
-            seen = visible(i, j, Nk, CAUSAL) & (i < Nq)
+            # Nk = 0 for queries out of bounds: their rows are zeros, and a key with ∞ would give 0 · ∞ = NaN.
+            seen = visible(i, j, tl.where(i < Nq, Nk, 0), CAUSAL)
             p, ds = weights_and_gradients(k, q, v, do, L, delta, scale * LOG2_E, seen)
             dv = tl.dot(p.to(do.dtype), do, dv, input_precision="ieee")
             dk = tl.dot(ds.to(q.dtype), q, dk, input_precision="ieee")
