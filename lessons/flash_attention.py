@@ -138,13 +138,14 @@ def rows_from(X, strides, start, ROWS: tl.constexpr, d: tl.constexpr):
 @triton.jit
 def load_rows(X, strides, start, n, ROWS: tl.constexpr, d: tl.constexpr, CHECK: tl.constexpr):
     """Load a tile (ROWS, d) from row `start` on. CHECK: it may have rows out of bounds (from n on), which are
-    then zeros.
+    then equal to the last row.
     """
-    pointers = rows_from(X, strides, start, ROWS, d)
     if CHECK:
-        tile = tl.load(pointers, mask=start + tl.arange(0, ROWS)[:, None] < n, other=0.0)
+        # Not zeros: a key with ∞ would give a query out of bounds the score 0 · ∞ = NaN.
+        rows = tl.minimum(start + tl.arange(0, ROWS), n - 1)
+        tile = tl.load(X + rows.to(tl.int64)[:, None] * strides[2] + tl.arange(0, d)[None, :])
     else:
-        tile = tl.load(pointers)
+        tile = tl.load(rows_from(X, strides, start, ROWS, d))
     return tile
 
 
@@ -336,10 +337,10 @@ def keys_kernel(
             q = load_rows(q_head, q_strides, start, Nq, BM, d, True)
             do = load_rows(do_head, do_strides, start, Nq, BM, d, True)
             i = start + tl.arange(0, BM)[None, :]
-            L = tl.load(LSE + rows + i, mask=i < Nq, other=0.0) * LOG2_E
+            # A query out of bounds has the log-sum-exp +∞, so its weights are 0.
+            L = tl.load(LSE + rows + i, mask=i < Nq, other=float("inf")) * LOG2_E
             delta = tl.load(D + rows + i, mask=i < Nq, other=0.0)
-            # Nk = 0 for queries out of bounds: their rows are zeros, and a key with ∞ would give 0 · ∞ = NaN.
-            seen = visible(i, j, tl.where(i < Nq, Nk, 0), CAUSAL)
+            seen = visible(i, j, Nk, CAUSAL)
             p, ds = weights_and_gradients(k, q, v, do, L, delta, scale * LOG2_E, seen)
             dv = tl.dot(p.to(do.dtype), do, dv, input_precision="ieee")
             dk = tl.dot(ds.to(q.dtype), q, dk, input_precision="ieee")
