@@ -271,7 +271,8 @@ def queries_kernel(
     do = load_rows(head_of(dO, do_strides, batch, head), do_strides, first, Nq, BM, d, True)
     i = first + tl.arange(0, BM)
     rows = (batch * H + head).to(tl.int64) * Nq + i
-    L = tl.load(LSE + rows, mask=i < Nq, other=0.0)[:, None] * LOG2_E
+    # A query out of bounds has the log-sum-exp +∞, so its weights are 0.
+    L = tl.load(LSE + rows, mask=i < Nq, other=float("inf"))[:, None] * LOG2_E
     delta = tl.sum(o.to(tl.float32) * do.to(tl.float32), 1) - tl.load(dLSE + rows, mask=i < Nq, other=0.0)
     tl.store(D + rows, delta, mask=i < Nq)
     acc = tl.zeros((BM, d), dtype=tl.float32)
@@ -337,7 +338,6 @@ def keys_kernel(
             q = load_rows(q_head, q_strides, start, Nq, BM, d, True)
             do = load_rows(do_head, do_strides, start, Nq, BM, d, True)
             i = start + tl.arange(0, BM)[None, :]
-            # A query out of bounds has the log-sum-exp +∞, so its weights are 0.
             L = tl.load(LSE + rows + i, mask=i < Nq, other=float("inf")) * LOG2_E
             delta = tl.load(D + rows + i, mask=i < Nq, other=0.0)
             seen = visible(i, j, Nk, CAUSAL)
