@@ -25,8 +25,8 @@ AGAIN = f"record it again: python -m tools.bench {bench.NAME} --json iocourse/da
 RECORDED_TRITON = pytest.mark.skipif(
     metadata.version("triton") != RECORD["versions"]["triton"], reason="the record is of another Triton"
 )
-# The tile of which a comment in the file states that it spills. With it the library's kernel for dK and dV was
-# the fastest on an H200.
+# The tile of which a comment in the file states that it spills. With it the library's kernel for dK and dV
+# was the fastest on an H200.
 STATED = {(90, 128, "keys", 64, 128, 8, 3)}
 # Compiled again here: a kernel of each pass, on the chips that take seconds.
 SAMPLE = [

@@ -197,7 +197,7 @@ def test_a_block_whose_scores_are_all_minus_infinity(causal):
         o, lse, dq, dk, dv = results(
             lambda *x: copied.attention_with_lse(*x, causal=causal), q, k, v, do, dlse
         )
-    # The first 16 causal queries see no other keys, so they have no result.
+    # The first 16 causal queries attend to no other keys, so they have no result.
     queries, keys = slice(16 if causal else 0, None), slice(16, None)
     q, do, dlse, o, lse, dq = (x[:, :, queries] for x in (q, do, dlse, o, lse, dq))
     k, v, dk, dv = (x[:, :, keys] for x in (k, v, dk, dv))
@@ -280,7 +280,7 @@ def doubled(folder):
 
 @pytest.mark.parametrize("name", ["flash_attention", "x_fa", "x.fa", "1abc", "has-hyphen", "naïve", "aten"])
 def test_each_copy_has_its_own_operators(tmp_path, name):
-    """Whatever the name of its module, also the name of another copy."""
+    """For every name of its module, also the name of another copy."""
     q, k, v, *_ = problem(torch.float32, n_q=20, n_k=20, d=16)
     first = loaded(FILE, "x_fa") if name == "x.fa" else copied
     want = first.attention(q, k, v)
