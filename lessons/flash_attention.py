@@ -6,15 +6,19 @@
     o = attention(q, k, v, causal=True)  # q (B, H, Nq, d); k and v (B, H_kv, Nk, d); o has q's shape
     o.sum().backward()                   # gradients of q, k and v
 
-Needs PyTorch, Triton and an NVIDIA GPU from sm_80 on (float16 also from sm_75 on). Written with PyTorch 2.13
-and Triton 3.7.1. The first call for each d, mask, type and rough length takes seconds, because it compiles
-the kernels and times their tiles.
+Needs PyTorch, Triton and an NVIDIA GPU from sm_80 on (sm_75 without bfloat16). Written with PyTorch 2.13 and
+Triton 3.7.1. The first call for each d, mask, type, chip and rough length takes seconds, because it compiles
+the kernels and times their tiles; make it before you capture a CUDA graph. B and H do not change the tiles.
 
 Supported: float16, bfloat16 and float32; full and causal attention; any lengths; heads that share keys (H_kv
-divides H); d = 16, 32, 64, 128 or 256; any strides (a tensor is copied first if its last stride is not 1);
-torch.compile; gradients through O and through the log-sum-exps, bit-equal from run to run with equal tiles.
+divides H); d = 16, 32, 64, 128 or 256; any strides (a tensor is copied first if its last stride is not 1, or
+that of its rows is 2²⁴ or more); torch.compile; vmap, as a loop; gradients through O and through the
+log-sum-exps, bit-equal from run to run with equal tiles.
 Causal: query i attends to the keys j ≤ i, also where Nq and Nk differ (upper left, as in PyTorch's SDPA).
-Not supported: windows and other masks, packed sequences, dropout, second derivatives, vmap.
+Not supported: windows and other masks, packed sequences, dropout, autocast (q, k and v keep their types),
+second derivatives, forward-mode derivatives (an error), torch.func.grad, vjp and jacrev.
+Large scores: they are rounded in float32, so a weight has a relative error of about 10⁻⁷ times the largest
+|scale · q·k|, for example 10⁻³ at 10⁴. From 10⁶ on results are wrong, and from 10¹⁰ on they may be ∞ or NaN.
 
 Compiled for sm_80, sm_90 and sm_100 and its machine code read; timed on no GPU yet. Without a GPU, set
 TRITON_INTERPRET=1 before triton is imported; Triton's interpreter computes wrong numbers in bfloat16.
@@ -22,6 +26,8 @@ TRITON_INTERPRET=1 before triton is imported; Triton's interpreter computes wron
 
 from __future__ import annotations
 
+import hashlib
+import threading
 import warnings
 from collections.abc import Callable
 from functools import cache
@@ -29,6 +35,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 try:
     import triton
@@ -41,13 +48,18 @@ except ImportError as error:
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 LN_2 = tl.constexpr(0.6931471805599453)
+LOWEST = tl.constexpr(-3.4028234663852886e38)  # the finite float32 before -∞
 INTERPRETED = triton.knobs.runtime.interpret
+if INTERPRETED and isinstance(tl.sum, triton.JITFunction):
+    raise ImportError("TRITON_INTERPRET was set after triton was imported. Set it before Python starts")
+
+__all__ = ["attention", "attention_with_lse"]
 
 
 # --- The choice of tiles -----------------------------------------------------------------------------------
 
-# (BM queries, BN keys, warps, stages): the largest d at which the tile is tried in 16 bits before sm_90, in
-# 16 bits from sm_90 on, and in float32. There its loop spills no registers, except where a comment states it.
+# (BM queries, BN keys, warps, stages): (the largest d at which the tile is tried in 16 bits before sm_90, in
+# 16 bits from sm_90 on, in float32). There its loop spills no registers, except where a comment states it.
 Tiles = dict[tuple[int, int, int, int], tuple[int, int, int]]
 # float32 is multiplied on ordinary cores, with factors in registers, so its tiles are small. They are also
 # tried in 16 bits, for chips with little shared memory.
@@ -56,7 +68,7 @@ SMALL: Tiles = {
     (16, 16, 8, 1): (0, 0, 256),  # dQ spills at d = 256
 }
 FORWARD_TILES: Tiles = {
-    (64, 64, 4, 3): (128, 128, 0),  # spills once per iteration at d = 64 on sm_80
+    (64, 64, 4, 3): (128, 128, 0),
     (128, 64, 4, 3): (64, 64, 0),
     (128, 128, 8, 3): (0, 128, 0),
     (64, 64, 8, 2): (256, 256, 0),
@@ -75,8 +87,8 @@ KEYS_TILES: Tiles = {
 
 
 def tuned(tiles: Tiles) -> Callable[[Any], Any]:
-    """Return a decorator. The first launch for a d, mask, type and rough length measures the time of each
-    tile, and later launches use the fastest.
+    """Return a decorator. The first launch for a d, mask, type, chip and rough length measures the time of
+    each tile, and later launches use the fastest.
     """
     largest_d = {
         triton.Config({"BM": BM, "BN": BN}, num_warps=warps, num_stages=stages): limits
@@ -84,13 +96,14 @@ def tuned(tiles: Tiles) -> Callable[[Any], Any]:
     }
 
     def without_spills(configs: list[Any], arguments: dict[str, Any], d: int, **_: Any) -> list[Any]:
-        Q = arguments["Q"]
-        column = 2 if Q.dtype == torch.float32 else int(torch.cuda.get_device_capability(Q.device) >= (9, 0))
+        column = 2 if arguments["Q"].dtype == torch.float32 else int(arguments["chip"] >= 90)
         return [config for config in configs if d <= largest_d[config][column]]
 
     configs = [*largest_d][:1] if INTERPRETED else [*largest_d]  # the interpreter has no times to compare
     decorator: Callable[[Any], Any] = triton.autotune(
-        configs, key=["d", "CAUSAL", "length"], prune_configs_by={"early_config_prune": without_spills}
+        configs,
+        key=["d", "CAUSAL", "length", "chip"],  # the kernels have the last two arguments only for this
+        prune_configs_by={"early_config_prune": without_spills},
     )
     return decorator
 
@@ -117,7 +130,7 @@ def head_of(X, strides, batch, head):
 @triton.jit
 def rows_from(X, strides, start, ROWS: tl.constexpr, d: tl.constexpr):
     """Return pointers (ROWS, d) to the rows of a head from row `start` on."""
-    # The offsets within a tile fit in 32 bits and are the same in every iteration.
+    # The offsets within a tile are the same in every iteration and fit in 32 bits (see `rows_together`).
     within = tl.arange(0, ROWS)[:, None] * strides[2] + tl.arange(0, d)[None, :]
     return X + tl.cast(start, tl.int64) * strides[2] + within
 
@@ -125,13 +138,14 @@ def rows_from(X, strides, start, ROWS: tl.constexpr, d: tl.constexpr):
 @triton.jit
 def load_rows(X, strides, start, n, ROWS: tl.constexpr, d: tl.constexpr, CHECK: tl.constexpr):
     """Load a tile (ROWS, d) from row `start` on. CHECK: it may have rows out of bounds (from n on), which are
-    then zeros.
+    then equal to the last row.
     """
-    pointers = rows_from(X, strides, start, ROWS, d)
     if CHECK:
-        tile = tl.load(pointers, mask=start + tl.arange(0, ROWS)[:, None] < n, other=0.0)
+        # Not zeros: a key with ∞ would give a query out of bounds the score 0 · ∞ = NaN.
+        rows = tl.minimum(start + tl.arange(0, ROWS), n - 1)
+        tile = tl.load(X + rows.to(tl.int64)[:, None] * strides[2] + tl.arange(0, d)[None, :])
     else:
-        tile = tl.load(pointers)
+        tile = tl.load(rows_from(X, strides, start, ROWS, d))
     return tile
 
 
@@ -186,9 +200,9 @@ def borders_of_keys(first, Nk, CAUSAL: tl.constexpr, BM: tl.constexpr, BN: tl.co
 
 
 @tuned(FORWARD_TILES)
-@triton.jit(do_not_specialize=["Nq", "Nk", "length"])
+@triton.jit(do_not_specialize=["Nq", "Nk", "length", "chip"])
 def forward_kernel(
-    Q, K, V, O, LSE, q_strides, k_strides, v_strides, o_strides, H, group, Nq, Nk, length, scale,
+    Q, K, V, O, LSE, q_strides, k_strides, v_strides, o_strides, H, group, Nq, Nk, length, chip, scale,
     d: tl.constexpr, CAUSAL: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """BM rows of O and LSE: first the full blocks of keys, then the partial ones."""
@@ -198,8 +212,8 @@ def forward_kernel(
     q = load_rows(head_of(Q, q_strides, batch, head), q_strides, first, Nq, BM, d, True)
     i = first + tl.arange(0, BM)
     acc = tl.zeros((BM, d), dtype=tl.float32)
-    # Every row attends to key 0, which is in the first block, so -∞ - (-∞) = NaN does not occur.
-    m = tl.full((BM,), float("-inf"), dtype=tl.float32)
+    # Not -∞: if all scores of the first block are -∞, then -∞ - (-∞) = NaN.
+    m = tl.full((BM,), LOWEST, dtype=tl.float32)
     l = tl.zeros((BM,), dtype=tl.float32)
     full, end = borders_of_keys(first, Nk, CAUSAL, BM, BN)
     for start in tl.range(0, full, BN):
@@ -239,10 +253,10 @@ def weights_and_gradients(a, b, da, db, L, D, scale, seen=None):
 
 
 @tuned(QUERIES_TILES)
-@triton.jit(do_not_specialize=["Nq", "Nk", "length"])
+@triton.jit(do_not_specialize=["Nq", "Nk", "length", "chip"])
 def queries_kernel(
     Q, K, V, O, dO, LSE, dLSE, D, dQ, q_strides, k_strides, v_strides, o_strides, do_strides, dq_strides,
-    H, group, Nq, Nk, length, scale,
+    H, group, Nq, Nk, length, chip, scale,
     d: tl.constexpr, CAUSAL: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """BM rows of dQ = scale · dS K. Their D = rowsum(dO ∘ O) - dLSE is stored for the next kernel.
@@ -257,7 +271,8 @@ def queries_kernel(
     do = load_rows(head_of(dO, do_strides, batch, head), do_strides, first, Nq, BM, d, True)
     i = first + tl.arange(0, BM)
     rows = (batch * H + head).to(tl.int64) * Nq + i
-    L = tl.load(LSE + rows, mask=i < Nq, other=0.0)[:, None] * LOG2_E
+    # A query out of bounds has the log-sum-exp +∞, so its weights are 0.
+    L = tl.load(LSE + rows, mask=i < Nq, other=float("inf"))[:, None] * LOG2_E
     delta = tl.sum(o.to(tl.float32) * do.to(tl.float32), 1) - tl.load(dLSE + rows, mask=i < Nq, other=0.0)
     tl.store(D + rows, delta, mask=i < Nq)
     acc = tl.zeros((BM, d), dtype=tl.float32)
@@ -278,10 +293,10 @@ def queries_kernel(
 
 
 @tuned(KEYS_TILES)
-@triton.jit(do_not_specialize=["Nq", "Nk", "length"])
+@triton.jit(do_not_specialize=["Nq", "Nk", "length", "chip"])
 def keys_kernel(
     Q, K, V, dO, LSE, D, dK, dV, q_strides, k_strides, v_strides, do_strides, dk_strides, dv_strides,
-    H, group, Nq, Nk, length, scale,
+    H, group, Nq, Nk, length, chip, scale,
     d: tl.constexpr, CAUSAL: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """BN rows of dK = scale · dSᵀ Q and dV = Pᵀ dO, for one head of keys.
@@ -296,6 +311,8 @@ def keys_kernel(
     dk = tl.zeros((BN, d), dtype=tl.float32)
     dv = tl.zeros((BN, d), dtype=tl.float32)
     # The blocks of queries from `full` to `full_end` are full: all their queries attend to all BN keys.
+    # Example (causal, BM = BN = 64, Nq = 1000, first = 128): begin = 128, full = 192, full_end = 960. The
+    # partial blocks start at 128 and 960, where `at` is 128 and 192.
     begin, full, full_end = 0, 0, Nq // BM * BM
     if CAUSAL:
         begin = tl.minimum(first, Nq) // BM * BM
@@ -321,7 +338,6 @@ def keys_kernel(
             q = load_rows(q_head, q_strides, start, Nq, BM, d, True)
             do = load_rows(do_head, do_strides, start, Nq, BM, d, True)
             i = start + tl.arange(0, BM)[None, :]
-            # A query out of bounds has the log-sum-exp +∞, so its weights are 0.
             L = tl.load(LSE + rows + i, mask=i < Nq, other=float("inf")) * LOG2_E
             delta = tl.load(D + rows + i, mask=i < Nq, other=0.0)
             seen = visible(i, j, Nk, CAUSAL)
@@ -336,71 +352,99 @@ def keys_kernel(
 
 
 TYPES, HEAD_SIZES = (torch.float16, torch.bfloat16, torch.float32), (16, 32, 64, 128, 256)
-COMPILED_FOR = ((8, 0), (9, 0), (10, 0))  # compute capabilities
-NAMESPACE = __name__.replace(".", "_")  # of the operators; each copy of this file has its own
+COMPILED_FOR = (80, 90, 100)  # compute capabilities, times ten
+# Each copy of this file has its own operators, also where modules share a name.
+COPY = hashlib.sha256(f"{__name__} {globals().get('__file__')}".encode()).hexdigest()[:8]
+NAMESPACE = f"flash_attention_{COPY}"
+LAUNCH = threading.Lock()  # Triton's tuner has one place for the arguments of a launch, for all threads
 
 
-def check_inputs(q: Tensor, k: Tensor, v: Tensor, scale: float) -> None:
-    """Raise a TypeError or ValueError with one line for inputs that the kernels cannot compute."""
+def check_inputs(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None) -> None:
+    """Raise an error with one line for inputs that the kernels cannot compute."""
     for name, x in (("q", q), ("k", k), ("v", v)):
-        if x.dtype not in TYPES or x.dtype != q.dtype:
-            raise TypeError(
-                f"{name} is {x.dtype}, q is {q.dtype}. Allowed: float16, bfloat16 or float32, the same for "
-                f"all. Cast with {name}.to(...)"
-            )
-        if x.device != q.device:
-            raise ValueError(f"{name} is on {x.device}, q is on {q.device}. Move it with {name}.to(q.device)")
+        if not isinstance(x, Tensor) or x.layout != torch.strided or x.is_nested:
+            raise TypeError(f"{name} ({type(x).__name__}) is not a dense torch.Tensor. Convert it, or pad it")
+        if x.dtype not in TYPES:
+            raise TypeError(f"{name} is {x.dtype}. Allowed: float16, bfloat16 or float32. Use {name}.to(...)")
         if x.ndim != 4 or x.numel() == 0:
             raise ValueError(
                 f"{name} has the shape {tuple(x.shape)}. Allowed: (batch, heads, rows, d), no size 0. Add "
                 "axes of length 1, or skip the call for empty inputs"
             )
-        if x.shape[3] not in HEAD_SIZES or x.shape[3] != q.shape[3]:
+        if x.shape[3] not in HEAD_SIZES:
             raise ValueError(
-                f"{name} has d = {x.shape[3]}, q has d = {q.shape[3]}. Allowed: 16, 32, 64, 128 or 256, the "
-                "same for all. Pad with zeros, and pass the scale of the d before"
+                f"{name} has d = {x.shape[3]}. Allowed: 16, 32, 64, 128 or 256. Pad q, k and v with zeros, "
+                f"and pass scale={x.shape[3]}**-0.5"
             )
-    if k.shape != v.shape or k.shape[0] != q.shape[0] or q.shape[1] % k.shape[1]:
+        if (x.dtype, x.device) != (q.dtype, q.device):
+            raise TypeError(
+                f"{name} is {x.dtype} on {x.device}, q is {q.dtype} on {q.device}. Allowed: one type, one "
+                f"device. Use {name}.to(q)"
+            )
+        if forward_ad.unpack_dual(x).tangent is not None:
+            raise NotImplementedError(f"{name} has a tangent. Allowed: reverse mode, such as backward()")
+    (B, H, _, d), (B_kv, H_kv, _, d_kv) = q.shape, k.shape
+    if k.shape != v.shape or (B, d) != (B_kv, d_kv) or H % H_kv:
         raise ValueError(
             f"q has the shape {tuple(q.shape)}, k {tuple(k.shape)} and v {tuple(v.shape)}. Allowed: k and v "
-            "of one shape, with q's batch, and with heads whose number divides q's. Select or repeat rows"
+            "of one shape, with q's batch and d, and with a number of heads that divides q's"
         )
-    if not scale > 0:
-        raise ValueError(f"scale is {scale}. Allowed: a positive number. Pass -q with -scale, or omit it")
+    if not isinstance(causal, bool):
+        raise TypeError(f"causal is a {type(causal).__name__}. Allowed: True or False")
+    if not isinstance(scale, (int, float, type(None))):
+        raise TypeError(f"scale is a {type(scale).__name__}. Allowed: a Python number. Use float(scale)")
+    if scale is not None and not 1e-37 <= scale <= 1e38:
+        raise ValueError(f"scale is {scale!r:.40}. Allowed: from 1e-37 to 1e38. For -scale pass -q")
+
+
+def chip_of(device: torch.device) -> int:
+    """Return the compute capability of a GPU times ten (sm_90: 90), and 0 for another device."""
+    major, minor = torch.cuda.get_device_capability(device) if device.type == "cuda" else (0, 0)
+    return 10 * major + minor
 
 
 def check_device(device: torch.device, dtype: torch.dtype) -> None:
     """Raise a ValueError if the kernels cannot run on a device; warn if they were not compiled for it."""
     if INTERPRETED:
+        if dtype == torch.bfloat16:
+            warn_once("Triton's interpreter computes wrong numbers in bfloat16. Use float16 or float32")
         return
     if device.type != "cuda":
         raise ValueError(
             f"q is on {device}. Allowed: a CUDA GPU. Move q, k and v there, or set TRITON_INTERPRET=1 before "
             "triton is imported"
         )
-    chip = torch.cuda.get_device_capability(device)
-    if chip < ((8, 0) if dtype == torch.bfloat16 else (7, 5)):
+    chip, name = chip_of(device), torch.cuda.get_device_name(device)
+    if chip < (80 if dtype == torch.bfloat16 else 75):
         raise ValueError(
-            f"q is {dtype} on {torch.cuda.get_device_name(device)}, sm_{chip[0]}{chip[1]}. Allowed: sm_80 or "
-            "later, or sm_75 without bfloat16. Use another type or scaled_dot_product_attention"
+            f"q is {dtype} on {name}, sm_{chip}. Allowed: sm_80 or later, or sm_75 without bfloat16. Use "
+            "another type or scaled_dot_product_attention"
         )
     if chip not in COMPILED_FOR or torch.version.hip:
-        warn_of_untested(f"{torch.cuda.get_device_name(device)}, sm_{chip[0]}{chip[1]}")
+        warn_once(
+            f"attention runs on {name}, sm_{chip}. flash_attention.py was compiled for sm_80, sm_90 and "
+            "sm_100 only, and timed on no GPU. Compare its results with those of scaled_dot_product_attention"
+        )
 
 
-@cache  # one warning for each chip
-def warn_of_untested(chip: str) -> None:
-    """Warn that the kernels were never compiled for a chip."""
-    warnings.warn(
-        f"attention runs on {chip}. flash_attention.py was compiled for sm_80, sm_90 and sm_100 only, and "
-        "timed on no GPU. Compare its results with torch.nn.functional.scaled_dot_product_attention",
-        stacklevel=2,
-    )
+@cache
+def warn_once(text: str) -> None:
+    """Warn, once for each text."""
+    warnings.warn(text, stacklevel=2)
 
 
 def rows_together(x: Tensor) -> Tensor:
-    """Return x, or a copy if the numbers of a row are not next to each other in memory."""
-    return x if x.stride(-1) == 1 else x.contiguous()
+    """Return x, or a copy if the numbers of a row are not next to each other in memory, or its rows so far
+    apart that offsets in a tile of 128 rows do not fit in 32 bits.
+    """
+    return x if x.stride(3) == 1 and x.stride(2) < 2**24 else x.contiguous()
+
+
+def result_like(x: Tensor) -> Tensor:
+    """Return an empty tensor without gaps, in memory (B, N, H, d) if x has that order, else (B, H, N, d)."""
+    if x.stride(1) < x.stride(2):
+        return torch.empty_like(x.transpose(1, 2), memory_format=torch.contiguous_format).transpose(1, 2)
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
 def strides_of(x: Tensor) -> tuple[int, ...]:
@@ -410,21 +454,22 @@ def strides_of(x: Tensor) -> tuple[int, ...]:
 
 
 def sizes(q: Tensor, k: Tensor) -> tuple[int, ...]:
-    """Return H, query heads per head of keys, Nq, Nk and a rough length: tiles are tuned for powers of two
-    from 512 to 4096, not for every length.
+    """Return H, query heads per head of keys, Nq, Nk, and for the tuner a rough length and the chip: tiles
+    are tuned for powers of two from 512 to 4096, not for every length.
     """
     H, Nq, Nk = q.shape[1], q.shape[2], k.shape[2]
-    return H, H // k.shape[1], Nq, Nk, min(max(512, triton.next_power_of_2(max(Nq, Nk))), 4096)
+    length = min(max(512, triton.next_power_of_2(max(Nq, Nk))), 4096)
+    return H, H // k.shape[1], Nq, Nk, length, chip_of(q.device)
 
 
 @torch.library.custom_op(f"{NAMESPACE}::forward", mutates_args=())
 def forward(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
-    """Return O (B, H, Nq, d) in q's type and layout, and the log-sum-exps (B, H, Nq) in float32."""
+    """Return O (B, H, Nq, d) in q's type and order, and the log-sum-exps (B, H, Nq) in float32."""
     check_device(q.device, q.dtype)
     q, k, v = rows_together(q), rows_together(k), rows_together(v)
     B, H, Nq, d = q.shape
-    o, lse = torch.empty_like(q), q.new_empty((B, H, Nq), dtype=torch.float32)
-    with torch.cuda.device_of(q):
+    o, lse = result_like(q), q.new_empty((B, H, Nq), dtype=torch.float32)
+    with LAUNCH, torch.cuda.device_of(q):
         forward_kernel[lambda tile: (B * H * triton.cdiv(Nq, tile["BM"]),)](
             q, k, v, o, lse, *map(strides_of, (q, k, v, o)), *sizes(q, k), scale, d=d, CAUSAL=causal
         )
@@ -433,7 +478,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> tupl
 
 @forward.register_fake  # the results without their values, for torch.compile
 def fake_forward(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(rows_together(q)), q.new_empty(q.shape[:3], dtype=torch.float32)
+    return result_like(rows_together(q)), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
 @torch.library.custom_op(f"{NAMESPACE}::backward", mutates_args=())
@@ -441,12 +486,12 @@ def backward(
     do: Tensor, dlse: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, causal: bool,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Return dQ, dK and dV, each in the type and layout of its input."""
+    """Return dQ, dK and dV, each in the type and order of its input."""
     do, q, k, v, o = (rows_together(x) for x in (do, q, k, v, o))
     dlse, lse = dlse.contiguous(), lse.contiguous()
     B, H, Nq, d = q.shape
-    dq, dk, dv, D = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), torch.empty_like(lse)
-    with torch.cuda.device_of(q):
+    dq, dk, dv, D = result_like(q), result_like(k), result_like(v), torch.empty_like(lse)
+    with LAUNCH, torch.cuda.device_of(q):
         queries_kernel[lambda tile: (B * H * triton.cdiv(Nq, tile["BM"]),)](
             q, k, v, o, do, lse, dlse, D, dq, *map(strides_of, (q, k, v, o, do, dq)), *sizes(q, k), scale,
             d=d, CAUSAL=causal,
@@ -463,7 +508,7 @@ def fake_backward(
     do: Tensor, dlse: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, causal: bool,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    dq, dk, dv = (torch.empty_like(rows_together(x)) for x in (q, k, v))
+    dq, dk, dv = (result_like(rows_together(x)) for x in (q, k, v))
     return dq, dk, dv
 
 
@@ -482,17 +527,17 @@ forward.register_autograd(gradients, setup_context=keep)
 
 
 def attention_with_lse(
-    q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return O as `attention` does, and the row log-sum-exps (B, H, Nq) in float32 (natural logarithm)."""
-    factor = q.shape[-1] ** -0.5 if scale is None else scale
-    check_inputs(q, k, v, factor)
-    o, lse = forward(q, k, v, causal, factor)
+    check_inputs(q, k, v, causal, scale)
+    o, lse = forward(q, k, v, causal, q.shape[3] ** -0.5 if scale is None else scale)
     return o, lse
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None) -> Tensor:
-    """Return O = softmax(scale · QKᵀ) V, in the shape, type and layout of q.
+def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None) -> Tensor:
+    """Return O = softmax(scale · QKᵀ) V, in the shape and type of q, without gaps in memory, and in its order
+    there ((B, H, N, d) or (B, N, H, d)).
 
     q (B, H, Nq, d); k and v (B, H_kv, Nk, d), of q's type; H_kv divides H. causal: query i attends to the
     keys j ≤ i. scale: 1/√d if None.

@@ -68,11 +68,13 @@ def launchers(flash):
     """Return an answer per exercise that calls the file."""
     return {
         "11A": lambda Q, K, V, BM, BN: flash.attention_with_lse(*map(as_heads, (Q, K, V))),
-        "11B": lambda Q, K, V, causal, BM, BN: flash.attention_with_lse(*map(as_heads, (Q, K, V)), causal),
+        "11B": lambda Q, K, V, causal, BM, BN: flash.attention_with_lse(
+            *map(as_heads, (Q, K, V)), causal=causal
+        ),
         "12B": lambda Q, K, V, O, dO, LSE, *tile: flash.backward(
             as_heads(dO), LSE[None], *map(as_heads, (Q, K, V, O)), LSE[None], False, 1.0
         ),
-        "12E": lambda Q, K, V, causal=False: flash.attention(*map(as_heads, (Q, K, V)), causal)[0],
+        "12E": lambda Q, K, V, causal=False: flash.attention(*map(as_heads, (Q, K, V)), causal=causal)[0],
     }
 
 

@@ -25,9 +25,9 @@ AGAIN = f"record it again: python -m tools.bench {bench.NAME} --json iocourse/da
 RECORDED_TRITON = pytest.mark.skipif(
     metadata.version("triton") != RECORD["versions"]["triton"], reason="the record is of another Triton"
 )
-# The tiles of which a comment in the file states that they spill. For dK and dV the library's kernel was the
-# fastest with this tile on an H200.
-STATED = {(80, 64, "forward", 64, 64, 4, 3), (90, 128, "keys", 64, 128, 8, 3)}
+# The tile of which a comment in the file states that it spills. With it the library's kernel for dK and dV
+# was the fastest on an H200.
+STATED = {(90, 128, "keys", 64, 128, 8, 3)}
 # Compiled again here: a kernel of each pass, on the chips that take seconds.
 SAMPLE = [
     Compilation(80, 64, 2, "keys", True, 64, 128, 8, 3),
@@ -63,7 +63,7 @@ def test_no_loop_waits_for_each_product_and_only_stated_ones_spill(rows):
     assert all(loop.wgmma > 0 == loop.mma for one, loop in loops.items() if one.arch == 90)
     spilling = {one for one, loop in loops.items() if loop.spills}
     assert {(one.arch, one.d, one.kernel, *one[5:9]) for one in spilling} == STATED
-    assert max(loops[one].spills / loops[one].instructions for one in spilling) < 0.05
+    assert max(loops[one].spills / loops[one].instructions for one in spilling) < 0.03
 
 
 @RECORDED_TRITON

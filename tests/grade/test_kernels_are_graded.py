@@ -90,7 +90,7 @@ os.environ["TRITON_INTERPRET"] = "1"
 {}
 
 def {}(Q, K, V, causal, BM, BN):
-    O, LSE = kernels.attention_with_lse(Q[None, None], K[None, None], V[None, None], causal)
+    O, LSE = kernels.attention_with_lse(Q[None, None], K[None, None], V[None, None], causal=causal)
     return O[0, 0], LSE[0, 0]
 """
 
