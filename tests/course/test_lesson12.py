@@ -81,3 +81,36 @@ def test_scores_near_minus_100_have_a_tolerance_of_their_own_and_the_others_a_na
 
 def test_a_query_past_the_end_gives_nothing_whatever_its_log_sum_exp_is():
     assert not refusals("12C", ('mask=i < N, other=float("inf"))', "mask=i < N, other=0.0)"))
+
+
+def test_D_of_float16_rows_is_summed_in_float32():
+    failed = refusals("12A", (".to(tl.float32)", ""))
+    assert "sums rows of float16 in float32" in failed
+
+
+HELPS = "weights_and_gradients returns p and ds in float32, 0 where not seen"
+
+
+def test_a_helper_that_serves_only_12B_is_refused_there():
+    late = ("        p = tl.where(seen, p, 0.0)\n", "        pass\n"), ("return p, ds", "return p, HIDDEN")
+    only_ds = refusals("12B", *late, ("HIDDEN", "tl.where(seen, ds, 0.0) if seen is not None else ds"))
+    assert "it returns p that is not 0 for pairs that are not seen" in only_ds.pop(HELPS) and not only_ds
+    narrow = refusals("12B", ("return p, ds", "return p.to(a.dtype), ds.to(a.dtype)"))
+    assert "it returns p in fp16, expected float32" in narrow.pop(HELPS) and not narrow
+
+
+@pytest.mark.parametrize(("exercise", "factor"), [("12B", "k"), ("12C", "q")])
+def test_a_product_of_float32_factors_is_named_if_the_inputs_are_float16(exercise, factor):
+    cast = f"ds.to({factor}.dtype), {factor},"
+    failed = refusals(exercise, (cast, f"ds, {factor}.to(tl.float32),"))
+    ((name, said),) = failed.items()
+    assert name == "is right in float16, up to rounding"
+    assert f"{factor}.to(tl.float32)" in said and "multiplies float32 factors, expected float16" in said
+
+
+def test_an_error_in_the_helper_of_12B_names_its_exercise():
+    source = exercise_source("12C", solved=True)
+    wrong = source.replace("L_i[None, :], D_i[None, :]", "L_i[None, :], D_i[:, None]")
+    assert wrong != source
+    said = judge(find("12C"), build("12C", wrong), 0)
+    assert any("of the cell of 12B (in weights_and_gradients)" in (text or "") for _, text in said)

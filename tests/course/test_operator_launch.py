@@ -31,6 +31,15 @@ APPLIED = "return attention_operator(Q, K, V, causal)[0]"
 REGISTERED = "attention_operator.register_autograd(differentiate, setup_context=keep)"
 GRADIENTS, FAKES = "registers the gradients of Q, K and V", "its operators have fakes"
 OPCHECK, ONE_GRAPH = "its operators pass torch.library.opcheck", "torch.compile makes one graph of it"
+HALVES, SAVES, KEEPS = "is right in float16", "saves its tensors with", "saves only Q, K, V, O and LSE"
+RUNS, WRAPPER = "runs without an error", "def my_kernel_attention"
+BACK_FAKE = "return torch.empty_like(Q), torch.empty_like(K), torch.empty_like(V)"
+IN_FLOAT32 = BACK_FAKE.replace(")", ", dtype=torch.float32)")
+SAVED = "*ctx.saved_tensors"
+TRITON_OP = (
+    ("@attention_operator.register_fake", "@torch.no_grad()"),
+    ('torch.library.custom_op("mine::attention"', 'torch.library.triton_op("mine::attention"'),
+)
 LAUNCHES, FORM = "launches its kernels in operators", "returns a value of the requested form"
 
 
@@ -63,7 +72,41 @@ def complaints(*edits, seed=0):
         ([(APPLIED, f"print(end='')\n    {APPLIED}")], ONE_GRAPH, "Unsupported: Failed to trace builtin"),
         ([("dO.contiguous()", "dO.contiguous() * 1")], "is your own work", "torch computes here (mul)"),
         ([(FORMULA, FORMULA.replace("(dO,", "(dO * 1,"))], "is your own work", "torch computes here (mul)"),
-        ([(BACK, "return dQ, dQ, dQ")], FORM, "or a view of one"),
+        ([(BACK, "return dQ, dQ, dQ")], FORM, "or a view of one, or one tensor twice"),
+        ([(WRAPPER, f"@torch.compiler.disable\n{WRAPPER}")], ONE_GRAPH, "remove @torch.compiler.disable"),
+        ([(SAVE, "global KEPT\n    KEPT = Q, K, V, *output"), (SAVED, "*KEPT")], SAVES,
+         "in the backward pass my_dq_kernel gets Q, a tensor that"),
+        ([(SAVE, f"{SAVE[:-10]})\n    global KEPT\n    KEPT = output"), (SAVED, f"{SAVED}, *KEPT")], SAVES,
+         "in the backward pass my_dq_kernel gets O, a tensor that"),
+        ([(SAVE, SAVE.replace("Q, K", "Q.clone(), K"))], KEEPS, "words besides Q, K and V, expected at most"),
+        ([(BACK, BACK.replace("*my_dk_dv(", "*(x.float() for x in my_dk_dv(") + ")"),
+          (BACK_FAKE, IN_FLOAT32)],
+         HALVES, "dK, as mine::attention_backward returns it, is float32, expected"),
+        ([(FORWARD, "O, LSE = forward_pass(Q, K, V, causal)\n    return O, LSE.to(Q.dtype)"),
+          (FAKE, FAKE.replace(", dtype=torch.float32", ""))],
+         HALVES, "LSE, as mine::attention returns it, is float16, expected float32"),
+        ([(FORWARD, "O, LSE = forward_pass(Q, K.float(), V.float(), causal)\n    return O.to(Q.dtype), LSE")],
+         "runs without an error", "both factors of tl.dot must have one type"),
+        ([(FORWARD, "O, LSE = forward_pass(Q.float(), K.float(), V.float(), causal)\n"
+                    "    return O.to(Q.dtype), LSE")],
+         HALVES, "Q reaches forward_kernel in float32, expected float16"),
+        (TRITON_OP,
+         FAKES, "mine::attention: torch traces a launch of a kernel, as in the body of a triton_op"),
+        ([("=())\ndef attention", '=(), device_types="cuda")\ndef attention')],
+         RUNS, "leave out device_types"),
+        ([(APPLIED, f"with torch.no_grad():\n        {APPLIED}")],
+         GRADIENTS, "call the operator without no_grad"),
+        ([(APPLIED, APPLIED.replace("Q,", "Q.detach(),"))],
+         GRADIENTS, "gets Q without gradients, as after det"),
+        ([(FAKE, FAKE.replace("torch.empty_like(Q)", "Q"))],
+         OPCHECK, "its fake returns an input: return new"),
+        ([(FAKE, "return torch.empty_like(Q)")], FAKES, "returns one tensor, the operator several"),
+        ([(SAVE, SAVE.replace("*output", "*output[::-1]"))], RUNS,
+         "gets a tensor of shape (2, 32) as O: pass tensors in the order of its arguments, dO, Q, K,"),
+        ([("ctx.causal = inputs", "_ = inputs")],
+         RUNS, "ctx has no attribute 'causal': set it in the function"),
+        ([("dO = dO.contiguous()", "pass")], RUNS, "use dO.contiguous()"),
+        ([("dO = dO.contiguous()", "pass")], RUNS, "of the cell of 12B (in my_dq_kernel)"),
     ],
 )  # fmt: skip
 def test_each_wrong_registration_is_named_in_one_line(edits, prop, says, recwarn, capfd):
@@ -71,6 +114,54 @@ def test_each_wrong_registration_is_named_in_one_line(edits, prop, says, recwarn
     said = next(said for name, said in failed.items() if name.startswith(prop))
     assert says in said and "\n" not in said.partition("\n         line")[0]
     assert not recwarn.list and "Traceback" not in "".join(capfd.readouterr())
+
+
+RIGHT = {
+    "setup_context converts a tensor": [(SAVE, SAVE.replace("*output", "output[0], output[1].float()"))],
+    "copies that copy nothing": [(SAVE, SAVE.replace("Q, K", "Q.contiguous(), K.detach()"))],
+    "a copy of dO": [(FORMULA, FORMULA.replace("dO,", "dO.clone(),"))],
+    "LSE computed again": [
+        (SAVE, SAVE.replace("*output", "output[0]")),
+        (SAVED, f"{SAVED}, attention_operator(*ctx.saved_tensors[:3], ctx.causal)[1]"),
+    ],
+    "an operator that fills its arguments": [
+        (FORMULA, "Q = ctx.saved_tensors[0]\n    made = [torch.empty_like(Q) for _ in range(3)]\n"
+                  "    fill(dO, *ctx.saved_tensors, *made, ctx.causal)\n    return *made, None"),
+        ("def keep(", """
+@torch.library.custom_op("mine::fill", mutates_args=("dQ", "dK", "dV"))
+def fill(dO: torch.Tensor, Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor, O: torch.Tensor,
+         LSE: torch.Tensor, dQ: torch.Tensor, dK: torch.Tensor, dV: torch.Tensor, causal: bool) -> None:
+    dO = dO.contiguous()
+    made, D = my_dq(Q, K, V, O, dO, LSE, causal=causal)
+    for mine, other in zip((dQ, dK, dV), (made, *my_dk_dv(Q, K, V, dO, LSE, D, causal=causal))):
+        mine.copy_(other)
+
+
+def keep("""),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("edits", RIGHT.values(), ids=RIGHT)
+def test_an_unusual_right_answer_is_accepted(edits):
+    assert complaints(*edits) == {}
+
+
+def test_an_operator_whose_arguments_change_is_tested_with_its_new_ones():
+    """torch keeps the signature of the name."""
+    assert complaints() == {}
+    assert (
+        complaints(
+            ("LSE: torch.Tensor, causal", "LSE: torch.Tensor, unused: bool, causal"),
+            ("O, LSE, causal):", "O, LSE, unused, causal):"),
+            (SAVED, f"{SAVED}, True"),
+        )
+        == {}
+    )
+
+
+def test_gradients_that_are_missing_have_one_message():
+    assert [*complaints((FORMULA, NO_DQ))] == ["registers the gradients of Q, K and V"]
 
 
 def test_an_answer_of_an_older_copy_is_told_what_the_exercise_asks_for_now():

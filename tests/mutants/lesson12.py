@@ -268,10 +268,11 @@ def attend(Q, K, V, causal):
 def attend_back(
     Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor, LSE: torch.Tensor, dO: torch.Tensor, causal: bool
 ) -> list[torch.Tensor]:
-    """Use the fused pass, recompute O instead of saving it, and copy dO explicitly. dQ is float32."""
+    """Use the fused pass, recompute O instead of saving it, and copy dO explicitly."""
     O, _ = plain_forward(Q, K, V, causal)
     stored = torch.empty(dO.shape, dtype=dO.dtype).copy_(dO)
-    return list(other_order(Q, K, V, O, stored, LSE, 16, 16, causal))
+    dQ, dK, dV = other_order(Q, K, V, O, stored, LSE, 16, 16, causal)
+    return [dQ.to(Q.dtype), dK, dV]  # the sums of dQ are in float32
 
 
 def fake_attend(Q, K, V, causal):
@@ -279,7 +280,7 @@ def fake_attend(Q, K, V, causal):
 
 
 def fake_attend_back(Q, K, V, LSE, dO, causal):
-    return [torch.empty(Q.shape), torch.empty_like(K), torch.empty_like(V)]
+    return [torch.empty_like(Q), torch.empty_like(K), torch.empty_like(V)]
 
 
 def keep_all_but_O(ctx, inputs, output):

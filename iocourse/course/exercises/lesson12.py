@@ -19,11 +19,12 @@ from ...costs.kernels import (
     sum_ledgers,
 )
 from ...ledger import Ledger
-from ..exercise import Draw, Exercise, NotReached, Property, Sample, Trial, WrongForm
+from ..exercise import Draw, Exercise, NotReached, Property, RunCase, Sample, Trial, WrongForm
 from ..kinds.forward_cases import token_major
 from ..kinds.function import EVERY, TOGETHER, function_exercise
 from ..kinds.kernel import MOVES, SINGLE, kernel_exercise
 from ..properties import as_traffic, budget_of, each, idle
+from ..trials.helper_call import helper_is_right, launch_and_test_helper
 from ..trials.kernel_launch import launch, launch_and_count_programs, nothing_in_vain
 from ..trials.operator_launch import (
     AS_OPERATOR,
@@ -102,17 +103,18 @@ def _half_gradients(rng: np.random.Generator, H: int, N: int, d: int) -> Arrays:
 # ------------------------------------------------------------------ 12A: D
 def row_blocks(rng: np.random.Generator) -> Iterator[Sample]:
     """Yield complete and ragged blocks, two heads, O and dO in other memory layouts, one row, and a call
-    without BM (twice, with other values).
+    without BM (twice, with other values). One sample is in float16.
     """
     N = int(rng.integers(33, 63))
     for H, n, d, BM, difficulty in [
         (1, 64, 16, 32, ""),
         (2, 32, 16, 32, HEADS),
+        (1, 32, 32, 32, HALF),
         (2, N, 16, 32, RAGGED),
         (2, N + 1, 16, 16, STRIDED),
         *[(1, 1, 32, None, RAGGED)] * 2,
     ]:
-        O, dO = rng.standard_normal((2, H, n, d)).astype(np.float32)
+        O, dO = rng.standard_normal((2, H, n, d)).astype(np.float16 if difficulty == HALF else np.float32)
         if difficulty == STRIDED:  # dO in the layout of a layer, and padding after the heads of a token in O
             dO, room = token_major(dO), np.pad(O.transpose(1, 0, 2), ((0, 0), (0, 0), (0, 5)))
             O = room.transpose(1, 0, 2)[:, :, :d]
@@ -135,6 +137,7 @@ ROWS = kernel_exercise(
         (TOGETHER, HEADS): "is exact for every head",
         (TOGETHER, RAGGED): "is exact for ragged tiles",
         (TOGETHER, STRIDED): "is exact for any strides of O and dO",
+        (TOGETHER, HALF): "sums rows of float16 in float32",
     },
     loads="O dO",
     also=(nothing_in_vain(),),
@@ -198,6 +201,7 @@ def _backward(
     *also: Property,
     moves: Property = MOVES,
     half: bool = True,
+    run_case: RunCase = launch,
 ) -> Exercise:
     *some, last = returns.split()
     sixteen_bits = (within_rounding(IN_HALF, returns.split()),) if half else ()
@@ -216,7 +220,7 @@ def _backward(
         words=moves,
         also=(*sixteen_bits, *also),
         looser={LOW: LOW_TOLERANCE, HALF: ORDER_TOLERANCE},
-        run_case=launch,
+        run_case=run_case,
     )
 
 
@@ -230,7 +234,7 @@ def added_atomically() -> Property:
     return as_traffic(each("accumulates dQ with atomic additions", judge))
 
 
-DQ = _backward("12B", "Q K V O dO LSE", "dQ D", dq_plain)
+DQ = _backward("12B", "Q K V O dO LSE", "dQ D", dq_plain, helper_is_right(), run_case=launch_and_test_helper)
 KEYS = _backward("12C", "Q K V dO LSE D", "dK dV", dkdv_plain)
 # Words that are added atomically are among all words, and their property is read first.
 FUSED = _backward(
@@ -294,11 +298,12 @@ def keeps_little() -> Property:
         H, N, d = trial.case.inputs["Q"].shape
         allowed = 4 * H * N * d + H * N
         kept = trial.ledger.peak
-        return (
-            None
-            if kept <= allowed
-            else f"saves {kept:,} words, expected at most {allowed:,} (4Nd + N per head)"
-        )
+        if kept > allowed:
+            return f"saves {kept:,} words, expected at most {allowed:,} (4Nd + N per head)"
+        new = trial.new_words if isinstance(trial, OperatorTrial) else 0
+        if new > H * N * (d + 1):
+            return f"saves {new:,} words besides Q, K and V, expected at most {H * N * (d + 1):,}: O and LSE"
+        return None
 
     return as_traffic(each("saves only Q, K, V, O and LSE", judge))
 
@@ -329,7 +334,7 @@ def moves_each_pass_once() -> Property:
     """Return the property that the words are at most those of one forward pass and one backward pass.
 
     The limits are the closed forms with the smallest tiles and without a mask. An answer that does not save O
-    may compute it again in the backward pass.
+    or LSE may run the forward pass again in the backward pass.
     """
 
     def judge(trial: Trial) -> str | None:
@@ -340,7 +345,7 @@ def moves_each_pass_once() -> Property:
         two = sum_ledgers(dq_plain(problem, *tile), dkdv_plain(problem, *tile))
         fused = fused_backward_plain(problem, *tile)
         read, written = max(two.read, fused.read), 3 * words + 2 * rows
-        if trial.ledger.peak <= 3 * words + rows:  # without O
+        if trial.ledger.peak < 4 * words + rows:  # without O or LSE
             read, written = read + forward[0], written + forward[1]
         added = sum(trial.ledger.atomics.values())
         for phase, most, atomics in (("forward", forward, 0), ("backward", (read, written), added)):
@@ -363,9 +368,12 @@ def saves_with_autograd() -> Property:
     """Return the property that tensors are saved with autograd, which frees them and detects changes."""
 
     def judge(trial: Trial) -> str | None:
-        names = trial.on_ctx if isinstance(trial, OperatorTrial) else ()
-        if not names:
+        if not isinstance(trial, OperatorTrial) or not (trial.on_ctx or trial.unsaved):
             return None
+        names = trial.on_ctx
+        if not names:
+            lost = "a tensor that the forward pass did not pass to ctx.save_for_backward"
+            return f"in the backward pass {trial.unsaved}, {lost}"
         hung, hold = " and ".join(f"ctx.{name}" for name in names), "holds" if len(names) == 1 else "hold"
         return f"{hung} {hold} tensors that autograd cannot free; use ctx.save_for_backward"
 

@@ -141,6 +141,8 @@ def _first_wrong(trial: Trial, names: list[str], tolerance: float) -> str | None
         got = len(trial.value) if isinstance(trial.value, tuple) else 1
         return WrongForm(f"expected {len(names)} results ({', '.join(names)}), got {got}")
     for k, name in enumerate(names):
+        if found[k] is None:
+            return WrongForm(f"{name} is None")
         if said := difference_or_scale(found[k], wanted[k], trial.case, tolerance):
             return f"{name}: {exchanged(found[k], wanted, names, k, tolerance) or said}"
     return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import linecache
 import re
+import sys
 import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ..exercise import cause_of
+from ..exercise import cause_of, exercises
 from ..guard import LibrarySolutionUsed
 
 HERE = str(Path(__file__).parents[2])  # the library
@@ -41,11 +42,15 @@ class Line:
     number: int
     text: str
     names: dict[str, Any]
+    cell: str = "your cell"
 
 
 @contextmanager
-def name_failing_line() -> Iterator[None]:
-    """Convert an error raised inside a kernel to a KernelError; leave other errors unchanged."""
+def name_failing_line(cell: str = "") -> Iterator[None]:
+    """Convert an error raised inside a kernel to a KernelError; leave other errors unchanged.
+
+    `cell` is the file of the checked function: a line of another one is named with its function.
+    """
     try:
         yield
     except Exception as error:
@@ -57,7 +62,7 @@ def name_failing_line() -> Iterator[None]:
             raise
         frame, number = frames[-1]
         text = linecache.getline(frame.f_code.co_filename, number).strip()
-        line = Line(number, text, {**frame.f_locals, FRAME: frame})
+        line = Line(number, text, {**frame.f_locals, FRAME: frame}, _cell_of(frame, cell))
         raise KernelError(error_at_line(line, cause)) from None
 
 
@@ -73,7 +78,7 @@ def error_at_line(line: Line, error: BaseException, before: str = "") -> str:
         own = _short(own)
     shapes = _shapes(line)
     return (
-        f"line {line.number} of your cell, `{line.text}`"
+        f"line {line.number} of {line.cell}, `{line.text}`"
         + (f", where {shapes}" if shapes else "")
         + (f": {why} ({own})" if why else f": {own}")
     )
@@ -86,11 +91,33 @@ def _frames_of_the_student(error: BaseException) -> Iterator[tuple[FrameType, in
     while inner is not None:
         step = inner.__traceback__
         while step is not None:
-            name = step.tb_frame.f_code.co_filename
-            if not name.startswith(LIBRARIES) and linecache.getline(name, step.tb_lineno):
+            if _is_students(step.tb_frame, step.tb_lineno):
                 yield step.tb_frame, step.tb_lineno
             step = step.tb_next
         inner = inner.__cause__
+
+
+def _is_students(frame: FrameType, number: int) -> bool:
+    name = frame.f_code.co_filename
+    return not name.startswith(LIBRARIES) and bool(linecache.getline(name, number))
+
+
+def line_in_progress() -> str:
+    """Return the text of the student's line that is running, the innermost one, or ""."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not _is_students(frame, frame.f_lineno):
+        frame = frame.f_back
+    return "" if frame is None else linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+
+
+def _cell_of(frame: FrameType, cell: str) -> str:
+    """Return "your cell", or the exercise and the function if the frame is not of the file `cell`."""
+    name = frame.f_code.co_name
+    if not cell or frame.f_code.co_filename == cell:
+        return "your cell"
+    ids = (one.id for one in exercises().values() if name.removesuffix("_kernel") in one.names)
+    id = next(ids, "")
+    return f"the cell of {id} (in {name})" if id else f"the cell with {name}"
 
 
 def _numpy_before(line: Line) -> Line:

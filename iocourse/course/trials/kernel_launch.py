@@ -47,7 +47,7 @@ from ..exercise import (
 from ..guard import LibrarySolutionUsed
 from ..properties import as_traffic, budget_of, each, idle, is_right, untouched
 from .compile_check import Launch, Launches, record_interpreted_launches, to_ptx
-from .kernel_errors import name_failing_line
+from .kernel_errors import line_in_progress, name_failing_line
 from .sixteen_bit_inputs import BFloat16
 
 
@@ -58,6 +58,7 @@ class KernelTrial(Trial):
     Attributes:
         rounded: a reason for each product of rounded factors.
         factors: the types of all factors of products, in Triton's names, such as "fp16".
+        wide: the student's line with the first product of float32 factors, or "".
         read: for each input, which of its words were loaded.
         shared: which words two programs of one launch store, or "".
         outside: number of loads in a loop in which all lanes are masked.
@@ -70,6 +71,7 @@ class KernelTrial(Trial):
 
     rounded: tuple[str, ...] = ()
     factors: frozenset[str] = frozenset()
+    wide: str = ""
     read: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
     shared: str = ""
     outside: int = 0
@@ -99,8 +101,8 @@ def launch(student: Callable[..., Any], case: Case, *, copies: bool = True) -> T
     given = {name: _tensor(value) for name, value in case.inputs.items()}
     arrays = {name: value for name, value in given.items() if hasattr(value, "data_ptr")}
     with (
-        kernels_compute(copies=copies) as launches,
-        _products() as products,
+        kernels_compute(copies=copies, cell=file_of(student)) as launches,
+        products_seen() as products,
         _loads(arrays) as loads,
         traffic.count(**arrays) as ledger,
         _stores() as stores,
@@ -118,6 +120,7 @@ def launch(student: Callable[..., Any], case: Case, *, copies: bool = True) -> T
         returned=kept,
         rounded=tuple(filter(None, products.rounded)),
         factors=frozenset(products.factors),
+        wide=products.wide,
         read=loads.read,
         shared=stores.shared,
         outside=loads.outside,
@@ -160,18 +163,20 @@ def _require_interpreter() -> None:
 
 
 @contextmanager
-def kernels_compute(*, copies: bool = True, operators: Operators | None = None) -> Iterator[Launches]:
+def kernels_compute(
+    *, copies: bool = True, operators: Operators | None = None, cell: str = ""
+) -> Iterator[Launches]:
     """Context for a student's launcher: torch allocates NaN and computes nothing. Yields the launches.
 
-    `operators` notes the calls of operators that the student registered. At the end of a block without an
-    error, every launched kernel is compiled.
+    `operators` notes the calls of operators that the student registered; `cell` is the file of the launcher.
+    At the end of a block without an error, every launched kernel is compiled.
     """
     _require_interpreter()
     noted = Operators() if operators is None else operators
     with (
         noted.counting_launches(),
         record_interpreted_launches() as launches,
-        name_failing_line(),
+        name_failing_line(cell),
         student_call(),
         _fresh_memory_is_nan(),
         _lanes_off_are_nan(),
@@ -297,12 +302,27 @@ class Operators:
     """The first call of each operator that the student registered, by name, and the launches outside them.
 
     Arguments of a call in the backward pass need no gradients; `is_backward` is True while it runs.
+
+    Attributes:
+        made: the tensors of the forward passes by address of their memory, kept so that none is used again.
+        saved: the addresses of memory that autograd saves.
+        unsaved: a kernel of the backward pass and its parameter with memory of a forward pass that autograd
+            does not save, or "".
     """
 
     calls: dict[str, OperatorCall] = field(default_factory=dict)
     outside: int = 0
     is_backward: bool = False
+    made: dict[int, Any] = field(default_factory=dict)
+    saved: set[int] = field(default_factory=set)
+    unsaved: str = ""
     _depth: int = 0
+
+    def note(self, results: Any) -> None:
+        """Note the tensors that an operation of torch returned in a forward pass."""
+        for tensor in results if isinstance(results, (tuple, list)) else (results,):
+            if not self.is_backward and hasattr(tensor, "data_ptr"):
+                self.made.setdefault(address_of(tensor), tensor)
 
     def run(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], mode: Any) -> Any:
         """Run the body of an operator in this dispatch mode and note the call."""
@@ -314,11 +334,18 @@ class Operators:
         try:
             with mode:
                 results = operator.redispatch(DispatchKeySet(DispatchKey.CPU), *args, **kwargs)
-        except RuntimeError as error:
-            if "may not alias" not in str(error):
-                raise
-            seen = f"{name} returns an input, or a view of one: an operator returns new tensors"
-            raise NotJudged(FORM, seen) from None
+        except Exception as error:
+            if "may not alias" in str(error):
+                seen = (
+                    "returns an input, or a view of one, or one tensor twice: an operator returns new tensors"
+                )
+                raise NotJudged(FORM, f"{name} {seen}") from None
+            if "'CPU' backend" in str(error):
+                lacks = "is not registered for the CPU, on which it runs here: leave out device_types"
+                raise RuntimeError(f"{name} {lacks}") from None
+            if misplaced := _misplaced(operator, args):
+                raise RuntimeError(f"{name} gets {misplaced}") from None
+            raise
         finally:
             self._depth -= 1
         self.calls.setdefault(name, OperatorCall(operator, arguments, results))
@@ -341,10 +368,39 @@ class Operators:
 
         def counted(kernel: Any, *args: Any, **kwargs: Any) -> Any:
             self.outside += not self._depth
+            if self.is_backward and not self.unsaved:
+                given = {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs}
+                tensors = {name: x for name, x in given.items() if hasattr(x, "data_ptr")}
+                lost = self.made.keys() - self.saved
+                names = (name for name, x in tensors.items() if address_of(x) in lost)
+                self.unsaved = next((f"{kernel.fn.__name__} gets {name}" for name in names), "")
             return run(kernel, *args, **kwargs)
 
         with replaced(InterpretedFunction, run=counted):
             yield
+
+
+def address_of(tensor: Any) -> int:
+    """Return the address of the memory in which a tensor lies, which its views share."""
+    return int(tensor.untyped_storage().data_ptr())
+
+
+AXES = {"dO": 3, "Q": 3, "K": 3, "V": 3, "O": 3, "LSE": 2}  # of arguments with these names
+
+
+def _misplaced(operator: Any, args: tuple[Any, ...]) -> str:
+    """Return a clause about an argument with another number of axes than its name says, or ""."""
+    names = [argument.name for argument in operator._schema.arguments]
+    for name, x in zip(names, args, strict=False):
+        if hasattr(x, "data_ptr") and x.dim() != AXES.get(name, x.dim()):
+            order = f"pass tensors in the order of its arguments, {', '.join(names)}"
+            return f"a tensor of shape {tuple(x.shape)} as {name}: {order}"
+    return ""
+
+
+def file_of(student: Callable[..., Any]) -> str:
+    """Return the file, or the cell, in which a function is defined, or ""."""
+    return str(getattr(getattr(student, "__code__", None), "co_filename", ""))
 
 
 @contextmanager
@@ -367,7 +423,9 @@ def _torch_only_keeps(kept: set[str], operators: Operators) -> Iterator[None]:
             if not (views or onto_itself or name in kept):
                 does = "copies" if name in COPIES else "computes"
                 raise LibrarySolutionUsed(f"torch {does} here ({name}); let your kernels do it")
-            return func(*args, **(kwargs or {}))
+            results = func(*args, **(kwargs or {}))
+            operators.note(results)
+            return results
 
     class NoWayOut(TorchFunctionMode):  # type: ignore[misc]
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -574,14 +632,16 @@ class Products:
     """The products of a block.
 
     rounded: per product, why its factors have fewer bits than float32, "" if not. factors: types of factors.
+    wide: the student's line with the first product of float32 factors.
     """
 
     rounded: list[str] = field(default_factory=list)
     factors: set[str] = field(default_factory=set)
+    wide: str = ""
 
 
 @contextmanager
-def _products() -> Iterator[Products]:
+def products_seen() -> Iterator[Products]:
     """Yield the products of the block."""
     from triton.runtime.interpreter import InterpreterBuilder
 
@@ -596,7 +656,10 @@ def _products() -> Iterator[Products]:
             else ""
         )
         found.rounded.append(why or _rounded_factor(a) or _rounded_factor(b))
-        found.factors.update(str(one.get_element_ty()) for one in (a, b))
+        kinds = {str(one.get_element_ty()) for one in (a, b)}
+        found.factors |= kinds
+        if "fp32" in kinds and not found.wide:
+            found.wide = line_in_progress()
         return multiply(self, a, b, d, input_precision, *rest)
 
     with replaced(InterpreterBuilder, create_dot=create_dot):

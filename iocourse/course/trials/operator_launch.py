@@ -32,7 +32,16 @@ from ..exercise import (
     wrong_return,
 )
 from .compile_check import Launch
-from .kernel_launch import Operators, as_shared_arrays, kernels_compute, replaced
+from .kernel_errors import KernelError
+from .kernel_launch import (
+    Operators,
+    address_of,
+    as_shared_arrays,
+    file_of,
+    kernels_compute,
+    products_seen,
+    replaced,
+)
 
 AS_OPERATOR = "as an operator"  # a tag: the case on which fakes, opcheck and torch.compile are tried
 FAKES, OPCHECK, ONE_GRAPH = "fakes", "opcheck", "one graph"  # keys of `OperatorTrial.tried`
@@ -53,6 +62,10 @@ class OperatorTrial(Trial):
         outside: the passes in which a kernel was launched outside an operator: "forward", "backward".
         function: the class of the torch.autograd.Function that returned O, or "".
         no_gradients: why gradients are missing, or "".
+        new_words: number of saved words beyond Q, K and V.
+        unsaved: which kernel of the backward pass gets memory of the forward pass that is not saved, or "".
+        wide: as in a `KernelTrial`.
+        wrong_type: which result of an operator has a wrong type, or "".
         tried: for each trial in `FAKES`, `OPCHECK` and `ONE_GRAPH` that was made, what is wrong, or "".
         launches: the distinct launches.
     """
@@ -62,6 +75,10 @@ class OperatorTrial(Trial):
     outside: tuple[str, ...] = ()
     function: str = ""
     no_gradients: str = ""
+    new_words: int = 0
+    unsaved: str = ""
+    wide: str = ""
+    wrong_type: str = ""
     tried: Mapping[str, str] = field(default_factory=dict)
     launches: tuple[Launch, ...] = ()
 
@@ -79,13 +96,20 @@ def differentiate(student: Callable[..., Any], case: Case) -> Trial:
 
     inputs, operators, outside = case.inputs, Operators(), []
     leaves, gradient = _leaves(inputs), _as_autograd_has_it(inputs["dO"])
-    kept: dict[int, int] = {}
+    operators.note(leaves)
+    own, kept = set(operators.made), dict[int, int]()
 
     def keep(tensor: Any) -> Any:
         kept[tensor.data_ptr()] = tensor.numel()
+        operators.saved.add(address_of(tensor))
         return tensor
 
-    with kernels_compute(operators=operators) as launches, traffic.count(dO=gradient) as ledger:
+    with (
+        _dO_is_strided(gradient),
+        kernels_compute(operators=operators, cell=file_of(student)) as launches,
+        traffic.count(dO=gradient) as ledger,
+        products_seen() as products,
+    ):
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             O = _one_tensor(student(*leaves, *_given(inputs, "causal")))
         forward = PhaseTotal(ledger.read, ledger.written)
@@ -120,6 +144,10 @@ def differentiate(student: Callable[..., Any], case: Case) -> Trial:
         outside=tuple(outside),
         function=_function_of(O),
         no_gradients=no_gradients,
+        new_words=sum(words for address, words in kept.items() if address not in own),
+        unsaved=operators.unsaved,
+        wide=products.wide,
+        wrong_type=_wrong_type(operators, leaves[0]),
         tried=tried,
         launches=tuple(launches.seen.values()),
     )
@@ -145,6 +173,44 @@ def _as_autograd_has_it(dO: NDArray[Any]) -> Any:
     return torch.from_numpy(dO.copy(order="K"))
 
 
+@contextmanager
+def _dO_is_strided(dO: Any) -> Iterator[None]:
+    """Add advice to an error of a kernel that leaves the memory of a dO that is not contiguous."""
+    try:
+        yield
+    except KernelError as error:
+        if dO.is_contiguous() or not str(error).partition(": is a mask missing")[0].endswith(" dO"):
+            raise
+        strides = f"dO has the strides {dO.stride()} here, and these addresses are those of contiguous rows"
+        raise KernelError(f"{error} {strides}: use dO.contiguous()") from None
+
+
+def _tensors_of(results: Any) -> list[Any]:
+    """Return the tensors that an operator returned, in order; one that returns nothing has none."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    return [x for x in tree_leaves(results) if isinstance(x, torch.Tensor)]
+
+
+def _wrong_type(operators: Operators, Q: Any) -> str:
+    """Return which result of an operator has another type than Q, or than float32 with one word per row."""
+    import torch
+
+    right = {Q.shape: Q.dtype, Q.shape[:2]: torch.float32}
+    names = ["O", "LSE"]  # of the first operator
+    for name, call in operators.calls.items():
+        results = _tensors_of(call.results)
+        names = ["dQ", "dK", "dV"] if len(results) == 3 else names
+        for k, x in enumerate(results):
+            if x.dtype != (want := right.get(x.shape, x.dtype)):
+                which = names[k] if names else f"result {k}"
+                got, wanted = (str(one).removeprefix("torch.") for one in (x.dtype, want))
+                return f"{which}, as {name} returns it, is {got}, expected {wanted}"
+        names = []
+    return ""
+
+
 def _one_tensor(O: Any) -> Any:
     if not hasattr(O, "data_ptr"):
         raise wrong_return(O, f"expected one tensor O, got a {type(O).__name__}")
@@ -152,7 +218,11 @@ def _one_tensor(O: Any) -> Any:
 
 
 # ------------------------------------------------------------------ gradients
-NOT_REGISTERED = "the operator that returns O has no gradients: register their formula with register_autograd"
+NO_GRADIENTS = (
+    "O requires no gradients: register their formula with register_autograd, and call the operator without "
+    "no_grad or detach"
+)
+NO_ATTRIBUTE = re.compile(r"'GeneratedBackwardFor\w*' object has no attribute ('\w+')")
 WRONG_NUMBER = re.compile(r"incorrect number of gradients \(expected (\d+), got (\d+)\)")
 NO_FORMULA = re.compile(r"through (\S+?)(?:\.default)? but no autograd formula was registered")
 
@@ -163,7 +233,7 @@ def _gradients(O: Any, leaves: list[Any], dO: Any) -> tuple[tuple[Any, ...], str
 
     none = (None,) * len(leaves)
     if not O.requires_grad:
-        return none, NOT_REGISTERED
+        return none, NO_GRADIENTS
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of an operator without a formula
@@ -176,9 +246,16 @@ def _gradients(O: Any, leaves: list[Any], dO: Any) -> tuple[tuple[Any, ...], str
             asked, got = (int(count) - _is_generated(O.grad_fn) for count in found.groups())
             return none, f"the formula returns {got} values, expected {asked}: one per input of the operator"
         raise
+    except AttributeError as error:
+        if found := NO_ATTRIBUTE.search(str(error)):
+            set_it = "set it in the function that is passed to register_autograd as setup_context"
+            raise AttributeError(f"ctx has no attribute {found[1]}: {set_it}") from error
+        raise
     missing = [name for name, one in zip("QKV", gradients, strict=True) if one is None]
-    if len(missing) == len(leaves):
-        return gradients, NOT_REGISTERED
+    reached = {id(getattr(node, "variable", None)) for node in _nodes(O)}
+    cut = [name for name, leaf in zip("QKV", leaves, strict=True) if id(leaf) not in reached]
+    if cut:
+        return gradients, f"the operator gets {' and '.join(cut)} without gradients, as after detach()"
     return gradients, f"the formula returns no gradient for {' and '.join(missing)}" if missing else ""
 
 
@@ -259,17 +336,17 @@ def _wrong_fake(operators: Operators) -> str:
     """Return what is wrong with the fake of an operator: it is missing, or differs from what it returned."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
-    from torch.utils._pytree import tree_leaves, tree_map_only
+    from torch.utils._pytree import tree_map_only
 
     for name, call in operators.calls.items():
         mode = FakeTensorMode()
         args, kwargs = tree_map_only(torch.Tensor, lambda x: mode.from_tensor(x.detach()), call.arguments)  # noqa: B023
         with mode, torch.no_grad(), _no_launch():
             try:
-                got = tree_leaves(call.operator(*args, **kwargs))
+                got = _tensors_of(call.operator(*args, **kwargs))
             except Exception as error:
                 return _missing_fake(name, error)
-        want = tree_leaves(call.results)
+        want = _tensors_of(call.results)
         if len(got) != len(want):
             return f"the fake of {name} returns {len(got)} tensors, the operator {len(want)}"
         for k, (one, other) in enumerate(zip(got, want, strict=True)):
@@ -303,11 +380,23 @@ def _described(x: Any, what: str) -> str:
     return str(tuple(x.shape if what == "shape" else x.stride()))
 
 
+def _is_traced(name: str) -> bool:
+    """Return whether the operator is a triton_op, whose fake is its body."""
+    from torch._library import custom_ops
+
+    operator = getattr(custom_ops, "OPDEFS", {}).get(name)
+    return bool(getattr(operator, "_torch_dispatch_fns", ()))
+
+
 def _missing_fake(name: str, error: Exception) -> str:
     if isinstance(error, NotImplementedError) and not str(error):
         return f"the fake of {name} is not written yet"
     if type(error).__name__ == "UnsupportedOperatorException" or "no fake impl registered" in str(error):
         return f"{name} has no fake: register one with register_fake"
+    if "is not an instance of 'sequence'" in str(error):
+        return f"the fake of {name} returns one tensor, the operator several"
+    if isinstance(error, _Launched) and _is_traced(name):
+        return f"{name}: {TRACED}"
     if isinstance(error, _Launched):
         said = "it launches a kernel, and a fake has shapes and types but no data"
     elif type(error).__name__.startswith("DataDependent"):
@@ -325,23 +414,34 @@ def _line(error: BaseException) -> str:
     return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
 
 
+SCHEMA = ("test_schema",)
+OTHER_TESTS = ("test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
 MEANINGS = {  # of a message of torch.library.opcheck, in words of the exercise
     r"Argument (\w+) is not defined to alias output": "a result is a view of {}: return new tensors",
     r"outputs\[\d+\] is (\w+)": "it returns its input {}: return new tensors",
+    r"(outputs_alias_inputs) check True": "its fake returns an input: return new tensors",
     r"Argument (\w+) is not defined as mutable": "it writes into {}, which mutates_args lacks",
 }
 
 
 def _failed_opcheck(operators: Operators) -> str:
     """Return in one line what torch.library.opcheck rejects, or ""."""
-    import torch
+    import torch.fx.operator_schemas
+    from torch.utils._pytree import tree_map_only
 
+    getattr(
+        torch.fx.operator_schemas, "_SCHEMA_TO_SIGNATURE_CACHE", {}
+    ).clear()  # of an earlier run of the cell
     for name, call in operators.calls.items():
-        args, kwargs = call.arguments
-        failed = torch.library.opcheck(call.operator, args, kwargs, raise_exception=False)
-        for test, error in failed.items():
-            if isinstance(error, Exception):
-                return f"{name} fails {test}: {_meaning(error)}"
+        # With gradients the test of the schema would also judge what setup_context does.
+        plain = tree_map_only(torch.Tensor, lambda x: x.detach(), call.arguments)
+        for (args, kwargs), tests in ((plain, SCHEMA), (call.arguments, OTHER_TESTS)):
+            failed = torch.library.opcheck(
+                call.operator, args, kwargs, test_utils=tests, raise_exception=False
+            )
+            for test, error in failed.items():
+                if isinstance(error, Exception):
+                    return f"{name} fails {test}: {_meaning(error)}"
     return ""
 
 
@@ -357,6 +457,8 @@ def _no_graph(student: Callable[..., Any], case: Case, value: tuple[Any, ...]) -
     import torch
 
     leaves, inputs = _leaves(case.inputs), case.inputs
+    if getattr(student, "_torchdynamo_disable", False):  # torch.compile ignores it on the function itself
+        return "a function that calls it does not compile: remove @torch.compiler.disable"
     try:
         with traffic.count() as forward:
             compiled = torch.compile(student, fullgraph=True, backend="aot_eager")

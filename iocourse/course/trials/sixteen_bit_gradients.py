@@ -106,6 +106,8 @@ def within_rounding(name: str, results: Sequence[str], causal: str = "causal") -
         found = several(trial.value, len(results))
         if found is None or any(part is None for part in found):
             return WrongForm(f"expected {len(results)} results: {', '.join(results)}")
+        if narrow := getattr(trial, "wrong_type", "") or _too_wide(trial):
+            return narrow
         given = {name: x for name, x in case.inputs.items() if isinstance(x, np.ndarray)}
         allowed = allowed_gradient_errors(
             given, causal=bool(case.inputs.get(causal)), exact_O=case.has(EXACT_O)
@@ -114,6 +116,16 @@ def within_rounding(name: str, results: Sequence[str], causal: str = "causal") -
         return next(filter(None, sayings), None)
 
     return replace(only_where(name, HALF, judge), echo=True)
+
+
+def _too_wide(trial: Trial) -> str:
+    """Return which input reaches a kernel in float32, or which product has float32 factors, or ""."""
+    for launch in getattr(trial, "launches", ()):
+        for name, kind in launch.signature.items():
+            if name in ("Q", "K", "V", "dO") and kind == "*fp32":
+                return f"{name} reaches {launch.kernel.fn.__name__} in float32, expected {HALF}"
+    line = getattr(trial, "wide", "")
+    return line and f"`{line}` multiplies float32 factors, expected {HALF}: cast those, as in ds.to(k.dtype)"
 
 
 def _wrong(trial: Trial, k: int, result: str, got: Any, allowed: Array) -> str | None:
