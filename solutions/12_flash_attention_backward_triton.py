@@ -852,7 +852,7 @@ measured("12.10", tiles=tiles, saved=saved, more=ledger.total - form.total)
 # 4. Two, with three products in `queries_kernel` and four in `keys_kernel`.
 # 5. Those over partial blocks. With more stages, loads run during the products (section 11.6), but with two such loops sm_90 waits for each product. Now it waits once for 16 products (`iocourse/data/bench/flash-attention-file.json`: tile $128 \times 64$, $d = 64$, causal).
 # 6. `forward_kernel` and `queries_kernel`, because the last queries attend to the most keys.
-# 7. In `head_of` and `rows_from`, and in `rows` of the three kernels, because a tensor can have more than $2^{31}$ elements.
+# 7. In `head_of`, `rows_from` and `load_rows`, and in `rows` of the three kernels, because a tensor can have more than $2^{31}$ elements.
 # 8. $Q$, $K$, $V$, $O$ and $dO$ by `rows_together`, for example if their last stride is not 1; $L$ and its gradient if they are not contiguous.
 # 9. With the same tiles, because there are no atomic additions.
 # 10. Full and causal masks, no others.
@@ -861,7 +861,7 @@ measured("12.10", tiles=tiles, saved=saved, more=ledger.total - form.total)
 # <!-- "Two, with three products" if re.findall(r"(\w+)\[lambda tile", functions["backward"]) == ["queries_kernel", "keys_kernel"] -->
 # <!-- "Those over partial blocks" if sorted(re.findall(r"in tl.range\((\w+), .*num_stages=1\)", file)) == ["begin", "full", "full"] and file.count("num_stages=1)") == 3 -->
 # <!-- "`forward_kernel` and `queries_kernel`, because the last queries attend to the most keys" if [name for name, body in functions.items() if re.search(r"= program_place\(.*, CAUSAL\)", body)] == ["forward_kernel", "queries_kernel"] -->
-# <!-- "In `head_of` and `rows_from`, and in `rows` of the three kernels" if [name for name, body in functions.items() if "int64" in body] == ["head_of", "rows_from", "forward_kernel", "queries_kernel", "keys_kernel"] and len(re.findall(r"rows = .*int64", file)) == 3 -->
+# <!-- "In `head_of`, `rows_from` and `load_rows`, and in `rows` of the three kernels" if [name for name, body in functions.items() if "int64" in body] == ["head_of", "rows_from", "load_rows", "forward_kernel", "queries_kernel", "keys_kernel"] and len(re.findall(r"rows = .batch.*int64", file)) == 3 -->
 # <!-- "for example if their last stride is not 1; $L$ and its gradient if they are not contiguous" if "return x if x.stride(" in functions["rows_together"] and re.findall(r"(\w+)\.contiguous\(\)", file) == ["x", "dlse", "lse"] and "do, q, k, v, o = (rows_together(x) for x in (do, q, k, v, o))" in file and "q, k, v = rows_together(q), rows_together(k), rows_together(v)" in file -->
 # <!-- "because there are no atomic additions" if "tl.atomic" not in file -->
 # <!-- "Full and causal masks, no others" if "windows and other masks" in file.partition("Not supported:")[2][:300] and "full and causal attention" in file -->

@@ -175,7 +175,7 @@ def _as_autograd_has_it(dO: NDArray[Any]) -> Any:
 
 @contextmanager
 def _dO_is_strided(dO: Any) -> Iterator[None]:
-    """Add advice to an error of a kernel that leaves the memory of a dO that is not contiguous."""
+    """Add advice to an error of a kernel that accesses memory outside a dO that is not contiguous."""
     try:
         yield
     except KernelError as error:
