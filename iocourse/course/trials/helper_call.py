@@ -19,7 +19,7 @@ NAME = f"{HELPER} returns p and ds in float32, 0 where not seen"
 
 @dataclass(frozen=True)
 class HelperTrial(KernelTrial):
-    """A trial of a kernel; `helper` says what is wrong with a result of its helper, or is ""."""
+    """A trial of a kernel; `helper` states what is wrong with a result of its helper, or is ""."""
 
     helper: str = ""
 
@@ -60,7 +60,7 @@ def _wrong(results: Any, seen: Any) -> Iterator[str]:
 
 
 def helper_is_right() -> Property:
-    """Return the property that the helper, where a kernel calls it, returns p and ds as the lesson says."""
+    """Return the property that the helper, where a kernel calls it, returns p and ds as the lesson requires."""
 
     def judge(trial: Trial) -> str | None:
         return (trial.helper or None) if isinstance(trial, HelperTrial) else None

@@ -389,7 +389,7 @@ AXES = {"dO": 3, "Q": 3, "K": 3, "V": 3, "O": 3, "LSE": 2}  # of arguments with 
 
 
 def _misplaced(operator: Any, args: tuple[Any, ...]) -> str:
-    """Return a clause about an argument with another number of axes than its name says, or ""."""
+    """Return a clause about an argument with another number of axes than its name requires, or ""."""
     names = [argument.name for argument in operator._schema.arguments]
     for name, x in zip(names, args, strict=False):
         if hasattr(x, "data_ptr") and x.dim() != AXES.get(name, x.dim()):

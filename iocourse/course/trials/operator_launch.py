@@ -175,7 +175,7 @@ def _as_autograd_has_it(dO: NDArray[Any]) -> Any:
 
 @contextmanager
 def _dO_is_strided(dO: Any) -> Iterator[None]:
-    """Add advice to an error of a kernel that leaves the memory of a dO that is not contiguous."""
+    """Add advice to an error of a kernel that reads outside a dO that is not contiguous."""
     try:
         yield
     except KernelError as error:
@@ -293,7 +293,7 @@ def _is_generated(node: Any) -> bool:
 
 
 def _function_of(O: Any) -> str:
-    """Return the name of the first torch.autograd.Function in the graph of O that is no operator, or ""."""
+    """Return the name of the first torch.autograd.Function in the graph of O that an operator did not make, or ""."""
     own = (node for node in _nodes(O) if hasattr(node, "__dict__") and not _is_generated(node))
     return next((type(node).__name__.removesuffix("Backward") for node in own), "")
 
