@@ -293,7 +293,7 @@ def _is_generated(node: Any) -> bool:
 
 
 def _function_of(O: Any) -> str:
-    """Return the name of the first torch.autograd.Function in the graph of O that an operator did not make, or ""."""
+    """Return the name of the first torch.autograd.Function of O that an operator did not make, or ""."""
     own = (node for node in _nodes(O) if hasattr(node, "__dict__") and not _is_generated(node))
     return next((type(node).__name__.removesuffix("Backward") for node in own), "")
 
