@@ -221,7 +221,7 @@ measured("12.3", step=seen[0].stride(1))
 #
 # `dO.contiguous()` makes a copy, which costs its words. A last stride of 1 does not determine the others: a layer that joins its heads may pass $(d, Hd, 1)$.
 #
-# <!-- exercise 12A --> Write the kernel; the launcher is given. $O$ and $dO$ each have their own strides from head to head and from row to row (`o_head`, `o_row`, `do_head`, `do_row`); the last stride is 1. The check uses ragged $N$ and a transposed $dO$, expects the words of (12.1), and refuses copies. If you are stuck after five minutes, run `hint("12A")` in a new cell.
+# <!-- exercise 12A --> Write the kernel; the launcher is given. $O$ and $dO$ each have their own strides from head to head and from row to row (`o_head`, `o_row`, `do_head`, `do_row`); the last stride is 1. The check uses ragged $N$, a transposed $dO$ and float16 (multiply and sum in float32), expects the words of (12.1), and refuses copies. If you are stuck after five minutes, run `hint("12A")` in a new cell.
 # <!-- 1,280 = 2 * 40 * 16 -->
 
 # %% [raw] name="about-12A"
@@ -690,7 +690,7 @@ def forward_pass(Q, K, V, causal, BM=32, BN=32):
     return O, LSE
 
 # %% [markdown]
-# <!-- exercise 12E --> Write the missing parts. Your kernels need contiguous tensors, so make $dO$ contiguous before the launches; torch may copy, but not compute. $L$ is float32 for all inputs, and the gradients have the type of the inputs, float32 or float16. Only $O$ is returned to the caller, so you may ignore `dLSE`. The check counts the saved words and the words of forward and backward pass. It runs `opcheck` on both operators, and `torch.compile` must make one graph of forward and backward (`fullgraph=True`). It compiles for a smaller $d$ than in 12B. If you are stuck after eight minutes, run `hint("12E")` in a new cell.
+# <!-- exercise 12E --> Write the missing parts. Make $dO$ contiguous before the launches; torch may copy, but not compute. $L$ is float32 for all inputs, and the gradients have the type of the inputs, float32 or float16. You may ignore `dLSE`. The check counts saved words and moved words, runs `opcheck` on both operators, and `torch.compile` must make one graph of forward and backward (`fullgraph=True`). In the backward pass, kernels may read $dO$, saved tensors and new ones; do not cast inputs to float32. If you are stuck after eight minutes, run `hint("12E")` in a new cell.
 
 # %% [raw] name="about-12E"
 # title = "Attention as an operator"

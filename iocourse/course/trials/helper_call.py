@@ -60,7 +60,7 @@ def _wrong(results: Any, seen: Any) -> Iterator[str]:
 
 
 def helper_is_right() -> Property:
-    """Return the property that the helper, where a kernel calls it, returns p and ds as the lesson defines them."""
+    """Return the property that the helper, where a kernel calls it, returns p and ds as defined in 12B."""
 
     def judge(trial: Trial) -> str | None:
         return (trial.helper or None) if isinstance(trial, HelperTrial) else None
