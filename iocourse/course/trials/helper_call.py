@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ...doctor.triton_missing import require_triton
 from ..exercise import Case, Property, Trial, trial_from_error
 from ..properties import each, idle
 from .kernel_launch import KernelTrial, launch, replaced
@@ -27,6 +28,7 @@ class HelperTrial(KernelTrial):
 @trial_from_error
 def launch_and_test_helper(student: Callable[..., Any], case: Case) -> Trial:
     """Run `launch` and test each p and ds that the helper returns."""
+    require_triton()
     with _complaints() as found:
         trial = launch(student, case)
     return HelperTrial(**vars(trial), helper=found[0] if found else "")
