@@ -9,7 +9,7 @@
 # - to pack texts of different lengths, so that no program reads padding or a neighbour;
 # - which counters stand behind the two lines of lesson 14, and what to compare them with.
 #
-# **Prerequisites**: [lesson 14](14_what_the_chip_says.ipynb), lesson 03 (merging partial results), lesson 11 (the forward kernel). Signs and terms are on the [notation](notation.md) page.
+# **Prerequisites**: lesson 11b, lesson 03 (merging partial results), lesson 11 (the forward kernel). Signs and terms are on the [notation](notation.md) page.
 #
 # **Minutes**: <!-- minutes without 14D -->.
 #

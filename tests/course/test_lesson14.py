@@ -16,7 +16,7 @@ from iocourse.course.exercises import lesson14
 from tests.mutation.references import build, exercise_source
 from tools.build.notebook_execution import cannot_run
 
-SOURCE, SECOND = Lesson("14_what_the_chip_says"), Lesson("14b")
+SOURCE, SECOND = Lesson("14c_what_the_chip_said"), Lesson("14b")
 if reason := cannot_run(SECOND.source):
     pytest.skip(reason, allow_module_level=True)
 

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # 14 What the chip says
+# # 14c What the chip said
 #
 # For four lessons a ledger has said, to the word, what the programs of a kernel ask for. Each time a caution stood beside it: what is asked for need not come from slow memory. Here we follow the words further down. Some are answered by the L2 cache, the others come from DRAM, and DRAM has a rate; so bytes turn into microseconds, and a count into a prediction that a clock can refute.
 #
