@@ -231,7 +231,7 @@ measured("11.10", factor=reads[4] / reads[1])
 # %% [markdown]
 # <details><summary>Effect of shared keys</summary>
 #
-# The words do not change, because each program reads all keys of its head, 8,192 words in total. Only the size of $K$ changes, from 4,096 words to 1,024. The *KV cache*, which stores the keys and values of all previous tokens during text generation (lesson 14), is smaller. To read shared keys less often, a program must hold the queries of several heads as rows of one tile.
+# The words do not change, because each program reads all keys of its head, 8,192 words in total. Only the size of $K$ changes, from 4,096 words to 1,024. The *KV cache*, which stores the keys and values of all previous tokens during text generation (lesson 14b), is smaller. To read shared keys less often, a program must hold the queries of several heads as rows of one tile.
 #
 # </details>
 #
@@ -339,7 +339,7 @@ for one in record["runs"]:
           f"{l2 / formula:10.2f} {hbm / formula:12.2f} {hbm / once:9.2f}")
 
 # %% [markdown]
-# For the kernels whose programs share $K$ and $V$, L2 reads 0.44 to 0.82 of the formula, and HBM 0.12 or less. In the forward passes the last ratio is 1.00: HBM reads each input once. In a decode step (one new query per head, lesson 14), each word is requested once, and all three ratios are 1.00.
+# For the kernels whose programs share $K$ and $V$, L2 reads 0.44 to 0.82 of the formula, and HBM 0.12 or less. In the forward passes the last ratio is 1.00: HBM reads each input once. In a decode step (one new query per head, lesson 14b), each word is requested once, and all three ratios are 1.00.
 #
 # ## 11.12 The roofline
 #
