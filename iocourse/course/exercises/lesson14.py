@@ -62,7 +62,7 @@ def steps(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def _decode_bytes(B: int, H: int, H_kv: int, N: int, d: int, itemsize: int) -> int:
-    """Return the bytes of K and V of all key heads and of one query and output per head, formula (14.2)."""
+    """Return the bytes of K and V of all key heads and of one query and output per head, formula (14.8)."""
     return itemsize * (2 * B * H_kv * N * d + 2 * B * H * d)
 
 
@@ -336,7 +336,7 @@ def _rows_in_order() -> Property:
         if complaint is None and any(map(_scattered, trials)):
             return Better(
                 "but the programs of one head and sequence do not start one after the other, so the keys "
-                "that they share may leave the cache between two of them (section 14.2)"
+                "that they share may leave the cache between two of them (section 14.17)"
             )
         return complaint
 
