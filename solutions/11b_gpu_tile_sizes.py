@@ -231,7 +231,7 @@ measured("11.10", factor=reads[4] / reads[1])
 # %% [markdown]
 # <details><summary>Effect of shared keys</summary>
 #
-# The words do not change, because each program reads all keys of its head, 8,192 words in total. Only the size of $K$ changes, from 4,096 words to 1,024. The *KV cache*, which stores the keys and values of all previous tokens during text generation (lesson 14), is smaller. To read shared keys less often, a program must hold the queries of several heads as rows of one tile.
+# The words do not change, because each program reads all keys of its head, 8,192 words in total. Only the size of $K$ changes, from 4,096 words to 1,024. The *KV cache*, which stores the keys and values of all previous tokens during text generation (lesson 14b), is smaller. To read shared keys less often, a program must hold the queries of several heads as rows of one tile.
 #
 # </details>
 #
@@ -339,7 +339,7 @@ for one in record["runs"]:
           f"{l2 / formula:10.2f} {hbm / formula:12.2f} {hbm / once:9.2f}")
 
 # %% [markdown]
-# For the kernels whose programs share $K$ and $V$, L2 reads 0.44 to 0.82 of the formula, and HBM 0.12 or less. In the forward passes the last ratio is 1.00: HBM reads each input once. In a decode step (one new query per head, lesson 14), each word is requested once, and all three ratios are 1.00.
+# For the kernels whose programs share $K$ and $V$, L2 reads 0.44 to 0.82 of the formula, and HBM 0.12 or less. In the forward passes the last ratio is 1.00: HBM reads each input once. In a decode step (one new query per head, lesson 14b), each word is requested once, and all three ratios are 1.00.
 #
 # ## 11.12 The roofline
 #
@@ -950,7 +950,7 @@ mine = attempt(report, my_repaired)
 # - S. Williams, A. Waterman, D. Patterson: *Roofline*, Communications of the ACM 52(4), 2009.
 # - NVIDIA: *CUDA C++ Programming Guide*, "Compute Capabilities", for the limits of an SM; data sheets of T4, A100 and H200, for peak rates and bandwidths (`iocourse.gpu.CHIPS` names the sources); [*NVIDIA Hopper architecture in-depth*](https://developer.nvidia.com/blog/nvidia-hopper-architecture-in-depth/).
 #
-# **What comes next.** <!-- next --> Times measured on a GPU are in lesson 14.
+# **What comes next.** <!-- next --> Lessons 14 and 14c compare times measured on a GPU.
 # <!-- 1.97 = costs.flash2(4096, 128, Br=64, Bc=64).total / costs.flash2(4096, 128, Br=128, Bc=128).total -->
 # <!-- 64 \times 64 = tile("forward", 90, 128) -->
 # <!-- "it is faster" if tried[64, 64, 4, 3][0] < tried[128, 128, 8, 3][0] -->
