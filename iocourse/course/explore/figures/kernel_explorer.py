@@ -11,7 +11,7 @@ from ....gpu.roofline import attainable_tflops
 from ..draw.line_chart import Frame, Scale, marker, spread
 from ..draw.palette import BLUE, GRID, INK, PAPER, QUIET, RUST, VERMILION, Fill, Stroke, ink_on, ramp
 from ..draw.picture import LARGE, NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, figure
-from ..draw.shapes import circle
+from ..draw.shapes import circle, framed
 from ..draw.text import bold, duration, figures, paragraph, words
 from ..models.kernel_explorer import (
     DRAM,
@@ -45,7 +45,7 @@ from ..models.kernel_explorer import (
 SIZES = (16, 32, 64, 128, 256)  # BM and BN of the map
 TINY = 9.5
 PANEL = 372.0  # width of each panel; the roofs are wider where there is space
-WIDE = (912.0, 476.0)
+WIDE = 944.0
 NARROW_WIDTH = 18 + PANEL + 6
 MOST = 32  # programs per SM at the end of a bar
 LEVELS = {  # marker of each level at which bytes are counted
@@ -139,11 +139,11 @@ def draw_kernel_explorer(s: KernelState, records: Records, narrow: bool = False)
     height = top + 448.0
     if narrow:
         drawn += [*_occupancy(f, 18, top + 26), *_map(f, 18, top + MAP_AT), *_roofs(f, 18, top + 478, PANEL)]
-        width, height = NARROW_WIDTH, top + 478 + 446
+        width, height = NARROW_WIDTH, top + 478 + 416
     else:
         drawn += [*_occupancy(f, 18, top + 26), *_map(f, 18, top + MAP_AT)]
-        drawn += _roofs(f, 420, top + 26, WIDE[0] - 420 - 12)
-        width = WIDE[0]
+        drawn += _roofs(f, 420, top + 26, WIDE - 420 - 12)
+        width = WIDE
     return Picture(width, height, title, _alt(f), _numbers(f), tuple(drawn))
 
 
@@ -197,8 +197,8 @@ def _compiled_text(f: Facts) -> str:
 
 
 # ---------------------------------------------------------------------- the map of tiles
-MAP_AT = 202.0  # below the title
-CELL, ROW = 64.0, 40.0
+MAP_AT = 198.0  # below the title
+CELL, ROW = 64.0, 39.0
 
 
 class TileMap(NamedTuple):
@@ -222,7 +222,7 @@ class TileMap(NamedTuple):
 def map_of(s: KernelState, narrow: bool = False) -> TileMap:
     """Return the map in the figure of a state."""
     lines = len(wrap(kernel_explorer_title(s), 38 if narrow else 110))
-    return TileMap(18 + 40, 28 + 20 * (lines - 1) + MAP_AT + 36)
+    return TileMap(18 + 40, 28 + 20 * (lines - 1) + MAP_AT + 42)
 
 
 def shown_in_cell(f: Facts, BM: int, BN: int) -> Configuration | None:
@@ -243,11 +243,12 @@ def shown_in_cell(f: Facts, BM: int, BN: int) -> Configuration | None:
 
 
 def _map(f: Facts, x: float, y: float) -> Iterator[Element]:
-    s, tile_map = f.s, TileMap(x + 40, y + 36)
+    s, tile_map = f.s, TileMap(x + 40, y + 42)
     timed = sum(one.ms is not None for one in f.found.values())
     heading = f"Time / best of {timed} timed configurations" if timed else "Tiles: none is timed"
     yield Text(x, y, heading + (f" (N = {TIMED_N:,})" if timed else ""), NORMAL, bold=True)
     left, top, *_ = tile_map.box
+    yield Text(x, y + 16, "the fastest of each tile; blank: neither compiled nor timed", SMALL, colour=QUIET)
     yield Text(left - 6, top - 6, "BM  BN", TINY, "end", QUIET)
     for k, size in enumerate(SIZES):
         yield Text(left + CELL * (k + 0.5), top - 6, str(size), SMALL, "middle", QUIET)
@@ -258,8 +259,7 @@ def _map(f: Facts, x: float, y: float) -> Iterator[Element]:
             yield from _cell(f, box, shown_in_cell(f, BM, BN))
     if s.BM in SIZES and s.BN in SIZES:
         at = left + CELL * SIZES.index(s.BN), top + ROW * SIZES.index(s.BM)
-        yield Rect(at[0] + 1.5, at[1] + 1.5, CELL - 3, ROW - 3, "", "", PAPER, 4)
-        yield Rect(at[0] + 1, at[1] + 1, CELL - 2, ROW - 2, "", "", THIS, 2.5)
+        yield from framed(Rect(*at, CELL, ROW, "", "", THIS, 2.5))
 
 
 def _cell(f: Facts, box: Rect, at: Configuration | None) -> Iterator[Element]:
@@ -275,7 +275,7 @@ def _cell(f: Facts, box: Rect, at: Configuration | None) -> Iterator[Element]:
     middle, ink = box.x + box.width / 2, ink_on(fill)
     rows = ((label, SMALL), (with_unit(at.warps, "warp"), TINY), (with_unit(at.stages, "stage"), TINY))
     for k, (text, size) in enumerate(rows):
-        yield Text(middle, box.y + 13.5 + 11 * k, text, size, "middle", ink, k == 0)
+        yield Text(middle, box.y + 13 + 10.5 * k, text, size, "middle", ink, k == 0)
 
 
 def cell_of(f: Facts, at: Configuration | None) -> tuple[str, str]:
@@ -292,9 +292,11 @@ def cell_of(f: Facts, at: Configuration | None) -> tuple[str, str]:
 # ---------------------------------------------------------------------- roofs
 def _roofs(f: Facts, x: float, y: float, width: float) -> Iterator[Element]:
     s, chip = f.s, f.s.chip
-    labels = 178.0  # width of the names at the right
+    size = SMALL if width > PANEL else TINY
+    labels = 18.2 * size  # width of the names at the right
     peak, bottom, top = chip.tensor_tflops, y + 310, y + 26
-    across = Scale(1, 2.0**17, x + 46, x + width - labels, 10)
+    marks = () if width > PANEL else (1.0, 100.0, 10_000.0)
+    across = Scale(1, 2.0**17, x + 46, x + width - labels, 10, marks)
     frame = Frame(across, Scale(peak / 200, 2.6 * peak, bottom, top, 10))
     yield Text(x, y, "Roofs: TFLOP/s against FLOP per byte", NORMAL, bold=True)
     yield from frame.elements("FLOP per byte", "")
@@ -303,8 +305,8 @@ def _roofs(f: Facts, x: float, y: float, width: float) -> Iterator[Element]:
     heights = spread([one.y for one in names], 16, top + 4, bottom)
     for one, height in zip(names, heights, strict=True):
         yield from one.drawn
-        yield Poly(((one.x, one.y), (across.stop + 10, height)), QUIET, 0.7)
-        yield Text(across.stop + 14, centred(height, SMALL), one.text, SMALL, "start", one.colour, one.bold)
+        yield Poly(((one.x, one.y), (across.stop, one.y), (across.stop + 14, height)), QUIET, 0.7)
+        yield Text(across.stop + 18, centred(height, size), one.text, size, "start", one.colour, one.bold)
     yield from _roof_key(f, x, bottom + 58)
 
 
@@ -353,7 +355,7 @@ def _ceiling_lines(f: Facts, frame: Frame) -> Iterator[_Named]:
 def _launch_lines(f: Facts, frame: Frame) -> Iterator[_Named]:
     if f.s.arch != TIMED_ARCH:
         return
-    for one in launches(f.records):
+    for one in (one for one in launches(f.records) if one.height(f.s.chip)):
         points = [(level, frame.at((one.intensity(level), one.height(f.s.chip)))) for level in one.bytes]
         label = one.name if one.tflops is None else f"{one.name}: {figures(one.tflops)}"
         drawn: list[Element] = [Poly((points[0][1], points[-1][1]), BLUE, 1)] if len(points) > 1 else []
@@ -480,7 +482,9 @@ def _numbers(f: Facts) -> str:
     if f.s.arch == TIMED_ARCH and (known := launches(f.records)):
         parts.append(table(launch_rows(known), left=0))
     if _traffic(f):
-        parts.append(f"L2 to SM: at least {_traffic(f):,.0f} GB/s")
+        found_in = fastest_traffic(f.records)
+        where = f" ({found_in.table}, {found_in.at})" if found_in else ""
+        parts.append(f"L2 to SM: at least {_traffic(f):,.0f} GB/s{where}")
     return "\n".join([*parts, f"table of times: {table_name(f.s)}", f"{default_text(f.s)}."])
 
 

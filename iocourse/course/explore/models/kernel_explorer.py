@@ -26,7 +26,7 @@ from ....data.records import load_record
 from ....gpu import Chip, Resources, chip_of
 from ....gpu.choices import Case, loaded_width, recorded
 from ....gpu.roofline import TIMES_FORWARD, arithmetic_intensity, attainable_tflops, flops
-from ....gpu.timed_tiles import DRAFT, EXPONENTIALS, SHARED_BYTES, TENSOR_FLOP, WARPGROUP, tables
+from ....gpu.timed_tiles import DRAFT, EXPONENTIALS, ROWS, SHARED_BYTES, TENSOR_FLOP, WARPGROUP, tables
 from ....ledger import Ledger
 from ....sizes import positive_int
 
@@ -34,8 +34,6 @@ Record = Mapping[str, Any]
 Row = Mapping[str, Any]
 KERNELS = (*WHOLE, DRAFT)
 HALVES = ("queries", "keys")  # of the two-pass backward pass, timed together
-ROWS = 64  # of a product that one warpgroup computes (sm_90)
-LIMITS = ("registers", "shared memory", "warps", "blocks")
 # The timed problem: an H200, 16 bits, 16,384 tokens in sequences of 4,096, heads times d 2,048.
 TIMED_ARCH, TIMED_BYTES, TIMED_N, TIMED_ROWS, TIMED_COLUMNS = 90, 2, 4096, 16_384, 2_048
 # FLOP per score and column of d: 2 for each matrix product.
@@ -329,7 +327,7 @@ def ceilings(s: KernelState) -> dict[str, float]:
     Shared memory is not counted for the fused kernel, nor for fewer than 64 rows per warpgroup.
     """
     # <!-- 4,096, 16, 128 = timed_tiles.TENSOR_FLOP, timed_tiles.EXPONENTIALS, timed_tiles.SHARED_BYTES -->
-    # <!-- 64 = course.explore.models.kernel_explorer.ROWS -->
+    # <!-- 64 = timed_tiles.ROWS -->
     peak = s.chip.tensor_tflops
     found = {"products": peak}
     if (s.arch, s.itemsize) == (TIMED_ARCH, TIMED_BYTES):
@@ -346,7 +344,7 @@ def shared_traffic(s: KernelState) -> float:
     A product of 64 rows reads its 64 rows once, unless they are in registers, and its other factor
     completely; the loads of the streamed tiles write them. Equation (11.7) of lesson 11 for "forward".
     """
-    # <!-- 64 = course.explore.models.kernel_explorer.ROWS -->
+    # <!-- 64 = timed_tiles.ROWS -->
     resident, streamed = (s.BN, s.BM) if s.kernel == "keys" else (s.BM, s.BN)
     if s.kernel == "fused" or resident < ROWS * max(1, s.warps // WARPGROUP) or s.warps < WARPGROUP:
         return 0
@@ -389,8 +387,9 @@ class Launch(NamedTuple):
         return arithmetic_intensity(self.flop, self.bytes[level])
 
     def height(self, chip: Chip) -> float:
-        """Return the recorded TFLOP/s, or what DRAM allows at most if no time is recorded."""
-        return self.tflops or attainable_tflops(self.intensity(DRAM), chip)
+        """Return the recorded TFLOP/s. Without a time: what DRAM allows if it is the limit, otherwise 0."""
+        by_dram = attainable_tflops(self.intensity(DRAM), chip) if DRAM in self.bytes else chip.tensor_tflops
+        return self.tflops or (by_dram if by_dram < chip.tensor_tflops else 0.0)
 
 
 _NAMES = {"fused-backward": "fused backward", "small-cache-fused": "slices of d"}

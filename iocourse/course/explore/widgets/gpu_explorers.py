@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from ....gpu import CHIPS
 from ..figures import kernel_explorer as drawing
+from ..figures.tuning_table import draw_tuning_table, read, tuning_headline
 from ..models.kernel_explorer import KERNELS, Configuration, fastest, shipped, shipped_records
+from ..models.tuning_table import OWN, RULES, TuningState, checked, columns_of, rows_of, shipped_tables
 from .controls import button, choice, slider, tick
 from .explorer import Explorer, Grab, Shown, explorer
 
@@ -89,3 +94,50 @@ class KernelExplorer(Explorer):
         return f"{said}: {at}."
 
 
+# ---------------------------------------------------------------------- timed configurations
+FILTERS = {
+    "stages": ("stages", (1, 2, 3, 4)),
+    "rows": ("rows per warpgroup", (32, 64, 128)),
+    "warpgroups": ("warpgroups per SM", (2, 3, 4)),
+}
+
+
+@explorer
+class TuningTable(Explorer):
+    """Interactive `tuning_table_picture`: does a column know the time?
+
+    Controls: table, column, rule, and the filters stages, rows and warpgroups. Raises the errors of
+    `tuning_table_picture`.
+    """
+
+    beside = True
+    resumes = True
+
+    def __init__(
+        self,
+        table: str | Sequence[Mapping[str, Any]] = "draft, d = 64",
+        column: str = "words",
+        rule: str = "smallest",
+        *,
+        stages: int | None = None,
+        rows: int | None = None,
+        warpgroups: int | None = None,
+    ) -> None:
+        given = rows_of(table)
+        name = table if isinstance(table, str) else OWN
+        self._tables = shipped_tables() if isinstance(table, str) else {OWN: given}
+        state = TuningState(name, column, rule, stages or 0, rows or 0, warpgroups or 0)
+        controls = [
+            choice("table", "table", {one: one for one in self._tables}),
+            choice("column", "column (x)", columns_of(given)),
+            choice("rule", "the rule chooses the", RULES),
+        ]
+        for name, (label, sizes) in FILTERS.items():
+            least = "" if name == "stages" else "at least "
+            offered = {"all": 0} | {f"{least}{size}": size for size in sizes}
+            controls.append(choice(name, label, offered))
+        super().__init__(checked(state, given), [*controls, tick("narrow", "narrow page", hidden=True)])
+
+    def shown(self) -> Shown:
+        found = read(self.state, self._tables[self.value("table")])
+        return Shown(draw_tuning_table(found, self.value("narrow")), tuning_headline(found))
