@@ -549,16 +549,24 @@ measured("14.22", **{pass_: attempt(first_compute_bound, my_least_time, pass_)
 #
 # </details>
 #
-# The explorer draws both points of each pass: the coloured one for the compulsory bytes, the grey one for the bytes that the programs request.
+# The explorer draws one roof per level, and the launches of section 14.18 with their counted bytes and recorded rates. A circle is the intensity between L2 and the SMs, a triangle the intensity at DRAM. Choose another $d$ or tile, and compare.
 
 # %%
-explore.roofline_explorer(90, N=4096, d=128, H=32, H_kv=8, causal=False)
+explore.kernel_explorer(90, d=64)
 
 # %% [markdown]
-# A time alone cannot show which roof limits a kernel. In the record `attention` ($d = 128$, $N = 4096$), the forward pass reaches 0.50 of the peak of 989 TFLOP/s, and cuDNN's reaches 0.69. A product of two large matrices reaches 793 TFLOP/s on this chip (record `roofs`). So the prediction "limited by products" is not refuted by the record, and not confirmed by it.
-# <!-- rate = lambda name: row("attention", d=128, N=4096, causal=False, contender=name, pass_="forward")["tflops"] / h200.tensor_tflops -->
-# <!-- 0.50, 0.69, 989 = rate("fused"), rate("SDPA cuDNN"), h200.tensor_tflops -->
+# The forward pass has 63 FLOPs per byte between L2 and the SMs and 2,032 at DRAM. The ridge point of DRAM, 206, is between them, so without L2 the kernel would be memory-bound. The two points of decode have the same place. No data sheet states the bandwidth of L2; the largest recorded traffic, 8,277 GB/s, is a lower limit.
+# <!-- explorer = course.explore.models.kernel_explorer -->
+# <!-- state = explorer.KernelState(90, 64, "forward", *explorer.shipped(explorer.KernelState(90, 64, "forward", 64, 64, 4, 3))) -->
+# <!-- 63, 2,032 = explorer.intensities(state)[explorer.SM], explorer.intensities(state)[explorer.DRAM] -->
+# <!-- 206 = roofline.ridge_point(h200) -->
+# <!-- 8,277 = explorer.fastest_traffic(explorer.shipped_records()).gbytes_per_s -->
+#
+# Is the prediction "limited by products" confirmed? A time alone cannot show which roof limits a kernel. The recorded forward pass reaches 456 TFLOP/s, and three roofs are at 989 (products), 989 (exponentials) and 879 (shared memory). A product of two large matrices reaches 793 (record `roofs`), and cuDNN's attention 486. So the record does not refute the prediction and does not confirm it.
+# <!-- 456 = explorer.achieved_tflops(state, explorer.entries(state, explorer.shipped_records())[state.configuration]) -->
+# <!-- 989, 879 = explorer.ceilings(state)["exponentials"], explorer.ceilings(state)["shared memory"] -->
 # <!-- 793 = load_record("roofs")["product_tflops"] -->
+# <!-- 486 = row("attention", d=64, N=4096, causal=False, contender="SDPA cuDNN", pass_="forward")["tflops"] -->
 #
 # ## 14.23 Three more predictions and their records
 #
@@ -672,65 +680,77 @@ for row in packed["rows"]:
 #
 # ## 14.24 Where bytes do not decide
 #
-# Two pairs of kernels from the record `tune` ($d = 64$, $N = 4096$):
+# The record `tune` has two pairs of kernels whose bytes do not predict their times ($d = 64$, $N = 4096$):
 #
 # 1. The fused and the two-pass backward pass, with their default tiles.
-# 2. The forward pass with tiles of $64 \times 64$ and of $128 \times 64$.
+# 2. The forward pass with tiles of $64 \times 64$ and of $128 \times 64$, both with 4 warps.
 # <!-- ms = lambda kernel, *tile: next(one["ms"][0] for one in row("tune", "kernels", kernel=kernel, d=64)["tried"] if one["tile"] == list(tile)) -->
 # <!-- small, large = [64, 64, 4, 3], [128, 64, 4, 3] -->
 # <!-- 64 \times 64 = small[:2] -->
 # <!-- 128 \times 64 = large[:2] -->
+# <!-- 4 = small[2] -->
 #
-# **Predict** (guess). In each pair, divide the bytes of the first kernel by the bytes of the second. Then guess the ratio of the times.
+# **Predict** (guess). In pair 1 both kernels move the same number of bytes, and in pair 2 the first one moves 1.97 times as many as the second. What is the ratio of the times in each pair, first divided by second?
+# <!-- backward = kernel_costs.KernelProblem(4096, 4096, 64, H=8, H_kv=8) -->
+# <!-- fused = kernel_costs.attention_fused_backward(backward, BM=64, BN=128) -->
+# <!-- sent = kernel_costs.ledger_bytes(fused, 2) - 4 * fused.reads["dQ_sum"] -->
+# <!-- "the same number of bytes" if sent == kernel_costs.ledger_bytes(kernel_costs.attention_split_backward(backward, queries=tile("queries", 90, 64), keys=tile("keys", 90, 64)), 2) -->
+# <!-- forward_bytes = lambda BM: kernel_costs.ledger_bytes(kernel_costs.attention_forward(backward, BM=BM, BN=64), 2) -->
+# <!-- 1.97 = forward_bytes(64) / forward_bytes(128) -->
 
 # %% tags=["predict"]
 predict("14.24", backward=1, forward=2)  #> predict("14.24", backward=..., forward=...)
 
 # %%
-tune, problem = load_record("tune"), forms.KernelProblem(4096, 4096, 64, H=8, H_kv=8)
+from iocourse.gpu import timed_tiles
+
+tables = timed_tiles.tables("tune")
+fused_ms = load_record("tune")["kernels"][1]["tried"][0]["ms"][0]
 
 
-def milliseconds(kernel, *tile):
-    """Time of a pass without a mask, with this tile of one of its kernels."""
-    table = next(one for one in tune["kernels"] if (one["kernel"], one["d"]) == (kernel, 64))
-    return next(one["ms"][0] for one in table["tried"] if one["tile"] == list(tile))
+def tried(table, *tile):
+    """The row of a table with this tile: BM, BN, warps, stages."""
+    return next(row for row in tables[table]
+                if tuple(row[name] for name in ("BM", "BN", "warps", "stages")) == tile)
 
 
+problem = forms.KernelProblem(4096, 4096, 64, H=8, H_kv=8)
 fused = forms.attention_fused_backward(problem, BM=64, BN=128)
-words = {"two-pass": forms.attention_split_backward(problem, queries=(128, 64),
-                                                    keys=(128, 128)),
-         "forward 64 × 64": forms.attention_forward(problem, BM=64, BN=64),
-         "forward 128 × 64": forms.attention_forward(problem, BM=128, BN=64)}
-size = {name: forms.ledger_bytes(count, 2) for name, count in words.items()}
-size["fused"] = forms.ledger_bytes(fused, 2) - 4 * fused.reads["dQ_sum"]  # an addition once
-ms = {"two-pass": milliseconds("keys", 128, 128, 8, 3),
-      "forward 64 × 64": milliseconds("forward", 64, 64, 4, 3),
-      "forward 128 × 64": milliseconds("forward", 128, 64, 4, 3),
-      "fused": milliseconds("fused", 64, 128, 8, 2)}
-print(record_source(tune))
-for name in size:
-    print(f"{name:17} {size[name]:13,} bytes for 8 heads, {ms[name]:.2f} ms for 128 heads")
-measured("14.24", backward=ms["fused"] / ms["two-pass"],
-         forward=ms["forward 64 × 64"] / ms["forward 128 × 64"])
+sent = forms.ledger_bytes(fused, 2) - 4 * fused.reads["dQ_sum"]  # an addition is sent once
+split = forms.attention_split_backward(problem, queries=(128, 64), keys=(128, 128))
+split_ms = tried("keys, d = 64", 128, 128, 8, 3)["ms"]
+print(f"fused    {sent:,} bytes, {fused_ms:.2f} ms")
+print(f"two-pass {forms.ledger_bytes(split, 2):,} bytes, {split_ms:.2f} ms")
+for d, *tiles in (64, (64, 64, 4, 3), (128, 64, 4, 3)), (128, (64, 64, 4, 3), (128, 64, 8, 3)):
+    for tile in tiles:
+        row = tried(f"forward, d = {d}", *tile)
+        print(f"forward, d = {d:3}, {tile}: {row['words']:10,} words per head, "
+              f"{row['blocks']} programs and {row['warps_per_sm']:2} warps per SM, "
+              f"{row['ms']:.2f} ms")
+first, second = (tried("forward, d = 64", BM, 64, 4, 3)["ms"] for BM in (64, 128))
+measured("14.24", backward=fused_ms / split_ms, forward=first / second)
 
 # %% [markdown]
-# <details><summary>Equal bytes and twice the bytes</summary>
+# <details><summary>Two reasons</summary>
 #
-# 1.46 and 0.92. Both backward passes move 579,207,168 bytes, and the fused one takes 1.46 times as long. 46 % of its bytes are atomic additions, which L2 must execute. The $64 \times 64$ tile moves 1.97 times the bytes and is 1.09 times as fast. An SM holds three programs of this tile and two of the other one, so more programs can compute while others wait. The record does not prove this cause.
+# 1.46 and 0.92.
 #
-# <!-- backward = kernel_costs.KernelProblem(4096, 4096, 64, H=8, H_kv=8) -->
-# <!-- fused = kernel_costs.attention_fused_backward(backward, BM=64, BN=128) -->
-# <!-- 579,207,168 = kernel_costs.ledger_bytes(fused, 2) - 4 * fused.reads["dQ_sum"] -->
-# <!-- "Both backward passes move" if kernel_costs.ledger_bytes(fused, 2) - 4 * fused.reads["dQ_sum"] == kernel_costs.ledger_bytes(kernel_costs.attention_split_backward(backward, queries=tile("queries", 90, 64), keys=tile("keys", 90, 64)), 2) -->
-# <!-- 46 = 100 * 4 * fused.reads["dQ_sum"] / (kernel_costs.ledger_bytes(fused, 2) - 4 * fused.reads["dQ_sum"]) -->
-# <!-- 1.46, 0.92, 1.09 = ms("fused", 64, 128, 8, 2) / ms("keys", 128, 128, 8, 3), ms("forward", 64, 64, 4, 3) / ms("forward", 128, 64, 4, 3), ms("forward", 128, 64, 4, 3) / ms("forward", 64, 64, 4, 3) -->
-# <!-- forward_bytes = lambda BM: kernel_costs.ledger_bytes(kernel_costs.attention_forward(backward, BM=BM, BN=64), 2) -->
-# <!-- 1.97 = forward_bytes(64) / forward_bytes(128) -->
+# 1. Both backward passes move 579,207,168 bytes for 8 heads. The two-pass kernels compute seven products instead of five and still take less time. In the fused pass 46 % of the bytes are atomic additions: L2 reads, adds and writes each word.
+# 2. The tile of $64 \times 64$ is 1.09 times as fast. The pair with $d = 128$ points to the reason. An SM holds 8 warps in both cases, as two programs or as one, and the instructions per score are equal. Two programs move 1.97 times the words and are 1.10 times as fast. The warps of one program wait for each other in every iteration. Two programs do not, so one can compute while the other waits.
+# <!-- 579,207,168 = sent -->
+# <!-- 46 = 100 * 4 * fused.reads["dQ_sum"] / sent -->
+# <!-- 1.46, 0.92, 1.09 = ms("fused", 64, 128, 8, 2) / ms("keys", 128, 128, 8, 3), ms("forward", *small) / ms("forward", *large), ms("forward", *large) / ms("forward", *small) -->
 # <!-- 64 \times 64 = small[:2] -->
+# <!-- tried = lambda *tile: next(one for one in checkout("iocourse.gpu.timed_tiles").tables("tune")["forward, d = 128"] if (one["BM"], one["BN"], one["warps"], one["stages"]) == tile) -->
+# <!-- two, one_program = tried(64, 64, 4, 3), tried(128, 64, 8, 3) -->
+# <!-- 8 = two["warps_per_sm"] -->
+# <!-- "as two programs or as one" if (two["blocks"], one_program["blocks"]) == (2, 1) and two["warps_per_sm"] == one_program["warps_per_sm"] -->
+# <!-- "the instructions per score are equal" if two["instructions"] == one_program["instructions"] -->
+# <!-- 1.97, 1.10 = two["words"] / one_program["words"], one_program["ms"] / two["ms"] -->
 #
 # </details>
 #
-# Here the model ends. Bytes count requests and not their kind, and they do not count how well an SM hides waiting times.
+# Here the model ends. Bytes count neither the kind of a request nor the waiting times that an SM can hide.
 #
 # ## Where to go next
 #
