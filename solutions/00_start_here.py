@@ -145,7 +145,7 @@ doctor.inspect_environment()
 # %% [markdown]
 # ## 0.2 Three claims about FlashAttention
 #
-# A **schedule** is the order in which words are loaded, used and freed. This course has two questions. How many words does a given schedule move, and how many must any schedule move? (Nothing is timed in lessons 00 to 09b. Lesson 14 compares counts with times recorded on a GPU.)
+# A **schedule** is the order in which words are loaded, used and freed. This course has two questions. How many words does a given schedule move, and how many must any schedule move? (Nothing is timed in lessons 00 to 09b. Lesson 14c compares counts with times recorded on a GPU.)
 #
 # A count can be checked. "FlashAttention uses memory efficiently" cannot; "for $N = 32$, $d = 4$ and 192 words of fast memory it moves 768 words" can.
 #

@@ -225,5 +225,5 @@ measured("9.12", times=words[64] / words[1])
 # - B. Saha, C. Ye: *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443).
 # - NVIDIA: *Tuning CUDA Applications for Hopper GPU Architecture*, [docs.nvidia.com](https://docs.nvidia.com/cuda/hopper-tuning-guide/index.html), sections 1.4.1.1 and 1.4.2.2.
 #
-# **What comes next.** <!-- next --> Nothing has been timed so far; lesson 14 compares counted words with recorded times.
+# **What comes next.** <!-- next --> Nothing has been timed so far; lesson 14c compares counted words with recorded times.
 # <!-- 1.35 = costs.flash_optimal(8192, 128, Br=320, Bc=64).total / schedules.flash_optimal.count(8192, 128, 116224).total -->

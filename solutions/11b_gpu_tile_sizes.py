@@ -950,7 +950,7 @@ mine = attempt(report, my_repaired)
 # - S. Williams, A. Waterman, D. Patterson: *Roofline*, Communications of the ACM 52(4), 2009.
 # - NVIDIA: *CUDA C++ Programming Guide*, "Compute Capabilities", for the limits of an SM; data sheets of T4, A100 and H200, for peak rates and bandwidths (`iocourse.gpu.CHIPS` names the sources); [*NVIDIA Hopper architecture in-depth*](https://developer.nvidia.com/blog/nvidia-hopper-architecture-in-depth/).
 #
-# **What comes next.** <!-- next --> Times measured on a GPU are in lesson 14.
+# **What comes next.** <!-- next --> Lessons 14 and 14c compare times measured on a GPU.
 # <!-- 1.97 = costs.flash2(4096, 128, Br=64, Bc=64).total / costs.flash2(4096, 128, Br=128, Bc=128).total -->
 # <!-- 64 \times 64 = tile("forward", 90, 128) -->
 # <!-- "it is faster" if tried[64, 64, 4, 3][0] < tried[128, 128, 8, 3][0] -->

@@ -1,23 +1,21 @@
 # %% [markdown]
 # # 14c What the chip said
 #
-# For four lessons a ledger has said, to the word, what the programs of a kernel ask for. Each time a caution stood beside it: what is asked for need not come from slow memory. Here we follow the words further down. Some are answered by the L2 cache, the others come from DRAM, and DRAM has a rate; so bytes turn into microseconds, and a count into a prediction that a clock can refute.
+# In lessons 11 to 14b, closed forms counted the bytes that programs request, and you predicted times from bytes. This lesson compares these predictions with records of an NVIDIA H200. One of them holds to the byte, and others are refuted.
 #
 # **What you will learn**
 #
-# - to follow a ledger through L2 to DRAM, with an emulated cache of ten lines, and to say when DRAM sees each word once and when it sees the whole ledger;
-# - to compute the bytes, the intensity and the least time of a forward pass, a backward pass and a decode step, and to name the roof that limits each;
-# - to read grouped-query attention as I/O: the words of $K$ and $V$ for each head of queries;
-# - to predict a time before you read one, recorded on an H200 or taken on your own GPU.
-# <!-- "recorded on an H200" if all(device(name)["name"] == "NVIDIA H200" for name in ("decode", "attention", "varlen", "sparse", "small-cache")) -->
+# - to predict the bytes that DRAM delivers from the order of the programs and the size of the L2 cache;
+# - to find the hardware counter that equals the closed form;
+# - to compute the bytes, the arithmetic intensity and the minimum time of a forward pass, a backward pass and a decode step;
+# - to tell where a count of bytes predicts a time and where it does not.
+# <!-- "records of an NVIDIA H200" if all(device(name)["name"] == "NVIDIA H200" for name in ("profile", "decode", "attention", "varlen", "sparse", "sparse-lines", "small-cache", "tune", "roofs")) -->
 #
-# **Prerequisites**: lesson 11 (the forward kernel and its words), section 11.12 of lesson 11b (the roofline). Section 14.5 mentions the backward pass of lesson 12. Signs and terms are on the [notation](notation.md) page.
+# **Prerequisites**: lessons [11b](11b_gpu_tile_sizes.ipynb), 12, 13 and [14b](14b_decode_and_varlen.ipynb); [symbols and terms](notation.md).
 #
 # **Minutes**: <!-- minutes -->.
 #
 # <!-- exercises -->
-#
-# All of it runs on any machine, in NumPy. A GPU adds one measurement at the end, and the text says what has been recorded and what has not. Part b, [14b](14b_decode_and_varlen.ipynb), has two kernels, for a decode step and for texts of different lengths, and the counters.
 
 # %% tags=["setup"]
 from collections import OrderedDict
@@ -26,43 +24,58 @@ from itertools import chain, repeat, zip_longest
 import numpy as np
 
 from iocourse import costs
+from iocourse.costs import kernels as forms
 from iocourse.course import attempt, check, explore, hint, measured, predict
+from iocourse.data.records import load_record, record_source
 from iocourse.gpu import CHIPS
 
 # %% [markdown]
-# ## 14.1 Two lines to count at
+# ## 14.16 Programs, L2 and DRAM
 #
-# We want to know which memory a ledger is about. On a GPU three lie one below the other:
-#
-# | memory | on an H200 | who uses it |
+# | memory | on an H200 | used by |
 # | --- | --- | --- |
-# | registers and shared memory | 256 KB and 227 KB in each of 132 multiprocessors | the programs that run on that multiprocessor |
+# | registers and shared memory | 256 KB and 227 KB in each of 132 SMs | the programs on one SM |
 # | L2 cache | 60 MiB | all programs |
 # | DRAM | 141 GB, at 4,800 GB/s | all programs |
 #
-# (DRAM is the kind of memory; HBM, on an H200, is how it is built. Between shared memory and registers there is a third line, which we leave to the compiler.) Words can be counted at two lines. What loads and stores ask for crosses the upper one, between a program and L2: that is the ledger. What L2 does not have crosses the lower one, between L2 and DRAM. The two-level model fits at either line, with an $M$ of its own: at the upper line $M$ is what a program holds, at the lower line it is L2. (All registers and shared memories together are 62 MiB, more than L2. But they are 132 pieces, and a word that every program wants has to be brought to every piece.)
+# A closed form such as (11.1) counts the words that programs load and store, which are words *between programs and L2*. Words that are not in L2 are read from DRAM. The two-level model holds at both levels. Its $M$ is the memory of one program at the first level and the size of L2 at the second.
 #
-# At the lower line the lower bounds leave everything open. For $N = 8192$, $d = 64$ and an $M$ of 60 MiB in 16 bits, Theorem A asks for fewer words than the compulsory $4Nd$; so no bound forbids that DRAM sees each word once, although the ledger of F2 has each word of $K$ and $V$ cross the upper line $\lceil N/B_M\rceil$ times. Whether L2 can answer all but the first time depends on *when* the others ask. So we need the programs in their order, side by side.
-# <!-- "Theorem A asks for fewer words than the compulsory" if bounds.theorem_A(8192, 64, 60 * 2**20 // 2) < bounds.compulsory(8192, 64) -->
-#
-# Here they are, in NumPy's terms: F2 as lesson 11 launches it, 8 heads of 512 queries, tiles of 64. The unit is a row of 64 words: in 16 bits that is 128 bytes, one line of the cache.
-# <!-- 128 = 2 * 64 -->
-# <!-- 60 = load_record("profile")["device"]["l2_bytes"] / 2**20 -->
-# <!-- 141 from https://www.nvidia.com/en-us/data-center/h200/ -->
+# **Predict** (compute). One head with $N = 8192$ and $d = 64$ in 16 bits, and 64 queries per program. How many MiB do the programs read by (11.1)? How many MiB must DRAM deliver at least?
 # <!-- h200 = CHIPS[90] -->
 # <!-- 256, 227, 4,800 = h200.registers * 4 / 2**10, h200.shared_bytes / 2**10, h200.gbytes_per_s -->
-# <!-- 132 = device("profile")["multiprocessors"] -->
-# <!-- on_chip = device("profile")["multiprocessors"] * (h200.registers * 4 + h200.shared_bytes) / 2**20 -->
-# <!-- 62 = on_chip -->
-# <!-- "more than L2" if on_chip > device("profile")["l2_bytes"] / 2**20 -->
+# <!-- 132, 60 = device("profile")["multiprocessors"], device("profile")["l2_bytes"] / 2**20 -->
+# <!-- 141 from https://www.nvidia.com/en-us/data-center/h200/ -->
+
+# %% tags=["predict"]
+predict("14.16", programs=257, dram=3)  #> predict("14.16", programs=..., dram=...)
+
+# %%
+requested = 2 * costs.flash2(8192, 64, Br=64, Bc=64).read / 2**20  # MiB
+once = 2 * 3 * 8192 * 64 / 2**20
+measured("14.16", programs=requested, dram=once)
+explore.bars({"requested by the programs": requested, "L2 cache of an H200": 60,
+              "each input once": once}, unit="MiB", log=True,
+             title="Reads of one head, N = 8,192, d = 64, 16 bits")
+
+# %% [markdown]
+# <details><summary>Requested and delivered bytes</summary>
+#
+# 257 MiB and 3 MiB. Each of 128 programs reads all of $K$ and $V$, 2 MiB, and together they read $Q$ once. DRAM must deliver $Q$, $K$ and $V$ once.
+# <!-- 257, 3, 2 = 2 * costs.flash2(8192, 64, Br=64, Bc=64).read / 2**20, 2 * 3 * 8192 * 64 / 2**20, 2 * 2 * 8192 * 64 / 2**20 -->
+# <!-- 128 = 8192 / 64 -->
+#
+# </details>
+#
+# Whether DRAM delivers the minimum or all requests depends on *when* the programs read the same words. So we list the reads in their order, for 8 heads of 512 queries with tiles of 64. The unit is one row of 64 words, which in 16 bits is one cache line of 128 bytes.
+# <!-- 128 = 2 * 64 -->
 
 # %%
 H, N, d, BM = 8, 512, 64, 64
-TILES = N // BM  # programs a head
+TILES = N // BM  # programs per head
 
 
 def program(head, tile):
-    """The rows that one program of F2 asks for: its queries, then a list a round."""
+    """Rows that one program reads: its queries, then one list per iteration."""
     def rows(array, t):
         return [(array, head, row) for row in range(t * BM, (t + 1) * BM)]
 
@@ -72,150 +85,213 @@ def program(head, tile):
 
 
 def side_by_side(programs, at_once, late=0):
-    """All rows asked for, in order: `at_once` programs run together, and take turns round
-    by round; each begins `late` rounds after the one before it."""
+    """All reads in order. `at_once` programs run together, one iteration of each in turn;
+    each starts `late` iterations after the previous one."""
     for first in range(0, len(programs), at_once):
         wave = (chain(repeat([], late * n), program(*one))
                 for n, one in enumerate(programs[first:first + at_once]))
-        for turn in zip_longest(*wave, fillvalue=[]):
-            yield from chain(*turn)
+        for iteration in zip_longest(*wave, fillvalue=[]):
+            yield from chain(*iteration)
 
 
 together = [(head, tile) for head in range(H) for tile in range(TILES)]
+reads = sum(1 for _ in side_by_side(together, at_once=4))
+print(f"{len(together)} programs read {reads:,} rows = {reads * d:,} words; "
+      f"(11.1): {H * costs.flash2(N, d, Br=BM, Bc=BM).read:,}, once: {H * 3 * N * d:,}")
 explore.program_grid(H, TILES, 1, 1, order=together,
-                     title="64 programs: a head a row, a tile of queries a column")
-
-
-# %% [markdown]
-# In the picture the programs of a head come one after the other, as lesson 11 launches them. $n_p$ programs are at work, one for each multiprocessor, say; when they are done the next $n_p$ start. Is this what the ledger counts?
-
-# %%
-asked = sum(1 for _ in side_by_side(together, at_once=4))
-ledger = costs.flash2(N, d, Br=BM, Bc=BM)
-print(f"{len(together)} programs ask for {asked:,} rows, {asked * d:,} words")
-print(f"F2 reads {H * ledger.read:,} words in {H} heads, at least {H * 3 * N * d:,}")
+                     title="64 programs: one row per head, one column per query tile")
 
 # %% [markdown]
-# 64 programs ask for 69,632 rows, which are the 4,456,448 words of (11.1). The inputs have 786,432. Stores we leave out: $O$ is written once, at either line.
+# The 64 programs read 4,456,448 words, as (11.1) states; the inputs have 786,432. In the figure all programs of one head are launched one after another, as in section 11.10. $n_p$ of them run at the same time. Stores are left out, because $O$ is written once at both levels.
 # <!-- 64 as output -->
 #
-# ## 14.2 A cache between
+# ## 14.17 Program order and the L2 cache
 #
-# The cache is a set of rows with room for so many. A row that is there is answered. One that is not is *fetched* from DRAM and stays; if there is no room, the row that was asked for the longest time ago leaves (*least recently used*, LRU). An `OrderedDict` keeps its entries in the order of use, so the whole emulator is this:
+# The emulated cache holds a fixed number of rows. A read of a row in the cache is a *hit*. Any other read is a *miss*: the row is fetched from DRAM, and if the cache is full, the *least recently used* row is evicted (LRU).
 
 # %%
-def fetched(asked, room):
-    """Rows that come from DRAM, through a cache with room for `room` rows."""
-    cache, misses = OrderedDict(), 0
-    for row in asked:
+def fetched(reads, capacity):
+    """Number of rows fetched from DRAM through an LRU cache of `capacity` rows."""
+    cache, misses = OrderedDict(), 0  # from the least to the most recently used row
+    for row in reads:
         if row in cache:
             cache.move_to_end(row)
         else:
             misses += 1
             cache[row] = None
-            if len(cache) > room:
-                cache.popitem(last=False)  # the first is the least recently used
+            if len(cache) > capacity:
+                cache.popitem(last=False)
     return misses
 
 
-def readings(programs, at_once, room, late=0):
-    """How many times DRAM is read for K and V; Q is read once whatever happens."""
-    return (fetched(side_by_side(programs, at_once, late), room) / (H * N) - 1) / 2
+def readings(programs, at_once, capacity, late=0):
+    """How often DRAM delivers K and V. Q is delivered once in any case."""
+    return (fetched(side_by_side(programs, at_once, late), capacity) / (H * N) - 1) / 2
 
 
 # %% [markdown]
-# The same 64 programs can be numbered in two ways. *Together*: all tiles of one head, then the next head; that is the order of section 11.10. *Scattered*: the first tile of every head, then the second of every head. Neither changes a load of any program, so both have the same ledger.
+# The same 64 programs can be numbered in two orders. *Together*: all tiles of one head, then the next head. *Scattered*: the first tile of every head, then the second tile of every head. Both orders have the same closed form.
 # <!-- 64 as input -->
 #
-# **Predict** (guess). Four programs run at once, and the cache has room for 2,048 rows, which is all of $K$ and $V$ of two heads. The programs ask for each word of $K$ and $V$ 8 times. How many times does DRAM deliver it, in either order?
-# <!-- reads = lambda rows: costs.flash2(512, 64, Br=rows, Bc=64).reads["K"] / (512 * 64) -->
-# <!-- 8 = reads(64) -->
+# **Predict** (guess). Four programs run at once, and the cache holds 2,048 rows, which is all of $K$ and $V$ of two heads. The programs request each word of $K$ and $V$ 8 times. How often does DRAM deliver it in each order?
+# <!-- delivered = lambda rows: costs.flash2(512, 64, Br=rows, Bc=64).reads["K"] / (512 * 64) -->
+# <!-- 8 = delivered(64) -->
 
 # %% tags=["predict"]
-predict("14.2", together=1, scattered=4)  #> predict("14.2", together=..., scattered=...)
+predict("14.17", together=1, scattered=4)  #> predict("14.17", together=..., scattered=...)
 
 # %%
 scattered = [(head, tile) for tile in range(TILES) for head in range(H)]
 orders = {"together": together, "scattered": scattered}
-measured("14.2", **{name: readings(order, 4, room=2048) for name, order in orders.items()})
+measured("14.17", **{name: readings(order, 4, capacity=2048) for name, order in orders.items()})
 
 # %% [markdown]
-# <details><summary>Once, or all the times</summary>
+# <details><summary>Deliveries in both orders</summary>
 #
-# Once and 8 times. Together, four programs of one head ask for the same rows in the same round; the first one brings them, and when the other four programs of the head come, $K$ and $V$ are still there. Scattered, a head comes back only after all the others have passed, and by then its rows have left: LRU answers nothing at all. The compulsory traffic and the whole ledger, from the same kernel, by the order of its programs.
+# Once and 8 times. Together, the first program of a head fetches $K$ and $V$, and the other programs find them in the cache. Scattered, the programs of seven other heads run before the next program of the same head, and their rows evict its $K$ and $V$. So the order of its programs decides whether one kernel has the compulsory DRAM traffic or that of its closed form.
 # <!-- 8 as input -->
 #
 # </details>
 #
-# Now for every size of cache:
+# The figure shows all cache sizes:
 
 # %%
-rooms = [2**k for k in range(5, 15)]
-explore.curve({name: [(room, readings(order, 4, room)) for room in rooms]
+sizes = [2**k for k in range(5, 15)]
+explore.curve({name: [(size, readings(order, 4, size)) for size in sizes]
                for name, order in orders.items()},
-              title="How often DRAM delivers K and V: one ledger, two orders",
-              xlabel="room of the cache (rows)", ylabel="readings of K and V")
+              title="How often DRAM delivers K and V: one closed form, two orders",
+              xlabel="capacity of the cache (rows)", ylabel="deliveries of K and V")
 
 
 # %% [markdown]
-# (Where the two orders agree, the square hides the dot.) Together there are three steps. With room for 64 rows the cache is of no use: 8 readings. From 128 rows on, one tile of $K$ and one of $V$, it serves the programs that run at the same time: 2 readings. With room for $K$ and $V$ of one head (1,024 rows, and some for what passes by) it also serves the programs that come later: 1. The scattered order has no use for less than all heads, 8,192 rows and some more.
+# (A square can hide a dot where the orders agree.) In the order *together* there are three steps. With 64 rows the cache has no effect, and DRAM delivers $K$ and $V$ for each of the 8 programs of a head. From 128 rows on, one tile of $K$ and one of $V$, it serves the programs that run at the same time: 2 deliveries. With $K$ and $V$ of one head (1,024 rows) and some rows more, it also serves later programs: 1 delivery. The order *scattered* needs all heads, 8,192 rows and some more.
+# <!-- 8 = 512 / 64 -->
 #
-# The step in the middle is worth a formula. $n_p$ programs of one head in step read $K$ and $V$ once for all of them. So they are one large program with $n_pB_M$ rows of queries, and at the lower line (11.1) holds once more. With $T_r = \lceil N/B_M \rceil$ programs a head, DRAM delivers
+# The middle step has a formula. $n_p$ programs of one head that run in step fetch $K$ and $V$ once for all of them, as one program with $n_pB_M$ queries does. With $T_r = \lceil N/B_M \rceil$ programs per head, DRAM delivers
 #
-# $$ W_{\text{DRAM}} = Nd + 2Nd \cdot r, \qquad r = \begin{cases} 1 & \text{if the keys and values of a head stay in L2,} \\ \lceil T_r/n_p \rceil & \text{if a tile of each does,} \\ T_r & \text{if nothing does.} \end{cases} \tag{14.1} $$
-# <!-- (14.1) W_DRAM = costs.flash2(N, d, Br=Br, Bc=1).read with r = costs.ceil_div(N, Br) -->
-# <!-- (14.1) r = costs.flash2(N, d, Br=N, Bc=1).reads["K"] / (N * d) -->
-# <!-- (14.1) r = costs.flash2(N, d, Br=np * BM, Bc=1).reads["K"] / (N * d) with Tr = costs.ceil_div(N, BM) -->
-# <!-- (14.1) r = costs.flash2(N, d, Br=BM, Bc=1).reads["K"] / (N * d) with Tr = costs.ceil_div(N, BM) -->
+# $$ W_{\text{DRAM}} = Nd + 2Nd \cdot r, \qquad r = \begin{cases} 1 & \text{if the keys and values of a head stay in L2,} \\ \lceil T_r/n_p \rceil & \text{if a tile of each does,} \\ T_r & \text{if nothing does.} \end{cases} \tag{14.7} $$
+# <!-- (14.7) W_DRAM = costs.flash2(N, d, Br=Br, Bc=1).read with r = costs.ceil_div(N, Br) -->
+# <!-- (14.7) r = costs.flash2(N, d, Br=N, Bc=1).reads["K"] / (N * d) -->
+# <!-- (14.7) r = costs.flash2(N, d, Br=np * BM, Bc=1).reads["K"] / (N * d) with Tr = costs.ceil_div(N, BM) -->
+# <!-- (14.7) r = costs.flash2(N, d, Br=BM, Bc=1).reads["K"] / (N * d) with Tr = costs.ceil_div(N, BM) -->
+#
+# Programs on a chip do not run in step. In the second loop each program starts one iteration after the previous one:
 
 # %%
 for at_once in (1, 2, 4, 8):
-    r = readings(together, at_once, room=256)
-    print(f"{at_once} at once, room for 256 rows: K and V read {r:g} times")
+    print(f"{at_once} at once, 256 rows: r = {readings(together, at_once, capacity=256):g}")
+for size in (256, 512, 1280):
+    late = readings(together, 4, capacity=size, late=1)
+    print(f"4 at once, each one iteration late, {size:5,} rows: r = {late:g}")
 
 
 # %% [markdown]
-# 8, 4, 2 and 1: $\lceil 8/n_p \rceil$. But programs on a chip do not keep step. Let each begin one round after the one before it:
+# In step, $r = \lceil 8/n_p \rceil$. One iteration late, 256 rows give $r = 7.75$ instead of 2, because the cache must span the distance between the first program and the last. With 1,280 rows, more than $K$ and $V$ of a head, it has no effect whether programs run in step. An H200 is in this case. $K$ and $V$ of the head of section 14.16 are 2 MiB. With two programs per SM, the 264 programs that run at once belong to three or four heads, which need 8 MiB of the 60. In the order *scattered* over 32 heads they would need 64 MiB.
+# <!-- at_once = 2 * device("profile")["multiprocessors"] -->
+# <!-- 264 = at_once -->
+# <!-- "belong to three or four heads" if {len({(first + n) // 128 for n in range(at_once)}) for first in range(0, 32 * 128 - at_once, at_once)} <= {3, 4} -->
+# <!-- 2, 8, 64 = (heads * 2 * 8192 * 64 * 2 / 2**20 for heads in (1, 4, 32)) -->
+# <!-- 60 = device("profile")["l2_bytes"] / 2**20 -->
+#
+# The L2 cache of a chip differs from this model. It fetches sectors of 32 bytes, a line can be stored in certain places only, written data use it too, and its rule of eviction is not published, as far as we know. So the prediction needs a measurement.
+# <!-- 32 as definition -->
+#
+# ## 14.18 Counters of five launches
+#
+# A GPU counts its own traffic, and NVIDIA's profiler Nsight Compute (`ncu`) reads the counters:
+#
+# | bytes or sectors read | counter |
+# | --- | --- |
+# | by the SMs | `l1tex__m_xbar2l1tex_read_bytes.sum` |
+# | looked up in L2, sectors of 32 bytes | `lts__t_sectors_srcunit_tex_op_read.sum` |
+# | from DRAM | `dram__bytes_read.sum` |
+#
+# Between the SMs and L2 an H200 has a *request coalescer* (LRC), which merges reads of the same words by several SMs. The record `profile` has five launches, and `ncu` emptied the caches before each kernel.
+#
+# **Predict** (guess). The first launch is a forward pass with 16 heads, $N = 4096$, $d = 64$ and 128 queries per program. Its closed form reads 520 MiB, and its inputs have 24 MiB. How many MiB does each counter show?
+# <!-- 32 as definition -->
+# <!-- launches = rows("profile", "runs") -->
+# <!-- "five launches" if len(launches) == 5 -->
+# <!-- 520, 24 = launches[0]["bytes"]["closed_form"]["read"] / 2**20, launches[0]["bytes"]["compulsory"]["read"] / 2**20 -->
+# <!-- 128 = launches[0]["tiles"]["forward"][0] -->
+
+# %% tags=["predict"]
+predict("14.18", SMs=520, L2=400, DRAM=24)  #> predict("14.18", SMs=..., L2=..., DRAM=...)
 
 # %%
-for room in (256, 512, 1280):
-    print(f"room for {room:5,} rows: in step {readings(together, 4, room):g}, "
-          f"a round apart {readings(together, 4, room, late=1):g}")
-
+profile = load_record("profile")
+print(record_source(profile))
+print("                              closed form       SMs - form  L2 / form  DRAM / inputs")
+for run in profile["runs"]:
+    what, N, d = (run["question"][name] for name in ("what", "N", "d"))
+    form, l2, dram, once = (run["bytes"][level]["read"]
+                            for level in ("closed_form", "l2", "dram", "compulsory"))
+    sms = run["counters"]["l1tex__m_xbar2l1tex_read_bytes.sum"]
+    print(f"{what:18} N={N:6,} d={d:3} {form:12,} {sms - form:+12,} bytes {l2 / form:10.3f} "
+          f"{dram / once:14.4f}")
+    if run is profile["runs"][0]:
+        measured("14.18", SMs=sms / 2**20, L2=l2 / 2**20, DRAM=dram / 2**20)
 
 # %% [markdown]
-# With 256 rows nearly everything is lost, 7.75 readings instead of 2, and with 512 still 5.75: the cache must now span the distance between the first program and the last. With $K$ and $V$ of a whole head in it, 1,280 rows here, it makes no difference how the programs drift. That is the case to aim for, and by size it is the usual one on an H200. $K$ and $V$ of one head with $N = 8192$ and $d = 64$ are 2 MiB in 16 bits, $B_M = 64$ makes 128 programs of it, and 132 multiprocessors with two programs each are at work on three heads: 6 MiB of the 60. Scattered over 32 heads it would be 64 MiB. One head fills L2 at 245,760 tokens.
-# <!-- 132 = device("profile")["multiprocessors"] -->
-# <!-- at_once = 2 * device("profile")["multiprocessors"] -->
-# <!-- "$B_M = 64$ makes 128 programs" if 8192 // tile("forward", 90, 64)[0] == 128 -->
-# <!-- "with two programs each are at work on three heads" if all(len({(first + n) // 128 for n in range(at_once)}) == 3 for first in range(0, 32 * 128 - at_once, at_once)) -->
+# <details><summary>Counters and closed forms</summary>
 #
-# This cache is a model, and simpler than the chip's. How an H200 chooses the line that leaves is, as far as we know, not published; a line can lie in certain places only; it fetches sectors of 32 bytes, not whole lines; and it holds what is written as well. What it shows is what can happen, and why the order of programs is part of a kernel. What did happen, counters say (lesson 14b).
-# <!-- 32 as definition -->
-# <!-- 2, 6, 64 = (heads * 2 * 8192 * 64 * 2 / 2**20 for heads in (1, 3, 32)) -->
-# <!-- 60, 245,760 = device("profile")["l2_bytes"] / 2**20, device("profile")["l2_bytes"] / (2 * 64 * 2) -->
-# <!-- 128 = 8192 / 64 -->
+# 520, 331 and 24 MiB. The SMs read the closed form *to the byte* in three of five launches. The others differ by +0.005 % (decode) and +0.13 % (slices). Use this counter to test a closed form. The counter of L2 is smaller where programs share tiles, because the LRC merges their requests: L2 looked up 0.44 to 0.82 of the closed form there, and 0.999 in decode, where no word is shared. In the forward passes with complete rows, DRAM delivered each input once, within 0.12 %.
+# <!-- first = lambda run: run["counters"]["l1tex__m_xbar2l1tex_read_bytes.sum"] -->
+# <!-- form = lambda run: run["bytes"]["closed_form"]["read"] -->
+# <!-- looked = lambda run: run["bytes"]["l2"]["read"] / form(run) -->
+# <!-- shared = [looked(run) for run in launches if run["question"]["what"] != "decode"] -->
+# <!-- 520, 331, 24 = first(launches[0]) / 2**20, launches[0]["bytes"]["l2"]["read"] / 2**20, launches[0]["bytes"]["dram"]["read"] / 2**20 -->
+# <!-- "in three of five launches" if sum(first(run) == form(run) for run in launches) == 3 -->
+# <!-- 0.005, 0.13 = 100 * (first(launches[3]) / form(launches[3]) - 1), 100 * (first(launches[4]) / form(launches[4]) - 1) -->
+# <!-- 0.44, 0.82, 0.999 = min(shared), max(shared), looked(launches[3]) -->
+# <!-- "because the LRC merges their requests" if all(abs(run["counters"]["lrc__lts2lrc_sectors_op_read.sum"] / run["bytes"]["l2"]["read"] - 1) < 0.003 and abs(run["counters"]["lrc__xbar2gpc_sectors_op_read.sum"] / first(run) - 1) < 0.002 for run in launches) -->
+# <!-- once = lambda run: run["bytes"]["dram"]["read"] / run["bytes"]["compulsory"]["read"] -->
+# <!-- 0.12 = 100 * (max(once(run) for run in launches if run["question"]["what"] == "forward") - 1) -->
 #
-# ## 14.3 One new token
+# </details>
 #
-# There is one kind of attention for which no cache helps. A model that writes text makes one token at a time: a *decode step* has one query a head, against the keys and values of all tokens before it, which are kept in the *KV cache*. (That is an array in DRAM, and no cache in the sense of section 14.2.) With one query there is one tile of queries, so every word of $K$ and $V$ is asked for once. Both lines see the same words, and these are the compulsory ones. For $B$ texts, $H$ heads of queries and $H_{kv}$ heads of keys,
+# The record has three exceptions. In decode the SMs read 12,288 bytes more than the closed form. The merge kernel loads single log-sum-exps, 16 bytes apart, and the hardware loads sectors of 32 bytes, so each of its 32 programs reads 512 bytes for 32 words. The 874,624 bytes of the kernel with slices are not explained. The third exception is DRAM in the fused backward pass, 1.61 times the inputs. It is a sum of closed forms:
+# <!-- 12,288, 874,624, 1.61 = first(launches[3]) - form(launches[3]), first(launches[4]) - form(launches[4]), once(launches[2]) -->
+# <!-- 32 = launches[3]["question"]["heads"] -->
+# <!-- 16 = 4 * launches[3]["question"]["heads"] / launches[3]["question"]["kv_heads"] -->
+# <!-- 512 = 4 * 32 + (first(launches[3]) - form(launches[3])) / launches[3]["question"]["heads"] -->
+# <!-- "each of its 32 programs reads 512 bytes for 32 words" if 32 * (512 - 32 * 4) == first(launches[3]) - form(launches[3]) and launches[3]["question"]["parts"] == 32 and launches[3]["question"]["heads"] == 4 * launches[3]["question"]["kv_heads"] -->
+
+# %%
+array, row = 2 * 8 * 4096 * 64, 4 * 8 * 4096  # bytes of Q (16 bits), of one float32 per row
+causes = {"Q, K, V, O, dO and L, once each": 5 * array + row,
+          "the second kernel reads dO again": array,
+          "and two statistics per row": 2 * row,
+          "and lines of dQ (float32), to add to them": 2 * array}
+for cause, size in causes.items():
+    print(f"{cause:42} {size:12,} bytes")
+dram = profile["runs"][2]["bytes"]["dram"]["read"]
+print(f"{'sum':42} {sum(causes.values()):12,} bytes, DRAM counter {dram:,}")
+
+# %% [markdown]
+# The sum is 0.09 % below the counter. Atomic additions are executed in L2, so L2 must first fetch the lines of $dQ$, which the first kernel has set to 0. `ncu` emptied L2 between the two kernels. In normal use some of these lines may still be in L2; this was not measured.
+# <!-- 0.09 = 100 * (launches[2]["bytes"]["dram"]["read"] / (5 * 2 * 8 * 4096 * 64 + 4 * 8 * 4096 + 3 * 2 * 8 * 4096 * 64 + 2 * 4 * 8 * 4096) - 1) -->
+# <!-- "which the first kernel has set to 0" if launches[2]["kernels"][0]["l2"]["written"] == 4 * 8 * 4096 * 64 + 2 * 4 * 8 * 4096 -->
 #
-# $$ W = \underbrace{2BH_{kv}Nd}_{K,\ V} + \underbrace{2BHd}_{q,\ O}, \qquad t \ge \frac{\beta W}{\text{bandwidth}}, \tag{14.2} $$
-# <!-- (14.2) W = step.reads["Q"] + step.reads["K"] + step.reads["V"] + step.writes["O"] with H = group * Hkv, step = kernel_costs.attention_decode(kernel_costs.KernelProblem(1, N, d, B=B, H=H, H_kv=Hkv), parts=1) -->
-# <!-- (14.2) t >= (roofline.compulsory_bytes("forward", step, beta) - 4 * B * H) / bandwidth with H = group * Hkv, step = kernel_costs.KernelProblem(1, N, d, B=B, H=H, H_kv=Hkv), W = roofline.compulsory_bytes("forward", step, 1) - 4 * B * H -->
+# On a machine with a GPU and `ncu`, `python -m tools.bench.counters forward` in a checkout of iocourse counts one launch. The DRAM counter of *written* bytes is often too small, because results can still be in L2 when the kernel ends.
 #
-# with $\beta$ bytes a word. (The log-sum-exp, one word a head, we leave out.) The work is $4BHNd$ operations, or FLOP: two products, a multiplication and an addition each. Without the small second term the intensity is
+# ## 14.19 A decode step: bytes and minimum time
 #
-# $$ I = \frac{4BHNd}{\beta \cdot 2BH_{kv}Nd} = \frac{2}{\beta} \cdot \frac{H}{H_{kv}} , \tag{14.3} $$
-# <!-- (14.3) I = roofline.arithmetic_intensity(roofline.flops("forward", B=B, H=H, N=N, d=d) / N, beta * (step.reads["K"] + step.reads["V"])) with H = group * Hkv, step = kernel_costs.attention_decode(kernel_costs.KernelProblem(1, N, d, B=B, H=H, H_kv=Hkv), parts=1) -->
+# A decode step has one query per head (lesson 14b). Each word of $K$ and $V$ is requested once, so no cache can help, and the compulsory words are the words at both levels. For $B$ sequences, $H$ query heads, $H_{kv}$ key heads and $\beta$ bytes per word,
 #
-# in 16 bits one FLOP a byte for each head of queries that shares a head of keys. Neither $N$ nor $d$ nor $B$ is left: no length and no batch takes decode away from the slope of the roof.
+# $$ W = \underbrace{2BH_{kv}Nd}_{K,\ V} + \underbrace{2BHd}_{q,\ O}, \qquad t \ge \frac{\beta W}{\text{bandwidth}}. \tag{14.8} $$
+# <!-- (14.8) W = step.reads["Q"] + step.reads["K"] + step.reads["V"] + step.writes["O"] with H = group * Hkv, step = kernel_costs.attention_decode(kernel_costs.KernelProblem(1, N, d, B=B, H=H, H_kv=Hkv), parts=1) -->
+# <!-- (14.8) t >= (roofline.compulsory_bytes("forward", step, beta) - 4 * B * H) / bandwidth with H = group * Hkv, step = kernel_costs.KernelProblem(1, N, d, B=B, H=H, H_kv=Hkv), W = roofline.compulsory_bytes("forward", step, 1) - 4 * B * H -->
 #
-# In these terms the roof of section 11.12 (lesson 11b) is $\min(\text{peak},\ I \cdot \text{bandwidth})$, the FLOP a second that a chip can attain: a slope up to the bend at $I = \text{peak}/\text{bandwidth}$, and flat from there on.
+# (The log-sum-exp, one word per head, is left out.) The step has $4BHNd$ FLOPs. Without the small second term its arithmetic intensity is
 #
-# <!-- exercise 14A --> Compute (14.2): the bytes of a decode step and the least time they take, in microseconds. A bandwidth of 1 GB/s is $10^9$ bytes a second, as on data sheets. If you are stuck after five minutes, run `hint("14A")` in a cell of your own.
+# $$ I = \frac{4BHNd}{\beta \cdot 2BH_{kv}Nd} = \frac{2}{\beta} \cdot \frac{H}{H_{kv}} , \tag{14.9} $$
+# <!-- (14.9) I = roofline.arithmetic_intensity(roofline.flops("forward", B=B, H=H, N=N, d=d) / N, beta * (step.reads["K"] + step.reads["V"])) with H = group * Hkv, step = kernel_costs.attention_decode(kernel_costs.KernelProblem(1, N, d, B=B, H=H, H_kv=Hkv), parts=1) -->
+#
+# in 16 bits one FLOP per byte for each query head that shares a key head. $N$, $d$ and $B$ cancel.
+#
+# <!-- exercise 14A --> Compute (14.8): the bytes of a decode step and its minimum time in microseconds. A bandwidth of 1 GB/s is $10^9$ bytes per second, as in data sheets. If you are stuck after five minutes, run `hint("14A")` in a new cell.
 # <!-- 1 as definition -->
-# <!-- 132 = device("attention")["multiprocessors"] -->
 
 # %% [raw] name="about-14A"
 # title = "One token"
@@ -231,11 +307,11 @@ for room in (256, 512, 1280):
 
 # %% tags=["exercise"] name="ex-14A"
 def my_decode_step(B, H, H_kv, N, d, itemsize, gbytes_per_s):
-    """(bytes moved, least microseconds) of one query a head against N keys.
+    """(bytes moved, minimum microseconds) of one query per head and N keys.
 
-    B texts, H heads of queries, H_kv heads of keys, itemsize bytes a word.
+    B sequences, H query heads, H_kv key heads, itemsize bytes per word.
     """
-    ### BEGIN SOLUTION K and V of the heads of keys, a query and an output of every head
+    ### BEGIN SOLUTION K and V of the key heads, a query and an output of every query head
     words = 2 * B * H_kv * N * d + 2 * B * H * d
     moved = itemsize * words
     return moved, moved / (1000 * gbytes_per_s)
@@ -246,208 +322,109 @@ def my_decode_step(B, H, H_kv, N, d, itemsize, gbytes_per_s):
 check("14A", my_decode_step)
 
 # %% [markdown]
-# One layer of Llama 3.1 8B has $H = 32$, $H_{kv} = 8$ and $d = 128$. With 32,768 tokens in the cache, in 16 bits:
+# ## 14.20 Heads that share keys
+#
+# In a forward pass, shared key heads do not reduce the words that programs read (section 11.10). In decode they do, because the queries of a group of $H/H_{kv}$ heads are the rows of one tile. The words of $K$ and $V$ *per query head* are
+#
+# $$ \frac{2BH_{kv}Nd}{BH} = 2Nd \cdot \frac{H_{kv}}{H} . \tag{14.10} $$
+# <!-- (14.10) 2 * kernel_costs.attention_decode(kernel_costs.KernelProblem(1, N, d, B=B, H=H, H_kv=Hkv), parts=1).reads["K"] / (B * H) = 2 * kernel_costs.attention_decode(kernel_costs.KernelProblem(1, N, d, B=B, H=H, H_kv=Hkv), parts=1).reads["K"] / (B * H) with H = group * Hkv -->
+#
+# The choices of $H_{kv}$ are called *multi-head attention* (MHA, $H_{kv} = H$), *grouped-query attention* (GQA) and *multi-query attention* (MQA, $H_{kv} = 1$). One layer of Llama 3.1 8B has $H = 32$, $H_{kv} = 8$ and $d = 128$. For 32,768 tokens in the cache and 16 bits:
 # <!-- 3.1 from https://arxiv.org/abs/2407.21783 -->
 
 # %%
-LAYER = {"B": 1, "H": 32, "H_kv": 8, "N": 32768, "d": 128, "itemsize": 2}
-work = 4 * 32 * 32768 * 128  # FLOP
-for chip in CHIPS.values():
-    step = attempt(my_decode_step, **LAYER, gbytes_per_s=chip.gbytes_per_s)
-    print(f"{chip.name:15} {step[0]:,} bytes, {step[1]:6.1f} µs to move them, "
-          f"{work / chip.tensor_tflops / 1e6:5.2f} µs to multiply")
+LAYER = {"B": 1, "H": 32, "N": 32768, "d": 128, "itemsize": 2}
+multiplying = 4 * 32 * 32768 * 128 / 989e6  # µs for all FLOPs at 989 TFLOP/s
+for name, H_kv in (("MHA", 32), ("GQA", 8), ("MQA", 1)):
+    step = attempt(my_decode_step, **LAYER, H_kv=H_kv, gbytes_per_s=4800)
+    print(f"{name}, H_kv = {H_kv:2}: {step[0]:11,} bytes, at least {step[1]:5.1f} µs to move "
+          f"them, {multiplying:.2f} µs to multiply, {32 // H_kv:2} FLOPs per byte")
 
 
 # %% [markdown]
-# On an H200 moving takes 28.0 µs and multiplying 0.54: for 98 percent of the time the tensor cores wait. The order of the chips is that of their bandwidths. An L4 multiplies at almost twice the rate of a T4, 121 TFLOP/s to 65, and is the slower of the two here, 447.4 µs against 419.5.
+# The minimum time decreases from 111.9 µs to 28.0 and 3.5 µs, by the factor by which the KV cache is smaller. The products take 0.54 µs in each case.
 # <!-- problem = lambda H_kv: kernel_costs.KernelProblem(1, 32768, 128, H=32, H_kv=H_kv) -->
-# <!-- moving = lambda chip, H_kv=8: (roofline.compulsory_bytes("forward", problem(H_kv), 2) - 4 * 32) / chip.gbytes_per_s / 1e3 -->
-# <!-- multiplying = roofline.flops("forward", B=1, H=32, N=32768, d=128) / 32768 / h200.tensor_tflops / 1e6 -->
-# <!-- 28.0, 0.54, 98 = moving(h200), multiplying, 100 * (1 - multiplying / moving(h200)) -->
-# <!-- 447.4, 419.5 = moving(CHIPS[89]), moving(CHIPS[75]) -->
-# <!-- "almost twice the rate of a T4" if 1.8 < CHIPS[89].tensor_tflops / CHIPS[75].tensor_tflops < 2 -->
-# <!-- "slower of the two here" if moving(CHIPS[89]) > moving(CHIPS[75]) -->
-# <!-- "order of the chips is that of their bandwidths" if sorted(CHIPS.values(), key=moving) == sorted(CHIPS.values(), key=lambda chip: -chip.gbytes_per_s) -->
-# <!-- 121, 65 = CHIPS[89].tensor_tflops, CHIPS[75].tensor_tflops -->
+# <!-- moving = lambda H_kv: (roofline.compulsory_bytes("forward", problem(H_kv), 2) - 4 * 32) / h200.gbytes_per_s / 1e3 -->
+# <!-- 111.9, 28.0, 3.5 = moving(32), moving(8), moving(1) -->
+# <!-- 0.54 = roofline.flops("forward", B=1, H=32, N=32768, d=128) / 32768 / h200.tensor_tflops / 1e6 -->
 #
-# ## 14.4 Heads that share keys
-#
-# Section 11.10 found that shared heads of keys do not reduce what the programs of a *forward pass* read: each program reads the keys for itself. Decode is different. Where a group of $H/H_{kv}$ heads shares its keys, their queries become the rows of one tile, as 64 queries of one head were before. A program reads a tile of keys once for the whole group. The words of $K$ and $V$ *for each head of queries* are
-#
-# $$ \frac{2BH_{kv}Nd}{BH} = 2Nd \cdot \frac{H_{kv}}{H} . \tag{14.4} $$
-# <!-- (14.4) 2 * kernel_costs.attention_decode(kernel_costs.KernelProblem(1, N, d, B=B, H=H, H_kv=Hkv), parts=1).reads["K"] / (B * H) = 2 * kernel_costs.attention_decode(kernel_costs.KernelProblem(1, N, d, B=B, H=H, H_kv=Hkv), parts=1).reads["K"] / (B * H) with H = group * Hkv -->
-#
-# Three names for three choices of $H_{kv}$: *multi-head attention* (MHA, $H_{kv} = H$), *grouped-query attention* (GQA), *multi-query attention* (MQA, $H_{kv} = 1$).
-
-# %%
-for name, heads in (("MHA", 32), ("GQA", 8), ("MQA", 1)):
-    step = attempt(my_decode_step, **LAYER | {"H_kv": heads}, gbytes_per_s=4800)
-    words = 2 * 32768 * 128 * heads // 32
-    print(f"{name}, H_kv = {heads:2}: {words:9,} words a head of queries, "
-          f"{step[0] / 2**20:5.0f} MiB, {step[1]:5.1f} µs on an H200, "
-          f"{32 // heads:2} FLOP a byte")
-
-
-# %% [markdown]
-# From 111.9 to 28.0 to 3.5 µs: the least time of a decode step shrinks by the factor by which its cache does, because the cache is nearly all it moves. This is what grouped-query attention is for. The intensity rises by the same factor, so it could also reach the bend of the roof some day.
-# <!-- 111.9, 28.0, 3.5 = moving(h200, 32), moving(h200, 8), moving(h200, 1) -->
-#
-# **Predict** (compute). How many heads of queries would have to share one head of keys, in 16 bits, before an H200 (989 TFLOP/s, 4,800 GB/s) is limited by its tensor cores in decode?
+# **Predict** (compute). How many query heads must share one key head, in 16 bits, before decode is compute-bound on an H200 (989 TFLOP/s, 4,800 GB/s)?
 # <!-- 989, 4,800 = h200.tensor_tflops, h200.gbytes_per_s -->
 
 # %% tags=["predict"]
-predict("14.4", heads=206)  #> predict("14.4", heads=...)
+predict("14.20", heads=207)  #> predict("14.20", heads=...)
 
 # %%
-for arch in (80, 90, 100):
-    chip = CHIPS[arch]
-    bend = 1000 * chip.tensor_tflops / chip.gbytes_per_s
-    print(f"{chip.name:15} bends at {bend:.0f} FLOP a byte")
-heads = int(1000 * CHIPS[90].tensor_tflops / CHIPS[90].gbytes_per_s) + 1
-measured("14.4", heads=heads)
+ridge = 1000 * 989 / 4800
+print(f"ridge point of an H200: {ridge:.1f} FLOPs per byte")
+measured("14.20", heads=int(ridge) + 1)
 
 # %% [markdown]
-# <details><summary>How many heads it takes</summary>
+# <details><summary>Heads needed</summary>
 #
-# It takes 207. In Llama 3.1 8B four heads share one, and in the multi-query form of our layer 32 do: decode is pure bandwidth. (Several new tokens at once, as in *speculative decoding*, are more rows of the tile: 52 tokens in groups of 4 would do.)
+# 207, by (14.9). With groups of 4, or with the 32 heads of MQA here, decode is memory-bound at every length. Several new tokens at once (*speculative decoding*) are more rows of the tile: 52 tokens in groups of 4 have 208 rows.
+# <!-- 207 = next(heads for heads in range(1, 1000) if heads > roofline.ridge_point(h200)) -->
+# <!-- 52, 208 = math.ceil(207 / 4), 4 * math.ceil(207 / 4) -->
 #
 # </details>
 #
-# <!-- 52 = math.ceil(207 / 4) -->
-# <!-- 207 = next(heads for heads in range(1, 1000) if heads > roofline.ridge_point(h200)) -->
-# <!-- 3.1 from https://arxiv.org/abs/2407.21783 -->
+# ## 14.21 The time of a decode step
 #
-# ## 14.5 Which roof
+# A copy of a large array only moves bytes, at 4,279 GB/s in the record `decode`, which is 0.89 of the data sheet. So the prediction is that a decode step takes the time of a copy of its bytes.
+# <!-- 4,279, 0.89 = load_record("decode")["copy"]["gbytes_per_s"], load_record("decode")["copy"]["gbytes_per_s"] / h200.gbytes_per_s -->
 #
-# We want the same prediction for every pass. Count FLOP by the field's convention: the forward pass has two products of $2N^2d$ each, the backward pass five (whatever a kernel makes twice), and exponentials are not counted. Count bytes at the lower line and at best, each array once:
-#
-# | pass, one head | FLOP | reads | writes |
-# | --- | --- | --- | --- |
-# | forward | $4N^2d$ | $Q$, $K$, $V$ | $O$ |
-# | backward | $10N^2d$ | $Q$, $K$, $V$, $O$, $dO$ | $dQ$, $dK$, $dV$ |
-# | decode | $4Nd$ | $q$, $K$, $V$ | $O$ |
-#
-# A chip can move and multiply at the same time, so the least time is the longer of the two,
-#
-# $$ t \ge \max\left( \frac{\text{FLOP}}{\text{peak}},\ \frac{\text{bytes}}{\text{bandwidth}} \right) , \tag{14.5} $$
-# <!-- (14.5) t >= FLOP / (10**12 * roofline.attainable_tflops(roofline.arithmetic_intensity(FLOP, bytes), chip)) with chip = list(CHIPS.values())[k % len(CHIPS)], peak = 10**12 * chip.tensor_tflops, bandwidth = 10**9 * chip.gbytes_per_s -->
-#
-# and whichever is longer names the limit. This is the roofline, (11.9) of lesson 11b, read as a time.
-#
-# <!-- exercise 14B --> Compute (14.5) for the three passes, without a mask. Arrays of queries ($Q$, $O$, $dO$, $dQ$) have $H$ heads, arrays of keys ($K$, $V$, $dK$, $dV$) have $H_{kv}$; FLOP count every head of queries. Row sums are left out. If you are stuck after six minutes, run `hint("14B")` in a cell of your own.
-
-# %% [raw] name="about-14B"
-# title = "Memory-bound or compute-bound"
-# difficulty = 2
-# importance = 4
-# minutes = 10
-# hints = [
-#   "Compute two times per pass: the time of the products alone, and the time of the memory traffic alone. Which of the two can be hidden behind the other?",
-#   "Divide the arrays of the table into those with H heads and those with H_kv. The forward pass has two of each kind, the backward pass four; decoding has the count of exercise 14A.",
-#   "One microsecond is 10^6 FLOPs per TFLOP/s of the peak, and 1,000 bytes per GB/s. The minimum time is the larger of the two times, and the larger one is the limit.",
-# # <!-- 1,000 as definition -->
-# ]
-
-# %% tags=["exercise"] name="ex-14B"
-def my_least_time(pass_, B, H, H_kv, N, d, itemsize, tflops, gbytes_per_s):
-    """(least microseconds, limit) of one pass: "forward", "backward" or "decode".
-
-    tflops: 10**12 FLOP a second; gbytes_per_s: 10**9 bytes a second.
-    The limit is "memory" or "products".
-    """
-    ### BEGIN SOLUTION FLOP and bytes of the pass, then the longer of two times
-    if pass_ == "decode":
-        flop = 4 * B * H * N * d
-        moved, _ = my_decode_step(B, H, H_kv, N, d, itemsize, gbytes_per_s)
-    else:
-        products, arrays = {"forward": (4, 2), "backward": (10, 4)}[pass_]
-        flop = products * B * H * N**2 * d
-        moved = itemsize * arrays * B * (H + H_kv) * N * d
-    multiplying, moving = flop / (1e6 * tflops), moved / (1e3 * gbytes_per_s)
-    return max(multiplying, moving), "memory" if moving > multiplying else "products"
-    ### END SOLUTION
-
-
-# %% tags=["check"] name="check-14B"
-check("14B", my_least_time)
-
-# %% [markdown]
-# **Predict** (compute). $H = H_{kv}$, 16 bits, an H200. From which $N$ on are the forward pass and the backward pass limited by products? (Divide the FLOP by the bytes first: what is left of $d$?)
+# **Predict** (guess). With MHA, the step of section 14.20 was recorded at 141.6 µs, for a copy time of 125.5 µs. With MQA the copy time is 3.9 µs. How many microseconds does that step take?
+# <!-- own = lambda H_kv: row("decode", B=1, N=32768, H_kv=H_kv, contender="split-KV") -->
+# <!-- 141.6, 125.5, 3.9 = own(32)["us"], own(32)["us"] * own(32)["share"], own(1)["us"] * own(1)["share"] -->
 
 # %% tags=["predict"]
-predict("14.5", forward=413, backward=330)  #> predict("14.5", forward=..., backward=...)
+predict("14.21", microseconds=8)  #> predict("14.21", microseconds=...)
 
 # %%
-H200 = {"itemsize": 2, "tflops": 989, "gbytes_per_s": 4800}
-
-
-def first_limited_by_products(least_time, pass_):
-    """The least N at which the tensor cores are the limit."""
-    return next(N for N in range(1, 2000)
-                if least_time(pass_, 1, 1, 1, N, 128, **H200)[1] == "products")
-
-
-measured("14.5", **{pass_: attempt(first_limited_by_products, my_least_time, pass_)
-                    for pass_ in ("forward", "backward")})
-
+decode = load_record("decode")
+print(record_source(decode))
+steps = [row for row in decode["rows"] if row["contender"] == "split-KV"]
+for row in steps[:3]:
+    print(f"H_kv = {row['H_kv']:2}: {row['us']:6.1f} µs, "
+          f"copy {row['us'] * row['share']:6.1f} µs, share of the copy {row['share']:.2f}")
+measured("14.21", microseconds=steps[2]["us"])
 
 # %% [markdown]
-# <details><summary>From which length on</summary>
+# <details><summary>More than the copy time</summary>
 #
-# 413 and 330. $4N^2d$ FLOP for $4Nd$ words of 2 bytes are $N/2$ FLOP a byte, and $d$ is gone; backward it is $10/16 \cdot N$.
-# <!-- intensity = lambda pass_, N: roofline.arithmetic_intensity(roofline.flops(pass_, B=1, H=1, N=N, d=128), roofline.compulsory_bytes(pass_, kernel_costs.KernelProblem(N, N, 128), 2) - 4 * N) -->
-# <!-- 413, 330 = (next(N for N in range(1, 2000) if intensity(pass_, N) > roofline.ridge_point(h200)) for pass_ in ("forward", "backward")) -->
-# <!-- 2 as definition -->
+# 24.5 µs, more than six times the copy time. The share of the copy is 0.89, 0.67 and 0.16.
+# <!-- 24.5 = own(1)["us"] -->
+# <!-- "more than six times the copy time" if own(1)["share"] < 1 / 6 -->
+# <!-- 0.89, 0.67, 0.16 = own(32)["share"], own(8)["share"], own(1)["share"] -->
 #
 # </details>
 #
-# Training and reading a prompt lie on the flat part of the roof from a few hundred tokens on, if L2 answers as in section 14.2, and the kernels of lessons 11 and 12 live from their products. Decode never gets there.
-#
-# The next cell draws all of this for sizes that you choose. Each pass has two points: the coloured one for the compulsory bytes, the grey one for those that the library's kernels ask for; the line below the picture names the kernels of each pass. Move $N$, $d$ and the heads, and watch which points cross the bend. (Tab goes from control to control, the arrow keys move a slider. Without a running kernel you see a still picture.)
+# A share that depends on the size is hard to use. The record has 23 shapes, from 11 to 1,028 µs. We fit a line to them:
+# <!-- taken = np.array([one["us"] for one in rows("decode", contender="split-KV")]) -->
+# <!-- 23, 11, 1,028 = len(taken), taken.min(), taken.max() -->
 
 # %%
-explore.roofline_explorer(90, N=4096, d=128, H=32, H_kv=8, causal=False)
+copy = np.array([row["us"] * row["share"] for row in steps])
+taken = np.array([row["us"] for row in steps])
+slope, constant = np.polyfit(copy, taken, 1)
+rest = taken - (slope * copy + constant)
+print(f"time = {slope:.2f} · copy + {constant:.1f} µs, "
+      f"residuals {rest.min():+.1f} to {rest.max():+.1f} µs")
 
 # %% [markdown]
-# Read the two points of the forward pass. By what its programs ask for it does 63 FLOP a byte, to the left of the bend at 206 (*ridge* in the picture); by what DRAM must deliver, 3,256. Between the two lies L2: the line from one point to the other is section 14.2. Decode has no such line. Its two points all but coincide, 3.71 and 4 FLOP a byte, and no $N$ moves them over the bend; what moves them far is $H/H_{kv}$. (*Block-sparse* is the forward pass of lesson 13 under a mask that sees a share of the tiles, the *density*.)
-# <!-- points = course.explore.models.roofline_explorer.points(course.explore.models.roofline_explorer.RooflineState(90, 4096, 128, 32, 8, causal=False)) -->
-# <!-- 63, 3,256 = points[0].ledger_intensity, points[0].intensity -->
-# <!-- 206 = roofline.ridge_point(h200) -->
-# <!-- 3.71, 4 = points[2].ledger_intensity, points[2].intensity -->
+# A decode step takes its copy time plus 15 µs, within −4 to +7 µs. So a table of shares, from 0.04 to 0.98, shows this constant. For cuDNN in the same run the constant is 13 µs. The record does not divide it into launches, merge and idle SMs. The prediction holds if you add one constant per device, and without it fails for short caches.
+# <!-- copied = np.array([one["us"] * one["share"] for one in rows("decode", contender="split-KV")]) -->
+# <!-- fit = np.polyfit(copied, taken, 1) -->
+# <!-- 15 = fit[1] -->
+# <!-- 4, 7 = -min(taken - np.polyval(fit, copied)), max(taken - np.polyval(fit, copied)) -->
+# <!-- "its copy time plus 15 µs" if round(fit[0], 2) == 1.01 -->
+# <!-- 0.04, 0.98 = min(copied / taken), max(copied / taken) -->
+# <!-- cudnn = [(one["us"] * one["share"], one["us"]) for one in rows("decode", contender="SDPA cuDNN")] -->
+# <!-- 13 = np.polyfit(*zip(*cudnn), 1)[1] -->
 #
-# A roof is a promise that nothing can be faster, and none that anything is as fast. A kernel stays below its roof where tiles are ragged, where programs are too few (lesson 14b), or where exponentials take longer than products.
-# <!-- "nothing can be faster" as definition -->
-#
-# ## 14.6 Predict, then read
-#
-# Everything so far was computed. A prediction is worth something if it can fail, so here are five, each with the run that can refute it:
-#
-# | prediction | from | step of `python -m tools.bench gpu` |
-# | --- | --- | --- |
-# | a decode step takes the time of its bytes, whatever $H_{kv}$ is, where that is long beside the time of a launch | (14.2), (14.3) | `decode` |
-# | forward and backward are limited by products from some hundred tokens on; a time alone does not show the limit | section 14.5 | `attention` |
-# | packing gains what padding wastes, the share of the pairs | lesson 14b | `varlen` |
-# | with a block mask, time goes with the number of tiles | lesson 13 | `sparse` |
-# | $d$ in slices pays where few whole rows are left | (13.3) | `small-cache` |
-#
-# Runs on a named chip are kept with the package. Each carries device, versions, date and commit:
+# On your GPU, the next cell times the GQA step. It runs in a process where kernels are compiled; `time_of` empties L2 before each lap and takes the median.
 
 # %% tags=["nbval-ignore-output"]
-from iocourse.data.records import load_record, record_source
-
-for subject in ("decode", "attention", "varlen", "sparse", "small-cache"):
-    print(f"{subject:12} {record_source(load_record(subject))}")
-
-
-# %% [markdown]
-# The roofs of the data sheets say what cannot be exceeded, and nothing about what is reached; these records do. What may one expect? A copy of a large array does nothing but move bytes, and reaches less than the data sheet says. So the step `decode` measures a copy in the same run and reports a decode step as a share of it.
-#
-# **Predict** (guess). The decode step of section 14.3, on an H200 or on the GPU that you have: how many microseconds? Your function of exercise 14A gives the least; say by how much you expect to miss it.
-
-# %% tags=["predict"]
-predict("14.6", microseconds=32)  #> predict("14.6", microseconds=...)
-
-# %%
 import os
 import subprocess
 import sys
@@ -468,7 +445,7 @@ print(1000 * time_of(lambda: kernels.decode(q, k, v)).ms)
 
 
 def timed_here(*sizes):
-    """Microseconds of a decode step on this machine's GPU; where there are none, why."""
+    """Microseconds of a decode step on this machine's GPU, or the reason why there are none."""
     if cuda_unavailable_reason():
         return f"{cuda_unavailable_reason()}; needed: an NVIDIA GPU and a torch built for it"
     import torch
@@ -481,64 +458,331 @@ def timed_here(*sizes):
     return float(done.stdout) if done.returncode == 0 else done.stderr.strip()[-200:]
 
 
-def recorded_step():
-    """Microseconds of that step in the recorded run; where there are none, why."""
-    record = load_record("decode")
-    wanted = {"B": 1, "H": 32, "H_kv": 8, "N": 32768, "contender": "split-KV"}
-    for row in record["rows"] if record else ():
-        if wanted.items() <= row.items():
-            return row["us"] if "us" in row else row["refused"]
-    return "the record has no such step" if record else record_source(record)
+found = timed_here(1, 32, 8, 32768, 128)
+print(f"not measured here: {found}" if isinstance(found, str) else
+      f"{found:.1f} µs here, {134_234_112 / found / 1000:,.0f} GB/s; "
+      f"recorded: {steps[1]['us']:.1f} µs")
 
 
 # %% [markdown]
-# The script runs in a process of its own, where kernels are compiled. `time_of` takes the median of many laps and empties L2 before each.
-
-# %% tags=["nbval-ignore-output"]
-for place, found in (("recorded", recorded_step()), ("here", timed_here(1, 32, 8, 32768, 128))):
-    if isinstance(found, str):
-        print(f"{place}: not measured: {found}")
-    else:
-        print(f"{place}: {found:.1f} µs, {134_234_112 / found / 1000:,.0f} GB/s")
-        measured("14.6", microseconds=found)
-
-
-# %% [markdown]
-# <details><summary>What the time says</summary>
+# ## 14.22 Rooflines of three passes
 #
-# Divide: bytes over microseconds are a bandwidth. The recorded step reaches 0.67 of the bandwidth of a copy in the same run, and with 32 heads of keys, four times the bytes, 0.89. With one head of keys it is 0.16: the step takes 24.5 µs, and a copy of its bytes would take 3.9. Most of such a step is what every step costs, however little it reads.
-# <!-- own = [row for row in load_record("decode")["rows"] if (row["contender"], row["B"], row["N"]) == ("split-KV", 1, 32768)] -->
-# <!-- 0.89, 0.67, 0.16 = (row["share"] for row in own) -->
-# <!-- 24.5, 3.9 = own[-1]["us"], own[-1]["us"] * own[-1]["share"] -->
+# We want minimum times for all passes. By convention the forward pass has two products of $2N^2d$ FLOPs, the backward pass five, and exponentials are not counted. Each array is moved once:
+#
+# | pass, one head | FLOPs | reads | writes |
+# | --- | --- | --- | --- |
+# | forward | $4N^2d$ | $Q$, $K$, $V$ | $O$ |
+# | backward | $10N^2d$ | $Q$, $K$, $V$, $O$, $dO$ | $dQ$, $dK$, $dV$ |
+# | decode | $4Nd$ | $q$, $K$, $V$ | $O$ |
+#
+# A chip can move and multiply at the same time, so
+#
+# $$ t \ge \max\left( \frac{\text{FLOP}}{\text{peak}},\ \frac{\text{bytes}}{\text{bandwidth}} \right) . \tag{14.11} $$
+# <!-- (14.11) t >= FLOP / (10**12 * roofline.attainable_tflops(roofline.arithmetic_intensity(FLOP, bytes), chip)) with chip = list(CHIPS.values())[k % len(CHIPS)], peak = 10**12 * chip.tensor_tflops, bandwidth = 10**9 * chip.gbytes_per_s -->
+#
+# This is the roofline (11.9) as a time. The larger term is the limit.
+#
+# <!-- exercise 14B --> Compute (14.11) for the three passes, without a mask. $Q$, $O$, $dO$ and $dQ$ have $H$ heads, and $K$, $V$, $dK$ and $dV$ have $H_{kv}$. Count the FLOPs of every query head. Row statistics are left out. If you are stuck after six minutes, run `hint("14B")` in a new cell.
+
+# %% [raw] name="about-14B"
+# title = "Memory-bound or compute-bound"
+# difficulty = 2
+# importance = 4
+# minutes = 10
+# hints = [
+#   "Compute two times per pass: the time of the products alone, and the time of the memory traffic alone. Which of the two can be hidden behind the other?",
+#   "Divide the arrays of the table into those with H heads and those with H_kv. The forward pass has two of each kind, the backward pass four; decoding has the count of exercise 14A.",
+#   "One microsecond is 10^6 FLOPs per TFLOP/s of the peak, and 1,000 bytes per GB/s. The minimum time is the larger of the two times, and the larger one is the limit.",
+# # <!-- 1,000 as definition -->
+# ]
+
+# %% tags=["exercise"] name="ex-14B"
+def my_least_time(pass_, B, H, H_kv, N, d, itemsize, tflops, gbytes_per_s):
+    """(minimum microseconds, limit) of one pass: "forward", "backward" or "decode".
+
+    tflops: 10**12 FLOPs per second; gbytes_per_s: 10**9 bytes per second.
+    The limit is "memory" or "products".
+    """
+    ### BEGIN SOLUTION FLOPs and bytes of the pass, then the longer of two times
+    if pass_ == "decode":
+        flop = 4 * B * H * N * d
+        moved, _ = my_decode_step(B, H, H_kv, N, d, itemsize, gbytes_per_s)
+    else:
+        products, arrays = {"forward": (4, 2), "backward": (10, 4)}[pass_]
+        flop = products * B * H * N**2 * d
+        moved = itemsize * arrays * B * (H + H_kv) * N * d
+    multiplying, moving = flop / (1e6 * tflops), moved / (1e3 * gbytes_per_s)
+    return max(multiplying, moving), "memory" if moving > multiplying else "products"
+    ### END SOLUTION
+
+
+# %% tags=["check"] name="check-14B"
+check("14B", my_least_time)
+
+# %% [markdown]
+# **Predict** (compute). $H = H_{kv}$, 16 bits, an H200. From which $N$ on are the forward and the backward pass compute-bound by (14.11)? (Divide the FLOPs by the bytes first; $d$ cancels.)
+
+# %% tags=["predict"]
+predict("14.22", forward=413, backward=330)  #> predict("14.22", forward=..., backward=...)
+
+# %%
+H200 = {"itemsize": 2, "tflops": 989, "gbytes_per_s": 4800}
+
+
+def first_compute_bound(least_time, pass_):
+    """The smallest N at which the products are the limit."""
+    return next(N for N in range(1, 2000)
+                if least_time(pass_, 1, 1, 1, N, 128, **H200)[1] == "products")
+
+
+measured("14.22", **{pass_: attempt(first_compute_bound, my_least_time, pass_)
+                     for pass_ in ("forward", "backward")})
+
+
+# %% [markdown]
+# <details><summary>The first compute-bound lengths</summary>
+#
+# 413 and 330. The forward pass has $4N^2d$ FLOPs for $4Nd$ words of 2 bytes, $N/2$ FLOPs per byte. The backward pass has $\frac{10}{16}N$.
+# <!-- intensity = lambda pass_, N: roofline.arithmetic_intensity(roofline.flops(pass_, B=1, H=1, N=N, d=128), roofline.compulsory_bytes(pass_, kernel_costs.KernelProblem(N, N, 128), 2) - 4 * N) -->
+# <!-- 413, 330 = (next(N for N in range(1, 2000) if intensity(pass_, N) > roofline.ridge_point(h200)) for pass_ in ("forward", "backward")) -->
+# <!-- 2 as definition -->
 #
 # </details>
 #
+# The explorer draws one roof per level, and the launches of section 14.18 with their counted bytes and recorded rates. A circle is the intensity between L2 and the SMs, a triangle the intensity at DRAM. Choose another $d$ or tile, and compare.
+
+# %%
+explore.kernel_explorer(90, d=64)
+
+# %% [markdown]
+# The forward pass has 63 FLOPs per byte between L2 and the SMs and 2,032 at DRAM. The ridge point of DRAM, 206, is between them, so without L2 the kernel would be memory-bound. The two points of decode have the same place. No data sheet states the bandwidth of L2; the largest recorded traffic, 8,277 GB/s, is a lower limit.
+# <!-- explorer = course.explore.models.kernel_explorer -->
+# <!-- state = explorer.KernelState(90, 64, "forward", *explorer.shipped(explorer.KernelState(90, 64, "forward", 64, 64, 4, 3))) -->
+# <!-- 63, 2,032 = explorer.intensities(state)[explorer.SM], explorer.intensities(state)[explorer.DRAM] -->
+# <!-- 206 = roofline.ridge_point(h200) -->
+# <!-- 8,277 = explorer.fastest_traffic(explorer.shipped_records()).gbytes_per_s -->
+#
+# Is the prediction "limited by products" confirmed? A time alone cannot show which roof limits a kernel. The recorded forward pass reaches 456 TFLOP/s, and three roofs are at 989 (products), 989 (exponentials) and 879 (shared memory). A product of two large matrices reaches 793 (record `roofs`), and cuDNN's attention 486. So the record does not refute the prediction and does not confirm it.
+# <!-- 456 = explorer.achieved_tflops(state, explorer.entries(state, explorer.shipped_records())[state.configuration]) -->
+# <!-- 989, 879 = explorer.ceilings(state)["exponentials"], explorer.ceilings(state)["shared memory"] -->
+# <!-- 793 = load_record("roofs")["product_tflops"] -->
+# <!-- 486 = row("attention", d=64, N=4096, causal=False, contender="SDPA cuDNN", pass_="forward")["tflops"] -->
+#
+# ## 14.23 Three more predictions and their records
+#
+# **Slices of $d$.** By (13.3), complete rows move fewer bytes than slices with tiles of 128 rows if a program holds more than 36.6 rows. For $d = 320$ and $d = 512$ an H200 holds 64. So complete rows should win twice.
+# <!-- 36.6 = 2 / 7 * tile("sliced_forward", 90, 512)[0] -->
+# <!-- 128, 64 = tile("sliced_forward", 90, 512)[0], tile("forward", 90, 512)[0] -->
+# <!-- "For $d = 320$ and $d = 512$ an H200 holds 64" if tile("forward", 90, 320)[0] == tile("forward", 90, 512)[0] == 64 -->
+#
+# **Predict** (guess). The time of complete rows divided by the time of slices, for the forward pass, at both $d$?
+
+# %% tags=["predict"]
+predict("14.23", at_320=0.6, at_512=0.6)  #> predict("14.23", at_320=..., at_512=...)
+
+# %%
+wide = load_record("small-cache")
+print(record_source(wide))
+form = {"whole rows": lambda p: forms.attention_forward(p, BM=64, BN=32),
+        "fused split-d": lambda p: forms.sliced_forward(p, BM=128, BN=128),
+        "materialised": lambda p: forms.scores_forward(p, scores=(128, 128),
+                                                       averages=(128, 64, 128))}
+ratio = {}
+for d in (320, 512):
+    ms = {row["contender"]: row["ms"] for row in wide["rows"] if row["d"] == d and "ms" in row
+          and row["pass"] == "forward" and not row["causal"]}
+    for name, words in form.items():
+        size = forms.ledger_bytes(words(forms.KernelProblem(4096, 4096, d)), 2)
+        print(f"d = {d}, {name:13}: {size / 1e9:.2f} GB per head, {ms[name]:6.2f} ms")
+    ratio[d] = ms["whole rows"] / ms["fused split-d"]
+measured("14.23", at_320=ratio[320], at_512=ratio[512])
+
+# %% [markdown]
+# <details><summary>Bytes and times of slices</summary>
+#
+# 1.22 and 0.65. At $d = 512$ the prediction holds. At $d = 320$ it is refuted: complete rows move 0.34 GB instead of 0.58 and take more time. Triton pads their 320 columns to 512, so products are 1.6 times as large, and 5 slices of 64 columns need no padding. The library now launches slices there. Bytes also fail for the forward pass with materialised scores at $d = 512$: 0.74 GB against 0.93 for slices, and 12.3 ms against 4.2.
+# <!-- timed = lambda d, name, causal=False: row("small-cache", d=d, causal=causal, contender=name, pass_="forward")["ms"] -->
+# <!-- 1.6, 5 = 512 / 320, 320 / 64 -->
+# <!-- 1.22, 0.65 = (timed(d, "whole rows") / timed(d, "fused split-d") for d in (320, 512)) -->
+# <!-- per_head = lambda ledger: kernel_costs.ledger_bytes(ledger, 2) / 1e9 -->
+# <!-- 0.34 = per_head(kernel_costs.attention_forward(kernel_costs.KernelProblem(4096, 4096, 320), BM=tile("forward", 90, 320)[0], BN=32)) -->
+# <!-- 0.58, 0.93 = (per_head(kernel_costs.sliced_forward(kernel_costs.KernelProblem(4096, 4096, d), BM=tile("sliced_forward", 90, d)[0], BN=tile("sliced_forward", 90, d)[1])) for d in (320, 512)) -->
+# <!-- 0.74 = per_head(kernel_costs.scores_forward(kernel_costs.KernelProblem(4096, 4096, 512), scores=tile("scores", 90, 512)[:2], averages=tile("averages", 90, 512))) -->
+# <!-- 12.3, 4.2 = timed(512, "materialised"), timed(512, "fused split-d") -->
+# <!-- "The library now launches slices there" if choice("forward pass", launch(90, 320)).value == "slices" -->
+#
+# </details>
+#
+# **Block masks.** By lesson 13, the time grows linearly with the number of nonempty blocks. The record `sparse-lines` has random masks with five densities.
+#
+# **Predict** (guess). At density 0.065, what fraction of the time at density 1 do the forward and the backward pass take?
+# <!-- line = lambda pass_: row("sparse-lines", "lines", pass_=pass_)["points"] -->
+# <!-- 0.065, 1 = line("forward")[0][0], line("forward")[-1][0] -->
+
+# %% tags=["predict"]
+predict("14.23b", forward=0.065, backward=0.065)  #> predict("14.23b", forward=..., backward=...)
+
+# %%
+sparse = load_record("sparse-lines")
+print(record_source(sparse))
+parts = {}
+for line in sparse["lines"][:2]:
+    parts[line["pass"]] = line["points"][0][1] / line["points"][-1][1]
+    print(f"{line['pass']:8} time = {line['overhead_ms']:.2f} ms + density · "
+          f"{line['dense_ms']:.2f} ms, largest deviation {100 * line['deviation']:.1f} %")
+measured("14.23b", **parts)
+
+# %% [markdown]
+# <details><summary>Lines and overheads</summary>
+#
+# 0.09 and 0.18. The forward pass is on the line within 2.3 %. The backward pass deviates by 15 %, and its short times are mostly host time. A day later the host time was measured separately. Then the backward pass under a random mask ($N = 4096$) took 0.71 ms instead of 1.40.
+# <!-- 0.09, 0.18 = (line(pass_)[0][1] / line(pass_)[-1][1] for pass_ in ("forward", "backward")) -->
+# <!-- 2.3, 15 = (100 * row("sparse-lines", "lines", pass_=pass_)["deviation"] for pass_ in ("forward", "backward")) -->
+# <!-- random = lambda record: row(record, d=128, N=4096, mask="random", contender="fused", pass_="backward")["ms"] -->
+# <!-- 0.71, 1.40 = random("sparse"), random("sparse-lines") -->
+# <!-- "A day later" if (load_record("sparse-lines")["date"], load_record("sparse")["date"]) == ("2026-11-26", "2026-11-27") -->
+#
+# </details>
+#
+# **Packing.** By lesson 14b, packed sequences save the pairs that padding wastes. The record `varlen` compares packed kernels with SDPA's flash kernel on padded sequences. A batch of equal lengths wastes no pair and is the control.
+#
+# **Predict** (guess). In one batch with $d = 128$ padding multiplies the pairs by 4.39. What is the speed of the packed forward and backward pass relative to the padded ones?
+# <!-- 4.39 = row("varlen", d=128, lengths="log-uniform", contender="fused", pass_="forward")["saved"] -->
+
+# %% tags=["predict"]
+predict("14.23c", forward=4.4, backward=4.4)  #> predict("14.23c", forward=..., backward=...)
+
+# %%
+packed = load_record("varlen")
+print(record_source(packed))
+for row in packed["rows"]:
+    if row["contender"] == "fused" and row["pass"] != "forward+backward":
+        print(f"d = {row['d']:3}, {row['lengths']:11} {row['pass']:8}: "
+              f"pairs {row['saved']:.2f}, speed {row['ratio']:.2f}, "
+              f"quotient {row['of_saved']:.2f}")
+        if (row["d"], row["lengths"]) == (128, "log-uniform"):
+            measured("14.23c", **{row["pass"]: row["ratio"]})
+
+# %% [markdown]
+# <details><summary>Saved pairs and speed</summary>
+#
+# 4.86 and 4.15. Divided by the factor of the pairs, the speeds are 1.11 to 1.22 in the forward pass and 0.88 to 1.02 in the backward pass. But the control has 1.13 and 0.98, so a part of these quotients has nothing to do with padding. Divided by the control, the quotients at $d = 128$ are 0.97 to 1.08. So the prediction holds within 8 %.
+# <!-- 4.86, 4.15 = (row("varlen", d=128, lengths="log-uniform", contender="fused", pass_=pass_)["ratio"] for pass_ in ("forward", "backward")) -->
+# <!-- quotient = lambda pass_, **more: [one["of_saved"] for one in rows("varlen", contender="fused", pass_=pass_, **more)] -->
+# <!-- 1.11, 1.22, 0.88, 1.02 = min(quotient("forward")), max(quotient("forward")), min(quotient("backward")), max(quotient("backward")) -->
+# <!-- control = {pass_: quotient(pass_, lengths="equal")[0] for pass_ in ("forward", "backward")} -->
+# <!-- 1.13, 0.98 = control["forward"], control["backward"] -->
+# <!-- corrected = [one / control[pass_] for pass_ in ("forward", "backward") for lengths in ("log-uniform", "uniform") for one in quotient(pass_, d=128, lengths=lengths)] -->
+# <!-- 0.97, 1.08 = min(corrected), max(corrected) -->
+# <!-- 8 = 100 * (max(corrected) - 1) -->
+#
+# </details>
+#
+# ## 14.24 Where bytes do not decide
+#
+# The record `tune` has two pairs of kernels whose bytes do not predict their times ($d = 64$, $N = 4096$):
+#
+# 1. The fused and the two-pass backward pass, with their default tiles.
+# 2. The forward pass with tiles of $64 \times 64$ and of $128 \times 64$, both with 4 warps.
+# <!-- ms = lambda kernel, *tile: next(one["ms"][0] for one in row("tune", "kernels", kernel=kernel, d=64)["tried"] if one["tile"] == list(tile)) -->
+# <!-- small, large = [64, 64, 4, 3], [128, 64, 4, 3] -->
+# <!-- 64 \times 64 = small[:2] -->
+# <!-- 128 \times 64 = large[:2] -->
+# <!-- 4 = small[2] -->
+#
+# **Predict** (guess). In pair 1 both kernels move the same number of bytes, and in pair 2 the first one moves 1.97 times as many as the second. What is the ratio of the times in each pair, first divided by second?
+# <!-- backward = kernel_costs.KernelProblem(4096, 4096, 64, H=8, H_kv=8) -->
+# <!-- fused = kernel_costs.attention_fused_backward(backward, BM=64, BN=128) -->
+# <!-- sent = kernel_costs.ledger_bytes(fused, 2) - 4 * fused.reads["dQ_sum"] -->
+# <!-- "the same number of bytes" if sent == kernel_costs.ledger_bytes(kernel_costs.attention_split_backward(backward, queries=tile("queries", 90, 64), keys=tile("keys", 90, 64)), 2) -->
+# <!-- forward_bytes = lambda BM: kernel_costs.ledger_bytes(kernel_costs.attention_forward(backward, BM=BM, BN=64), 2) -->
+# <!-- 1.97 = forward_bytes(64) / forward_bytes(128) -->
+
+# %% tags=["predict"]
+predict("14.24", backward=1, forward=2)  #> predict("14.24", backward=..., forward=...)
+
+# %%
+from iocourse.gpu import timed_tiles
+
+tables = timed_tiles.tables("tune")
+fused_ms = load_record("tune")["kernels"][1]["tried"][0]["ms"][0]
+
+
+def tried(table, *tile):
+    """The row of a table with this tile: BM, BN, warps, stages."""
+    return next(row for row in tables[table]
+                if tuple(row[name] for name in ("BM", "BN", "warps", "stages")) == tile)
+
+
+problem = forms.KernelProblem(4096, 4096, 64, H=8, H_kv=8)
+fused = forms.attention_fused_backward(problem, BM=64, BN=128)
+sent = forms.ledger_bytes(fused, 2) - 4 * fused.reads["dQ_sum"]  # an addition is sent once
+split = forms.attention_split_backward(problem, queries=(128, 64), keys=(128, 128))
+split_ms = tried("keys, d = 64", 128, 128, 8, 3)["ms"]
+print(f"fused    {sent:,} bytes, {fused_ms:.2f} ms")
+print(f"two-pass {forms.ledger_bytes(split, 2):,} bytes, {split_ms:.2f} ms")
+for d, *tiles in (64, (64, 64, 4, 3), (128, 64, 4, 3)), (128, (64, 64, 4, 3), (128, 64, 8, 3)):
+    for tile in tiles:
+        row = tried(f"forward, d = {d}", *tile)
+        print(f"forward, d = {d:3}, {tile}: {row['words']:10,} words per head, "
+              f"{row['blocks']} programs and {row['warps_per_sm']:2} warps per SM, "
+              f"{row['ms']:.2f} ms")
+first, second = (tried("forward, d = 64", BM, 64, 4, 3)["ms"] for BM in (64, 128))
+measured("14.24", backward=fused_ms / split_ms, forward=first / second)
+
+# %% [markdown]
+# <details><summary>Two reasons</summary>
+#
+# 1.46 and 0.92.
+#
+# 1. Both backward passes move 579,207,168 bytes for 8 heads. The two-pass kernels compute seven products instead of five and still take less time. In the fused pass 46 % of the bytes are atomic additions: L2 reads, adds and writes each word.
+# 2. The tile of $64 \times 64$ is 1.09 times as fast. The pair with $d = 128$ points to the reason. An SM holds 8 warps in both cases, as two programs or as one, and the instructions per score are equal. Two programs move 1.97 times the words and are 1.10 times as fast. The warps of one program wait for each other in every iteration. Two programs do not, so one can compute while the other waits.
+# <!-- 579,207,168 = sent -->
+# <!-- 46 = 100 * 4 * fused.reads["dQ_sum"] / sent -->
+# <!-- 1.46, 0.92, 1.09 = ms("fused", 64, 128, 8, 2) / ms("keys", 128, 128, 8, 3), ms("forward", *small) / ms("forward", *large), ms("forward", *large) / ms("forward", *small) -->
+# <!-- 64 \times 64 = small[:2] -->
+# <!-- tried = lambda *tile: next(one for one in checkout("iocourse.gpu.timed_tiles").tables("tune")["forward, d = 128"] if (one["BM"], one["BN"], one["warps"], one["stages"]) == tile) -->
+# <!-- two, one_program = tried(64, 64, 4, 3), tried(128, 64, 8, 3) -->
+# <!-- 8 = two["warps_per_sm"] -->
+# <!-- "as two programs or as one" if (two["blocks"], one_program["blocks"]) == (2, 1) and two["warps_per_sm"] == one_program["warps_per_sm"] -->
+# <!-- "the instructions per score are equal" if two["instructions"] == one_program["instructions"] -->
+# <!-- 1.97, 1.10 = two["words"] / one_program["words"], one_program["ms"] / two["ms"] -->
+#
+# </details>
+#
+# Here the model ends. Bytes count neither the kind of a request nor the waiting times that an SM can hide.
+#
+# ## Where to go next
+#
+# - **Profilers.** [Nsight Systems](https://docs.nvidia.com/nsight-systems/) shows the timeline of host and GPU, [Nsight Compute](https://docs.nvidia.com/nsight-compute/) the counters of one kernel, and [Proton](https://github.com/triton-lang/triton/tree/main/third_party/proton), which is part of Triton, times regions of a program.
+# - **Courses.** The [GPU MODE lectures](https://github.com/gpu-mode/lectures) have lectures on flash attention, Triton, CUTLASS and profiling. Stanford's [CS336](https://cs336.stanford.edu/) treats kernels and Triton in a course on language models.
+# - **Beyond Triton.** [Gluon](https://triton-lang.org/main/gluon/), in Triton's repository, exposes layouts, shared memory and warp specialisation. [CUTLASS and CuTe](https://docs.nvidia.com/cutlass/) do so in C++ and Python.
+# - **FlashAttention-3 and 4.** [FlashAttention-3](https://arxiv.org/abs/2407.08608) overlaps products with softmax and reports up to 740 TFLOP/s in 16 bits on an H100. [FlashAttention-4](https://arxiv.org/abs/2603.05451) is written in CuTe's Python language and reports up to 1,613 TFLOP/s on a B200, up to 2.7 times the speed of Triton. It computes part of the exponentials by polynomials, because the rate of tensor cores has doubled and that of exponential units has not.
+# <!-- 740 from https://arxiv.org/abs/2407.08608 -->
+# <!-- 1,613, 2.7 from https://arxiv.org/abs/2603.05451 -->
+#
 # ## Misconceptions
 #
-# - **"FlashAttention reads $K$ and $V$ from HBM $\lceil N/B_M \rceil$ times."** Its programs ask for them so often. Behind the emulated cache DRAM delivered them 1, 2 or 8 times for one and the same ledger, by the room of the cache and the order of the programs (14.2).
-# <!-- 1, 2, 8 = (reads(rows) for rows in (512, 4 * 64, 64)) -->
-# - **"A larger L2 makes every kernel faster."** A decode step asks for each word once; there is nothing for a cache to answer (14.3).
-# <!-- "makes every kernel faster" as definition -->
-# - **"Grouped-query attention saves arithmetic."** In attention it has the same FLOP, for each head of queries meets every key. It saves words of $K$ and $V$, and in decode these are the time (14.4).
-# - **"Decode needs a faster chip."** It needs faster memory: an L4 multiplies at almost twice the rate of a T4, and the least time of the step is longer (14.3).
-# <!-- "Decode needs a faster chip." if CHIPS[89].tensor_tflops > CHIPS[75].tensor_tflops -->
-# <!-- "It needs faster memory" if moving(CHIPS[89]) > moving(CHIPS[75]) -->
-# - **"On the roof means fast enough."** The roof is a limit on what can be; only a clock says what is (14.6).
+# - **"FlashAttention reads $K$ and $V$ from DRAM $\lceil N/B_M \rceil$ times."** Its programs request them so often. DRAM delivered each input once in the recorded forward passes (14.18).
+# - **"The profiler's L2 counter is the closed form."** L2 looks up fewer words, because requests are merged on the way. The counter on the side of the SMs equals the closed form (14.18).
+# - **"Grouped-query attention saves FLOPs."** It has the same FLOPs and fewer words of $K$ and $V$, which decide the time of a decode step (14.20).
+# - **"The kernel with fewer bytes takes less time."** Complete rows at $d = 320$ have fewer bytes and take more time, and so does the tile of $128 \times 64$ in section 14.24.
+# <!-- "take more time" if timed(320, "whole rows") > timed(320, "fused split-d") and ms("forward", 128, 64, 4, 3) > ms("forward", 64, 64, 4, 3) -->
+# <!-- 128 \times 64 = large[:2] -->
 #
 # ## Take-away
 #
-# - A ledger is the traffic between programs and L2. DRAM sees what L2 misses: each word once, if the programs that share keys run together and the keys of a head fit.
-# - $n_p$ programs side by side are one program with $n_pB_M$ rows; the two-level model holds again one level down.
-# - Decode is pure bandwidth: $2/\beta$ FLOP a byte for each head that shares keys, and a time that is bytes over bandwidth. Heads that share keys are the way to fewer bytes.
-# - Predict, then measure, and say so where nothing has been measured.
+# - A closed form equals the bytes that the SMs read. DRAM delivers each word once if the programs that share keys run together.
+# - A decode step takes the copy time of its bytes plus a constant per device.
+# - Test each prediction on a record that can refute it, and add a control.
 #
 # ## References
 #
 # - S. Williams, A. Waterman, D. Patterson: *Roofline*, Communications of the ACM 52(4), 2009.
-# - N. Shazeer: *Fast transformer decoding: one write-head is all you need*, 2019, [arXiv 1911.02150](https://arxiv.org/abs/1911.02150). MQA, argued by memory traffic.
+# - N. Shazeer: *Fast transformer decoding: one write-head is all you need*, 2019, [arXiv 1911.02150](https://arxiv.org/abs/1911.02150).
 # - J. Ainslie et al.: *GQA*, 2023, [arXiv 2305.13245](https://arxiv.org/abs/2305.13245).
-# - A. Grattafiori et al.: *The Llama 3 herd of models*, 2024, [arXiv 2407.21783](https://arxiv.org/abs/2407.21783). The sizes of the 8B model.
+# - A. Grattafiori et al.: *The Llama 3 herd of models*, 2024, [arXiv 2407.21783](https://arxiv.org/abs/2407.21783).
 # - Y. Leviathan, M. Kalman, Y. Matias: *Fast inference from transformers via speculative decoding*, 2023, [arXiv 2211.17192](https://arxiv.org/abs/2211.17192).
-# - NVIDIA: data sheets of the chips (`iocourse.gpu.CHIPS` names the source of each), for the DRAM that of the [H200](https://www.nvidia.com/en-us/data-center/h200/); [*NVIDIA Hopper architecture in-depth*](https://developer.nvidia.com/blog/nvidia-hopper-architecture-in-depth/), for the number of multiprocessors and the registers. The size of the L2 is what the driver of the measured H200 reports.
+# - NVIDIA: data sheets (`iocourse.gpu.CHIPS` names them), that of the [H200](https://www.nvidia.com/en-us/data-center/h200/), and the [metrics of Nsight Compute](https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html), for the LRC and the counters.
 #
-# **What comes next.** <!-- next --> So far every schedule computes every pair that its mask keeps. If the entries are small, $e^{QK^\top}$ is nearly a product of two thin matrices, and attention nearly a product of three, which can be computed from either end. Low-rank attention is about *almost-linear time*: its words, and its accuracy.
+# **What comes next.** <!-- next --> So far every schedule computes all pairs that its mask keeps. Low-rank attention approximates $e^{QK^\top}$ by a product of two thin matrices and needs almost linear time.

@@ -620,7 +620,7 @@ attempt(exposed) if claims else print(record_source(lowrank_run))
 #
 # | | point |
 # | --- | --- |
-# | **Sizes** | $N$, $d$, $M$ are stated in words, and it is said which memory $M$ is (lesson 14). |
+# | **Sizes** | $N$, $d$, $M$ are stated in words, and it is said which memory $M$ is (lesson 14c). |
 # | | It is said which attention the model computes: all keys, causal, window, trained with what. |
 # | **Ledger** | Words are given for the choice and for the best alternative, from a closed form or a run. |
 # | | A lower bound stands beside them, with the class of schedules that it holds for; for an approximation, that only the compulsory one holds. |
@@ -641,7 +641,7 @@ attempt(exposed) if claims else print(record_source(lowrank_run))
 # - From $M = d^2$ down it pays to store the scores, below $d^2/4$ to cut $d$ as well: $4N^2d/\sqrt M + N^2$, where the 4 is again the best constant for $M \ll d^2$ (lesson 07).
 # - The backward pass has 14, no schedule that moves whole rows has less, and none at all less than 12 (lesson 06); where everything fits, $7Nd + N$ (lesson 09).
 # - A mask saves words where neighbours agree on their keys, down to $4Nd$ for any window whose keys fit, and next to nothing where pairs are drawn at random (lesson 08).
-# - Kernels move what the closed forms say, to the word (lessons 10 to 13), and how much of that reaches DRAM is a matter of the order of programs (lesson 14).
+# - Kernels move what the closed forms say, to the word (lessons 10 to 13), and how much of that reaches DRAM is a matter of the order of programs (lesson 14c).
 # - With bounded logits and small $d$ attention and its gradient take a time that is linear in $N$, and $4Nd$ and $7Nd$ words if their states fit; otherwise forward fewer words than exact attention from about half a rank to $1.4$ ranks on (lessons 15 and 16). The error can be certified or predicted beforehand, and at initial weights it grew no faster than about the square root of the depth (lesson 17).
 # - For the heads of the trained model that we have it is of no use, for none of the eight (lesson 17).
 #

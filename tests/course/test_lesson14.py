@@ -1,13 +1,10 @@
-"""Tests of lessons 14 and 14b: kernels compared with the library's, an emulated cache, records, exercises."""
-
-import subprocess
-from itertools import pairwise
+"""Tests of lesson 14b: kernels compared with the library's, and exercises 14C and 14D."""
 
 import numpy as np
 import pytest
 from lesson_source import Lesson, execute
 
-from iocourse import costs, exact
+from iocourse import exact
 from iocourse.costs.kernel_masks import PackedSequences
 from iocourse.costs.kernels import KernelProblem, attention_decode, attention_forward
 from iocourse.course.checking import judge, report
@@ -16,7 +13,7 @@ from iocourse.course.exercises import lesson14
 from tests.mutation.references import build, exercise_source
 from tools.build.notebook_execution import cannot_run
 
-SOURCE, SECOND = Lesson("14c_what_the_chip_said"), Lesson("14b")
+SECOND = Lesson("14b")
 if reason := cannot_run(SECOND.source):
     pytest.skip(reason, allow_module_level=True)
 
@@ -27,18 +24,15 @@ import torch  # noqa: E402
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
-from iocourse.gpu import timing  # noqa: E402
-
 
 def defined(*names):
     """Run the code cells that define these names, in order, and return their namespace."""
     space = {"__name__": "__main__", "np": np, "torch": torch, "triton": triton, "tl": tl, "exact": exact}
-    for lesson in (SOURCE, SECOND):
-        imports = "\n".join(next(c for c in lesson.cells if "setup" in c.tags).lines)
-        exec(compile(imports, "<setup>", "exec"), space)
-        for n, (_, source) in enumerate(lesson.solved_cells()):
-            if any(f"def {name}(" in source for name in names):
-                execute(source, f"<{lesson.name}, cell {n} of {id(space)}>", space)
+    imports = "\n".join(next(c for c in SECOND.cells if "setup" in c.tags).lines)
+    exec(compile(imports, "<setup>", "exec"), space)
+    for n, (_, source) in enumerate(SECOND.solved_cells()):
+        if any(f"def {name}(" in source for name in names):
+            execute(source, f"<{SECOND.name}, cell {n} of {id(space)}>", space)
     return [space[name] for name in names]
 
 
@@ -92,103 +86,6 @@ def test_packed_sequences_of_14_15_and_the_librarys_have_the_same_values_and_wor
     assert {x: ledger.reads[x] for x in "QKV"} == {x: closed.reads[x] for x in "QKV"}
 
 
-def asked_by_the_library(monkeypatch, H, N, d, tile):
-    """Return the rows of Q, K and V that the forward kernel loads, in order, as (array, head, row)."""
-    rows, count = [], traffic._Arrays.count
-
-    def noting(self, ptrs, mask, width, *, reads=False, writes=False):
-        addresses = np.asarray(ptrs)[np.broadcast_to(np.asarray(mask, dtype=bool), np.shape(ptrs))]
-        name, _ = self._owner(addresses, addresses.size)
-        if reads:
-            start = next(array.start for array in self.known if array.name == name)
-            found = np.unique((addresses.astype(np.int64) - start) // (width * d))
-            rows.extend((name, int(row) // N, int(row) % N) for row in found)
-        count(self, ptrs, mask, width, reads=reads, writes=writes)
-
-    monkeypatch.setattr(traffic._Arrays, "count", noting)
-    q, k, v = normal(3, 1, H, N, d)
-    with traffic.count(Q=q, K=k, V=v), kernels.using(forward=(tile, tile)):
-        kernels.attention(q, k, v)
-    return rows
-
-
-def test_the_rows_of_14_1_are_those_that_the_librarys_kernel_loads_in_that_order(monkeypatch):
-    H, N, tile = 2, 96, 32
-    program, together = defined("program", "side_by_side")[0], []
-    program.__globals__.update(BM=tile, TILES=N // tile)
-    rows = asked_by_the_library(monkeypatch, H, N, 16, tile)
-    starts = [n for n, row in enumerate(rows) if row[0] == "Q" and row[2] % tile == 0]
-    for a, b in pairwise([*starts, len(rows)]):
-        _, head, first = rows[a]
-        together.append((head, first // tile))
-        assert rows[a:b] == [row for turn in program(head, first // tile) for row in turn]
-    assert sorted(together) == [(head, t) for head in range(H) for t in range(N // tile)]
-    assert [head for head, _ in together] == sorted(head for head, _ in together)  # all of one head first
-
-
-# ---------------------------------------------------------------------- the emulated cache
-@pytest.fixture(scope="module")
-def cache():
-    """Functions of sections 14.1 and 14.2."""
-    return defined("program", "side_by_side", "fetched", "readings")
-
-
-def test_the_cache_is_lru_by_another_implementation(cache):
-    *_, fetched, _ = cache
-    rng = np.random.default_rng(0)
-    for room in (1, 2, 5, 9):
-        asked = [int(x) for x in rng.integers(0, 12, 300)]
-        held, misses = [], 0
-        for row in asked:
-            misses += row not in held
-            held = [row, *(x for x in held if x != row)][:room]
-        assert fetched(asked, room) == misses
-
-
-TOGETHER = [(head, tile) for head in range(8) for tile in range(8)]
-SCATTERED = [(head, tile) for tile in range(8) for head in range(8)]
-
-
-def test_the_ledger_counts_what_the_programs_of_14_1_ask_for(cache):
-    _, side_by_side, fetched, _ = cache
-    for order in (TOGETHER, SCATTERED):
-        asked = sum(1 for _ in side_by_side(order, 4, late=1))
-        assert asked * 64 == 8 * costs.flash2(512, 64, Br=64, Bc=64).read
-    assert fetched(side_by_side(TOGETHER, 4), 2**14) == 8 * 3 * 512  # the compulsory rows
-
-
-def test_what_14_2_says_of_caches_of_every_size(cache):
-    *_, readings = cache
-    steps = {64: 8, 128: 2, 1024: 2, 2048: 1}
-    assert {room: readings(TOGETHER, 4, room) for room in steps} == steps
-    assert {room: readings(SCATTERED, 4, room) for room in (128, 8192, 2**14)} == {128: 8, 8192: 8, 2**14: 1}
-    assert all(readings(TOGETHER, 4, 1280, late=late) == 1 for late in (2, 4, 8))
-
-
-@pytest.mark.parametrize("at_once", [1, 2, 3, 4, 8])
-@pytest.mark.parametrize("room", [64, 256, 2048])
-def test_formula_14_1(cache, at_once, room):
-    _, side_by_side, fetched, _ = cache
-    T = 8
-    r = {64: T, 256: -(-T // at_once), 2048: 1}[room]
-    programs = [(0, tile) for tile in range(T)]  # one head, so that no wave contains programs of two heads
-    assert fetched(side_by_side(programs, at_once), room) == 512 + 2 * 512 * r
-
-
-# ---------------------------------------------------------------------- decoding and rooflines
-def test_the_table_of_14_5_counts_as_the_field_does():
-    from iocourse.gpu.roofline import compulsory_bytes, flops
-
-    (mine,) = defined("my_least_time", "my_decode_step")[:1]
-    problem = KernelProblem(96, 96, 32, B=2, H=6, H_kv=2)
-    for pass_ in ("forward", "backward"):
-        flop = flops(pass_, B=2, H=6, N=96, d=32)
-        moved = compulsory_bytes(pass_, problem, 2) - 4 * problem.queries  # without row sums
-        assert mine(pass_, 2, 6, 2, 96, 32, 2, 1, 1e12) == (pytest.approx(flop / 1e6), "products")
-        assert mine(pass_, 2, 6, 2, 96, 32, 2, 1e12, 1) == (pytest.approx(moved / 1e3), "memory")
-    SOURCE.says("14.5", "| forward | $4N^2d$ |", "| backward | $10N^2d$ |")
-
-
 # ---------------------------------------------------------------------- parts and packs
 @pytest.mark.parametrize(("parts", "N", "BN"), [(1, 50, 16), (3, 100, 16), (4, 33, 32), (7, 128, 16)])
 def test_formula_14_5(parts, N, BN):
@@ -211,93 +108,6 @@ def test_the_packed_program_of_14_14_reads_the_words_of_the_closed_form():
     read = sum(closed.reads[x] for x in "QKV")
     cu, Q = np.concatenate([[0], np.cumsum(lengths)]), np.random.default_rng(0).standard_normal((2364, 64))
     assert read == sum(program(s, t, Q, Q, Q, Q.copy(), cu, 64, 64) for s in range(8) for t in range(16))
-
-
-# ---------------------------------------------------------------------- records, clocks and counters
-def last_cells():
-    """Functions of the last sections of 14c, and the names that they use."""
-    timed_here, recorded_step = defined("timed_here", "recorded_step")
-    return timed_here, recorded_step, timed_here.__globals__
-
-
-def test_a_record_is_read_where_there_is_one():
-    _, recorded_step, space = last_cells()
-    space["record_source"] = lambda record: "no recorded run yet"
-    row = {"B": 1, "H": 32, "H_kv": 8, "N": 32768, "contender": "split-KV"}
-    timed, others = (
-        row | {"us": 31.5},
-        [row | {"N": 4096, "us": 9.0}, row | {"contender": "other", "us": 50.0}],
-    )
-    for record, want in (
-        ({"rows": [*others, timed]}, 31.5),
-        ({"rows": [row | {"refused": "out of memory"}]}, "out of memory"),
-        ({"rows": others}, "the record has no such step"),
-        (None, "no recorded run yet"),
-    ):
-        space["load_record"] = lambda name, record=record: record
-        assert recorded_step() == want
-
-
-def test_the_rows_of_a_real_record_have_what_the_lesson_asks_for():
-    from tools.bench import problems
-    from tools.bench.contest import SPLIT_KV
-
-    assert f'"contender": "{SPLIT_KV}"' in SOURCE.source
-    shape = problems.Cached("bfloat16", 128, 32768, 1, 32, 8)
-    assert shape in problems.caches(quick=True)
-    assert {"B", "H", "H_kv", "N"} <= set(shape._asdict())
-    small = problems.cache(shape._replace(N=4), "cpu", 0)
-    assert small.figures("forward", 0.0315)["us"] == pytest.approx(31.5)
-
-
-class Watch:
-    """Timer that runs the work and returns invented times in ms."""
-
-    def laps(self, work, repeats):
-        timing.ready(work)()
-        return [0.5] * repeats
-
-
-def test_the_script_times_the_librarys_step(monkeypatch, capsys):
-    """On the CPU with an invented timer: the script runs and prints microseconds."""
-    script = last_cells()[-1]["STEP"].replace('"cuda"', '"cpu"')
-    monkeypatch.setattr(timing, "CudaStopwatch", Watch)
-    monkeypatch.setattr("sys.argv", ["-c", "1", "4", "2", "70", "32"])
-    exec(compile(script, "<script>", "exec"), {"__name__": "__main__"})
-    assert capsys.readouterr().out.strip() == "500.0"
-
-
-def test_without_a_gpu_the_cell_says_what_is_needed(monkeypatch):
-    timed_here, _, space = last_cells()
-    space["cuda_unavailable_reason"] = lambda: "there is none"
-    assert timed_here(1, 4, 2, 64, 32).startswith("there is none; needed: an NVIDIA GPU")
-
-
-def test_with_a_gpu_the_script_is_run_compiled(monkeypatch):
-    timed_here, _, space = last_cells()
-    space["cuda_unavailable_reason"], space["os"] = (lambda: ""), __import__("os")
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
-    seen = []
-
-    def run(command, **options):
-        seen.append((command, options["env"]["TRITON_INTERPRET"]))
-        return subprocess.CompletedProcess(command, code, stdout="28.5\n", stderr="a line\nout of memory")
-
-    monkeypatch.setattr(subprocess, "run", run)
-    code = 0
-    assert timed_here(1, 4, 2, 64, 32) == 28.5
-    code = 1
-    assert timed_here(1, 4, 2, 64, 32).endswith("out of memory")
-    assert seen[0][0][3:] == ["1", "4", "2", "64", "32"] and seen[0][1] == "0"
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 5))
-    assert "no tensor cores" in timed_here(1, 4, 2, 64, 32) and len(seen) == 2
-
-
-def test_every_subject_of_the_table_in_14_6_is_printed_below_it():
-    cell = next(c for c in SOURCE.cells if any("for subject in" in line for line in c.lines))
-    line = next(line for line in cell.lines if "for subject in" in line)
-    for subject in ("decode", "attention", "varlen", "sparse", "small-cache"):
-        assert f'"{subject}"' in line and f"`{subject}`" in SOURCE.section("14.6")
 
 
 # ---------------------------------------------------------------------- the form of the lesson
@@ -374,21 +184,6 @@ def test_sequences_of_14D_are_ragged_and_some_are_empty(seed):
         assert case.inputs["longest"] == n.max() and n.sum() == len(case.inputs["Q"]) <= 128
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_in_14B_no_two_times_are_close_and_every_limit_occurs(seed):
-    limits = set()
-    for case in find("14B").cases(np.random.default_rng(seed)):
-        pass_, *sizes, peak, bandwidth = case.inputs.values()
-        named = dict(zip(("B", "H", "H_kv", "N", "d", "itemsize"), sizes, strict=True))
-        moving = lesson14._least_bytes(pass_, named) / (bandwidth * 1e3)
-        multiplying = lesson14.FLOP[pass_](named["N"]) * named["B"] * named["H"] * named["d"] / (peak * 1e6)
-        assert not 0.7 < moving / multiplying < 1.4
-        limits.add((pass_, case.expected[1]))
-    assert limits == {
-        (p, limit) for p in ("forward", "backward", "decode") for limit in ("memory", "products")
-    }
-
-
 # ---------------------------------------------------------------------- kernels compile
 @triton.jit
 def weighted_sum_kernel(P, V, O, d: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
@@ -419,21 +214,6 @@ def test_the_lessons_kernels_compile_for_a_gpu(name):
     }[name]
     found = resources(kernel, 80, *arguments, num_warps=4, num_stages=2, **constants)
     assert found.registers > 0
-
-
-# ---------------------------------------------------------------------- 14B: a number and a text
-def of_14B(answer):
-    """Return the messages of the properties of 14B that fail."""
-    return [said for _, said in judge(find("14B"), answer, 0) if said is not None]
-
-
-def test_a_wrong_number_next_to_a_text_gets_a_message_about_the_number():
-    right = build("14B", exercise_source("14B", solved=True))
-    said = of_14B(lambda *sizes, **rates: (1.0, right(*sizes, **rates)[1]))
-    assert said and all("got 1, expected" in one and "Error" not in one for one in said)
-    exchanged = of_14B(lambda *sizes, **rates: right(*sizes, **rates)[::-1])
-    assert any("got limit; return time, limit in this order" in one for one in exchanged)
-    assert not any("Error" in one for one in exchanged)
 
 
 # ---------------------------------------------------------------------- 14D: the order of the programs
