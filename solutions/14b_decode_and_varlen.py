@@ -36,7 +36,7 @@ explore.mask_tiles(masks.Causal(32), 1, 8,
 #
 # A language model generates one token at a time. For the new token, each layer computes one query, one key and one value per head. It appends the key and the value to the *KV cache*, the array in HBM that stores them for all tokens so far. Then the query attends to all $N$ keys. This is a *decode step*, the last row of causal attention in the figure.
 #
-# One query needs $4Nd$ FLOPs, two for each word of $K$ and $V$. If $g = H/H_{kv}$ heads of queries share a head of keys (11.10), one program can hold their $g$ queries in one tile. Then each word of $K$ and $V$ is read once per step and used $g$ times. $q$ and $O$ are small. With $\beta$ bytes per word, the arithmetic intensity is
+# One query needs $4Nd$ FLOPs, two for each word of $K$ and $V$. If $g = H/H_{kv}$ heads of queries share a head of keys (section 11.10), one program can hold their $g$ queries in one tile. Then each word of $K$ and $V$ is read once per step and used $g$ times. $q$ and $O$ are small. With $\beta$ bytes per word, the arithmetic intensity is
 #
 # $$ I = \frac{4gNd}{2\beta Nd} = \frac{2g}{\beta} . \tag{14.4} $$
 # <!-- (14.4) I = roofline.arithmetic_intensity(roofline.flops("forward", B=1, H=g, N=N, d=d) / N, beta * (step.reads["K"] + step.reads["V"])) with step = kernel_costs.attention_decode(kernel_costs.KernelProblem(1, N, d, H=g, H_kv=1), parts=1) -->
@@ -65,7 +65,7 @@ explore.roofline(90, intensity, title="A decode step with 32 heads of queries, 1
 #
 # </details>
 #
-# All three points are left of the ridge point, 206 FLOPs per byte on an H200. So a decode step is memory-bound, and its time cannot be shorter than that of one read of $K$ and $V$. A larger tile or a larger L2 cache does not help, because every word of them is needed exactly once. Only fewer bytes help: fewer heads of keys, or fewer bytes per word. A kernel can at best use the full bandwidth of HBM, and that needs all SMs.
+# All three points are left of the ridge point, 206 FLOPs per byte on an H200. So a decode step is memory-bound, and its time cannot be shorter than that of one read of $K$ and $V$. A larger tile or a larger L2 cache does not help, because every word of $K$ and $V$ is needed exactly once. Only fewer bytes help, by fewer heads of keys or fewer bytes per word. A kernel can at best use the full bandwidth of HBM, and that needs all SMs.
 # <!-- 206 = roofline.ridge_point(CHIPS[90]) -->
 # <!-- "All three points are left of the ridge point" if max(decoding(heads) for heads in (32, 8, 1)) < roofline.ridge_point(CHIPS[90]) -->
 # <!-- "cannot be shorter" as definition -->
@@ -281,7 +281,7 @@ def parts_kernel(Q, K, V, O_parts, LSE_parts, parts, length, group, N, scale,
 # - `parts` is any number, and PARTS is a power of two. Rows past the last part must have weight 0.
 # - A part can have no visible key, for example under a mask. Then its $L_p$ is $-\infty$ and its $O_p$ is 0. If this holds for all parts of a head, the result is $O = 0$ and $L = -\infty$.
 #
-# <!-- exercise 14C --> Write the kernel. It reads each word of the partial results at most once and writes each result once. With $R$ = pairs · group heads, these are $R \cdot \text{parts} \cdot (d + 1)$ words read and $R(d+1)$ written. $L$ is a natural logarithm. If you are stuck after eight minutes, run `hint("14C")` in a new cell.
+# <!-- exercise 14C --> Write the kernel. It reads each word of the partial results at most once and writes each result once. With $R = \text{pairs} \cdot \text{group}$ heads of queries, these are $R \cdot \text{parts} \cdot (d + 1)$ words read and $R(d+1)$ written. $L$ is a natural logarithm. If you are stuck after eight minutes, run `hint("14C")` in a new cell.
 
 # %% [raw] name="about-14C"
 # title = "A merge kernel for split-KV"
@@ -369,14 +369,14 @@ for H_kv in (8, 2, 1):
 
 
 # %% [markdown]
-# 518,728 words, then 134,728, then 70,728. $K$ and $V$ have 64,000 words per head of keys, and each is read once for all queries of the group. The other 6,728 words are queries, partial results and results, the same in all three lines.
+# 518,728 words, then 134,728, then 70,728. $K$ and $V$ have 64,000 words per head of keys, and each is read once for all queries of the group. The other 6,728 words are queries, partial results and the output, the same in all three lines.
 # <!-- step = lambda H_kv: kernel_costs.attention_decode(kernel_costs.KernelProblem(1, 500, 64, H=8, H_kv=H_kv), parts=4) -->
 # <!-- 518,728, 134,728, 70,728 = (step(H_kv).total for H_kv in (8, 2, 1)) -->
 # <!-- 64,000 = step(1).reads["K"] + step(1).reads["V"] -->
 # <!-- 6,728 = step(1).total - 64_000 -->
 # <!-- "the same in all three lines" if len({step(H_kv).total - H_kv * 64_000 for H_kv in (8, 2, 1)}) == 1 -->
 #
-# The record of 14.11 also has times of the library's split-KV step and of PyTorch's other kernels, for one sequence:
+# The record of section 14.11 also has times of the library's split-KV step and of PyTorch's other kernels, for one sequence:
 
 # %%
 for contender in ("SDPA efficient", "SDPA flash", "SDPA cuDNN", "split-KV"):
