@@ -169,7 +169,7 @@ explore.curve({name: [(size, readings(order, 4, size)) for size in sizes]
 #
 # The middle step has a formula. $n_p$ programs of one head that run in step fetch $K$ and $V$ once for all of them, as one program with $n_pB_M$ queries does. With $T_r = \lceil N/B_M \rceil$ programs per head, DRAM delivers
 #
-# $$ W_{\text{DRAM}} = Nd + 2Nd \cdot r, \qquad r = \begin{cases} 1 & \text{if the keys and values of a head stay in L2,} \\ \lceil T_r/n_p \rceil & \text{if a tile of each does,} \\ T_r & \text{if nothing does.} \end{cases} \tag{14.7} $$
+# $$ W_{\text{DRAM}} = Nd + 2Nd \cdot r, \qquad r = \begin{cases} 1 & \text{if the keys and values of a head are kept in L2,} \\ \lceil T_r/n_p \rceil & \text{if a tile of each is,} \\ T_r & \text{otherwise.} \end{cases} \tag{14.7} $$
 # <!-- (14.7) W_DRAM = costs.flash2(N, d, Br=Br, Bc=1).read with r = costs.ceil_div(N, Br) -->
 # <!-- (14.7) r = costs.flash2(N, d, Br=N, Bc=1).reads["K"] / (N * d) -->
 # <!-- (14.7) r = costs.flash2(N, d, Br=np * BM, Bc=1).reads["K"] / (N * d) with Tr = costs.ceil_div(N, BM) -->
@@ -193,7 +193,7 @@ for size in (256, 512, 1280):
 # <!-- 2, 8, 64 = (heads * 2 * 8192 * 64 * 2 / 2**20 for heads in (1, 4, 32)) -->
 # <!-- 60 = device("profile")["l2_bytes"] / 2**20 -->
 #
-# The L2 cache of a chip differs from this model. It fetches sectors of 32 bytes, a line can be stored in certain places only, written data use it too, and its rule of eviction is not published, as far as we know. So the prediction needs a measurement.
+# The L2 cache of a chip differs from this model. It fetches sectors of 32 bytes, a line can be stored in certain places only, written data use it too, and its rule of eviction is not published, as far as we know. So the prediction needs a measurement. Only the order *together* has been measured.
 # <!-- 32 as definition -->
 #
 # ## 14.18 Counters of five launches
@@ -235,7 +235,7 @@ for run in profile["runs"]:
 # %% [markdown]
 # <details><summary>Counters and closed forms</summary>
 #
-# 520, 331 and 24 MiB. The SMs read the closed form *to the byte* in three of five launches. The others differ by +0.005 % (decode) and +0.13 % (slices). Use this counter to test a closed form. The counter of L2 is smaller where programs share tiles, because the LRC merges their requests: L2 looked up 0.44 to 0.82 of the closed form there, and 0.999 in decode, where no word is shared. In the forward passes with complete rows, DRAM delivered each input once, within 0.12 %.
+# 520, 331 and 24 MiB. The SMs read the closed form *to the byte* in three of five launches. The others differ by +0.005 % (decode) and +0.13 % (slices). Use this counter to test a closed form. The counter of L2 is smaller where programs share tiles, because the LRC merges their requests: L2 looked up 0.44 to 0.82 of the closed form there, and 0.999 in decode, where no word is shared. In the forward passes with complete rows, DRAM delivered each input once, within 0.12 %. This is (14.7) with $r = 1$.
 # <!-- first = lambda run: run["counters"]["l1tex__m_xbar2l1tex_read_bytes.sum"] -->
 # <!-- form = lambda run: run["bytes"]["closed_form"]["read"] -->
 # <!-- looked = lambda run: run["bytes"]["l2"]["read"] / form(run) -->
@@ -412,7 +412,7 @@ print(f"time = {slope:.2f} · copy + {constant:.1f} µs, "
       f"residuals {rest.min():+.1f} to {rest.max():+.1f} µs")
 
 # %% [markdown]
-# A decode step takes its copy time plus 15 µs, within −4 to +7 µs. So a table of shares, from 0.04 to 0.98, shows this constant. For cuDNN in the same run the constant is 13 µs. The record does not divide it into launches, merge and idle SMs. The prediction holds if you add one constant per device, and without it fails for short caches.
+# A decode step takes its copy time plus 15 µs, within −4 to +7 µs. So a table of shares, from 0.04 to 0.98, shows this constant. For cuDNN in the same run the constant is 13 µs. The record does not divide it into launches, merge and idle SMs. With one constant for this device the prediction holds. Without it, the prediction fails for short caches.
 # <!-- copied = np.array([one["us"] * one["share"] for one in rows("decode", contender="split-KV")]) -->
 # <!-- fit = np.polyfit(copied, taken, 1) -->
 # <!-- 15 = fit[1] -->
@@ -725,8 +725,8 @@ for d, *tiles in (64, (64, 64, 4, 3), (128, 64, 4, 3)), (128, (64, 64, 4, 3), (1
     for tile in tiles:
         row = tried(f"forward, d = {d}", *tile)
         print(f"forward, d = {d:3}, {tile}: {row['words']:10,} words per head, "
-              f"{row['blocks']} programs and {row['warps_per_sm']:2} warps per SM, "
-              f"{row['ms']:.2f} ms")
+              f"programs per SM: {row['blocks']}, warps: {row['warps_per_sm']:2}, "
+              f"instructions per score: {row['instructions']:4.1f}, {row['ms']:.2f} ms")
 first, second = (tried("forward, d = 64", BM, 64, 4, 3)["ms"] for BM in (64, 128))
 measured("14.24", backward=fused_ms / split_ms, forward=first / second)
 
@@ -773,7 +773,8 @@ measured("14.24", backward=fused_ms / split_ms, forward=first / second)
 # ## Take-away
 #
 # - A closed form equals the bytes that the SMs read. DRAM delivers each word once if the programs that share keys run together.
-# - A decode step takes the copy time of its bytes plus a constant per device.
+# - A decode step takes the copy time of its bytes plus a constant, 15 µs on the recorded H200.
+# <!-- 15 = fit[1] -->
 # - Test each prediction on a record that can refute it, and add a control.
 #
 # ## References
