@@ -1,38 +1,116 @@
 # %% [markdown]
 # # 14b Decoding and packed sequences
 #
-# Two kernels whose I/O is nearly their whole cost, or nearly their whole point: one that merges what was found in parts of a long cache of keys, and one that runs over texts of different lengths without reading a word of padding. At the end the counters of a GPU, and what they would have to show.
+# You write two kernels of a server that generates text: one that merges partial results of a long KV cache, and one for sequences of different lengths that loads no padding.
 #
 # **What you will learn**
 #
-# - to split the keys of one query over many programs, and to merge the parts in a kernel;
-# - to pack texts of different lengths, so that no program reads padding or a neighbour;
-# - which counters stand behind the two lines of lesson 14, and what to compare them with.
+# - to explain from FLOPs and bytes why a decode step is memory-bound;
+# - to split the keys of one query over many programs, and to merge the partial results;
+# - to pack sequences of different lengths, so that no program loads padding or words of another sequence.
 #
-# **Prerequisites**: lesson 11b, lesson 03 (merging partial results), lesson 11 (the forward kernel). Signs and terms are on the [notation](notation.md) page.
+# **Prerequisites**: lesson 03 (merging partial results), [lesson 11](11_flash_attention_forward_triton.ipynb), [lesson 11b](11b_gpu_tile_sizes.ipynb); [symbols and terms](notation.md).
 #
 # **Minutes**: <!-- minutes without 14D -->.
 #
 # <!-- exercises -->
-#
-# Sections 14.7 and 14.8 run on any machine, in NumPy. From section 14.9 on cells need Triton, which is published for Linux only (Colab runs Linux); no GPU is needed.
 
 # %% tags=["setup"]
 from itertools import pairwise
 
 import numpy as np
 
-from iocourse import exact
+from iocourse import exact, masks
 from iocourse.costs.kernels import KernelProblem, attention_decode, attention_forward
 from iocourse.course import attempt, check, explore, hint, measured, predict
+from iocourse.data.records import load_record, record_source
+
+rng = np.random.default_rng(14)
+
+# %%
+explore.mask_tiles(masks.Causal(32), 1, 8,
+                   title="A decode step is the last row; here its keys are in 4 parts")
 
 # %% [markdown]
-# ## 14.7 Too few programs
+# ## 14.10 A decode step
 #
-# Decode as section 14.4 has it makes one program for each text and head of keys: for one text and $H_{kv} = 8$, eight programs. An H200 has 132 multiprocessors. 124 of them would be idle, and (14.2) could be reached only if each of the other eight took in 600 GB/s. So the keys are cut into *parts*, and each program takes one part. With 16 parts there are 128 programs, a row of them for each head:
+# A language model generates one token at a time. For the new token, each layer computes one query, one key and one value per head. It appends the key and the value to the *KV cache*, the array in HBM that stores them for all tokens so far. Then the query attends to all $N$ keys. This is a *decode step*, the last row of causal attention in the figure.
 #
+# One query needs $4Nd$ FLOPs, two for each word of $K$ and $V$. If $g = H/H_{kv}$ heads of queries share a head of keys (11.10), one program can hold their $g$ queries in one tile. Then each word of $K$ and $V$ is read once per step and used $g$ times. $q$ and $O$ are small. With $\beta$ bytes per word, the arithmetic intensity is
+#
+# $$ I = \frac{4gNd}{2\beta Nd} = \frac{2g}{\beta} . \tag{14.4} $$
+# <!-- (14.4) I = roofline.arithmetic_intensity(roofline.flops("forward", B=1, H=g, N=N, d=d) / N, beta * (step.reads["K"] + step.reads["V"])) with step = kernel_costs.attention_decode(kernel_costs.KernelProblem(1, N, d, H=g, H_kv=1), parts=1) -->
+#
+# **Predict** (compute). 32 heads of queries, 16 bits. How many FLOPs per byte does a decode step have with 32 heads of keys, and with 8?
+
+# %% tags=["predict"]
+predict("14.10", kv_heads_32=1, kv_heads_8=4)  #> predict("14.10", kv_heads_32=..., kv_heads_8=...)
+
+# %%
+H, N, d = 32, 32768, 128
+intensity = {}
+for H_kv in (32, 8, 1):
+    step = attention_decode(KernelProblem(1, N, d, H=H, H_kv=H_kv), parts=1)
+    intensity[f"H_kv = {H_kv}"] = 4 * H * N * d / (2 * (step.reads["K"] + step.reads["V"]))
+measured("14.10", kv_heads_32=intensity["H_kv = 32"], kv_heads_8=intensity["H_kv = 8"])
+explore.roofline(90, intensity, title="A decode step with 32 heads of queries, 16 bit")
+
+
+# %% [markdown]
+# <details><summary>The intensity of a decode step</summary>
+#
+# 1 and 4 FLOPs per byte. $N$ and $d$ cancel, so no length and no head size changes this.
+# <!-- decoding = lambda H_kv: roofline.arithmetic_intensity(4 * 32 * 4096 * 64, 2 * 2 * kernel_costs.attention_decode(kernel_costs.KernelProblem(1, 4096, 64, H=32, H_kv=H_kv), parts=1).reads["K"]) -->
+# <!-- 1, 4 = decoding(32), decoding(8) -->
+#
+# </details>
+#
+# All three points are left of the ridge point, 206 FLOPs per byte on an H200. So a decode step is memory-bound, and its time cannot be shorter than that of one read of $K$ and $V$. A larger tile or a larger L2 cache does not help, because every word of them is needed exactly once. Only fewer bytes help: fewer heads of keys, or fewer bytes per word. A kernel can at best use the full bandwidth of HBM, and that needs all SMs.
+# <!-- 206 = roofline.ridge_point(CHIPS[90]) -->
+# <!-- "All three points are left of the ridge point" if max(decoding(heads) for heads in (32, 8, 1)) < roofline.ridge_point(CHIPS[90]) -->
+# <!-- "cannot be shorter" as definition -->
+#
+# ## 14.11 Split-KV
+#
+# If one program processes all keys of a head, a decode step has one program per sequence and head of keys. For one sequence with $H_{kv} = 8$ these are eight programs. An H200 has 132 SMs, so 124 are idle. To use the full bandwidth of 4,800 GB/s, each of the eight SMs would have to load 600 GB/s.
 # <!-- processors = device("decode")["multiprocessors"] -->
-# <!-- 132, 124, 600 = processors, processors - 8, CHIPS[90].gbytes_per_s / 8 -->
+# <!-- 132, 124 = processors, processors - 8 -->
+# <!-- 4,800, 600 = CHIPS[90].gbytes_per_s, CHIPS[90].gbytes_per_s / 8 -->
+#
+# The effect has been measured on a kernel with such a grid, *SDPA efficient* of PyTorch ([its source](https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/transformers/cuda/mem_eff_attention/kernel_forward.h)): one program per sequence and head. In the record `decode`, it runs with $H = H_{kv} = 32$ and $N = 32768$, for $B = 1$ sequence and for $B = 8$.
+#
+# **Predict** (guess). The second step moves eight times the bytes. What is the ratio of the two times?
+
+# %% tags=["predict"]
+predict("14.11", ratio=8)  #> predict("14.11", ratio=...)
+
+# %%
+record = load_record("decode")
+
+
+def recorded_us(contender, B, H_kv=32):
+    """Microseconds of a recorded step: 32,768 keys, d = 128, 32 heads of queries."""
+    (row,) = (row for row in record["rows"] if row["contender"] == contender
+              and (row["N"], row["B"], row["H_kv"]) == (32768, B, H_kv))
+    return row["us"]
+
+
+print(record_source(record))
+few, many = (recorded_us("SDPA efficient", B) for B in (1, 8))
+print(f"SDPA efficient: 32 programs {few:,.0f} µs, 256 programs {many:,.0f} µs")
+measured("14.11", ratio=many / few)
+
+# %% [markdown]
+# <details><summary>Eight times the bytes</summary>
+#
+# Only 1.50. With 32 programs, at least 100 of the 132 SMs were idle.
+# <!-- efficient = [row("decode", N=32768, B=B, H_kv=32, contender="SDPA efficient") for B in (1, 8)] -->
+# <!-- 1.50 = efficient[1]["us"] / efficient[0]["us"] -->
+# <!-- 32, 132, 100 = efficient[0]["H"], processors, processors - efficient[0]["H"] -->
+#
+# </details>
+#
+# *Split-KV* (Flash-Decoding) creates more programs: it divides the keys of a head into *parts*, and each program processes one part. With 16 parts and 8 heads of keys there are 128 programs. In the figure, each row is a head of keys:
 # <!-- 128 = 8 * 16 -->
 
 # %%
@@ -41,17 +119,17 @@ explore.program_grid(8, 32768, 1, 2048,
 
 
 # %% [markdown]
-# What a program then has is attention over some of the keys: outputs $O_p$ and log-sum-exps $L_p$. Lesson 03 merged such results. For any number of parts,
+# Each program computes attention over the keys of its part: the outputs $O_p$ and the log-sum-exps $L_p$. Lesson 03 merged two such partial results. For any number of parts,
 #
-# $$ L = \log \sum_p e^{L_p}, \qquad O = \sum_p e^{L_p - L}\, O_p . \tag{14.6} $$
-# <!-- (14.6) not evaluated: sum over a set -->
+# $$ L = \log \sum_p e^{L_p}, \qquad O = \sum_p e^{L_p - L}\, O_p . \tag{14.5} $$
+# <!-- (14.5) not evaluated: sum over a set -->
 #
-# Each part's output counts by its share of the row sum. Since $e^{L_p}$ would overflow, the largest $L_p$ is subtracted first, as for any softmax.
+# The weight of a part, $e^{L_p - L}$, is its fraction of the row sum. $e^{L_p}$ alone could overflow, so the code subtracts the largest $L_p$ first, as in any softmax.
 #
 # **Predict** (compute). One part has $L_1 = 5$ and $O_1 = 0$, another $L_2 = 5 + \log 3$ and $O_2 = 4$ ($d = 1$). What is $O$?
 
 # %% tags=["predict"]
-predict("14.7", O=3)  #> predict("14.7", O=...)
+predict("14.11b", O=3)  #> predict("14.11b", O=...)
 
 # %%
 def merge(O_parts, L_parts):
@@ -63,20 +141,20 @@ def merge(O_parts, L_parts):
 
 
 O, L = merge(np.array([[[0.0]], [[4.0]]]), np.array([[5.0], [5 + np.log(3)]]))
-measured("14.7", O=float(O[0, 0]))
+measured("14.11b", O=float(O[0, 0]))
 
 # %% [markdown]
-# <details><summary>The two parts, merged</summary>
+# <details><summary>The merged output</summary>
 #
-# 3: the second part has three times the weight, $\frac14 \cdot 0 + \frac34 \cdot 4$.
+# 3. The second part has three times the weight of the first: $\frac14 \cdot 0 + \frac34 \cdot 4$.
 #
 # </details>
 #
-# Now a decode step as programs. `part` is the loop of lesson 11 over some of the keys, for the queries of a group at once; `with_keys` is one round of it.
+# The next cell computes a decode step in NumPy. `with_keys` adds one block of keys by the online softmax; `part` is its loop over the keys of one part, for the queries of a group.
 
 # %%
 def with_keys(acc, m, l, q, k, v):
-    """One tile of keys, as in section 11.1: new acc (rows, d), m and l (rows,)."""
+    """Add a block of keys: new acc (rows, d), m and l (rows,)."""
     s = q @ k.T                                     # (rows, keys)
     m_new = np.maximum(m, s.max(axis=1))
     p, old = np.exp(s - m_new[:, None]), np.exp(m - m_new)
@@ -84,7 +162,7 @@ def with_keys(acc, m, l, q, k, v):
 
 
 def part(number, q, K, V, length, BN):
-    """O and L of keys number · length on, `length` of them, for the group q (group, d)."""
+    """O and L of q (group, d) over `length` keys from key number · length on."""
     q = q / np.sqrt(q.shape[1])
     acc, m, l = np.zeros_like(q), np.full(len(q), -np.inf), np.zeros(len(q))
     stop = min((number + 1) * length, len(K))
@@ -95,10 +173,9 @@ def part(number, q, K, V, length, BN):
 
 
 # %%
-rng = np.random.default_rng(14)
 q, K, V = rng.standard_normal((4, 64)), *rng.standard_normal((2, 1000, 64))
 for parts in (1, 4, 16):
-    length = -(-len(K) // (parts * 16)) * 16        # whole tiles of 16 keys
+    length = -(-len(K) // (parts * 16)) * 16        # a multiple of the block of 16 keys
     found = [part(number, q, K, V, length, BN=16) for number in range(-(-len(K) // length))]
     O, L = merge(*(np.array(x) for x in zip(*found, strict=True)))
     error = abs(O - exact.attention(q, K, V)).max()
@@ -106,102 +183,27 @@ for parts in (1, 4, 16):
 
 
 # %% [markdown]
-# What does the split cost in words? Each part writes $O_p$ and $L_p$, and the merge reads them again; and each part reads the queries for itself. With 16 parts, 128 programs, for the layer of section 14.3:
-# <!-- 128 = 8 * 16 -->
+# Split-KV moves extra words. Each part reads the queries again and writes $O_p$ and $L_p$ in float32; the merge reads them. For 32 heads of queries and 8 heads of keys in 16 bits, with 16 parts:
 
 # %%
 problem = KernelProblem(1, 32768, 128, H=32, H_kv=8)
-one, many = (attention_decode(problem, parts=n) for n in (1, 16))
-between = many.reads["O_parts"] + many.reads["LSE_parts"]
-share = 2 * 4 * between / (2 * 2 * many.reads["K"])
-print(f"K and V: {many.reads['K'] + many.reads['V']:,} words; between the kernels: {between:,} "
-      f"words written and read again, {share:.1%} in bytes")
+split = attention_decode(problem, parts=16)
+keys = split.reads["K"] + split.reads["V"]
+between = split.reads["O_parts"] + split.reads["LSE_parts"]
+print(f"K and V: {keys:,} words; partial results: {between:,} words written and read again, "
+      f"{2 * 4 * between / (2 * keys):.1%} of the bytes of K and V")
 
 
 # %% [markdown]
-# The parts are kept in float32, and still they are 0.4 percent of the bytes: a price well worth paying. It grows with the number of parts and not with $N$, so a short cache deserves fewer parts. The library takes as many as give each multiprocessor two programs.
+# The partial results are 0.4 % of the bytes of $K$ and $V$. Their number grows with the parts and not with $N$, so a short cache should have fewer parts. The library takes as many as give each SM two programs.
 # <!-- split = kernel_costs.attention_decode(kernel_costs.KernelProblem(1, 32768, 128, H=32, H_kv=8), parts=16) -->
 # <!-- percent = 100 * 2 * 4 * (split.reads["O_parts"] + split.reads["LSE_parts"]) / (2 * (split.reads["K"] + split.reads["V"])) -->
 # <!-- 0.4 = percent -->
-# <!-- "The library takes as many as give each multiprocessor two programs" if kernels.host.launches.enough_parts(processors, 8, 1000) == 2 * processors // 8 -->
+# <!-- "The library takes as many as give each SM two programs" if kernels.host.launches.enough_parts(processors, 8, 1000) == 2 * processors // 8 -->
 #
-# ## 14.8 Texts of different length
+# ## 14.12 The merge as a kernel
 #
-# A batch holds texts, and texts have lengths of their own. To make a tensor $(B, H, N, d)$ of them, the short ones are *padded* to the length of the longest. The padding is stored, loaded, multiplied, and thrown away. Take eight texts:
-
-# %%
-lengths = [1000, 600, 350, 200, 120, 64, 30, 0]
-longest, tokens = max(lengths), sum(lengths)
-print(f"{len(lengths)} texts, {tokens:,} tokens; padded {len(lengths) * longest:,} rows")
-
-# %% [markdown]
-# **Predict** (compute). Which share of the rows of the padded tensors holds tokens? Which share of the pairs (query, key) is wanted?
-
-# %% tags=["predict"]
-predict("14.8", rows=0.3, pairs=0.2)  #> predict("14.8", rows=..., pairs=...)
-
-# %%
-measured("14.8", rows=tokens / (len(lengths) * longest),
-         pairs=sum(n * n for n in lengths) / (len(lengths) * longest**2))
-
-
-# %% [markdown]
-# <details><summary>What padding wastes</summary>
-#
-# 0.2955 of the rows and 0.1927 of the pairs: where lengths differ, most of what padding moves and multiplies is nothing.
-# <!-- 0.2955, 0.1927 as output -->
-#
-# </details>
-#
-# The other way is to *pack* the texts: one behind the other, without a gap, in tensors of $\sum_s N_s$ rows, $(\sum_s N_s, H, d)$. Where each begins and ends is said by the cumulated lengths, known in the field as `cu_seqlens`:
-
-# %%
-cu = np.concatenate([[0], np.cumsum(lengths)])
-print("cu_seqlens", cu)
-
-# %% [markdown]
-# Text $s$ has the rows $cu_s$ to $cu_{s+1} - 1$; the last one here is empty, and two equal numbers say so. A program belongs to one text: it reads two of these numbers and keeps between them, for its queries and for its keys. In NumPy, with the words it reads:
-
-# %%
-def packed_program(text, tile, Q, K, V, O, cu, BM, BN):
-    """BM rows of O of one text, one head. Returns the words of Q, K and V read."""
-    begin, end = cu[text], cu[text + 1]
-    i = slice(begin + tile * BM, min(begin + (tile + 1) * BM, end))
-    if i.start >= end:
-        return 0                                    # this text has fewer tiles
-    q = Q[i] / np.sqrt(Q.shape[1])
-    acc, m, l, words = np.zeros_like(q), np.full(len(q), -np.inf), np.zeros(len(q)), q.size
-    for start in range(begin, end, BN):
-        j = slice(start, min(start + BN, end))
-        acc, m, l = with_keys(acc, m, l, q, K[j], V[j])
-        words += K[j].size + V[j].size
-    O[i] = acc / l[:, None]
-    return words
-
-
-# %%
-Q, K, V = rng.standard_normal((3, tokens, 64))
-O = np.full_like(Q, np.nan)
-words = sum(packed_program(text, tile, Q, K, V, O, cu, 64, 64)
-            for text in range(len(lengths)) for tile in range(-(-longest // 64)))
-right = all(abs(O[a:b] - exact.attention(Q[a:b], K[a:b], V[a:b])).max() < 1e-12
-            for a, b in pairwise(cu) if a < b)
-padded = attention_forward(KernelProblem(longest, longest, 64, B=len(lengths)), BM=64, BN=64)
-print(f"every text right: {right}; {words:,} words read, padded {padded.read:,}")
-print(f"a share of {words / padded.read:.4f}")
-
-# %% [markdown]
-# 3,381,248 words instead of 16,896,000, a share of 0.2001: a little more than that of the pairs, since $Q$ goes with the rows and the last tile of a text is ragged. By (11.1) a text costs $N_sd + 2N_sd\lceil N_s/B_M\rceil$, and the sum over the texts is what the programs read: no row of padding, and none of a neighbour. The grid has as many tiles for every text as the longest one needs, and programs that have none of their own leave at once.
-# <!-- lengths = (1000, 600, 350, 200, 120, 64, 30, 0) -->
-# <!-- words = lambda problem: sum(kernel_costs.attention_forward(problem, BM=64, BN=64).reads[name] for name in "QKV") -->
-# <!-- packed = words(costs.kernel_masks.PackedSequences(2364, 2364, 64, lengths=tuple((n, n) for n in lengths))) -->
-# <!-- padded = words(kernel_costs.KernelProblem(1000, 1000, 64, B=len(lengths))) -->
-# <!-- 3,381,248, 16,896,000, 0.2001 = packed, padded, packed / padded -->
-# <!-- "By (11.1) a text costs" if packed == sum(words(kernel_costs.KernelProblem(n, n, 64)) for n in lengths if n) -->
-#
-# ## 14.9 The merge as a kernel
-#
-# From here on cells run Triton kernels, in the interpreter, on CPU tensors. Words can be counted there only, so the next cell asks for it before it imports Triton, even if you have a GPU. Where Triton is missing, that cell and each later one that needs it say in a line what to install; the others run.
+# The cells of sections 14.12, 14.13 and 14.15 run Triton kernels in the interpreter, which counts their words. Without Triton, each of them prints in one line what to install.
 
 # %% tags=["given"]
 import os
@@ -225,25 +227,26 @@ else:
 
 
 # %% [markdown]
-# First the parts. `absorb` is one round, as you wrote it in lesson 11. In `parts_kernel` the tile of queries has the group's rows. A tensor core multiplies 16 rows at a time, and a tile of fewer would cost as much; so the tile has 16 at least, and a mask for those that exist. The others are multiplied, and no words move for them.
+# `absorb` is that of exercise 11C. `parts_kernel` computes the partial results: one program per part of a head of keys, and the queries of the group are the rows of its tile. A tensor core multiplies at least 16 rows at a time, so the tile has `ROWS` $\ge 16$ rows. Rows past the group are masked: they are multiplied, but move no words.
 
 # %% tags=["given"]
 @triton.jit
 def absorb(acc, m, l, q, k, v, scale, seen=None):
-    """One tile of keys: new acc (BM, d), m and l (BM,), in powers of two.
+    """Exercise 11C: add a block of keys, and return acc (BM, d), m (BM,), l (BM,).
 
-    q (BM, d), k and v (BN, d) are loaded; seen (BM, BN) is True where a pair is visible, None
-    for a full block.
+    q (BM, d), k and v (BN, d): loaded tiles. scale: log2(e)/√d. seen: True where a pair is
+    visible, of a shape that broadcasts to (BM, BN); None for a full block.
     """
     s = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
-    if seen is not None:                                  # decided when the kernel is compiled
+    if seen is not None:
         s = tl.where(seen, s, float("-inf"))
     m_new = tl.maximum(m, tl.max(s, 1))
-    shift = tl.where(m_new == float("-inf"), 0.0, m_new)  # a row without a key so far: -inf - 0
+    shift = tl.where(m_new == float("-inf"), 0.0, m_new)
     p = tl.exp2(s - shift[:, None])
     old = tl.exp2(m - shift)
-    acc = tl.dot(p.to(v.dtype), v, acc * old[:, None], input_precision="ieee")
-    return acc, m_new, l * old + tl.sum(p, 1)
+    l = l * old + tl.sum(p, 1)
+    acc = tl.dot(p, v, acc * old[:, None], input_precision="ieee")
+    return acc, m_new, l
 
 
 # %% tags=["given"]
@@ -253,29 +256,32 @@ def parts_kernel(Q, K, V, O_parts, LSE_parts, parts, length, group, N, scale,
     """O and LSE of one part of the keys of one head, for the queries that share them."""
     part, pair = tl.program_id(0) % parts, tl.program_id(0) // parts
     i, c = tl.arange(0, ROWS), tl.arange(0, d)
-    there = i[:, None] < group
-    q = tl.load(Q + (pair * group + i[:, None]) * d + c, mask=there, other=0.0)
+    q = tl.load(Q + (pair * group + i[:, None]) * d + c, mask=i[:, None] < group, other=0.0)
     acc = tl.zeros((ROWS, d), dtype=tl.float32)
     m = tl.full((ROWS,), float("-inf"), dtype=tl.float32)
     l = tl.zeros((ROWS,), dtype=tl.float32)
     stop = tl.minimum((part + 1) * length, N)
     for start in range(part * length, stop, BN):
         j = start + tl.arange(0, BN)
-        at = (pair * N + j[:, None]) * d + c
+        at = (pair * N + j[:, None]) * d + c        # (BN, d) offsets in K and V
         k = tl.load(K + at, mask=j[:, None] < stop, other=0.0)
         v = tl.load(V + at, mask=j[:, None] < stop, other=0.0)
         acc, m, l = absorb(acc, m, l, q, k, v, scale, j[None, :] < stop)
     to = (pair * parts + part) * group + i          # (ROWS,) rows of O_parts
-    tl.store(O_parts + to[:, None] * d + c, acc / l[:, None], mask=there)
+    tl.store(O_parts + to[:, None] * d + c, acc / l[:, None], mask=i[:, None] < group)
     tl.store(LSE_parts + to, (m + tl.log2(l)) * 0.6931471805599453, mask=i < group)
 
 
 # %% [markdown]
-# A `pair` is a text and one of its heads of keys. The parts come out as `O_parts` (pairs, parts, group, $d$) and `LSE_parts` (pairs, parts, group), both float32. The merge is yours. It is a small kernel without `tl.dot`: one program for each head of queries takes all parts of that head as one tile, (PARTS, $d$), and (14.6) needs two sums over its first axis, `tl.sum(…, 0)`, and a `tl.max(…, 0)`.
+# A `pair` is a sequence and one of its heads of keys. The results are `O_parts` (pairs, parts, group, $d$) and `LSE_parts` (pairs, parts, group), both float32, with natural logarithms. `merge_kernel` needs no `tl.dot`. It has one program per head of queries, which loads all parts of that head as one tile, (PARTS, $d$). Then (14.5) needs `tl.max` and `tl.sum` over the first axis.
 #
-# Mind three things. The parts of one head do not lie side by side: between two of them lie the other heads of the group. The number of parts is any number, and a tile has a power of two; a part that does not exist must have no weight. And a part may have seen no key, as where a caller hides some: then its $L_p$ is $-\infty$ and its $O_p$ is 0. If all parts of a head are so, $O = 0$ and $L = -\infty$.
+# There are three cases to consider:
 #
-# <!-- exercise 14C --> Write the kernel. Each word of the parts is read once: with $R$ = pairs · group heads, $R \cdot \text{parts} \cdot (d + 1)$ words read and $R(d+1)$ written. The logarithms are natural ones. If you are stuck after eight minutes, run `hint("14C")` in a cell of your own.
+# - Two parts of one head are not adjacent in memory, because the other heads of the group are stored between them.
+# - `parts` is any number, and PARTS is a power of two. Rows past the last part must have weight 0.
+# - A part can have no visible key, for example under a mask. Then its $L_p$ is $-\infty$ and its $O_p$ is 0. If this holds for all parts of a head, the result is $O = 0$ and $L = -\infty$.
+#
+# <!-- exercise 14C --> Write the kernel. It reads each word of the partial results at most once and writes each result once. With $R$ = pairs · group heads, these are $R \cdot \text{parts} \cdot (d + 1)$ words read and $R(d+1)$ written. $L$ is a natural logarithm. If you are stuck after eight minutes, run `hint("14C")` in a new cell.
 
 # %% [raw] name="about-14C"
 # title = "A merge kernel for split-KV"
@@ -292,10 +298,10 @@ def parts_kernel(Q, K, V, O_parts, LSE_parts, parts, length, group, N, scale,
 @triton.jit
 def merge_kernel(O_parts, LSE_parts, O, LSE, parts, group,
                  d: tl.constexpr, PARTS: tl.constexpr):
-    """One row of O and one number of LSE. PARTS: a power of two, parts at least."""
+    """One row of O and one number of LSE. PARTS: a power of two, not less than parts."""
     pair, member = tl.program_id(0) // group, tl.program_id(0) % group
     p, c = tl.arange(0, PARTS), tl.arange(0, d)
-    ### BEGIN SOLUTION where each part lies, its weight, two sums, two stores
+    ### BEGIN SOLUTION offsets of the parts, their weights, two sums, two stores
     at = (pair * parts + p) * group + member        # (PARTS,) rows of O_parts
     L = tl.load(LSE_parts + at, mask=p < parts, other=float("-inf"))
     o = tl.load(O_parts + at[:, None] * d + c, mask=p[:, None] < parts, other=0.0)
@@ -323,7 +329,9 @@ def my_merge(O_parts, LSE_parts):
 check("14C", my_merge)
 
 # %% [markdown]
-# Both kernels together are a decode step. The ledger of yours, of the library's (`kernels.decode`, with any strides, float16 and bfloat16), and the closed form:
+# ## 14.13 A decode step, counted and timed
+#
+# The two kernels together are a decode step. The next cells compare the words of your step with those of the library's `kernels.decode` and with the closed form.
 
 # %%
 def my_decode(q, k, v, parts, BN=64):
@@ -341,7 +349,7 @@ def my_decode(q, k, v, parts, BN=64):
 
 
 def counted(launcher, *arguments, **keywords):
-    """The ledger of a launch, and what it returned."""
+    """The ledger of a launch, and its results."""
     with traffic.count() as ledger:
         value = launcher(*arguments, **keywords)
     return ledger, value
@@ -350,8 +358,8 @@ def counted(launcher, *arguments, **keywords):
 # %%
 H, N, d = 8, 500, 64
 for H_kv in (8, 2, 1):
-    q, k, v = (torch.from_numpy(rng.standard_normal((1, h, n, d)).astype(np.float32))
-               for h, n in ((H, 1), (H_kv, N), (H_kv, N)))
+    q, k, v = (torch.from_numpy(rng.standard_normal((1, *size, d)).astype(np.float32))
+               for size in ((H, 1), (H_kv, N), (H_kv, N)))
     mine = attempt(counted, my_decode, q, k, v, 4)
     theirs = counted(kernels.decode, q, k, v, parts=4)
     formula = attention_decode(KernelProblem(1, N, d, H=H, H_kv=H_kv), parts=4)
@@ -361,20 +369,113 @@ for H_kv in (8, 2, 1):
 
 
 # %% [markdown]
-# 518,728 words, then 134,728, then 70,728. $K$ and $V$ have 64,000 words for each head of keys, read once however many heads of queries ask; the 6,728 that remain are queries, parts and results, the same in all three lines. (At $N = 500$ they weigh; at 32,768, with 16 parts, what lay between the kernels was 0.4 percent of the bytes.)
+# 518,728 words, then 134,728, then 70,728. $K$ and $V$ have 64,000 words per head of keys, and each is read once for all queries of the group. The other 6,728 words are queries, partial results and results, the same in all three lines.
 # <!-- step = lambda H_kv: kernel_costs.attention_decode(kernel_costs.KernelProblem(1, 500, 64, H=8, H_kv=H_kv), parts=4) -->
 # <!-- 518,728, 134,728, 70,728 = (step(H_kv).total for H_kv in (8, 2, 1)) -->
 # <!-- 64,000 = step(1).reads["K"] + step(1).reads["V"] -->
 # <!-- 6,728 = step(1).total - 64_000 -->
 # <!-- "the same in all three lines" if len({step(H_kv).total - H_kv * 64_000 for H_kv in (8, 2, 1)}) == 1 -->
-# <!-- 0.4 = percent -->
 #
-# ## 14.10 Packed, as a kernel
+# The record of 14.11 also has times of the library's split-KV step and of PyTorch's other kernels, for one sequence:
+
+# %%
+for contender in ("SDPA efficient", "SDPA flash", "SDPA cuDNN", "split-KV"):
+    print(f"{contender:15} {recorded_us(contender, B=1):7.1f} µs")
+
+# %% [markdown]
+# On an H200, split-KV takes 142 µs, 7.6 times as fast as the kernel with one program per head. SDPA flash takes 145 µs and SDPA cuDNN 129 µs. Lesson 14c explains the recorded decode steps by their bytes.
+# <!-- "On an H200" if device("decode")["name"] == "NVIDIA H200" -->
+# <!-- us = lambda name: row("decode", N=32768, B=1, H_kv=32, contender=name)["us"] -->
+# <!-- 142, 7.6 = us("split-KV"), us("SDPA efficient") / us("split-KV") -->
+# <!-- 145, 129 = us("SDPA flash"), us("SDPA cuDNN") -->
 #
-# Now `packed_program`, with heads. A packed tensor is $(\sum_s N_s, H, d)$: the heads of one token lie side by side, so from one token of a head to the next there are $Hd$ words. The grid has three parts in one number: the tile runs fastest, then the head, then the text.
-# <!-- "the tile runs fastest" as definition -->
+# ## 14.14 Packed sequences
 #
-# <!-- exercise 14D --> (Optional.) Write the kernel. `absorb` does a round; yours is to find the text's rows, the program's rows among them, and the tiles of keys, and to load them. (`seen` may have one row for all queries, (1, BN).) Lanes beyond the end of the text move nothing, also where another text follows. A program without a row of its own reads no word of $K$ or $V$, and texts may be empty. (A kernel may say `if` about a number that it has loaded.) Words: $Q$, $K$, $V$ and $O$ as by (11.1), text by text, and up to two words of `cu` a program. If you are stuck after eight minutes, run `hint("14D")` in a cell of your own. Without it, go on below its check.
+# The sequences of a batch have different lengths. In a tensor $(B, H, N, d)$, the short ones are *padded* to the length of the longest. The rows of padding are stored, loaded and multiplied, and their results are discarded. An example with eight sequences:
+
+# %%
+lengths = [1000, 600, 350, 200, 120, 64, 30, 0]
+longest, tokens = max(lengths), sum(lengths)
+print(f"{len(lengths)} sequences, {tokens:,} tokens; padded {len(lengths) * longest:,} rows")
+
+# %% [markdown]
+# **Predict** (compute). Which fraction of the rows of the padded tensors are tokens? Which fraction of the pairs (query, key) is needed, if there is no mask within a sequence? (The sum of the squared lengths is 1,541,896.)
+# <!-- 1,541,896 = sum(n * n for n in (1000, 600, 350, 200, 120, 64, 30, 0)) -->
+
+# %% tags=["predict"]
+predict("14.14", rows=0.3, pairs=0.2)  #> predict("14.14", rows=..., pairs=...)
+
+# %%
+measured("14.14", rows=tokens / (len(lengths) * longest),
+         pairs=sum(n * n for n in lengths) / (len(lengths) * longest**2))
+
+
+# %% [markdown]
+# <details><summary>The share of the padding</summary>
+#
+# 0.2955 of the rows and 0.1927 of the pairs. The rest is padding.
+# <!-- 0.2955, 0.1927 as output -->
+#
+# </details>
+#
+# *Packed* sequences are stored one after the other without gaps, in tensors $(\sum_s N_s, H, d)$. The cumulative lengths, called `cu_seqlens` in most libraries, give the first row of each sequence:
+
+# %%
+cu = np.concatenate([[0], np.cumsum(lengths)])
+print("cu_seqlens", cu)
+
+# %% [markdown]
+# Sequence $s$ has the rows $cu_s$ to $cu_{s+1} - 1$. The last sequence is empty, so its two numbers are equal. Each program processes a block of queries of one sequence. It reads the two numbers of this sequence and loads only queries and keys between them. In NumPy, for one head:
+
+# %%
+def packed_program(sequence, block, Q, K, V, O, cu, BM, BN):
+    """Compute BM rows of O of one sequence. Returns the words of Q, K and V read."""
+    begin, end = cu[sequence], cu[sequence + 1]
+    i = slice(begin + block * BM, min(begin + (block + 1) * BM, end))
+    if i.start >= end:
+        return 0                                    # this sequence has fewer blocks
+    q = Q[i] / np.sqrt(Q.shape[1])
+    acc, m, l, words = np.zeros_like(q), np.full(len(q), -np.inf), np.zeros(len(q)), q.size
+    for start in range(begin, end, BN):
+        j = slice(start, min(start + BN, end))
+        acc, m, l = with_keys(acc, m, l, q, K[j], V[j])
+        words += K[j].size + V[j].size
+    O[i] = acc / l[:, None]
+    return words
+
+
+# %%
+Q, K, V = rng.standard_normal((3, tokens, 64))
+O = np.full_like(Q, np.nan)
+words = sum(packed_program(sequence, block, Q, K, V, O, cu, 64, 64)
+            for sequence in range(len(lengths)) for block in range(-(-longest // 64)))
+right = all(abs(O[a:b] - exact.attention(Q[a:b], K[a:b], V[a:b])).max() < 1e-12
+            for a, b in pairwise(cu) if a < b)
+padded = attention_forward(KernelProblem(longest, longest, 64, B=len(lengths)), BM=64, BN=64)
+print(f"every sequence is correct: {right}; {words:,} words read, padded {padded.read:,}")
+print(f"ratio {words / padded.read:.4f}")
+
+# %% [markdown]
+# 3,381,248 words instead of 16,896,000, a ratio of 0.2001. By (11.1), sequence $s$ reads $N_sd + 2N_sd\lceil N_s/B_M\rceil$ words, and the programs read exactly the sum over the sequences. The ratio is slightly larger than that of the pairs because a partial last block of queries still loads all keys. The grid has as many blocks per sequence as the longest one needs; a program without rows returns at once.
+# <!-- lengths = (1000, 600, 350, 200, 120, 64, 30, 0) -->
+# <!-- words = lambda problem: sum(kernel_costs.attention_forward(problem, BM=64, BN=64).reads[name] for name in "QKV") -->
+# <!-- packed = words(costs.kernel_masks.PackedSequences(2364, 2364, 64, lengths=tuple((n, n) for n in lengths))) -->
+# <!-- padded = words(kernel_costs.KernelProblem(1000, 1000, 64, B=len(lengths))) -->
+# <!-- 3,381,248, 16,896,000, 0.2001 = packed, padded, packed / padded -->
+# <!-- "By (11.1), sequence $s$ reads" if packed == sum(words(kernel_costs.KernelProblem(n, n, 64)) for n in lengths if n) -->
+#
+# ## 14.15 Packed sequences as a kernel
+#
+# The kernel is `packed_program` with heads. A packed tensor is $(\sum_s N_s, H, d)$, so the heads of one token are adjacent, and two consecutive tokens of one head are $Hd$ words apart. The grid has one axis. In a program id, the block of queries changes fastest, then the head, then the sequence. So programs of one head start one after the other and find its keys in L2 (lesson 14c).
+# <!-- "changes fastest" as definition -->
+#
+# <!-- exercise 14D --> (Optional.) Write the kernel with `absorb`. Find the rows of the sequence, the rows of this program, and the blocks of keys.
+#
+# - Rows past the end of the sequence move no words, although another sequence may follow there.
+# - A program without rows reads no word of $K$ or $V$. Sequences can be empty. (In a kernel, `if` may use a loaded number.)
+# - Words: for $Q$, $K$, $V$ and $O$ those of (11.1), summed over the sequences, and at most two words of `cu` per program.
+#
+# `seen` may have the shape (1, BN). If you are stuck after eight minutes, run `hint("14D")` in a new cell. You can also skip this exercise and continue below its check.
 
 # %% [raw] name="about-14D"
 # title = "Packed sequences"
@@ -382,23 +483,23 @@ for H_kv in (8, 2, 1):
 # importance = 4
 # minutes = 14
 # hints = [
-#   "Go through packed_program of section 14.8 line by line. Which two numbers of cu does a program need? Which rows does it process, counted over all sequences?",
-#   "Rows of the program: start of the sequence + tile · BM + 0 … BM - 1. All masks compare with the end of the sequence, not with the number of tokens. Tiles of keys start at the start of the sequence.",
+#   "Go through packed_program of section 14.14 line by line. Which two numbers of cu does a program need? Which rows does it process, counted over all sequences?",
+#   "Rows of the program: start of the sequence + block · BM + 0 … BM - 1. All masks compare with the end of the sequence, not with the number of tokens. Blocks of keys start at the start of the sequence.",
 #   "The distance between tokens is H · d elements, and a head starts head · d elements after its token. If the first row of the program is past the end of the sequence, the loop must not run: put it and the lines after it under an if.",
 # ]
 
 # %% tags=["exercise"] name="ex-14D"
 @triton.jit
-def packed_kernel(Q, K, V, O, cu, tiles, H, scale,
+def packed_kernel(Q, K, V, O, cu, blocks, H, scale,
                   d: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
-    """BM rows of one head of one text; `tiles` programs for each head of each text."""
-    tile, pair = tl.program_id(0) % tiles, tl.program_id(0) // tiles
-    head, text = pair % H, pair // H
+    """BM rows of one head of one sequence; `blocks` programs per head of each sequence."""
+    block, pair = tl.program_id(0) % blocks, tl.program_id(0) // blocks
+    head, sequence = pair % H, pair // H
     c = tl.arange(0, d)
-    ### BEGIN SOLUTION where the text begins and ends, this tile's rows, a loop over its keys
-    begin, end = tl.load(cu + text), tl.load(cu + text + 1)
-    i = begin + tile * BM + tl.arange(0, BM)        # (BM,) rows, counted over all texts
-    if begin + tile * BM < end:
+    ### BEGIN SOLUTION begin and end of the sequence, rows of this program, a loop over the keys
+    begin, end = tl.load(cu + sequence), tl.load(cu + sequence + 1)
+    i = begin + block * BM + tl.arange(0, BM)       # (BM,) rows, counted over all sequences
+    if begin + block * BM < end:
         rows = (i[:, None] * H + head) * d + c      # (BM, d), as offsets
         q = tl.load(Q + rows, mask=i[:, None] < end, other=0.0)
         acc = tl.zeros((BM, d), dtype=tl.float32)
@@ -415,11 +516,11 @@ def packed_kernel(Q, K, V, O, cu, tiles, H, scale,
 
 
 def my_packed(Q, K, V, cu, longest, BM, BN):
-    """O (tokens, H, d). Q, K, V alike, contiguous, float32; cu (texts + 1,), int32."""
+    """O (tokens, H, d). Q, K, V alike, contiguous, float32; cu (sequences + 1,), int32."""
     H, d = Q.shape[1:]
-    O, tiles = torch.empty_like(Q), triton.cdiv(longest, BM)
-    programs = (len(cu) - 1) * H * tiles
-    packed_kernel[(programs,)](Q, K, V, O, cu, tiles, H, 1.4426950408889634 * d**-0.5,
+    O, blocks = torch.empty_like(Q), triton.cdiv(longest, BM)
+    programs = (len(cu) - 1) * H * blocks
+    packed_kernel[(programs,)](Q, K, V, O, cu, blocks, H, 1.4426950408889634 * d**-0.5,
                                d=d, BM=BM, BN=BN)
     return O
 
@@ -428,7 +529,7 @@ def my_packed(Q, K, V, cu, longest, BM, BN):
 check("14D", my_packed)
 
 # %% [markdown]
-# Its ledger, beside the library's `kernels.attention_varlen` (which has separate `cu_q` and `cu_k`, masks, windows, a backward pass, and keeps the log-sum-exp), and beside the padded batch:
+# The next cell compares its ledger with that of the library's `kernels.attention_varlen` and with a padded batch. (The library's kernel has separate `cu_q` and `cu_k`, masks, windows and a backward pass, and also stores the log-sum-exp.)
 
 # %%
 lengths, H, d, BM = [150, 90, 40, 0, 17], 2, 32, 32
@@ -441,7 +542,7 @@ padded = attention_forward(KernelProblem(150, 150, d, B=5, H=H, H_kv=H), BM=BM, 
 
 
 def of_rows(ledger):
-    """Words of Q, K, V and O: row sums and cu_seqlens are left out."""
+    """Words of Q, K, V and O, without log-sum-exps and cu_seqlens."""
     return ledger.reads["Q"] + ledger.reads["K"] + ledger.reads["V"] + ledger.writes["O"]
 
 
@@ -451,71 +552,50 @@ print(f"yours {of_rows(mine[0]):,} words, library {of_rows(theirs[0]):,}, "
 
 
 # %% [markdown]
-# 180,992 words from either kernel and 576,000 for the padded batch, for the same outputs. Where padding would have been, there is nothing: no rows, no tiles, no masks for them. A last word on order: programs of one text and one head stand together again, so that their keys meet in L2.
+# Both kernels move 180,992 words, and the padded batch 576,000, for the same outputs.
 #
-# ## 14.11 Counters
-#
-# A GPU counts while it works, and NVIDIA's profiler, Nsight Compute (`ncu`), reads the counters. Two lines, two pairs of counters:
-#
-# | line | counter | compare it with |
-# | --- | --- | --- |
-# | program to L2 | `l1tex__m_xbar2l1tex_read_bytes.sum`, the bytes that the SMs read | the ledger, the closed form |
-# | at L2 | `lts__t_sectors_srcunit_tex_op_read.sum` and `…_op_write.sum`, in sectors of 32 bytes | the ledger, which is larger where requests are merged |
-# | L2 to DRAM | `dram__bytes_read.sum`, `dram__bytes_write.sum` | the compulsory bytes, (14.1) |
-# <!-- 32 as definition -->
-#
-# On a machine with a GPU and `ncu`, `python -m tools.bench gpu` in a checkout of iocourse launches each kernel once and prints these next to the closed form. (Each multiprocessor also has an L1 cache, in the same silicon as its shared memory: what it answers does not reach the first counter.) Two traps: caches must be emptied before the launch, or the inputs are found where the last launch left them; and what was written may still lie in L2 when the kernel ends, so DRAM's counter can show *fewer* bytes written than there are results.
-#
-# What would it have to show if the model is right? For one head with $N = 8192$, $d = 64$, $B_M = 128$ in 16 bits:
+# The record `varlen` has the time on an H200: 16 sequences of 129 to 6,253 tokens, $d = 128$, compared with SDPA flash on the padded batch. A second line has 16 equal lengths, so nothing is padded.
+# <!-- drawn = load_record("varlen")["lengths"]["log-uniform"] -->
+# <!-- 16, 129, 6,253 = len(drawn), min(drawn), max(drawn) -->
+# <!-- "on an H200" if device("varlen")["name"] == "NVIDIA H200" -->
 
 # %%
-forward = attention_forward(KernelProblem(8192, 8192, 64), BM=128, BN=128)
-at_l2, at_dram = 2 * forward.read, 2 * 3 * 8192 * 64
-print(f"program to L2: {at_l2 / 2**20:.0f} MiB read, "
-      f"L2 to DRAM: {at_dram / 2**20:.0f} MiB read, a ratio of {at_l2 / at_dram:.0f}")
-
-
-# %% [markdown]
-# 129 MiB at the upper line, 3 MiB at the lower: of 43 bytes that programs ask for, DRAM delivers 1.
-# <!-- asked = lambda BM: 2 * kernel_costs.attention_forward(kernel_costs.KernelProblem(8192, 8192, 64), BM=BM, BN=64).read -->
-# <!-- once = roofline.compulsory_bytes("forward", kernel_costs.KernelProblem(8192, 8192, 64), 2) - 2 * 8192 * 64 - 4 * 8192 -->
-# <!-- 129, 3, 43 = asked(128) / 2**20, once / 2**20, asked(128) / once -->
-#
-# `iocourse profile` prints the pass that the library launches, with the reason, and the bytes that it must move, here for one head:
-
-# %%
-from iocourse.cli import main
-
-done = main(["profile", "forward", "--N", "8192", "--d", "64", "--heads", "1"])
+print(record_source(load_record("varlen")))
+for name in ("log-uniform", "equal"):
+    ms = {row["contender"]: row["ms"] for row in load_record("varlen")["rows"]
+          if (row["lengths"], row["d"], row["pass"]) == (name, 128, "forward")}
+    timed = load_record("varlen")["lengths"][name]
+    pairs = len(timed) * max(timed) ** 2 / sum(n * n for n in timed)
+    speed = ms["SDPA flash"] / ms["packed by descriptors"]
+    print(f"{name:11} padded: {pairs:.2f} times the pairs; packed: {speed:.2f} times as fast")
 
 # %% [markdown]
-# The closed form has 269,484,032 bytes read, twice the 129 MiB above because these tiles have 64 queries and not 128, and the compulsory column 3,145,728, its 3 MiB. In the record `profile`, five launches on an H200, the first counter shows the closed form, to the byte in three of them, and in the forward passes the second one is near the compulsory bytes. L2 itself looks up fewer words than the first counter shows, because requests of several SMs for the same words are merged. If the second comes out as large as the first, the programs were scattered, or the cache is not what we took it for; and then the chip has said something that no ledger could.
-# <!-- 269,484,032, 129, 3,145,728, 3 = asked(tile("forward", 90, 64)[0]), asked(128) / 2**20, once, once / 2**20 -->
-# <!-- "these tiles have 64 queries" if tile("forward", 90, 64)[0] == 64 -->
-# <!-- first = lambda run: run["counters"]["l1tex__m_xbar2l1tex_read_bytes.sum"] -->
-# <!-- launches = rows("profile", "runs") -->
-# <!-- "five launches on an H200" if len(launches) == 5 and device("profile")["name"] == "NVIDIA H200" -->
-# <!-- "to the byte in three of them" if sum(first(run) == run["bytes"]["closed_form"]["read"] for run in launches) == 3 -->
-# <!-- "near the compulsory bytes" if all(0.99 < run["bytes"]["dram"]["read"] / run["bytes"]["compulsory"]["read"] < 1.01 for run in launches if run["question"]["what"] == "forward") -->
-# <!-- "L2 itself looks up fewer words than the first counter shows" if all(run["bytes"]["l2"]["read"] < first(run) for run in launches) -->
+# Packing saves a factor of 4.39 in pairs, and it is 4.95 times as fast. The second line shows why the time gains more: without padding, the library's kernel is already 1.16 times as fast as SDPA flash. $4.95/1.16 = 4.26$ remain for the padding, slightly less than 4.39.
+# <!-- gain = lambda lengths: speeds("varlen", "SDPA flash", "packed by descriptors", d=128, lengths=lengths, pass_="forward")[0] -->
+# <!-- 4.39 = 16 * max(drawn) ** 2 / sum(n * n for n in drawn) -->
+# <!-- 4.95, 1.16, 4.26 = gain("log-uniform"), gain("equal"), gain("log-uniform") / gain("equal") -->
+# <!-- "slightly less" if 0.9 < gain("log-uniform") / gain("equal") / (16 * max(drawn) ** 2 / sum(n * n for n in drawn)) < 1 -->
 #
 # ## Misconceptions
 #
-# - **"A decode step cannot be spread out, it has one query."** Its keys can: 16 parts give 128 programs, for 0.4 percent more bytes (14.7).
+# - **"A decode step has one query, so it cannot be divided."** Its keys can be divided: 16 parts give 128 programs, for 0.4 % more bytes (14.11).
 # <!-- 128 = 8 * 16 -->
 # <!-- 0.4 = percent -->
-# - **"Padding costs nothing where it is masked."** It is loaded and multiplied all the same; of the pairs of the padded batch 19 percent were wanted (14.8).
-# - **"The profiler's bytes are the ledger."** There are two pairs of counters, at two lines, and the ledger is the upper one (14.11).
+# - **"A larger L2 cache makes decoding faster."** A decode step reads each word of $K$ and $V$ once, so a cache serves no second request (14.10).
+# <!-- "makes decoding faster" as definition -->
+# - **"Padding costs nothing if it is masked."** It is loaded and multiplied all the same. In the example, 19 % of the padded pairs were needed (14.14).
+# <!-- 19 = 0.1927 * 10**2 -->
 #
 # ## Take-away
 #
-# - Split what has too few programs and merge $(O_p, L_p)$; pack what has different lengths. Both cost words that a closed form knows.
-# - The ledger predicts what crosses between programs and L2; (14.1) predicts what comes from DRAM, and counters can refute either.
+# - A decode step has $2g/\beta$ FLOPs per byte, at every length. It is memory-bound, and all SMs must load.
+# - If there are too few programs, divide the keys into parts and merge $(O_p, L_p)$. The extra words are a closed form.
+# - Packed sequences move and multiply no padding; each program reads its range from `cu_seqlens`.
 #
 # ## References
 #
 # - T. Dao, D. Haziza, F. Massa, G. Sizov: *Flash-Decoding for long-context inference*, 2023. Keys split over programs, and the merge.
-# - NVIDIA: [*NVIDIA Hopper architecture in-depth*](https://developer.nvidia.com/blog/nvidia-hopper-architecture-in-depth/), for the number of multiprocessors; *Nsight Compute*, for the counters.
+# - J. Ainslie et al.: *GQA*, 2023, [arXiv 2305.13245](https://arxiv.org/abs/2305.13245). Heads of queries that share keys.
+# - NVIDIA: [*NVIDIA Hopper architecture in-depth*](https://developer.nvidia.com/blog/nvidia-hopper-architecture-in-depth/), for the number of SMs.
 #
-# **What comes next.** <!-- next --> In low-rank attention, pairs are not computed one by one.
-# <!-- 19 = 0.1927 * 10**2 -->
+# **What comes next.** <!-- next -->

@@ -8,6 +8,7 @@ import skip_without_interpreter  # noqa: F401
 
 from iocourse import profile
 from iocourse.cli import main
+from iocourse.data.records import load_record, record_source
 from iocourse.gpu.roofline import compulsory_bytes
 from iocourse.kernels.host.choices import replaced, tile
 from iocourse.kernels.host.passes import case_of
@@ -182,6 +183,79 @@ def test_the_closed_form_is_the_default_and_help_names_the_counters(capsys):
     with pytest.raises(SystemExit):
         main(["profile", "--help"])
     assert "python -m tools.bench.counters WHAT" in " ".join(capsys.readouterr().out.split())
+
+
+# --- recorded launches -------------------------------------------------------------------------------------
+
+
+def shown(capsys, *arguments):
+    assert main(["profile", *arguments, "--recorded"]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_recorded_launches_have_a_line_each_with_device_date_and_tiles(capsys):
+    said, record = shown(capsys), load_record("profile")
+    assert said.startswith(f"{record_source(record)}\n") and record["date"] in said
+    lines = {line[:70].split("  ")[0]: line for line in said.splitlines() if "bfloat16" in line}
+    assert len(lines) == len(record["runs"]) == 5
+    for run, line in zip(record["runs"], lines.values(), strict=True):
+        reads = [run["bytes"][level]["read"] for level in ("compulsory", "closed_form", "l2", "dram")]
+        reads.insert(2, run["counters"]["l1tex__m_xbar2l1tex_read_bytes.sum"])
+        assert line.split()[-5:] == [f"{count:,}" for count in reads]
+        (tile,) = run["tiles"].values()
+        assert f" {' × '.join(map(str, tile[:-2]))} " in line
+
+
+def test_the_recorded_closed_form_is_that_of_the_recorded_tiles():
+    """The launches keep their tiles, which are not those of today."""
+    for run in load_record("profile")["runs"]:
+        question = run["question"]
+        if question["what"] == "decode":  # its parts decide the words, and the record has them
+            continue
+        ((name, tile_of_run),) = run["tiles"].items()
+        chosen = {"forward": {"forward pass": "complete rows"}}.get(question["what"], {})
+        with replaced(chosen | {name: tile_of_run}):
+            must = launch_cost.cost(profile.LaunchRequest(**question), 90)
+        assert must.bytes == run["bytes"]["closed_form"] and must.compulsory == run["bytes"]["compulsory"]
+
+
+def test_the_launches_of_one_kind_have_a_table_of_all_bytes(capsys, tmp_path):
+    said = shown(capsys, "forward", "--json", str(tmp_path / "a.json"))
+    assert said.count("NVIDIA H200; tiles forward 128 × ") == 2
+    assert said.count("Reads: SMs exactly the closed form; L2 lookups 0.") == 2
+    assert "`iocourse profile forward --N 4096 --d 128 --heads 16 --causal`" in said and "added" not in said
+    assert len(json.loads((tmp_path / "a.json").read_text())["runs"]) == 2
+    fused = shown(capsys, "fused-backward")
+    (added,) = (line for line in fused.splitlines() if line.startswith("added to"))
+    assert added.split()[-1] == "268,435,456" and "sent to L2 once" in fused
+    assert "SMs 1.00005 of the closed form" in shown(capsys, "decode")
+
+
+def test_options_select_recorded_launches(capsys):
+    assert shown(capsys, "forward", "--causal").count("NVIDIA H200; tiles") == 1
+    assert shown(capsys, "--d", "64").count("bfloat16") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        ("forward --arch 80", "no launch is recorded on sm_80; recorded: sm_90 (NVIDIA H200)"),
+        ("backward", "no launch of backward is recorded; recorded: forward, fused-backward, decode"),
+        ("sideways", "WHAT 'sideways' is unknown. Use one of: forward"),
+        (
+            "decode --N 8192 --kv-heads 8",
+            "no recorded launch has --N 8192, --kv-heads 8; recorded: decode: N",
+        ),
+        ("--heads 3", "no recorded launch has --heads 3; recorded: forward: N = 4096"),
+    ],
+)
+def test_a_launch_without_a_record_gets_one_line(capsys, arguments, part):
+    assert part in refused(capsys, *arguments.split(), "--recorded")
+
+
+def test_a_package_without_the_record_says_so_in_one_line(capsys, monkeypatch):
+    monkeypatch.setattr("iocourse.profile.recorded.load_record", lambda name: None)
+    assert "no launch is recorded yet" in refused(capsys, "--recorded")
 
 
 # --- bad arguments -----------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 This module parses the arguments into a LaunchRequest and prints the report. `launch_cost` finds the pass that
 `attention` would launch, computes its closed form and its compulsory bytes, and needs torch and triton.
+`recorded` prints the hardware counters of recorded launches, for `--recorded`.
 `tools/bench/counters.py` of a checkout counts the bytes that a GPU moves.
 """
 
@@ -145,9 +146,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def parse_request(arguments: argparse.Namespace) -> LaunchRequest:
     """Parse the arguments into a LaunchRequest. Raises UsageError naming the argument."""
     what = arguments.what
-    if what not in LAUNCHES:
-        came = f"WHAT {what!r} is unknown" if what else "WHAT is missing"
-        raise UsageError(f"{came}. Use one of: {', '.join(LAUNCHES)}")
+    _check_what(what)
     said = {name: value for name, value in vars(arguments).items() if name in OPTIONS and value is not None}
     _refuse_what_it_does_not_take(what, said)
     heads = said.get("heads", LaunchRequest.heads)
@@ -161,6 +160,12 @@ def parse_request(arguments: argparse.Namespace) -> LaunchRequest:
     if what == "block-sparse":
         asked.mask  # noqa: B018  # raises UsageError for an invalid mask
     return asked
+
+
+def _check_what(what: str) -> None:
+    if what not in LAUNCHES:
+        came = f"WHAT {what!r} is unknown" if what else "WHAT is missing"
+        raise UsageError(f"{came}. Use one of: {', '.join(LAUNCHES)}")
 
 
 def option(name: str) -> str:
@@ -209,6 +214,11 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
              "`python -m tools.bench.counters WHAT` in a checkout of iocourse",
     )  # fmt: skip
     parser.add_argument(
+        "--recorded", action="store_true",
+        help="print the hardware counters of the recorded launches, of all or of WHAT, next to the closed "
+             "form with the tiles of the run; options select launches",
+    )  # fmt: skip
+    parser.add_argument(
         "--arch", type=int, default=ARCH, help=f"use the tiles of this chip, such as 90 for sm_90 ({ARCH})"
     )
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write the numbers to FILE")
@@ -216,6 +226,24 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
 
 def profile(arguments: argparse.Namespace) -> int:
     """Run `iocourse profile`: print the report and return 0. Raises UsageError (exit code 2)."""
+    record, report = (_recorded if arguments.recorded else _computed)(arguments)
+    print(report)
+    if arguments.json:
+        write_json(arguments.json, record)
+    return 0
+
+
+def _recorded(arguments: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from . import recorded
+
+    if arguments.what:
+        _check_what(arguments.what)
+    given = recorded.given_sizes(vars(arguments))
+    record = recorded.recorded_launches(arguments.what, given, arguments.arch)
+    return record, (recorded.details if arguments.what else recorded.summary)(record)
+
+
+def _computed(arguments: argparse.Namespace) -> tuple[dict[str, Any], str]:
     request = parse_request(arguments)
     if arguments.arch not in CHIPS:
         raise UsageError(f"--arch must be one of {', '.join(map(str, CHIPS))}; got {arguments.arch}")
@@ -229,10 +257,7 @@ def profile(arguments: argparse.Namespace) -> int:
         "place": f"tiles of sm_{arguments.arch}", "tiles": must.tiles, "choice": must.reason,
         "bytes": {"compulsory": must.compulsory, "closed_form": must.bytes},
     }  # fmt: skip
-    print(launch_report(record))
-    if arguments.json:
-        write_json(arguments.json, record)
-    return 0
+    return record, launch_report(record)
 
 
 def launch_report(record: dict[str, Any]) -> str:

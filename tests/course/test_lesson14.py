@@ -51,7 +51,7 @@ def counted(launcher, *arguments, **keywords):
     ("B", "H", "H_kv", "N", "d", "parts"),
     [(1, 8, 2, 500, 64, 4), (2, 4, 4, 100, 16, 3), (1, 12, 1, 65, 32, 8), (1, 2, 1, 5, 16, 1)],
 )
-def test_the_decode_step_of_14_9_and_the_librarys_have_the_same_values_and_words(B, H, H_kv, N, d, parts):
+def test_the_decode_step_of_14_13_and_the_librarys_have_the_same_values_and_words(B, H, H_kv, N, d, parts):
     from iocourse.kernels.host.choices import Case, decode_tile
 
     *_, mine = defined("absorb", "parts_kernel", "merge_kernel", "my_merge", "my_decode")
@@ -70,7 +70,7 @@ def test_the_decode_step_of_14_9_and_the_librarys_have_the_same_values_and_words
     ("lengths", "H", "d", "BM", "BN"),
     [([150, 90, 40, 0, 17], 2, 32, 32, 32), ([1, 33, 16], 1, 16, 16, 32), ([0, 70], 3, 16, 32, 16)],
 )
-def test_packed_texts_of_14_10_and_the_librarys_have_the_same_values_and_words(lengths, H, d, BM, BN):
+def test_packed_sequences_of_14_15_and_the_librarys_have_the_same_values_and_words(lengths, H, d, BM, BN):
     *_, mine = defined("absorb", "my_packed")
     cu = torch.tensor(np.concatenate([[0], np.cumsum(lengths)]), dtype=torch.int32)
     q, k, v = normal(3, sum(lengths), H, d)
@@ -88,7 +88,7 @@ def test_packed_texts_of_14_10_and_the_librarys_have_the_same_values_and_words(l
 
 # ---------------------------------------------------------------------- parts and packs
 @pytest.mark.parametrize(("parts", "N", "BN"), [(1, 50, 16), (3, 100, 16), (4, 33, 32), (7, 128, 16)])
-def test_formula_14_6(parts, N, BN):
+def test_formula_14_5(parts, N, BN):
     merge, part, _ = defined("merge", "part", "with_keys")
     rng = np.random.default_rng(0)
     q, K, V = rng.standard_normal((4, 8)), *rng.standard_normal((2, N, 8))
@@ -97,10 +97,10 @@ def test_formula_14_6(parts, N, BN):
     O, L = merge(*(np.array(x) for x in zip(*found, strict=True)))
     assert np.allclose(O, exact.attention(q, K, V), rtol=0, atol=1e-13)
     assert np.allclose(L, exact.log_sum_exp(exact.scores(q, K)), rtol=0, atol=1e-13)
-    SECOND.says("14.7", r"L = \log \sum_p e^{L_p}, \qquad O = \sum_p e^{L_p - L}\, O_p".replace("\\,", ","))
+    SECOND.says("14.11", r"L = \log \sum_p e^{L_p}, \qquad O = \sum_p e^{L_p - L}\, O_p".replace("\\,", ","))
 
 
-def test_the_packed_program_of_14_8_reads_what_the_closed_form_says():
+def test_the_packed_program_of_14_14_reads_the_words_of_the_closed_form():
     lengths = [1000, 600, 350, 200, 120, 64, 30, 0]
     program, _ = defined("packed_program", "with_keys")
     packed = PackedSequences(2364, 2364, 64, lengths=tuple((n, n) for n in lengths))
@@ -111,11 +111,29 @@ def test_the_packed_program_of_14_8_reads_what_the_closed_form_says():
 
 
 # ---------------------------------------------------------------------- the form of the lesson
-def test_the_numpy_sections_come_before_the_cell_that_needs_triton():
-    before = SECOND.above("iocourse import kernels")
-    assert all(f"def {name}(" in before for name in ("part", "merge", "packed_program"))
-    assert "triton" not in before and "torch" not in before
-    assert SECOND.text.index("Sections 14.7 and 14.8 run on any machine") < SECOND.text.index("## 14.7 ")
+@pytest.mark.parametrize("number", ["14.10", "14.11", "14.14"])
+def test_the_numpy_sections_of_14b_need_neither_torch_nor_triton(number):
+    """Only sections 14.12, 14.13 and 14.15 run kernels; their text before the import states it."""
+    here, code = "", []
+    for cell in SECOND.cells:
+        heads = [line for line in cell.lines if cell.kind == "markdown" and line.startswith("## ")]
+        here = heads[-1].split()[1] if heads else here
+        code += cell.lines if cell.kind == "code" and here == number else []
+    assert any("def " in line for line in code) or number == "14.10"
+    assert not any(name in line for line in code for name in ("torch", "triton", "tl.", "kernels."))
+    SECOND.says("14.12", "sections 14.12, 14.13 and 14.15 run Triton kernels")
+
+
+def test_absorb_is_that_of_exercise_11C():
+    """All lessons from 11b on use one `absorb`; its body may not differ from the student's."""
+    code = exercise_source("11C", solved=True)
+    (given,) = (text for _, text in SECOND.solved_cells() if "def absorb(" in text)
+
+    def body(source):
+        lines = source.split("def absorb(")[1].split('"""')[2].split("\n\n")[0].splitlines()
+        return [line.strip() for line in lines if line.strip() and "###" not in line]
+
+    assert body(given) == body(code)
 
 
 # ---------------------------------------------------------------------- exercises
@@ -157,7 +175,7 @@ def test_who_reads_nothing_of_parts_without_a_key_is_told_so():
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_texts_of_14D_are_ragged_and_some_are_empty(seed):
+def test_sequences_of_14D_are_ragged_and_some_are_empty(seed):
     cases = find("14D").cases(np.random.default_rng(seed))
     lengths = [np.diff(case.inputs["cu"]) for case in cases]
     assert any((n % case.inputs["BM"]).any() for n, case in zip(lengths, cases, strict=True))
@@ -201,10 +219,12 @@ def test_the_lessons_kernels_compile_for_a_gpu(name):
 # ---------------------------------------------------------------------- 14D: the order of the programs
 def test_programs_of_one_head_that_start_apart_get_a_remark():
     source = exercise_source("14D", solved=True)
-    place = "tile, pair = tl.program_id(0) % tiles, tl.program_id(0) // tiles"
-    assert place in source and "head, text = pair % H, pair // H" in source
+    place = "block, pair = tl.program_id(0) % blocks, tl.program_id(0) // blocks"
+    assert place in source and "head, sequence = pair % H, pair // H" in source
     apart = source.replace(place, "head, pair = tl.program_id(0) % H, tl.program_id(0) // H")
-    apart = apart.replace("head, text = pair % H, pair // H", "tile, text = pair % tiles, pair // tiles")
+    apart = apart.replace(
+        "head, sequence = pair % H, pair // H", "block, sequence = pair % blocks, pair // blocks"
+    )
     for text, remarked in ((source, False), (apart, True)):
         verdicts = judge(find("14D"), build("14D", text), 0)
         said = report(find("14D"), verdicts, 0)

@@ -747,9 +747,9 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
         (
             "another height for a tile of keys: the same words and, but for rounding, the same sums",
-            "packed_kernel[programs,](Q, K, V, O, cu, tiles, H, 1.4426950408889634 * d ** (-0.5), "
+            "packed_kernel[programs,](Q, K, V, O, cu, blocks, H, 1.4426950408889634 * d ** (-0.5), "
             "d=d, BM=BM, BN=BN)",
-            "packed_kernel[programs,](Q, K, V, O, cu, tiles, H, 1.4426950408889634 * d ** (-0.5), "
+            "packed_kernel[programs,](Q, K, V, O, cu, blocks, H, 1.4426950408889634 * d ** (-0.5), "
             "d=d, BM=BM, BN=BM)",
         ),
     ),

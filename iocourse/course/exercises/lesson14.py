@@ -220,7 +220,7 @@ def _merge(
 
 
 def _merged(O: NDArray[np.float64], L: NDArray[np.float64]) -> tuple[Any, Any]:
-    """Return (14.6) in float64 over axis 1; 0 and -∞ if no part has a key."""
+    """Return (14.5) in float64 over axis 1; 0 and -∞ if no part has a key."""
     top = L.max(axis=1, keepdims=True)
     weights = np.exp(L - np.where(np.isneginf(top), 0.0, top))
     total = weights.sum(axis=1)
@@ -336,7 +336,7 @@ def _rows_in_order() -> Property:
         if complaint is None and any(map(_scattered, trials)):
             return Better(
                 "but the programs of one head and sequence do not start one after the other, so the keys "
-                "that they share may leave the cache between two of them (section 14.17)"
+                "that they share may be evicted from L2 between two of them (lesson 14c)"
             )
         return complaint
 
