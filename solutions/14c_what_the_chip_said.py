@@ -565,7 +565,7 @@ explore.kernel_explorer(90, d=64)
 #
 # ## 14.23 Three more predictions and their records
 #
-# **Slices of $d$.** By (13.3), complete rows move fewer bytes than slices with tiles of 128 rows if a program holds more than 36.6 rows. For $d = 320$ and $d = 512$ an H200 holds 64. So complete rows should win twice.
+# **Slices of $d$.** By the rule of lesson 13, $B_M > \tfrac27 b$, complete rows move fewer bytes than slices with tiles of 128 rows if a program holds more than 36.6 rows. For $d = 320$ and $d = 512$ an H200 holds 64. So complete rows should win twice.
 # <!-- 36.6 = 2 / 7 * tile("sliced_forward", 90, 512)[0] -->
 # <!-- 128, 64 = tile("sliced_forward", 90, 512)[0], tile("forward", 90, 512)[0] -->
 # <!-- "For $d = 320$ and $d = 512$ an H200 holds 64" if tile("forward", 90, 320)[0] == tile("forward", 90, 512)[0] == 64 -->
