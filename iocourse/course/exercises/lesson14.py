@@ -62,7 +62,7 @@ def steps(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def _decode_bytes(B: int, H: int, H_kv: int, N: int, d: int, itemsize: int) -> int:
-    """Return the bytes of K and V of all key heads and of one query and output per head, formula (14.8)."""
+    """Return the bytes of K and V of all key heads and of one query and output per head, formula (14.7)."""
     return itemsize * (2 * B * H_kv * N * d + 2 * B * H * d)
 
 

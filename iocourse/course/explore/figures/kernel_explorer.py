@@ -44,15 +44,16 @@ from ..models.kernel_explorer import (
 
 SIZES = (16, 32, 64, 128, 256)  # BM and BN of the map
 TINY = 9.5
-PANEL = 372.0  # width of each panel; the roofs are wider where there is space
-WIDE = 944.0
-NARROW_WIDTH = 18 + PANEL + 6
+PANEL = 372.0  # width of each panel
+NARROW = 18 + PANEL + 6
+WIDE = 2 * (PANEL + 22)
 MOST = 32  # programs per SM at the end of a bar
 LEVELS = {  # marker of each level at which bytes are counted
     SM: Stroke(BLUE, (), "circle"),
     L2: Stroke(BLUE, (), "square"),
     DRAM: Stroke(BLUE, (), "triangle"),
 }
+LABELS = 166.0  # width of the names beside the roofs
 THIS = RUST  # colour of this configuration
 FITS, BAD = Fill(PAPER, ""), Fill("#F9D9C4", "/")
 
@@ -133,25 +134,20 @@ def draw_kernel_explorer(s: KernelState, records: Records, narrow: bool = False)
     """Return the figure of a checked state; `narrow`: one panel below the other, for a narrow page."""
     f = facts(s, records)
     title = kernel_explorer_title(s)
-    lines = wrap(title, 38 if narrow else 110)
+    lines = wrap(title, 38 if narrow else 80)
     top = 28.0 + 20 * (len(lines) - 1)
     drawn: list[Element] = [Text(18, 28 + 20 * k, one, LARGE, bold=True) for k, one in enumerate(lines)]
-    height = top + 448.0
-    if narrow:
-        drawn += [*_occupancy(f, 18, top + 26), *_map(f, 18, top + MAP_AT), *_roofs(f, 18, top + 478, PANEL)]
-        width, height = NARROW_WIDTH, top + 478 + 416
-    else:
-        drawn += [*_occupancy(f, 18, top + 26), *_map(f, 18, top + MAP_AT)]
-        drawn += _roofs(f, 420, top + 26, WIDE - 420 - 12)
-        width = WIDE
+    at = (18, top + 478) if narrow else (18 + PANEL + 22, top + 26)
+    drawn += [*_occupancy(f, 18, top + 26), *_map(f, 18, top + MAP_AT), *_roofs(f, *at)]
+    width, height = (NARROW, top + 478 + 406) if narrow else (WIDE, top + 448)
     return Picture(width, height, title, _alt(f), _numbers(f), tuple(drawn))
 
 
 def kernel_explorer_title(s: KernelState) -> str:
     """Return the title of a state: kernel, chip, sizes, mask and configuration."""
     mask = "causal" if s.causal else "no mask"
-    bits = f"{8 * s.itemsize} bits"
-    return f"{s.kernel} on {s.chip.name}: d = {s.d:,}, N = {s.N:,}, {mask}, {bits}, {s.configuration}"
+    bits = ", 32 bits" if s.itemsize == 4 else ""
+    return f"{s.kernel}, {s.chip.name}: d = {s.d:,}, N = {s.N:,}, {mask}{bits}, {s.configuration}"
 
 
 # ---------------------------------------------------------------------- programs per SM
@@ -221,7 +217,7 @@ class TileMap(NamedTuple):
 
 def map_of(s: KernelState, narrow: bool = False) -> TileMap:
     """Return the map in the figure of a state."""
-    lines = len(wrap(kernel_explorer_title(s), 38 if narrow else 110))
+    lines = len(wrap(kernel_explorer_title(s), 38 if narrow else 80))
     return TileMap(18 + 40, 28 + 20 * (lines - 1) + MAP_AT + 42)
 
 
@@ -290,23 +286,20 @@ def cell_of(f: Facts, at: Configuration | None) -> tuple[str, str]:
 
 
 # ---------------------------------------------------------------------- roofs
-def _roofs(f: Facts, x: float, y: float, width: float) -> Iterator[Element]:
+def _roofs(f: Facts, x: float, y: float) -> Iterator[Element]:
     s, chip = f.s, f.s.chip
-    size = SMALL if width > PANEL else TINY
-    labels = 18.2 * size  # width of the names at the right
     peak, bottom, top = chip.tensor_tflops, y + 310, y + 26
-    marks = () if width > PANEL else (1.0, 100.0, 10_000.0)
-    across = Scale(1, 2.0**17, x + 46, x + width - labels, 10, marks)
+    across = Scale(1, 4e4, x + 46, x + PANEL - LABELS, 10, (1.0, 10.0, 100.0, 1000.0))
     frame = Frame(across, Scale(peak / 200, 2.6 * peak, bottom, top, 10))
     yield Text(x, y, "Roofs: TFLOP/s against FLOP per byte", NORMAL, bold=True)
     yield from frame.elements("FLOP per byte", "")
     yield from _slopes(f, frame)
     names = [*_ceiling_lines(f, frame), *_launch_lines(f, frame), *_this(f, frame)]
-    heights = spread([one.y for one in names], 16, top + 4, bottom)
+    heights = spread([one.y for one in names], 15, top + 4, bottom)
     for one, height in zip(names, heights, strict=True):
         yield from one.drawn
-        yield Poly(((one.x, one.y), (across.stop, one.y), (across.stop + 14, height)), QUIET, 0.7)
-        yield Text(across.stop + 18, centred(height, size), one.text, size, "start", one.colour, one.bold)
+        yield Poly(((one.x, one.y), (across.stop, one.y), (across.stop + 11, height)), QUIET, 0.7)
+        yield Text(across.stop + 14, centred(height, TINY), one.text, TINY, "start", one.colour, one.bold)
     yield from _roof_key(f, x, bottom + 58)
 
 

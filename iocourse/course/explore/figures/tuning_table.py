@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from textwrap import wrap
 from typing import Any, NamedTuple
 
 from ....console import table as text_table
+from ....console import with_unit
 from ..draw.line_chart import Frame, Scale, marker, spread
-from ..draw.palette import BLUE, INK, QUIET, RUST, Stroke
+from ..draw.palette import BLUE, INK, PAPER, QUIET, RUST, Stroke
 from ..draw.picture import LARGE, SMALL, Element, Picture, Poly, Text, centred, figure
 from ..draw.shapes import circle
 from ..draw.text import figures, in_html, words
@@ -83,8 +85,9 @@ def draw_tuning_table(found: Table, narrow: bool = False) -> Picture:
     lines = wrap(title, 40 if narrow else 82)
     top, width = 28.0 + 20 * (len(lines) - 1), NARROW if narrow else WIDE
     drawn: list[Element] = [Text(18, 28 + 20 * k, one, LARGE, bold=True) for k, one in enumerate(lines)]
-    frame = _frame(found, top, width - (118 if narrow else 176))
-    drawn += frame.elements(COLUMNS.get(found.s.column, found.s.column), "time / best")
+    frame = _frame(found, top, width - (142 if narrow else 166))
+    _, label = UNITS.get(found.s.column, (1.0, COLUMNS.get(found.s.column, found.s.column)))
+    drawn += frame.elements(label, "time / best")
     drawn += [*_lines(found, frame), *_dots(found, frame), *_key(found, top + HEIGHT - 58, narrow)]
     height = top + HEIGHT - 28 + (22 if narrow else 0)
     return Picture(width, height, title, _alt(found), _numbers(found), tuple(drawn))
@@ -98,18 +101,41 @@ def tuning_title(s: TuningState) -> str:
     return f"{s.table}: {s.rule} {s.column}{''.join(f', {one}' for one in kept)}"
 
 
+# Units of long columns on the axis.
+UNITS = {"words": (1e6, "million words moved per head"), "shared_bytes": (1024, "shared memory per program (KB)")}
+FEW = 8  # different values of a column, up to which each has a tick, and the stages of a dot shift it
+SHIFT = 12.0  # pixels per stage
+
+
+def _few(found: Table) -> list[float]:
+    """Return the different values of the column in ascending order if they are few, otherwise []."""
+    values = sorted({one.x for one in found.dots})
+    return values if len(values) <= FEW else []
+
+
 def _frame(found: Table, top: float, right: float) -> Frame:
-    xs, worst = [one.x for one in found.dots], max(one.y for one in found.dots)
+    unit, _ = UNITS.get(found.s.column, (1.0, ""))
+    xs, worst = [one.x / unit for one in found.dots], max(one.y for one in found.dots)
     low, high = min(xs), max(xs)
     left, bottom = 62.0, top + HEIGHT - 112
+    few = tuple(value / unit for value in _few(found))
     if low > 0 and high >= 16 * low:
-        across = Scale(low / 1.3, high * 1.3, left, right, 10)
+        across = Scale(low / 1.4, high * 1.4, left, right, 10, few)
     else:
-        room = 0.08 * (high - low) or max(1.0, abs(high)) / 2
-        across = Scale(low - room, high + room, left, right)
+        room = 0.1 * (high - low) or max(1.0, abs(high)) / 2
+        far_apart = [*few[:1]] + [b for a, b in pairwise(few) if b - a > 0.09 * (high - low)]
+        marks = tuple(far_apart) if right > 400 else tuple(far_apart[::2])
+        across = Scale(low - room, high + room, left, right, None, marks)
     high_y = 1.08 * max(worst, 1.2)
     marks = tuple(mark for mark in MARKS if mark <= high_y)
     return Frame(across, Scale(0.97, high_y, bottom, top + 38, 10, marks))
+
+
+def _at(found: Table, frame: Frame, one: Dot) -> tuple[float, float]:
+    """Return the place of a dot. Where many share a value, dots with fewer stages are further to the left."""
+    unit, _ = UNITS.get(found.s.column, (1.0, ""))
+    x, y = frame.at((one.x / unit, one.y))
+    return x + SHIFT * (one.row.get("stages", 3) - 3) * bool(_few(found)), y
 
 
 def _lines(found: Table, frame: Frame) -> Iterator[Element]:
@@ -130,18 +156,18 @@ def _lines(found: Table, frame: Frame) -> Iterator[Element]:
 def _dots(found: Table, frame: Frame) -> Iterator[Element]:
     chosen = {id(one.row) for one in found.result.chosen} if found.result else set()
     for one in reversed(found.dots):
-        at, shape = frame.at((one.x, one.y)), SHAPES.get(one.row.get("stages", 2), "circle")
+        at, shape = _at(found, frame, one), SHAPES.get(one.row.get("stages", 2), "circle")
         for mark in marker(at, Stroke(BLUE if one.kept else QUIET, (), shape), 5 if one.kept else 3):
             hollow = isinstance(mark, Poly) and not one.kept
-            yield Poly(mark.points, QUIET, 1, (), "#FFFFFF") if hollow else mark
+            yield Poly(mark.points, QUIET, 1, (), PAPER) if hollow else mark
     for one in found.dots:
         if id(one.row) in chosen:
-            yield _ring(frame, one, 8.5, RUST)
-    yield _ring(frame, found.dots[0], 12.5, INK)
+            yield _ring(_at(found, frame, one), 8.5, RUST)
+    yield _ring(_at(found, frame, found.dots[0]), 12.5, INK)
 
 
-def _ring(frame: Frame, one: Dot, radius: float, colour: str) -> Poly:
-    return Poly(circle(frame.at((one.x, one.y)), radius, "", 2.4).points, colour, 2.4)
+def _ring(at: tuple[float, float], radius: float, colour: str) -> Poly:
+    return Poly(circle(at, radius, "", 2.4).points, colour, 2.4)
 
 
 def _key(found: Table, y: float, narrow: bool) -> Iterator[Element]:
@@ -149,17 +175,17 @@ def _key(found: Table, y: float, narrow: bool) -> Iterator[Element]:
     x = 18.0
     for stages in known:
         yield from marker((x + 6, y), Stroke(BLUE, (), SHAPES.get(stages, "circle")), 5)
-        yield Text(x + 16, centred(y, SMALL), f"{stages} stages", SMALL)
+        yield Text(x + 16, centred(y, SMALL), with_unit(stages, "stage"), SMALL)
         x += 82
     if narrow:
         x, y = 18.0, y + 24
     for name, colour, radius in (("chosen by the rule", RUST, 7.0), ("fastest", INK, 8.0)):
-        yield Poly(circle((x + 9, y), radius, "", 2.4).points, colour, 2.4)
+        yield _ring((x + 9, y), radius, colour)
         yield Text(x + 24, centred(y, SMALL), name, SMALL)
         x += 154
     if any(not one.kept for one in found.dots):
         yield from (
-            Poly(mark.points, QUIET, 1, (), "#FFFFFF")
+            Poly(mark.points, QUIET, 1, (), PAPER)
             for mark in marker((x - 40, y), Stroke(QUIET, (), "circle"), 3)
             if isinstance(mark, Poly)
         )
@@ -181,7 +207,7 @@ def _sentences(found: Table) -> list[str]:
         return [chosen_text(found)]
     one = found.result
     return [
-        f"{chosen_text(found)}, {verdict(one)}",
+        f"{chosen_text(found)}; {verdict(one)}",
         f"One at random: {one.one:.2f}. Fastest of three at random: {one.three:.2f}",
         f"In the order of the rule the fastest ({found.dots[0].name}) has place {one.place} of {one.kept}",
     ]

@@ -216,7 +216,8 @@ class Explorer(ABC):
     def resume(self, earlier: Explorer | None) -> None:
         """Set the controls to those of an earlier explorer of the same call, if there is one."""
         if earlier is not None:
-            self._place(**{name: one.value for name, one in earlier.controls.items() if one.kind != "button"})
+            stood = [one for one in earlier.controls.values() if one.kind != "button" and not one.hidden]
+            self._place(**{one.name: one.value for one in stood})
             self._draw()
 
     # ------------------------------------------------------------------ output
