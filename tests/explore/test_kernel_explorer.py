@@ -215,8 +215,8 @@ def test_the_roofs_are_those_of_equation_11_7():
         }
         expected = {name: 989 * clocks["products"] / one for name, one in clocks.items()}
         assert ceilings(s) == pytest.approx(expected)
-    for kernel, tile, clocks in (("queries", (128, 64, 8), 1536), ("keys", (64, 128, 8), 1792)):
-        s = KernelState(90, 128, kernel, *tile, 3)
+    for kernel, sizes, clocks in (("queries", (128, 64, 8), 1536), ("keys", (64, 128, 8), 1792)):
+        s = KernelState(90, 128, kernel, *sizes, 3)
         products = 2 * model.PRODUCTS[kernel] * s.BM * s.BN * s.d / 4096
         assert ceilings(s)["shared memory"] == pytest.approx(989 * products / clocks)
 

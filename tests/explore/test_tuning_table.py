@@ -62,10 +62,14 @@ def test_time_is_compared_with_the_fastest_of_the_whole_table():
     assert [dot.y for dot in found(rows=128).chosen] == [4.0]
 
 
-@pytest.mark.parametrize(("rule", "text"), [("smallest", "no better than one at random")])
-def test_the_verdict_compares_with_chance(rule, text):
-    assert verdict(found(rule)) == text
-    assert verdict(found(stages=3, rows=64, warpgroups=2)) == "at least as good as timing three at random"
+def test_the_verdict_compares_with_chance():
+    assert verdict(found()) == "No better than one at random (2.50); timing three at random (1.25)"
+    pruned = found(stages=3, rows=64, warpgroups=2)
+    assert verdict(pruned) == "At least as good as timing three at random (1.00); one at random (1.00)"
+    between = found()._replace(regret=2.0)
+    assert (
+        verdict(between) == "Better than one at random (2.50), not as good as timing three at random (1.25)"
+    )
 
 
 @pytest.mark.parametrize("table", shipped_tables())
@@ -84,9 +88,9 @@ def test_every_column_of_every_table_is_drawn_with_every_dot(table):
 
 def test_rules_on_the_shipped_tables():
     draft = tuning_table_picture("draft, d = 64", "warps_per_sm", "largest")
-    assert "no better than one at random" in draft.alt
+    assert "No better than one at random" in draft.alt
     pruned = tuning_table_picture("draft, d = 128", "words", stages=3, rows=64, warpgroups=2)
-    assert "6 of 32 configurations" in pruned.alt and "One at random: 1.10" in pruned.alt
+    assert "6 of 32 configurations" in pruned.alt and "one at random (1.10)" in pruned.alt
     assert "dropped" in texts(pruned)
 
 

@@ -212,8 +212,8 @@ def _sentences(found: Table) -> list[str]:
         return [chosen_text(found)]
     one = found.result
     return [
-        f"{chosen_text(found)}; {verdict(one)}",
-        f"One at random: {one.one:.2f}. Fastest of three at random: {one.three:.2f}",
+        chosen_text(found),
+        verdict(one),
         f"In the order of the rule the fastest ({found.dots[0].name}) has place {one.place} of {one.kept}",
     ]
 

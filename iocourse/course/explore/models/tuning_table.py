@@ -169,10 +169,9 @@ def best_of(count: int, ordered: Sequence[float]) -> float:
 
 def verdict(found: Result) -> str:
     """Return a sentence that compares the rule with chance."""
+    one, three = f"one at random ({found.one:.2f})", f"timing three at random ({found.three:.2f})"
     if found.regret <= found.three:
-        return "at least as good as timing three at random"
-    return (
-        "better than one at random, not as good as timing three"
-        if found.regret < found.one
-        else ("no better than one at random")
-    )
+        return f"At least as good as {three}; {one}"
+    if found.regret < found.one:
+        return f"Better than {one}, not as good as {three}"
+    return f"No better than {one}; {three}"
