@@ -78,15 +78,16 @@ def load_record(name: str) -> dict[str, Any] | None:
 def record_source(record: dict[str, Any] | None) -> str:
     """Describe the source of a record in one line: device, versions, date; `NONE_YET` for None.
 
-    For a record of our kernels the line also has the commit, and a remark if they are not those of today.
+    For a record of our kernels the line also has the commit, and a remark if they are not those of today; for
+    a record of other code it has the description of what was timed.
     """
     if record is None:
         return NONE_YET
     versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
-    timed = ""
+    timed = record.get("timed", "")
     if "kernels_code" in record and "commit" in record:
         timed = f"commit {record['commit'][:7]}{'+' if record['commit'].endswith('+') else ''}"
-    changed = kernels_remark(record) if timed else ""
+    changed = kernels_remark(record) if "kernels_code" in record and "commit" in record else ""
     parts = (_device(record.get("device")), versions, record["date"], timed, changed)
     return ", ".join(part for part in parts if part)
 
@@ -101,12 +102,14 @@ def _device(device: dict[str, Any] | None) -> str:
 
 
 def missing_metadata(record: dict[str, Any]) -> list[str]:
-    """Return the missing ones of device, versions, date and commit; `cores` may replace device (CPU)."""
+    """Return the missing ones of device, versions, date and commit; `cores` may replace device (CPU), and
+    `timed`, which describes code outside this repository, may replace the commit.
+    """
     there = {
         "device": (record.get("device") or {}).get("name") or record.get("cores"),
         "versions": record.get("versions"),
         "date": record.get("date"),
-        "commit": record.get("commit"),
+        "commit": record.get("commit") or record.get("timed"),
     }
     return [name for name, value in there.items() if not value]
 

@@ -27,13 +27,14 @@ from tools.bench import (
     pebbling,
     resources,
     steps,
+    tune_compiled,
     widget_latency,
 )
 from tools.build.notebook_execution import ExecutionFailed
 
 _MODULES: tuple[Any, ...] = (
     depth, emulator, widget_latency, file_to_copy, gpu, hot_loops, lowrank, notebooks, pebbling, bound_ratios,
-    resources,
+    resources, tune_compiled,
 )  # fmt: skip
 SUBJECTS: dict[str, Subject] = {module.NAME: module for module in _MODULES}
 
