@@ -12,6 +12,7 @@ import numpy as np
 
 from ...gpu.timed_tiles import tables
 from ..exercise import Case, NotReached, Sample, Trial, WrongForm, exercise, student_call, trial_from_error
+from ..guard import library_solution
 from ..kinds.function import EVERY, function_exercise
 from ..made_up_device import Kernel, MadeUpDevice
 from ..properties import Form, as_traffic, idle, is_number, one_array
@@ -71,6 +72,7 @@ def _score(row: Row) -> float:
     return float(row["score"])
 
 
+@library_solution
 def on_trial(rows: Sequence[Row], rule: Rule) -> tuple[float, int, float]:
     """Return regret (14.1), place, and chance (14.2) of a rule on one table. Raises as the two columns."""
     times, scores = np.array(times_of(rows)), np.array(scores_of(rows, rule))
@@ -126,22 +128,21 @@ def _pair_case(rng: np.random.Generator, factor: str, a: Any, b: Any, held: tupl
     ]
     rows = [rows[k] for k in rng.permutation(len(rows))]
     inputs = {"rows": rows, "factor": factor, "a": a, "b": b, "held": held}
-    ratios = [x["ms"] / y["ms"] for x, y in _pairs(rows, factor, a, b, held)]
+    ratios = [x["ms"] / y["ms"] for x, y in pairs_of(rows, factor, a, b, held)]
     tags = {tag for tag, there in ((HELD, held), (NO_PAIRS, not ratios)) if there}
     label = f"{factor} {a} and {b}" + (f", held {' and '.join(held)}" if held else "")
     return Case(label, inputs, ratios, tags=frozenset(tags))
 
 
-def _pairs(
+@library_solution
+def pairs_of(
     rows: Sequence[Row], factor: str, a: Any, b: Any, held: Sequence[str] = ()
-) -> Iterator[tuple[Row, Row]]:
-    """Yield the rows with `a` and with `b` that have the same other settings and the same held columns."""
+) -> list[tuple[Row, Row]]:
+    """Return the rows with `a` and with `b` that have the same other settings and the same held columns."""
     others = [name for name in (*SETTINGS, *held) if name != factor]
     at_b = {tuple(row[name] for name in others): row for row in rows if row[factor] == b}
-    for row in rows:
-        other = at_b.get(tuple(row[name] for name in others))
-        if row[factor] == a and other is not None:
-            yield row, other
+    found = [(row, at_b.get(tuple(row[name] for name in others))) for row in rows if row[factor] == a]
+    return [(row, other) for row, other in found if other is not None]
 
 
 Ratios = np.ndarray[Any, np.dtype[np.float64]]

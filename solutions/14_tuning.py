@@ -1,0 +1,307 @@
+# %% [markdown]
+# # 14 Tuning without a chip; then with one
+#
+# You test rules that choose a tile size without a GPU on recorded times. Then you choose with three timings, and write the stopwatch.
+#
+# **What you will learn**
+#
+# - to test a rule by its regret, and to compare it with chance;
+# - to measure the effect of one setting by pairs that differ in nothing else;
+# - to discard most configurations without a GPU, and to choose among the others with three timings;
+# - to measure the time of a kernel on a GPU without five common errors.
+#
+# **Prerequisites**: sections 11.13 and 11.14 of [lesson 11b](11b_gpu_tile_sizes.ipynb) (warps, stages, instructions per score); [lesson 12](12_flash_attention_backward_triton.ipynb); [symbols and terms](notation.md). This lesson needs NumPy only: the times are recorded.
+#
+# **Minutes**: <!-- minutes -->.
+#
+# <!-- exercises -->
+
+# %% tags=["setup"]
+import statistics
+
+import numpy as np
+
+from iocourse.course import attempt, check, explore, hint, measured, predict
+from iocourse.course.made_up_device import made_up
+from iocourse.course.tuning import SETTINGS, Stopwatch, chance_of_best, named, scores_of, times_of
+from iocourse.data.records import load_record, record_source
+from iocourse.gpu.timed_tiles import tables
+
+# %%
+draft = tables("tiles")
+explore.curve({name: [(n + 1, ms / min(times_of(rows))) for n, ms in enumerate(sorted(times_of(rows)))]
+               for name, rows in draft.items()},
+              title="Time of each configuration, divided by the best time of its table",
+              xlabel="place, from fast to slow", ylabel="time / best", log=(False, False))
+
+# %% [markdown]
+# ## 14.1 A rule, before the data
+#
+# A forward kernel has four settings: $B_M$, $B_N$, warps and stages. The figure shows 136 configurations of one kernel on an H200, in four tables: two head sizes, with and without a causal mask. The slowest configuration of a table takes 2.5 to 2.9 times as long as the fastest. Timing all of them is slow, and many readers have no GPU. Can a count from the compiler choose?
+#
+# A *rule* gives each configuration a number, and chooses the one with the smallest number. The *regret* of a rule on a table is
+#
+# $$ \text{regret} = \frac{\text{time of the choice}}{\text{best time of the table}} \ge 1 . \tag{14.1} $$
+# <!-- (14.1) not evaluated: definition -->
+#
+# Write down your expectation before you see a result. Three rules are often recommended: the most warps per SM (occupancy), the fewest words between SMs and L2, and the fewest instructions per score.
+#
+# **Predict** (guess). What is the regret of each rule, as the mean over the four tables?
+# <!-- draft = list(gpu.timed_tiles.tables("tiles").values()) -->
+# <!-- 136 = sum(map(len, draft)) -->
+# <!-- spread = sorted(max(course.tuning.times_of(rows)) / min(course.tuning.times_of(rows)) for rows in draft) -->
+# <!-- 2.5, 2.9 = spread[0], spread[-1] -->
+
+# %% tags=["predict"]
+predict("14.1", most_warps=1.2, fewest_words=1.2, fewest_instructions=1.2)  #> predict("14.1", most_warps=..., fewest_words=..., fewest_instructions=...)
+
+# %% [markdown]
+# ## 14.2 A table of 136 times
+#
+# The kernel is a draft of a forward kernel, not the library's. Its compiled code waits for each product of matrices before the next instruction. Each row has the four settings, the time `ms`, and columns that are known without a run.
+
+# %%
+print(record_source(load_record("tiles")))
+row = draft["draft, d = 64"][0]
+for name, value in row.items():
+    print(f"{name}: {value:,}" if isinstance(value, int) else f"{name}: {value}")
+
+# %% [markdown]
+# `words` is the closed form of (11.5) for one head. `instructions`, `exponentials` and `stall_clocks` are per score. `spills` are the spilled registers in one iteration of the inner loop. `blocks` are the programs that one SM can hold, and `clock_model_tflops` is the prediction of a model (section 14.5). On Hopper, four warps form a *warpgroup*, which computes 64 rows of a product at a time.
+#
+# A small regret can be luck, so compare it with chance. One configuration at random has the mean regret
+#
+# $$ c_1 = \frac{1}{n\,t_{(1)}} \sum_{i=1}^{n} t_{(i)} , \tag{14.2} $$
+# <!-- (14.2) not evaluated: sum over a set -->
+#
+# where $t_{(1)} \le \dots \le t_{(n)}$ are the $n$ sorted times. If $k$ different configurations are timed at random and the fastest is taken, the result is $t_{(i)}$ for $\binom{n-i}{k-1}$ of the $\binom{n}{k}$ possible choices:
+#
+# $$ c_k = \frac{1}{\binom{n}{k}\,t_{(1)}} \sum_{i=1}^{n} \binom{n-i}{k-1}\, t_{(i)} . \tag{14.3} $$
+# <!-- (14.3) not evaluated: sum over a set -->
+
+# %%
+for k in (1, 2, 3, 5):
+    each = [chance_of_best(rows, k) for rows in draft.values()]
+    print(f"best of {k} at random: mean regret {np.mean(each):.2f}, by table",
+          " ".join(f"{one:.2f}" for one in each))
+
+# %% [markdown]
+# The best of five random configurations is within 10 % of the best time on average. A rule that needs no GPU must have a smaller regret, otherwise five timings replace it.
+#
+# <!-- exercise 14E --> Test one rule on one table. Return three numbers:
+#
+# - the regret (14.1). If several rows have the smallest number, the rule chooses one of them at random, so take the mean of their times;
+# - the *place* of the fastest row in the order of the rule, from 1. Ties count against the rule: every row with the same number is placed before the fastest row;
+# - the chance $c_1$ (14.2).
+#
+# A rule gets a row without its time. If you are stuck after six minutes, run `hint("14E")` in a new cell.
+# <!-- chance = lambda k, group=draft: statistics.fmean(course.tuning.chance_of_best(rows, k) for rows in group) -->
+# <!-- 10 = 100 * (chance(5) - 1) -->
+
+# %% [raw] name="about-14E"
+# title = "A rule on trial"
+# difficulty = 2
+# importance = 4
+# minutes = 10
+# hints = [
+#   "Turn both lists into arrays. Which rows have the smallest number? Which row has the smallest time?",
+#   "The chosen rows are a mask: the numbers that equal the smallest one. The regret is the mean of their times, divided by the smallest time.",
+#   "The place counts all rows whose number is at most that of the fastest row. The fastest row itself is one of them, so the count begins at 1.",
+# ]
+
+# %% tags=["exercise"] name="ex-14E"
+def my_trial(rows, rule):
+    """Regret, place and chance of a rule on one table: three numbers.
+
+    rows: a list of dicts. rule: a function of a row; the row with the smallest number is chosen.
+    """
+    times = np.array(times_of(rows))
+    scores = np.array(scores_of(rows, rule))  # the rule's number for each row
+    ### BEGIN SOLUTION
+    chosen = scores == scores.min()
+    regret = times[chosen].mean() / times.min()
+    place = np.sum(scores <= scores[times.argmin()])
+    return regret, place, times.mean() / times.min()
+    ### END SOLUTION
+
+
+# %% tags=["check"] name="check-14E"
+check("14E", my_trial)
+
+# %% [markdown]
+# ## 14.3 Six rules on trial
+
+# %%
+RULES = {
+    "most warps per SM": lambda row: -row["warps_per_sm"],
+    "fewest words": lambda row: row["words"],
+    "fewest instructions": lambda row: row["instructions"],
+    "no spill, then instructions": lambda row: 1000 * (row["spills"] > 0) + row["instructions"],
+    "fewest stall clocks": lambda row: row["stall_clocks"],
+    "clock model": lambda row: -row["clock_model_tflops"],
+}
+
+
+def on_trial(group):
+    """Print the mean regret of each rule on these tables, and the places; return the regrets."""
+    regrets = {}
+    for name, rule in RULES.items():
+        each = [my_trial(rows, rule) for rows in group.values()]
+        regrets[name] = np.mean([regret for regret, _, _ in each])
+        places = ", ".join(f"{place} of {len(rows)}"
+                           for (_, place, _), rows in zip(each, group.values()))
+        print(f"{name:28} {regrets[name]:.2f}   place {places}")
+    return regrets
+
+
+found = attempt(on_trial, draft)
+measured("14.1", most_warps=found["most warps per SM"], fewest_words=found["fewest words"],
+         fewest_instructions=found["fewest instructions"])
+
+# %% [markdown]
+# <details><summary>What came out</summary>
+#
+# 2.06, 1.34 and 1.11. One configuration at random has 1.53, so the most warps per SM are worse than chance: small tiles have many warps per SM and are slow. The fewest words do not choose either. $B_N$ does not change the words, so many rows are tied; and these words are served by L2 (section 11.12).
+#
+# </details>
+#
+# The stall clocks are the waiting times that the compiler writes into the instructions. No rule has a smaller regret than the best of five random configurations, 1.10. The fewest instructions come close with 1.11, but in the two tables with $d = 64$ the fastest row has place 16 of 36. With these data we could still hope for the clock model: in each table, the fastest row is among its first five.
+#
+# <!-- rules = {"warps": lambda row: -row["warps_per_sm"], "words": lambda row: row["words"], "instructions": lambda row: row["instructions"], "spills": lambda row: 1000 * (row["spills"] > 0) + row["instructions"], "stalls": lambda row: row["stall_clocks"], "clocks": lambda row: -row["clock_model_tflops"]} -->
+# <!-- trials = lambda rule, group=draft: [course.exercises.lesson14_tuning.on_trial(rows, rules[rule]) for rows in group] -->
+# <!-- regret = lambda rule, group=draft: statistics.fmean(one[0] for one in trials(rule, group)) -->
+# <!-- 2.06, 1.34, 1.11 = regret("warps"), regret("words"), regret("instructions") -->
+# <!-- 1.53 = chance(1) -->
+# <!-- "worse than chance" if regret("warps") > chance(1) -->
+# <!-- "No rule has a smaller regret than the best of five random configurations" if min(map(regret, rules)) > chance(5) -->
+# <!-- 1.10 = chance(5) -->
+# <!-- 1.11 = regret("instructions") -->
+# <!-- 16 = trials("instructions")[0][1] -->
+# <!-- "place 16 of 36" if [(one[1], len(rows)) for one, rows in zip(trials("instructions"), draft)][:2] == [(16, 36)] * 2 -->
+# <!-- "among its first five" if max(one[1] for one in trials("clocks")) == 5 -->
+#
+# Does a column know the time? Choose one below. Each dot is a configuration.
+
+# %%
+explore.tuning_table()
+
+# %% [markdown]
+# ## 14.4 One thing at a time
+#
+# A rule compares configurations that differ in everything. A *pair* differs in one setting only, so its ratio of times shows the effect of this setting. A change of one setting also changes what follows from it: with more stages, fewer programs can be resident. If the column `blocks` is held, too, this second effect is excluded.
+#
+# **Predict** (guess). Time with the first value, divided by the time with the second, as the median over all pairs:
+#
+# - 2 and 3 stages, equal `blocks`, no spills;
+# - 3 and 4 stages, equal `blocks`, no spills;
+# - 4 and 8 warps for $B_M = 64$, which is 64 and 32 rows per warpgroup;
+# - 3 and 4 stages, where the fourth stage leaves one resident warpgroup per SM instead of two.
+
+# %% tags=["predict"]
+predict("14.4", third_stage=1.1, fourth_stage=1.1, half_the_rows=1.1, one_warpgroup=1.1)  #> predict("14.4", third_stage=..., fourth_stage=..., half_the_rows=..., one_warpgroup=...)
+
+# %% [markdown]
+# <!-- exercise 14F --> Find all pairs. The two rows of a pair have `factor` equal to `a` and `b`, and the same values of all other `SETTINGS` and of the columns in `held`. Return the list of ratios, time at `a` divided by time at `b`, in any order. The rows can be of several tables. If you are stuck after six minutes, run `hint("14F")`.
+
+# %% [raw] name="about-14F"
+# title = "Pairs that differ in one setting"
+# difficulty = 2
+# importance = 4
+# minutes = 10
+# hints = [
+#   "Which names must have equal values in both rows? Make a list of them first.",
+#   "The list has all settings except the factor, and the held columns. The time and the other columns may differ.",
+#   "Take every row whose factor is a, and for each of them every row whose factor is b. Keep the pair if all names of your list agree. Because the two rows have different roles, each pair occurs once.",
+# ]
+
+# %% tags=["exercise"] name="ex-14F"
+def my_pairs(rows, factor, a, b, held=()):
+    """Ratios time(a) / time(b) of all pairs of rows that differ only in `factor`: a list.
+
+    rows: a list of dicts. factor: a name in SETTINGS. held: names of columns that must be equal.
+    """
+    ### BEGIN SOLUTION
+    same = [name for name in (*SETTINGS, *held) if name != factor]
+    return [
+        one["ms"] / other["ms"]
+        for one in rows if one[factor] == a
+        for other in rows if other[factor] == b and all(one[name] == other[name] for name in same)
+    ]
+    ### END SOLUTION
+
+
+# %% tags=["check"] name="check-14F"
+check("14F", my_pairs)
+
+# %%
+def effects(group):
+    """Print the four effects in these tables, and return their medians."""
+    rows = [row for table in group.values() for row in table]
+    clean = [row for row in rows if not row["spills"]]
+    narrow = [row for row in rows if row["rows_per_warpgroup"] in (32, 64)]
+    lost = [row for row in rows if (row["stages"], row["warpgroups_per_sm"]) in {(3, 2), (4, 1)}]
+    found = {"third_stage": my_pairs(clean, "stages", 2, 3, ("blocks",)),
+             "fourth_stage": my_pairs(clean, "stages", 3, 4, ("blocks",)),
+             "half_the_rows": my_pairs(narrow, "warps", 4, 8) + my_pairs(narrow, "warps", 8, 16),
+             "one_warpgroup": my_pairs(lost, "stages", 3, 4)}
+    for name, ratios in found.items():
+        print(f"{name:14} {len(ratios):2} pairs, {sum(one > 1 for one in ratios):2} above 1",
+              f"{min(ratios):.2f} to {max(ratios):.2f}" if ratios else "")
+    return {name: statistics.median(ratios) for name, ratios in found.items() if ratios}
+
+
+measured("14.4", **(attempt(effects, draft) or {}))
+
+# %% [markdown]
+# <details><summary>Four effects</summary>
+#
+# The third stage makes all 38 pairs faster. Without the two conditions it is 44 of 48 pairs, because in the other four the stage costs a resident program or adds spills. The fourth stage changes less than 4 % in all 25 pairs. With 32 rows per warpgroup, two warpgroups compute the same scores and exponentials, so that all 34 pairs are slower. With one resident warpgroup, products and softmax cannot overlap, and all 6 pairs take about 1.6 times as long.
+#
+# </details>
+#
+# Each of these sentences is about one setting, and gives a reason that can be tested on another kernel.
+#
+# <!-- flat = [one for rows in draft for one in rows] -->
+# <!-- free = [one for one in flat if not one["spills"]] -->
+# <!-- pairs = lambda rows, *factor: [x["ms"] / y["ms"] for x, y in course.exercises.lesson14_tuning.pairs_of(rows, *factor)] -->
+# <!-- third, fourth = pairs(free, "stages", 2, 3, ("blocks",)), pairs(free, "stages", 3, 4, ("blocks",)) -->
+# <!-- 38 = len(third) -->
+# <!-- "all 38 pairs faster" if min(third) > 1 -->
+# <!-- 44, 48 = sum(one > 1 for one in pairs(flat, "stages", 2, 3)), len(pairs(flat, "stages", 2, 3)) -->
+# <!-- slow = [(x, y) for x, y in course.exercises.lesson14_tuning.pairs_of(flat, "stages", 2, 3) if x["ms"] <= y["ms"]] -->
+# <!-- "in the other four the stage costs a resident program or adds spills" if len(slow) == 4 and all(y["blocks"] < x["blocks"] or y["spills"] > 0 for x, y in slow) -->
+# <!-- "less than 4 % in all 25 pairs" if len(fourth) == 25 and all(abs(1 / one - 1) < 0.04 and abs(one - 1) < 0.04 for one in fourth) -->
+# <!-- 25 = len(fourth) -->
+# <!-- 4 = math.ceil(100 * max(abs(one - 1) for one in fourth)) -->
+# <!-- halved = pairs([one for one in flat if one["rows_per_warpgroup"] in (32, 64)], "warps", 4, 8) -->
+# <!-- 34 = len(halved) -->
+# <!-- "all 34 pairs are slower" if max(halved) < 1 -->
+# <!-- left = pairs([one for one in flat if (one["stages"], one["warpgroups_per_sm"]) in {(3, 2), (4, 1)}], "stages", 3, 4) -->
+# <!-- 6, 1.6 = len(left), 1 / statistics.median(left) -->
+#
+# ## 14.5 The second record
+#
+# All rules of section 14.3 and all effects of section 14.4 were found on one kernel. A record of the library's kernels decides which of them are facts. It has 28 configurations of the forward pass and 50 of the two halves of the backward pass, "queries" ($dQ$) and "keys" ($dK$, $dV$). A half was timed together with the other half, whose tile was fixed.
+#
+# The clock model is our own. It computes the clocks of one iteration on one SM as the maximum of six times: products, exponentials, instructions, L2, shared memory, and one program alone at 4 clocks per instruction (`iocourse.gpu.timed_tiles.clock_model`). Its constants were fitted to published times. On the draft we read the result of section 14.3 as a confirmation: the model does not choose, but it *prunes*, because the fastest configuration is among its first five.
+#
+# **Predict** (guess). On the library's forward pass: the mean regret of the clock model, and the number of the 4 tables in which the fastest row is among its first three.
+
+# %% tags=["predict"]
+predict("14.5", clock_model=1.1, among_three=3)  #> predict("14.5", clock_model=..., among_three=...)
+
+# %%
+library = tables("tune")
+print(record_source(load_record("tune")))
+forward = {name: rows for name, rows in library.items() if name.startswith("forward")}
+halves = {name: rows for name, rows in library.items() if name not in forward}
+for group in (forward, halves):
+    print(f"one at random {np.mean([chance_of_best(rows, 1) for rows in group.values()]):.2f}, "
+          f"best of 3 {np.mean([chance_of_best(rows, 3) for rows in group.values()]):.2f}")
+    found = attempt(on_trial, group)
+    if group is forward:
+        places = [attempt(my_trial, rows, RULES["clock model"])[1] for rows in forward.values()]
+        measured("14.5", clock_model=found["clock model"], among_three=sum(p <= 3 for p in places))
+
+# %%
+attempt(effects, library)
