@@ -104,7 +104,7 @@ def _tiles(record: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def _tune(record: Mapping[str, Any]) -> Iterator[Row]:
-    known = {_tile(row): row for row in _record("tune-compiled")["tiles"]}
+    known = {_tile(row): row["compiled"] for row in _record("tune-compiled")["tiles"]}
     for one, at in ((one, at) for one in record["kernels"] for at in range(2) if one["kernel"] in KERNELS):
         for tried in one["tried"]:
             if "failed" not in tried:
