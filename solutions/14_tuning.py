@@ -23,21 +23,22 @@ import numpy as np
 
 from iocourse.course import attempt, check, explore, hint, measured, predict
 from iocourse.course.made_up_device import made_up
-from iocourse.course.tuning import SETTINGS, Stopwatch, chance_of_best, named, scores_of, times_of
+from iocourse.course.tuning import SETTINGS, Stopwatch, chance_of_best, scores_of, times_of
 from iocourse.data.records import load_record, record_source
 from iocourse.gpu.timed_tiles import tables
 
 # %%
 draft = tables("tiles")
-explore.curve({name: [(n + 1, ms / min(times_of(rows))) for n, ms in enumerate(sorted(times_of(rows)))]
-               for name, rows in draft.items()},
+times = {name: sorted(times_of(rows)) for name, rows in draft.items()}
+explore.curve({name: [(n, ms / found[0]) for n, ms in enumerate(found, 1)]
+               for name, found in times.items()},
               title="Time of each configuration, divided by the best time of its table",
               xlabel="place, from fast to slow", ylabel="time / best", log=(False, False))
 
 # %% [markdown]
 # ## 14.1 A rule, before the data
 #
-# A forward kernel has four settings: $B_M$, $B_N$, warps and stages. The figure shows 136 configurations of one kernel on an H200, in four tables: two head sizes, with and without a causal mask. The slowest configuration of a table takes 2.5 to 2.9 times as long as the fastest. Timing all of them is slow, and many readers have no GPU. Can a count from the compiler choose?
+# A forward kernel has four settings: $B_M$, $B_N$, warps and stages. The figure shows 136 configurations of one kernel on an H200, in four tables: two head sizes, with and without a causal mask. Within a table, the longest time is 2.5 to 2.9 times the shortest. Timing all of them is slow, and many readers have no GPU. Can a count from the compiler choose?
 #
 # A *rule* gives each configuration a number, and chooses the one with the smallest number. The *regret* of a rule on a table is
 #
@@ -56,15 +57,14 @@ explore.curve({name: [(n + 1, ms / min(times_of(rows))) for n, ms in enumerate(s
 predict("14.1", most_warps=1.2, fewest_words=1.2, fewest_instructions=1.2)  #> predict("14.1", most_warps=..., fewest_words=..., fewest_instructions=...)
 
 # %% [markdown]
-# ## 14.2 A table of 136 times
+# ## 14.2 A table of times
 #
 # The kernel is a draft of a forward kernel, not the library's. Its compiled code waits for each product of matrices before the next instruction. Each row has the four settings, the time `ms`, and columns that are known without a run.
 
 # %%
 print(record_source(load_record("tiles")))
-row = draft["draft, d = 64"][0]
-for name, value in row.items():
-    print(f"{name}: {value:,}" if isinstance(value, int) else f"{name}: {value}")
+for name, value in draft["draft, d = 64"][0].items():
+    print(f"{name}: {value}")
 
 # %% [markdown]
 # `words` is the closed form of (11.5) for one head. `instructions`, `exponentials` and `stall_clocks` are per score. `spills` are the spilled registers in one iteration of the inner loop. `blocks` are the programs that one SM can hold, and `clock_model_tflops` is the prediction of a model (section 14.5). On Hopper, four warps form a *warpgroup*, which computes 64 rows of a product at a time.
@@ -74,7 +74,7 @@ for name, value in row.items():
 # $$ c_1 = \frac{1}{n\,t_{(1)}} \sum_{i=1}^{n} t_{(i)} , \tag{14.2} $$
 # <!-- (14.2) not evaluated: sum over a set -->
 #
-# where $t_{(1)} \le \dots \le t_{(n)}$ are the $n$ sorted times. If $k$ different configurations are timed at random and the fastest is taken, the result is $t_{(i)}$ for $\binom{n-i}{k-1}$ of the $\binom{n}{k}$ possible choices:
+# where $t_{(1)} \le \dots \le t_{(n)}$ are the $n$ sorted times. If $k$ different configurations are timed at random and the best is taken, the result is $t_{(i)}$ for $\binom{n-i}{k-1}$ of the $\binom{n}{k}$ possible choices:
 #
 # $$ c_k = \frac{1}{\binom{n}{k}\,t_{(1)}} \sum_{i=1}^{n} \binom{n-i}{k-1}\, t_{(i)} . \tag{14.3} $$
 # <!-- (14.3) not evaluated: sum over a set -->
@@ -91,7 +91,7 @@ for k in (1, 2, 3, 5):
 # <!-- exercise 14E --> Test one rule on one table. Return three numbers:
 #
 # - the regret (14.1). If several rows have the smallest number, the rule chooses one of them at random, so take the mean of their times;
-# - the *place* of the fastest row in the order of the rule, from 1. Ties count against the rule: every row with the same number is placed before the fastest row;
+# - the *place* of the best row, the one with the shortest time, in the order of the rule, from 1. Ties count against the rule: every row with the same number is placed before the best row;
 # - the chance $c_1$ (14.2).
 #
 # A rule gets a row without its time. If you are stuck after six minutes, run `hint("14E")` in a new cell.
@@ -106,14 +106,14 @@ for k in (1, 2, 3, 5):
 # hints = [
 #   "Turn both lists into arrays. Which rows have the smallest number? Which row has the smallest time?",
 #   "The chosen rows are a mask: the numbers that equal the smallest one. The regret is the mean of their times, divided by the smallest time.",
-#   "The place counts all rows whose number is at most that of the fastest row. The fastest row itself is one of them, so the count begins at 1.",
+#   "The place counts all rows whose number is at most that of the best row. The best row itself is one of them, so the count begins at 1.",
 # ]
 
 # %% tags=["exercise"] name="ex-14E"
 def my_trial(rows, rule):
     """Regret, place and chance of a rule on one table: three numbers.
 
-    rows: a list of dicts. rule: a function of a row; the row with the smallest number is chosen.
+    rows: a list of dicts. rule: a function of a row; the smallest number is its choice.
     """
     times = np.array(times_of(rows))
     scores = np.array(scores_of(rows, rule))  # the rule's number for each row
@@ -143,7 +143,7 @@ RULES = {
 
 
 def on_trial(group):
-    """Print the mean regret of each rule on these tables, and the places; return the regrets."""
+    """Print the mean regret and the places of each rule on these tables; return the regrets."""
     regrets = {}
     for name, rule in RULES.items():
         each = [my_trial(rows, rule) for rows in group.values()]
@@ -165,7 +165,7 @@ measured("14.1", most_warps=found["most warps per SM"], fewest_words=found["fewe
 #
 # </details>
 #
-# The stall clocks are the waiting times that the compiler writes into the instructions. No rule has a smaller regret than the best of five random configurations, 1.10. The fewest instructions come close with 1.11, but in the two tables with $d = 64$ the fastest row has place 16 of 36. With these data we could still hope for the clock model: in each table, the fastest row is among its first five.
+# The stall clocks are the waiting times that the compiler writes into the instructions. No rule has a smaller regret than the best of five random configurations, 1.10. The fewest instructions come close with 1.11, but in the two tables with $d = 64$ the best row has place 16 of 36. With these data we could still hope for the clock model: in each table, the best row is among its first five.
 #
 # <!-- rules = {"warps": lambda row: -row["warps_per_sm"], "words": lambda row: row["words"], "instructions": lambda row: row["instructions"], "spills": lambda row: 1000 * (row["spills"] > 0) + row["instructions"], "stalls": lambda row: row["stall_clocks"], "clocks": lambda row: -row["clock_model_tflops"]} -->
 # <!-- trials = lambda rule, group=draft: [course.exercises.lesson14_tuning.on_trial(rows, rules[rule]) for rows in group] -->
@@ -192,10 +192,11 @@ measured("14.1", most_warps=found["most warps per SM"], fewest_words=found["fewe
 #
 # **Predict** (guess). Time with the first value, divided by the time with the second, as the median over all pairs:
 #
-# - 2 and 3 stages, equal `blocks`, no spills;
-# - 3 and 4 stages, equal `blocks`, no spills;
-# - 4 and 8 warps for $B_M = 64$, which is 64 and 32 rows per warpgroup;
-# - 3 and 4 stages, where the fourth stage leaves one resident warpgroup per SM instead of two.
+# - `third_stage`: two and three stages, equal `blocks`, no spills;
+# - `fourth_stage`: three and four stages, equal `blocks`, no spills;
+# - `half_the_rows`: four and eight warps, where the rows per warpgroup fall from 64 to 32;
+# - `one_warpgroup`: three and four stages, where the fourth stage leaves one resident warpgroup per SM instead of two.
+# <!-- 64, 32 = gpu.timed_tiles.ROWS, gpu.timed_tiles.ROWS // 2 -->
 
 # %% tags=["predict"]
 predict("14.4", third_stage=1.1, fourth_stage=1.1, half_the_rows=1.1, one_warpgroup=1.1)  #> predict("14.4", third_stage=..., fourth_stage=..., half_the_rows=..., one_warpgroup=...)
@@ -218,14 +219,15 @@ predict("14.4", third_stage=1.1, fourth_stage=1.1, half_the_rows=1.1, one_warpgr
 def my_pairs(rows, factor, a, b, held=()):
     """Ratios time(a) / time(b) of all pairs of rows that differ only in `factor`: a list.
 
-    rows: a list of dicts. factor: a name in SETTINGS. held: names of columns that must be equal.
+    rows: a list of dicts. factor: a name in SETTINGS. held: columns that must be equal, too.
     """
     ### BEGIN SOLUTION
     same = [name for name in (*SETTINGS, *held) if name != factor]
     return [
         one["ms"] / other["ms"]
         for one in rows if one[factor] == a
-        for other in rows if other[factor] == b and all(one[name] == other[name] for name in same)
+        for other in rows if other[factor] == b
+        if all(one[name] == other[name] for name in same)
     ]
     ### END SOLUTION
 
@@ -239,10 +241,12 @@ def effects(group):
     rows = [row for table in group.values() for row in table]
     clean = [row for row in rows if not row["spills"]]
     narrow = [row for row in rows if row["rows_per_warpgroup"] in (32, 64)]
-    lost = [row for row in rows if (row["stages"], row["warpgroups_per_sm"]) in {(3, 2), (4, 1)}]
+    lost = [row for row in rows
+            if (row["stages"], row["warpgroups_per_sm"]) in {(3, 2), (4, 1)}]
     found = {"third_stage": my_pairs(clean, "stages", 2, 3, ("blocks",)),
              "fourth_stage": my_pairs(clean, "stages", 3, 4, ("blocks",)),
-             "half_the_rows": my_pairs(narrow, "warps", 4, 8) + my_pairs(narrow, "warps", 8, 16),
+             "half_the_rows": [*my_pairs(narrow, "warps", 4, 8),
+                               *my_pairs(narrow, "warps", 8, 16)],
              "one_warpgroup": my_pairs(lost, "stages", 3, 4)}
     for name, ratios in found.items():
         print(f"{name:14} {len(ratios):2} pairs, {sum(one > 1 for one in ratios):2} above 1",
@@ -281,11 +285,16 @@ measured("14.4", **(attempt(effects, draft) or {}))
 #
 # ## 14.5 The second record
 #
-# All rules of section 14.3 and all effects of section 14.4 were found on one kernel. A record of the library's kernels decides which of them are facts. It has 28 configurations of the forward pass and 50 of the two halves of the backward pass, "queries" ($dQ$) and "keys" ($dK$, $dV$). A half was timed together with the other half, whose tile was fixed.
+# All rules of section 14.3 and all effects of section 14.4 were found on one kernel. A record of the library's kernels decides which of them are facts. It has 28 configurations of the forward pass and 56 of the two halves of the backward pass, "queries" ($dQ$) and "keys" ($dK$, $dV$). A half was timed together with the other half, whose tile was fixed.
 #
-# The clock model is our own. It computes the clocks of one iteration on one SM as the maximum of six times: products, exponentials, instructions, L2, shared memory, and one program alone at 4 clocks per instruction (`iocourse.gpu.timed_tiles.clock_model`). Its constants were fitted to published times. On the draft we read the result of section 14.3 as a confirmation: the model does not choose, but it *prunes*, because the fastest configuration is among its first five.
+# The clock model is our own. It computes the clocks of one iteration on one SM as the maximum of six times: products, exponentials, instructions, L2, shared memory, and one program alone at 4 clocks per instruction (`iocourse.gpu.timed_tiles.clock_model`). Its constants were fitted to published times. On the draft we read the result of section 14.3 as a confirmation: the model does not choose, but it *prunes*, because the best row of each table is among its first five.
 #
-# **Predict** (guess). On the library's forward pass: the mean regret of the clock model, and the number of the 4 tables in which the fastest row is among its first three.
+# **Predict** (guess). On the library's forward pass: the mean regret of the clock model, and the number of the 4 tables in which the best row is among its first three.
+# <!-- both = gpu.timed_tiles.tables("tune") -->
+# <!-- ahead, behind = [both[name] for name in both if name.startswith("forward")], [both[name] for name in both if not name.startswith("forward")] -->
+# <!-- 28, 56 = sum(map(len, ahead)), sum(map(len, behind)) -->
+# <!-- 4 = gpu.timed_tiles.ALONE -->
+# <!-- 4 = len(ahead) -->
 
 # %% tags=["predict"]
 predict("14.5", clock_model=1.1, among_three=3)  #> predict("14.5", clock_model=..., among_three=...)
@@ -296,20 +305,22 @@ print(record_source(load_record("tune")))
 forward = {name: rows for name, rows in library.items() if name.startswith("forward")}
 halves = {name: rows for name, rows in library.items() if name not in forward}
 for group in (forward, halves):
-    print(f"one at random {np.mean([chance_of_best(rows, 1) for rows in group.values()]):.2f}, "
-          f"best of 3 {np.mean([chance_of_best(rows, 3) for rows in group.values()]):.2f}")
+    one, three = (np.mean([chance_of_best(rows, k) for rows in group.values()]) for k in (1, 3))
+    print(f"one at random {one:.2f}, best of 3 at random {three:.2f}")
     found = attempt(on_trial, group)
     if group is forward:
-        places = [attempt(my_trial, rows, RULES["clock model"])[1] for rows in forward.values()]
-        measured("14.5", clock_model=found["clock model"], among_three=sum(p <= 3 for p in places))
+        rule = RULES["clock model"]
+        places = [attempt(my_trial, rows, rule)[1] for rows in forward.values()]
+        measured("14.5", clock_model=found["clock model"],
+                 among_three=sum(place <= 3 for place in places))
 
 # %%
-attempt(effects, library)
+medians = attempt(effects, library)
 
 # %% [markdown]
 # <details><summary>The clock model on the second record</summary>
 #
-# Its mean regret is 1.15, and one configuration at random has 1.14. The fastest row has place 5, 4, 5 and 5, so it is among the first three in none of the tables. The sentence "the clock model prunes" was suggested by the draft's data and tested on the same data. That was not a test.
+# Its mean regret is 1.15, and one configuration at random has 1.14. The best row has place 5, 4, 5 and 5, so it is among the first three in none of the tables. The sentence "the clock model prunes" was suggested by the draft's data and tested on the same data. That was not a test.
 #
 # </details>
 #
@@ -319,12 +330,7 @@ attempt(effects, library)
 #
 # The configuration $64 \times 64$ with 4 warps and 3 stages transfers, too. It has a mean regret of 1.01 on the draft, and of 1.00 on the library's forward pass. Start with the best tile of a similar kernel. For the backward halves this tile was not timed.
 #
-# <!-- both = gpu.timed_tiles.tables("tune") -->
-# <!-- ahead, behind = [both[name] for name in both if name.startswith("forward")], [both[name] for name in both if not name.startswith("forward")] -->
 # <!-- library = [one for rows in both.values() for one in rows] -->
-# <!-- 28, 50 = sum(map(len, ahead)), sum(map(len, behind)) -->
-# <!-- 4 = gpu.timed_tiles.ALONE -->
-# <!-- 4 = len(ahead) -->
 # <!-- 1.15, 1.14 = regret("clocks", ahead), chance(1, ahead) -->
 # <!-- "place 5, 4, 5 and 5" if [one[1] for one in trials("clocks", ahead)] == [5, 4, 5, 5] -->
 # <!-- 5, 4, 5, 5 = [one[1] for one in trials("clocks", ahead)] -->
@@ -338,6 +344,7 @@ attempt(effects, library)
 # <!-- 2 = 100 * max(abs(one - 1) for one in pairs(library, "stages", 3, 4)) -->
 # <!-- less = [one for one in library if one["rows_per_warpgroup"] in (32, 64)] -->
 # <!-- fewer = pairs(less, "warps", 4, 8) + pairs(less, "warps", 8, 16) -->
+# <!-- "all 8 pairs are slower" if max(fewer) < 1 -->
 # <!-- 8, 0.58, 0.72 = len(fewer), min(fewer), max(fewer) -->
 # <!-- more = lambda rows: pairs([one for one in rows if one["rows_per_warpgroup"] in (64, 128)], "warps", 4, 8) -->
 # <!-- 16, 34 = 100 * (statistics.median(more(flat)) - 1), len(more(flat)) -->
@@ -366,18 +373,17 @@ attempt(effects, library)
 # minutes = 12
 # hints = [
 #   "No column chooses, so do not spend effort on an order. Which rows can you discard by the effects of section 14.4?",
-#   "Keep the rows with 3 stages, 64 or more rows per warpgroup, and two or more warpgroups per SM. The order is random, so any three of the remaining rows are three at random.",
+#   "Keep the rows with three stages, 64 or more rows per warpgroup, and two or more warpgroups per SM. The order is random, so any three of the remaining rows are three at random.",
 #   "A table may have fewer than three remaining rows: then time all of them, and if nothing remains, three of the others. Store each time, because every call counts, and return the row with the smallest one.",
 # ]
 
 # %% tags=["exercise"] name="ex-14G"
 def my_choose(rows, stopwatch):
-    """The row to use, one of `rows`. stopwatch(row): its time in ms, for at most three calls."""
+    """The row to use, one of `rows`. stopwatch(row): its time in ms, at most three calls."""
     ### BEGIN SOLUTION
-    kept = [
-        row for row in rows
-        if row["stages"] == 3 and row["rows_per_warpgroup"] >= 64 and row["warpgroups_per_sm"] >= 2
-    ]
+    kept = [row for row in rows if row["stages"] == 3]
+    kept = [row for row in kept if row["rows_per_warpgroup"] >= 64]
+    kept = [row for row in kept if row["warpgroups_per_sm"] >= 2]
     return min((kept or rows)[:3], key=stopwatch)
     ### END SOLUTION
 
@@ -405,9 +411,11 @@ for name, group in {"draft": draft, "forward": forward, "halves": halves}.items(
 #
 # ## 14.7 Roofs do not predict a time
 #
-# A roofline can have more roofs than products and bandwidth. Per clock, one SM of an H200 computes 4,096 FLOPs of 16-bit products, 16 exponentials, and 4 instructions of 32 threads. A score of a forward pass needs $4d$ FLOPs, one exponential and, in a good kernel, about 8 instructions.
+# A roofline can have more roofs than products and bandwidth. Per clock, one SM of an H200 computes 4,096 FLOPs of 16-bit products, 16 exponentials, and issues 4 instructions, each of one warp. A score of a forward pass needs $4d$ FLOPs, one exponential and, in a good kernel, about 8 instructions.
 #
 # **Predict** (compute). $d = 64$. How many scores per clock do the products allow, and how many the instructions?
+# <!-- 4,096, 16, 4 = gpu.timed_tiles.TENSOR_FLOP, gpu.timed_tiles.EXPONENTIALS, gpu.timed_tiles.INSTRUCTIONS -->
+# <!-- 8 = round(row("answers", answer="reference")["instructions_per_score"]) -->
 
 # %% tags=["predict"]
 predict("14.7", products=32, instructions=8)  #> predict("14.7", products=..., instructions=...)
@@ -416,7 +424,8 @@ predict("14.7", products=32, instructions=8)  #> predict("14.7", products=..., i
 measured("14.7", products=4096 / (4 * 64), instructions=4 * 32 / 8)
 rows = [row for row in load_record("answers")["rows"] if "measured_over_roof" in row]
 for row in sorted(rows, key=lambda row: row["measured_over_roof"]):
-    print(f"{row['measured_over_roof']:.2f} of {row['roof_tflops_at_1980_mhz']:7.1f} TFLOP/s  {row['answer']}")
+    share, roof = row["measured_over_roof"], row["roof_tflops_at_1980_mhz"]
+    print(f"{share:.2f} of {roof:7.1f} TFLOP/s  {row['answer']}")
 
 # %% [markdown]
 # <details><summary>Three roofs at the same height</summary>
@@ -427,9 +436,6 @@ for row in sorted(rows, key=lambda row: row["measured_over_roof"]):
 #
 # The table has the answers to exercise 11F that section 11.14 compares, each with its time divided by its highest roof. Of the 19 answers, 15 are within 6 % of 0.41 of the roof. The factor 0.41 is fitted; no roof predicts it. The other four are slower for reasons that a count of instructions does not show. `exp` tests each argument for denormals, and these tests wait for each other. With fp8 or TF32 values, the compiler exchanges $V$ between threads and stores it again in each iteration.
 #
-# <!-- 4,096, 16, 4 = gpu.timed_tiles.TENSOR_FLOP, gpu.timed_tiles.EXPONENTIALS, gpu.timed_tiles.INSTRUCTIONS -->
-# <!-- 32 as definition -->
-# <!-- 8 = round(row("answers", answer="reference")["instructions_per_score"]) -->
 # <!-- 16 = gpu.timed_tiles.TENSOR_FLOP / (4 * 64) -->
 # <!-- 8, 16 = gpu.timed_tiles.TENSOR_FLOP / (4 * 128), gpu.timed_tiles.EXPONENTIALS -->
 # <!-- shares = {one["answer"]: one["measured_over_roof"] for one in load_record("answers")["rows"] if "measured_over_roof" in one} -->
@@ -449,7 +455,7 @@ for row in sorted(rows, key=lambda row: row["measured_over_roof"]):
 # Three timings decide, so they must be correct. A GPU makes this difficult in five ways:
 #
 # 1. **A queue.** A launch returns before the kernel has run. The host must wait for the device, with `device.synchronize()`, before it reads a time.
-# 2. **The L2 cache.** After the first launch the inputs are in L2, and the kernel is faster than in a model, where other kernels run between two launches. `device.flush()` queues work that overwrites L2.
+# 2. **The L2 cache.** After the first launch the inputs are in L2, and the kernel takes less time than in a model, where other kernels run between two launches. `device.flush()` queues work that overwrites L2.
 # 3. **Disturbed laps.** Some launches take several times as long.
 # 4. **The first launches.** The first one compiles. The next ones are slow because the clock rate still rises; here these are 25 launches in total.
 # 5. **A slow host.** If a launch takes the host longer than the kernel takes the device, the device waits within the lap.
@@ -482,8 +488,7 @@ measured("14.8", ms=statistics.median(laps))
 # </details>
 #
 # <!-- exercise 14H --> Write the stopwatch. A flush keeps the device busy for 0.05 ms, and a launch takes the host at most 0.5 ms, except the first one. Up to one launch in eight is disturbed. The result must be within 5 % of the true time, with at most 100 launches. If you are stuck after eight minutes, run `hint("14H")`.
-# <!-- slow = course.made_up_device.made_up(ms=0.02, cached=0.5, host_ms=0.3)[0] -->
-# <!-- 0.31 = 0.3 + 0.5 * 0.02 + 0.001 -->
+# <!-- 0.31 = course.exercises.lesson14_tuning.gap_of(ms=0.02, cached=0.5, host_ms=0.3) -->
 # <!-- 0.05 = course.made_up_device.FLUSH_MS -->
 # <!-- 0.5 as input -->
 # <!-- 5, 100 = 100 * course.exercises.lesson14_tuning.OFF, course.exercises.lesson14_tuning.MOST_LAUNCHES -->
@@ -495,15 +500,15 @@ measured("14.8", ms=statistics.median(laps))
 # minutes = 13
 # hints = [
 #   "First write one lap: flush, event, launch, event. Which launches must run before the first lap, and how many laps do you need?",
-#   "Launch 25 times without timing. Then queue some 20 laps, let the host wait once, and read the times of the events. A median ignores the disturbed laps.",
-#   "One flush empties L2, but it keeps the device busy for 0.05 ms only. Queue so many flushes before each lap that the device is busy for longer than the host needs for the launch.",
+#   "Launch without timing until the clock rate no longer rises. Then queue some 20 laps, let the host wait once, and read the times of the events. A median ignores the disturbed laps.",
+#   "One flush empties L2, but the device is busy with it for a short time only. Queue so many flushes before each lap that the device is busy for longer than the host needs for the launch.",
 # ]
 
 # %% tags=["exercise"] name="ex-14H"
 def my_stopwatch(device, launch):
     """The time of the kernel on the device, with an empty L2 cache, in ms.
 
-    launch(): queue the kernel. device: event(), flush(), synchronize(), and now(), the host's clock.
+    launch(): queue the kernel. device: event(), flush(), synchronize(), now() (host clock).
     """
     ### BEGIN SOLUTION
     for _ in range(25):
@@ -528,7 +533,7 @@ device, launch = made_up(ms=0.02, cached=0.5, host_ms=0.3)
 print(f"{attempt(my_stopwatch, device, launch):.4f} ms, expected 0.0200 ms")
 
 # %% [markdown]
-# `iocourse.gpu.timing.time_of` does the same on a GPU. It runs 3 warm-up launches, overwrites memory before each lap so that the device is busy, reads a buffer of twice the size of L2, and returns the median and quartiles. A lap that began before it was completely queued is discarded; if the host remains slower, the result is marked `host_bound`.
+# `iocourse.gpu.timing.time_of` does the same on a GPU. It runs 3 warm-up launches, overwrites memory before each lap so that the device is busy, reads a buffer of twice the size of L2, and returns the median and quartiles. A lap that began before it was completely queued is discarded; if the host still needs longer, the result is marked `host_bound`.
 #
 # <!-- 3 = gpu.timing.WARM_UPS -->
 #
@@ -541,7 +546,7 @@ print(f"{attempt(my_stopwatch, device, launch):.4f} ms, expected 0.0200 ms")
 #
 # All times of this lesson are of one H200 and of Triton 3.6.0, at $N = 4096$. On other GPUs the three effects are unmeasured.
 #
-# <!-- 3.6.0 = load_record("tiles")["versions"]["triton"] -->
+# <!-- "Triton 3.6.0" if load_record("tiles")["versions"]["triton"] == load_record("tune")["versions"]["triton"] == "3.6.0" -->
 #
 # ## Misconceptions
 #

@@ -1,4 +1,4 @@
-"""Timed configurations of a kernel in lesson 14: times, scores of a rule, chance, and a stopwatch of three calls.
+"""Timed configurations of a kernel in lesson 14: times, scores of a rule, chance, and a limited stopwatch.
 
 A *row* is a dict of one configuration: its settings, the columns that are known without a run, and `ms`, its
 time. A *rule* is a function of a row without its time; it chooses the row with the smallest number.
@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import UsageError
+from ..gpu.timed_tiles import TILE
 
 Row = dict[str, Any]
 Rule = Callable[[Row], float]
-SETTINGS = ("kernel", "d", "causal", "BM", "BN", "warps", "stages")  # every other column follows from them
+SETTINGS = TILE  # every other column follows from them
 CALLS = 3  # of the stopwatch, per table
 
 

@@ -32,9 +32,10 @@ from ..tuning import (
 TILES = [(64, 32), (64, 64), (64, 128), (128, 64), (128, 128)]
 
 
-def _row(BM: int, BN: int, warps: int, stages: int, ms: float, **columns: Any) -> Row:
-    settings = {"kernel": "draft", "d": 64, "causal": False, "BM": BM, "BN": BN, "warps": warps}
-    return {**settings, "stages": stages, "ms": ms, **columns}
+def _row(chosen: tuple[tuple[int, int], int, int], ms: float, score: float) -> Row:
+    tile, warps, stages = chosen
+    settings = ("draft", 64, False, *tile, warps, stages)
+    return {**dict(zip(SETTINGS, settings, strict=True)), "ms": ms, "score": score}
 
 
 # ------------------------------------------------------------------ 14E a rule on trial
@@ -60,7 +61,7 @@ def _on_trial(rng: np.random.Generator, scores: Any, tag: str = "", fastest: int
     times[int(rng.integers(n)) if fastest is None else fastest] = rng.uniform(0.7, 0.9)
     settings = list(product(TILES, (4, 8), (2, 3, 4)))
     rows = [
-        _row(*settings[k][0], *settings[k][1:], ms=float(time), score=float(score))
+        _row(settings[k], float(time), float(score))
         for k, time, score in zip(rng.permutation(len(settings))[:n], times, scores, strict=True)
     ]
     tags = (tag,) if tag else ()
@@ -89,9 +90,9 @@ TRIAL = function_exercise(
         ("regret", EVERY): "regret is the time of the choice divided by the best time",
         ("regret", TIES): "several rows with the smallest number count by their mean time",
         ("regret", CONSTANT): "the regret of a constant rule is that of one row at random",
-        ("place", EVERY): "place is the position of the fastest row in the order of the rule, from 1",
+        ("place", EVERY): "place is the position of the best row in the order of the rule, from 1",
         ("place", TIES): "ties are counted against the rule",
-        ("place", CONSTANT): "a constant rule places the fastest row last",
+        ("place", CONSTANT): "a constant rule places the best row last",
         ("chance", EVERY): "chance is the mean regret of one row at random",
     },
 )
@@ -102,7 +103,7 @@ HELD, NO_PAIRS = "a held column", "no pairs"
 
 
 def _pair_cases(rng: np.random.Generator) -> list[Case]:
-    """Return cases of stages, warps and tile heights, of several tables in one list, and with held columns."""
+    """Return cases of several settings, of several tables in one list, and with held columns."""
     return [
         _pair_case(rng, "stages", 2, 3),
         _pair_case(rng, "warps", 8, 4),
@@ -292,6 +293,7 @@ def _chosen(trial: Trial) -> Chosen | None:
 
 
 CHOSEN = Form("returns a row of the table", _chosen, "one of the rows")
+BETTER = "is better than three random rows on"
 FEW_CALLS = f"calls the stopwatch at most {CALLS} times per table"
 
 
@@ -315,7 +317,7 @@ CHOOSE = exercise(
     properties=(
         CHOSEN.kept(),
         idle(CHOSEN.must(FEW_CALLS, _few_calls)),
-        *(CHOSEN.must(f"is better than three random rows on {group}", _low_regret, group) for group in GROUPS),
+        *(CHOSEN.must(f"{BETTER} {group}", _low_regret, group) for group in GROUPS),
     ),
     run_case=_choose_often,
 )
@@ -351,13 +353,14 @@ class Measured(NamedTuple):
 
 def _devices(rng: np.random.Generator) -> list[Case]:
     """Return one kernel per difficulty, and one with all of them."""
-    long, short = (lambda: float(rng.uniform(0.5, 2))), float(rng.uniform(0.015, 0.03))
-    cold, slow, host = float(rng.uniform(0.4, 0.6)), float(rng.uniform(1.3, 1.6)), float(rng.uniform(0.3, 0.45))
+    long, short = rng.uniform(0.5, 2, size=4), float(rng.uniform(0.015, 0.03))
+    cold, slow = float(rng.uniform(0.4, 0.6)), float(rng.uniform(1.3, 1.6))
+    host = float(rng.uniform(0.3, 0.45))
     kernels = {
-        QUEUE: Kernel(long()),
-        CACHE: Kernel(long(), cached=cold),
-        LAPS: Kernel(long(), disturbed=0.12),
-        FIRST: Kernel(long(), compile_ms=400, slow=slow),
+        QUEUE: Kernel(float(long[0])),
+        CACHE: Kernel(float(long[1]), cached=cold),
+        LAPS: Kernel(float(long[2]), disturbed=0.12),
+        FIRST: Kernel(float(long[3]), compile_ms=400, slow=slow),
         HOST: Kernel(short, host_ms=host),
         ALL: Kernel(short, cold, host, 400, slow, 0.12),
     }
@@ -365,6 +368,18 @@ def _devices(rng: np.random.Generator) -> list[Case]:
         Case(tag, {"kernel": kernel, "seed": int(rng.integers(2**32))}, kernel.ms, tags=frozenset([tag]))
         for tag, kernel in kernels.items()
     ]
+
+
+def gap_of(**kernel: float) -> float:
+    """Return the time between two events around a launch on an idle device in milliseconds; as `Kernel`."""
+    device = MadeUpDevice(Kernel(**kernel))
+    device.launch()
+    device.synchronize()
+    start = device.event()
+    device.launch()
+    end = device.event()
+    device.synchronize()
+    return end.ms - start.ms
 
 
 @trial_from_error
