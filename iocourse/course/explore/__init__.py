@@ -28,12 +28,23 @@ _FACES: dict[str, Any] = {
 }
 __all__ = sorted(_FACES)
 
+# Calls in copies of lessons of an earlier version, with what replaces them.
+_REPLACED = {
+    "kernel_tuner": "kernel_explorer",
+    "kernel_tuner_picture": "kernel_explorer_picture",
+    "roofline_explorer": "kernel_explorer",
+    "roofline_explorer_picture": "kernel_explorer_picture",
+}
+
 
 def __getattr__(name: str) -> Any:
     """Return a figure, an explorer or an explorer class by name. Raises AttributeError for other names."""
     try:
         return _FACES[name]
     except KeyError:
+        if name in _REPLACED:
+            now = f"{_REPLACED[name]}(arch=90, d=64)"
+            raise AttributeError(f"explore.{name} was replaced: write `explore.{now}`") from None
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
 
 

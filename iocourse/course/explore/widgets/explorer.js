@@ -2,6 +2,7 @@
    It renders the trait "page"; explorer.py documents the messages that it sends. */
 
 const ARROWS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [1, -1], ArrowDown: [1, 1] };
+const NARROW = 640, BESIDE = 820; // pixels: below, some figures are drawn in one column; from here on, controls are beside
 const PAUSE = 700; // milliseconds without a change before the live region is updated
 
 function h(tag, attributes = {}, ...children) {
@@ -112,7 +113,7 @@ function wire(model, widget) {
 function render({ model, el }) {
   const root = h("div"), widget = Math.random().toString(36).slice(2); // separates the radio groups of two widgets
   const { tell, answered, idle, asked } = wire(model, widget);
-  let playing = null, held = false, height = 0, said = "", speaking = null;
+  let width = 0, playing = null, held = false, height = 0, said = "", speaking = null;
 
   const controls = () =>
     model.get("page").controls.map(one => {
@@ -130,7 +131,8 @@ function render({ model, el }) {
     // During a drag the text keeps its height, so that the figure does not slide away under the pointer.
     parts.splice(page.below ? 2 : 0, 0, raw(page.words, { class: "words", style: held && `height:${height}px` }));
     const live = h("div", { class: "live", role: "status", "aria-live": "polite" }, said);
-    const named = { class: "iocourse-explorer", role: "group", "aria-label": page.name, "data-lm-suppress-shortcuts": "true" };
+    const shape = control("narrow")?.at ? " narrow" : page.beside && width >= BESIDE ? " beside" : "";
+    const named = { class: `iocourse-explorer${shape}`, role: "group", "aria-label": page.name, "data-lm-suppress-shortcuts": "true" };
     const stops = [...root.querySelectorAll("button, select, input")], at = stops.indexOf(document.activeElement);
     morph(root, h("div", { ...named, style: held && `cursor:${held}` }, ...parts, live));
     const seen = one => one.isConnected && !one.closest("[hidden]");
@@ -192,6 +194,17 @@ function render({ model, el }) {
   for (const [kind, listener] of Object.entries(HEARD)) root.addEventListener(kind, listener);
   el.append(root);
 
+  // A figure that can be drawn in one column has a hidden control for it, which follows the width of the page.
+  const fit = () => {
+    const one = control("narrow");
+    if (root.clientWidth === width) return;
+    width = root.clientWidth;
+    if (one && width && Boolean(one.at) !== width < NARROW) go(one, Number(width < NARROW));
+    else draw();
+  };
+  const watch = new ResizeObserver(fit);
+  watch.observe(root);
+
   const change = () => {
     const { turn, spoken } = model.get("page");
     answered(turn);
@@ -203,6 +216,7 @@ function render({ model, el }) {
   draw();
   return () => {
     model.off("change:page", change);
+    watch.disconnect();
     clearTimeout(speaking);
     clearInterval(playing);
   };

@@ -24,6 +24,7 @@ from functools import cache, wraps
 from html import unescape
 from importlib import resources
 from importlib.util import find_spec
+from inspect import signature
 from typing import Any, NamedTuple, TypeVar
 
 from ..draw.picture import Picture
@@ -35,6 +36,7 @@ POINTER = ("down", "move", "up")
 
 Kind = TypeVar("Kind", bound="type[Explorer]")
 EXPLORERS: dict[str, Callable[..., Any]] = {}
+_LAST: dict[tuple[str, ...], Any] = {}  # the last explorer of each call in each cell
 
 
 def explorer(kind: Kind) -> Kind:
@@ -43,11 +45,25 @@ def explorer(kind: Kind) -> Kind:
     @wraps(kind, updated=())
     def make(*arguments: Any, **named: Any) -> Any:
         made = kind(*arguments, **named)
-        return made.still() if widgets_disabled() else made
+        if widgets_disabled():
+            return made.still()
+        if kind.resumes and (cell := running_cell()):
+            call = cell, make.__name__, repr(arguments), repr(named)
+            made.resume(_LAST.get(call))
+            _LAST[call] = made
+        return made
 
     make.__name__ = make.__qualname__ = class_label(kind).replace(" ", "_")
     EXPLORERS[make.__name__] = make
     return kind
+
+
+def running_cell() -> str:
+    """Return the id of the notebook cell that runs now, or "" outside a notebook."""
+    from IPython.core.getipython import get_ipython
+
+    parent = getattr(get_ipython(), "get_parent", dict)()
+    return str(parent.get("metadata", {}).get("cellId", ""))
 
 
 def class_label(kind: type) -> str:
@@ -101,6 +117,8 @@ class Explorer(ABC):
     note = ""
     last = ""  # the last control that was set or pressed; "" after a pointer event
     words_below = False  # True if the text is a table below the figure
+    beside = False  # True if a wide page shows the controls beside the figure
+    resumes = False  # True if the same call in the same cell of a notebook continues where the last one was
     ahead: tuple[str, ...] = ()  # controls whose next values are computed in advance
     _held: tuple[float, float] | None = None  # offset from the pointer to the dragged point
     _size = 1.0, 1.0  # of the figure, in pixels
@@ -195,6 +213,13 @@ class Explorer(ABC):
                 self.controls[name].value = value
                 self.controls[name].offered = self.controls[name].options
 
+    def resume(self, earlier: Explorer | None) -> None:
+        """Set the controls to those of an earlier explorer of the same call, if there is one."""
+        if earlier is not None:
+            stood = [one for one in earlier.controls.values() if one.kind != "button" and not one.hidden]
+            self._place(**{one.name: one.value for one in stood})
+            self._draw()
+
     # ------------------------------------------------------------------ output
     def _draw(self) -> None:
         self._fit()
@@ -214,6 +239,7 @@ class Explorer(ABC):
             "svg": self.svg,
             "words": self.words,
             "below": self.words_below,
+            "beside": self.beside,
             "spoken": self.spoken,
             "grabs": [(x / wide, y / high, w / wide, h / high, cursor) for x, y, w, h, cursor in self.grabs],
         }
@@ -273,8 +299,10 @@ class Explorer(ABC):
             self._widget = None
 
     def __repr__(self) -> str:
-        stands = ", ".join(f"{name}={value!r}" for name, value in self.state._asdict().items())
-        return f"{type(self).__name__}({stands})"
+        """Return the call that makes an explorer of this state."""
+        accepted = signature(type(self)).parameters
+        stands = [f"{name}={value!r}" for name, value in self.state._asdict().items() if name in accepted]
+        return f"explore.{class_label(type(self)).replace(' ', '_')}({', '.join(stands)})"
 
     def _repr_mimebundle_(self, **_asked: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         live, live_metadata = self.widget._repr_mimebundle_()  # Colab needs it to find the code of the widget

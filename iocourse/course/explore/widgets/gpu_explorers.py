@@ -1,154 +1,143 @@
-"""Explorers of GPU kernels: the kernel tuner with a clickable map of tiles, and the roofline explorer."""
+"""Explorers of GPU kernels: one configuration of a kernel, and a table of timed configurations."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ....costs.kernels import KERNELS, SLICED
 from ....gpu import CHIPS
-from ..draw.text import in_html
-from ..figures import kernel_tuner, roofline
-from ..models.kernel_tuner import (
-    START,
-    START_SLICE,
-    KernelTunerState,
-    best_tile,
-    kernel_tuner_words,
-    record_of,
-    record_rows,
-    shipped_tile,
-    start_tile,
-    tile_label,
-)
-from ..models.roofline_explorer import RooflineState, records_of
-from .controls import Control, button, by_name, choice, slider
+from ..figures import kernel_explorer as drawing
+from ..figures.tuning_table import draw_tuning_table, read, tuning_headline
+from ..models.kernel_explorer import KERNELS, Configuration, fastest, shipped, shipped_records
+from ..models.tuning_table import OWN, RULES, TuningState, checked, columns_of, rows_of, shipped_tables
+from .controls import button, choice, slider, tick
 from .explorer import Explorer, Grab, Shown, explorer
 
 CHIP = choice("arch", "chip", {f"{chip.name} (sm_{arch})": arch for arch, chip in CHIPS.items()})
-MASK = choice("causal", "mask", {"causal": True, "no mask": False})
-
-
-# ---------------------------------------------------------------------- one tile of one kernel
-TUNER_CONTROLS = (
+SIZES = drawing.SIZES
+CONTROLS = (
     choice("kernel", "kernel", KERNELS),
     CHIP,
-    slider("d", "d (head dimension)", (64, 128, 192, 256, 320, 512, 768, 1024)),
-    slider("BM", "BM (queries)", (16, 32, 64, 128, 256)),
-    slider("BN", "BN (keys)", (16, 32, 64, 128, 256)),
-    slider("BD", "BD (slice of d)", (16, 32, 64, 128, 256), START_SLICE),
+    choice("d", "d", {str(d): d for d in (64, 128, 256, 512)}),
+    choice("causal", "mask", {"no mask": False, "causal": True}),
+    slider("BM", "BM (queries)", SIZES),
+    slider("BN", "BN (keys)", SIZES),
     slider("warps", "warps", (1, 2, 4, 8, 16)),
+    slider("stages", "stages", (1, 2, 3, 4)),
+    button("shipped", "Shipped tile", "Set the configuration that dispatch launches"),
+    button("fastest", "Fastest recorded", "Set the configuration with the shortest recorded time"),
     slider("N", "N (sequence length)", (2**k for k in range(7, 17))),
-    choice("itemsize", "numbers", {"16 bit": 2, "32 bit": 4}),
-    MASK,
-    button("shipped", "Shipped tile", "Set the tile that is shipped for these sizes"),
-    button("best", "Least traffic", "Set the recorded tile that fits and has the least traffic"),
+    choice("itemsize", "numbers", {"16 bits": 2, "32 bits": 4}),
+    tick("narrow", "narrow page", hidden=True),
 )
 
 
 @explorer
-class KernelTuner(Explorer):
-    """Interactive view of one tile of a Triton kernel: footprint, recorded resources and traffic.
+class KernelExplorer(Explorer):
+    """Interactive `kernel_explorer_picture`: one configuration of one Triton kernel on one chip.
 
-    Click a tile in the map of recorded tiles or use the controls arch, kernel, itemsize, causal, d, BM, BN,
-    BD, warps, N, shipped and best. Defaults of BM, BN, BD and warps: those of the shipped tile. Raises the
-    errors of `kernel_tuner_picture`.
+    Click a tile in the map or use the controls kernel, arch, d, causal, BM, BN, warps, stages, N, itemsize,
+    shipped and fastest. Another kernel begins with its shipped configuration. Raises the errors of
+    `kernel_explorer_picture`.
     """
+
+    beside = True
+    resumes = True
 
     def __init__(
         self,
         arch: int = 90,
-        d: int = 128,
-        itemsize: int = 2,
+        d: int = 64,
         kernel: str = "forward",
         BM: int | None = None,
         BN: int | None = None,
-        BD: int | None = None,
         warps: int | None = None,
+        stages: int | None = None,
         *,
         N: int = 4096,
-        causal: bool = True,
+        causal: bool = False,
+        itemsize: int = 2,
     ) -> None:
-        self._record = record_of(None)
-        self._rows = record_rows(self._record)
-        plain = KernelTunerState(
-            arch, d, itemsize, kernel, START, START, START_SLICE if kernel in SLICED else None
-        )
-        ships = start_tile(plain._replace(N=N, causal=causal).checked(), self._rows)
-        given: dict[str, Any] = {"BM": BM, "BN": BN, "BD": BD, "warps": warps}
-        state = ships._replace(**{name: one for name, one in given.items() if one is not None})
-        super().__init__(state.checked(), TUNER_CONTROLS)
+        self._records = shipped_records()
+        sizes = {"N": N, "causal": causal, "itemsize": itemsize}
+        super().__init__(drawing.start(arch, d, kernel, BM, BN, warps, stages, **sizes), CONTROLS)
 
     def shown(self) -> Shown:
-        words = kernel_tuner_words(self.state, self._record, self.note)
-        tile_map = Grab(*kernel_tuner.map_of(self._rows, self.state).box)
-        return Shown(kernel_tuner.draw_kernel_tuner(self.state, self._record), words, grabs=[tile_map])
+        s, narrow = self.state, self.value("narrow")
+        picture = drawing.draw_kernel_explorer(s, self._records, narrow)
+        headline = drawing.kernel_explorer_headline(s, self._records, self.note)
+        return Shown(picture, headline, grabs=[Grab(*drawing.map_of(s, narrow).box)])
 
     def _pointed(self, kind: str, x: float, y: float) -> None:
-        if kind != "up":
-            BM, BN = kernel_tuner.map_of(self._rows, self.state).tile_at(x, y)
-            self._place(BM=BM, BN=BN)
+        if kind == "down":
+            s = self.state
+            BM, BN = drawing.map_of(s, self.value("narrow")).tile_at(x, y)
+            at = drawing.shown_in_cell(drawing.facts(s, self._records), BM, BN)
+            self._place(**(at or s.configuration._replace(BM=BM, BN=BN))._asdict())
             self.note = ""
 
     def _after(self, name: str) -> None:
         if name == "kernel":
-            self._place(**start_tile(self.state, self._rows)._asdict())
-
-    def _fit(self) -> None:
-        self.controls["BD"].disabled = self.value("kernel") not in SLICED
+            self._place(**shipped(self.state)._asdict())
 
     def _shipped(self) -> str:
-        return self._take(shipped_tile(self._rows, self.state), "Shipped tile of this kernel")
+        return self._take(shipped(self.state), "Launched by dispatch")
 
-    def _best(self) -> str:
-        return self._take(best_tile(self._rows, self.state), "Least traffic of the recorded tiles that fit")
-
-    def _take(self, found: KernelTunerState | None, said: str) -> str:
+    def _fastest(self) -> str:
+        found = fastest(drawing.facts(self.state, self._records).found)
         if found is None:
-            return "No such tile is recorded for this kernel, chip, d, element size and mask."
-        self._place(**found._asdict())
-        return f"{said}: {tile_label(found)}."
+            return "No time is recorded for this kernel, chip, d, mask and element size."
+        return self._take(found.at, "Fastest recorded")
+
+    def _take(self, at: Configuration, said: str) -> str:
+        self._place(**at._asdict())
+        return f"{said}: {at}."
 
 
-# ---------------------------------------------------------------------- roofline
-SHARES = {"1/64": 1 / 64, "1/32": 1 / 32, "1/16": 1 / 16, "1/8": 1 / 8, "1/4": 1 / 4, "1/2": 1 / 2, "1": 1.0}
-ROOFLINE_CONTROLS = (
-    CHIP,
-    slider("N", "N (sequence length)", (2**k for k in range(7, 18))),
-    slider("d", "d (head dimension)", (32, 64, 96, 128, 192, 256)),
-    slider("H", "H (query heads)", (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128)),
-    slider("H_kv", "H_kv (key heads)"),
-    slider("B", "B (batch size)", (1, 2, 4, 8, 16, 32, 64, 128)),
-    Control("slider", "density", "density", SHARES),
-    MASK,
-)
+# ---------------------------------------------------------------------- timed configurations
+FILTERS = {
+    "stages": ("stages", (1, 2, 3, 4)),
+    "rows": ("rows per warpgroup", (32, 64, 128)),
+    "warpgroups": ("warpgroups per SM", (2, 3, 4)),
+}
 
 
 @explorer
-class RooflineExplorer(Explorer):
-    """Interactive `roofline_explorer_picture`: four attention passes under the roofline of a chip.
+class TuningTable(Explorer):
+    """Interactive `tuning_table_picture`: does a column know the time?
 
-    Controls: arch, causal, N, d, H, H_kv, B and density (of the block mask). The options of H_kv are the
-    divisors of H. Raises the errors of `roofline_explorer_picture`.
+    Controls: table, column, rule, and the filters stages, rows and warpgroups. Raises the errors of
+    `tuning_table_picture`.
     """
+
+    beside = True
+    resumes = True
 
     def __init__(
         self,
-        arch: int = 90,
-        N: int = 4096,
-        d: int = 128,
-        H: int = 32,
-        H_kv: int = 8,
+        table: str | Sequence[Mapping[str, Any]] = "draft, d = 64",
+        column: str = "words",
+        rule: str = "smallest",
         *,
-        B: int = 1,
-        causal: bool = True,
-        density: float = 0.25,
+        stages: int | None = None,
+        rows: int | None = None,
+        warpgroups: int | None = None,
     ) -> None:
-        super().__init__(RooflineState(arch, N, d, H, H_kv, B, causal, density).checked(), ROOFLINE_CONTROLS)
+        given = rows_of(table)
+        name = table if isinstance(table, str) else OWN
+        self._tables = shipped_tables() if isinstance(table, str) else {OWN: given}
+        state = TuningState(name, column, rule, stages or 0, rows or 0, warpgroups or 0)
+        controls = [
+            choice("table", "table", {one: one for one in self._tables}),
+            choice("column", "column (x)", columns_of(given)),
+            choice("rule", "the rule chooses the", RULES),
+        ]
+        for name, (label, sizes) in FILTERS.items():
+            least = "" if name == "stages" else "at least "
+            offered = {"all": 0} | {f"{least}{size}": size for size in sizes}
+            controls.append(choice(name, label, offered))
+        super().__init__(checked(state, given), [*controls, tick("narrow", "narrow page", hidden=True)])
 
     def shown(self) -> Shown:
-        words = in_html([roofline.roofline_explorer_words(self.state, records_of(None))])
-        return Shown(roofline.draw_roofline(self.state, records_of(None)), words)
-
-    def _fit(self) -> None:
-        H = self.value("H")
-        self.controls["H_kv"].offer(by_name(one for one in range(1, H + 1) if H % one == 0))
+        found = read(self.state, self._tables[self.value("table")])
+        return Shown(draw_tuning_table(found, self.value("narrow")), tuning_headline(found))

@@ -1,0 +1,173 @@
+"""Data of the tuning table: timed configurations, a column that is known without a run, and a rule on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from math import comb
+from typing import Any, NamedTuple
+
+from ....gpu.timed_tiles import RECORDS, tables
+from .kernel_explorer import Configuration
+
+Row = Mapping[str, Any]
+RULES = ("smallest", "largest")
+SAMPLE = 3  # configurations that are timed for "best of three"
+OWN = "rows of the call"  # name of a table that is given as rows
+# Columns of `timed_tiles.tables` by their description in a figure.
+COLUMNS = {
+    "words": "words moved per head",
+    "warps_per_sm": "warps per SM",
+    "blocks": "programs per SM",
+    "warpgroups_per_sm": "warpgroups per SM",
+    "rows_per_warpgroup": "rows per warpgroup",
+    "registers": "registers per thread",
+    "shared_bytes": "shared memory per program (bytes)",
+    "spills": "spills per iteration of the inner loop",
+    "instructions": "instructions per score",
+    "exponentials": "exponentials per score",
+    "products": "tensor-core products per iteration",
+    "waits": "waits for products per iteration",
+    "stall_clocks": "stall clocks per score",
+    "clock_model_tflops": "TFLOP/s of the clock model",
+    "BM": "BM (queries per tile)",
+    "BN": "BN (keys per tile)",
+    "warps": "warps per program",
+    "stages": "stages",
+}
+
+
+class TuningState(NamedTuple):
+    """Values of all controls. `stages` keeps these stages; `rows` and `warpgroups` keep at least so many rows
+    per warpgroup and warpgroups per SM. 0 keeps all.
+    """
+
+    table: str
+    column: str
+    rule: str
+    stages: int = 0
+    rows: int = 0
+    warpgroups: int = 0
+
+
+@lru_cache(maxsize=1)
+def shipped_tables() -> dict[str, list[Row]]:
+    """Return all timed tables by name: those of the draft first."""
+    return {name: list(rows) for record in RECORDS for name, rows in tables(record).items()}
+
+
+def rows_of(table: str | Sequence[Row]) -> list[Row]:
+    """Return the rows of a named table, or the given rows.
+
+    Raises ValueError for an unknown name, no rows, or a row without a time.
+    """
+    if isinstance(table, str):
+        known = shipped_tables()
+        if table not in known:
+            raise ValueError(f"table must be one of {'; '.join(known)}; or a list of rows; got {table!r}")
+        return known[table]
+    rows = list(table)
+    if not rows:
+        raise ValueError("table must have at least one row, got none")
+    for at, row in enumerate(rows):
+        if not isinstance(row.get("ms"), int | float) or not row["ms"] > 0:
+            raise ValueError(f"table has no times: row {at} needs ms, a positive number, got {row.get('ms')!r}")
+    return rows
+
+
+def columns_of(rows: Sequence[Row]) -> list[str]:
+    """Return the columns of numbers that are known without a run, described ones first."""
+    numbers = [name for name, value in rows[0].items() if isinstance(value, int | float) and name != "ms"]
+    numbers = [name for name in numbers if all(name in row for row in rows) and name not in ("d", "causal")]
+    return sorted(numbers, key=lambda name: list(COLUMNS).index(name) if name in COLUMNS else len(COLUMNS))
+
+
+def checked(s: TuningState, rows: Sequence[Row]) -> TuningState:
+    """Return a state. Raises ValueError that names an unknown column or rule, or a negative filter."""
+    known = columns_of(rows)
+    if s.column not in known:
+        why = " (ms is the time itself)" if s.column == "ms" else ""
+        raise ValueError(f"column must be one of {', '.join(known)}; got {s.column!r}{why}")
+    if s.rule not in RULES:
+        raise ValueError(f"rule must be {' or '.join(RULES)}; got {s.rule!r}")
+    for name in ("stages", "rows", "warpgroups"):
+        if not isinstance(getattr(s, name), int) or getattr(s, name) < 0:
+            raise ValueError(f"{name} must be an integer of at least 0, or None for all; got {getattr(s, name)!r}")
+    return s
+
+
+def keeps(s: TuningState, row: Row) -> bool:
+    """Return True if the filters of a state keep a row; a column that it lacks keeps it."""
+    return (
+        (not s.stages or row.get("stages", s.stages) == s.stages)
+        and row.get("rows_per_warpgroup", s.rows) >= s.rows
+        and row.get("warpgroups_per_sm", s.warpgroups) >= s.warpgroups
+    )
+
+
+class Dot(NamedTuple):
+    """One configuration: value of the column, time / best of the table, if it is kept, and its row."""
+
+    x: float
+    y: float
+    kept: bool
+    row: Row
+
+    @property
+    def name(self) -> str:
+        """The configuration in words."""
+        sizes = [self.row.get(name) for name in Configuration._fields]
+        return str(Configuration(*sizes)) if None not in sizes else "a configuration"
+
+
+def dots(s: TuningState, rows: Sequence[Row]) -> list[Dot]:
+    """Return the configurations of a table, the fastest first."""
+    best = min(row["ms"] for row in rows)
+    found = [Dot(row[s.column], row["ms"] / best, keeps(s, row), row) for row in rows]
+    return sorted(found, key=lambda one: one.y)
+
+
+class Result(NamedTuple):
+    """What a rule finds among the kept configurations.
+
+    chosen: those with the smallest (largest) value; several if tied. regret: their mean time / best. place:
+    of the fastest kept one in the order of the rule, ties counted against it. one, three: expected time /
+    best of one kept configuration at random, and of the fastest of three.
+    """
+
+    chosen: list[Dot]
+    regret: float
+    place: int
+    kept: int
+    one: float
+    three: float
+
+
+def result(s: TuningState, found: Sequence[Dot]) -> Result | None:
+    """Return the result of a rule, or None if the filters keep nothing. `found` begins with the fastest."""
+    kept = [one for one in found if one.kept]
+    if not kept:
+        return None
+    sign = 1 if s.rule == "smallest" else -1
+    edge = min(sign * one.x for one in kept)
+    chosen = [one for one in kept if sign * one.x == edge]
+    place = sum(sign * one.x <= sign * kept[0].x for one in kept)
+    regret = sum(one.y for one in chosen) / len(chosen)
+    mean = sum(one.y for one in kept) / len(kept)
+    return Result(chosen, regret, place, len(kept), mean, best_of(SAMPLE, [one.y for one in kept]))
+
+
+def best_of(count: int, ordered: Sequence[float]) -> float:
+    """Return the expected smallest of `count` different entries chosen at random; `ordered` is ascending."""
+    count = min(count, len(ordered))
+    ways = comb(len(ordered), count)
+    return sum(one * comb(len(ordered) - 1 - k, count - 1) for k, one in enumerate(ordered)) / ways
+
+
+def verdict(found: Result) -> str:
+    """Return a sentence that compares the rule with chance."""
+    if found.regret <= found.three:
+        return "at least as good as timing three at random"
+    return "better than one at random, not as good as timing three" if found.regret < found.one else (
+        "no better than one at random"
+    )
