@@ -180,10 +180,10 @@ measured("14.1", most_warps=found["most warps per SM"], fewest_words=found["fewe
 # <!-- "place 16 of 36" if [(one[1], len(rows)) for one, rows in zip(trials("instructions"), draft)][:2] == [(16, 36)] * 2 -->
 # <!-- "among its first five" if max(one[1] for one in trials("clocks")) == 5 -->
 #
-# Does a column know the time? Choose one below. Each dot is a configuration.
+# Does a column know the time? Choose a table and a column below. Each dot is a configuration. The rings mark the choice of the rule and the best row, and the lines are $c_1$ and $c_3$.
 
 # %%
-# explore.tuning_table()
+explore.tuning_table("draft, d = 64", column="clock_model_tflops", rule="largest")
 
 # %% [markdown]
 # ## 14.4 One thing at a time
@@ -356,13 +356,17 @@ medians = attempt(effects, library)
 #
 # ## 14.6 Prune, then time three
 #
-# Three effects hold on both records: 3 stages, at least 64 rows per warpgroup, and at least two resident warpgroups per SM (the last one was tested on the draft only). They do not choose, but they discard most configurations, and no GPU is needed. On the draft, 9 of 36 or 6 of 32 rows remain in a table. Then a GPU decides among them.
-#
-# <!-- exercise 14G --> Choose a row with at most three timings. `rows` is one table in a random order, without times. `stopwatch(row)` returns the time of a row in milliseconds, and raises an error at the fourth call. The check calls your function on every table of the draft, of the library's forward pass and of its backward halves, in 200 random orders each. For each of the three groups, the mean regret must exceed 1 by at most 60 % of the excess of three random rows (14.3). If you are stuck after seven minutes, run `hint("14G")`.
-#
+# Three effects hold on both records: 3 stages, at least 64 rows per warpgroup, and at least two resident warpgroups per SM (on the last one, only the draft has pairs). They do not choose, but they discard most configurations, and no GPU is needed. On the draft, 9 of 36 or 6 of 32 rows remain in a table. Then a GPU decides among them.
 # <!-- kept = lambda rows: [one for one in rows if one["stages"] == 3 and one["rows_per_warpgroup"] >= 64 and one["warpgroups_per_sm"] >= 2] -->
 # <!-- "9 of 36 or 6 of 32 rows remain" if {(len(kept(rows)), len(rows)) for rows in draft} == {(9, 36), (6, 32)} -->
 # <!-- "Three effects hold on both records" if max(fewer) < 1 and min(pairs(library, "stages", 2, 3)) > 1 -->
+
+# %%
+explore.tuning_table("draft, d = 64", stages=3, rows=64, warpgroups=2)
+
+# %% [markdown]
+# <!-- exercise 14G --> Choose a row with at most three timings. `rows` is one table in a random order, without times. `stopwatch(row)` returns the time of a row in milliseconds, and raises an error at the fourth call. The check calls your function on every table of the draft, of the library's forward pass and of its backward halves, in 200 random orders each. For each of the three groups, the mean regret must exceed 1 by at most 60 % of the excess of three random rows (14.3). If you are stuck after seven minutes, run `hint("14G")`.
+#
 # <!-- 200 = course.exercises.lesson14_tuning.ORDERS -->
 # <!-- 60 = 100 * course.exercises.lesson14_tuning.SHARE -->
 
@@ -447,7 +451,7 @@ for row in sorted(rows, key=lambda row: row["measured_over_roof"]):
 # The explorer shows the limits of one configuration, and its time where one is recorded.
 
 # %%
-# explore.kernel_explorer()
+explore.kernel_explorer()
 
 # %% [markdown]
 # ## 14.8 An honest stopwatch
