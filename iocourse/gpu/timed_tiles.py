@@ -4,8 +4,8 @@ forms that need no run.
 `tables` reads two records. The times of `tiles` are those of a draft of the forward kernel, which is not a
 kernel of the library; the times of `tune` are those of the library's kernels, one day later. Each half of the
 two-pass backward pass ("queries", "keys") was timed together with the other half, whose tile is the same in
-all rows of a table. The compiled columns of `tune` are in the record `tune-compiled`; the machine code is that
-of the commit that the record of times names.
+all rows of a table. The compiled columns of `tune` are in the record `tune-compiled`, whose machine code is
+that of the commit in the record of times.
 """
 
 from __future__ import annotations
