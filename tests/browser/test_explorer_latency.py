@@ -34,7 +34,7 @@ class Hand(NamedTuple):
 
 
 HANDS = {  # explorers not listed: first slider, no drag
-    "kernel_tuner": Hand("BN (keys)", (-150, -70), 2),  # to other tiles of the map
+    "kernel_explorer": Hand("BN (keys)", (-100, -60), 2),  # to other tiles of the map
     "low_rank_explorer": Hand(
         "n (tokens)", (-80, 0), more=("degree g", "d (head dimension)", "B (bound on entries)")
     ),

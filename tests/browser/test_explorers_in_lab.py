@@ -3,12 +3,12 @@
 import re
 from functools import cache
 
+import pytest
 import skips
-from explorer_page import WAIT, ExplorerPage
+from explorer_page import WAIT, ExplorerPage, expect
 from page_audit import spoken
 
 from iocourse import schedules
-from iocourse.costs.kernels import KernelProblem, kernel_words
 from iocourse.course import explore
 from iocourse.course.explore.figures.two_memories import arrived, sides
 from iocourse.course.explore.widgets.explorer import EXPLORERS
@@ -16,6 +16,7 @@ from iocourse.course.explore.widgets.explorer import EXPLORERS
 skips.unless_installed("anywidget")
 
 PICTURES = {"image", "img"}
+SEEN = 640  # pixels of a notebook that JupyterLab shows in a window of 1366 × 768
 
 
 @cache
@@ -40,8 +41,8 @@ def test_every_control_and_picture_has_a_name_and_all_explorers_move(shown):
     _has_names(page)
     _traffic_explorer(ExplorerPage(page, "traffic explorer"))
     _two_memories(ExplorerPage(page, "two memories"))
-    _kernel_tuner(ExplorerPage(page, "kernel tuner"))
-    _roofline_explorer(ExplorerPage(page, "roofline explorer"))
+    _kernel_explorer(ExplorerPage(page, "kernel explorer"))
+    _tuning_table(ExplorerPage(page, "tuning table"))
     _low_rank_explorer(ExplorerPage(page, "low rank explorer"))
     assert (
         ExplorerPage(page, "tile tuner").title() == explore.tile_tuner().picture.title
@@ -107,37 +108,63 @@ def _two_memories(film):
     film.words.get_by_text("Both are finished, with the same O.").wait_for(timeout=WAIT)
 
 
-def _kernel_tuner(tuner):
-    tuner.press("BM (queries)", "Home")
-    assert "16 × 64" in tuner.title()
-    total = kernel_words("forward", KernelProblem(4096, 4096, 128, high=0), BM=16, BN=64).total
-    assert f"{total:,} words moved" in tuner.words.inner_text()
-    tuner.after(lambda: tuner.root.get_by_role("combobox", name="chip").select_option("T4 (sm_75)"))
-    assert "forward on T4" in tuner.title()
-    tuner.after(lambda: tuner.root.get_by_role("combobox", name="kernel").select_option("sliced_forward"))
-    assert tuner.slider("BD (slice of d)").is_enabled()
-    tuner.choose("32 bit")
-    tuner.choose("no mask")
-    tuner.press("BM (queries)", "End")
-    tuner.after(lambda: tuner.button("Shipped tile").press("Enter"))
-    assert "Shipped tile of this kernel" in tuner.words.inner_text()
-    before = tuner.spoken("BM (queries)"), tuner.spoken("BN (keys)")
-    tuner.drag((-100, 10))
-    sides = re.search(r"(\d+) × (\d+)", tuner.title()).groups()
-    assert sides == (tuner.spoken("BM (queries)"), tuner.spoken("BN (keys)")) != before
+def _kernel_explorer(one):
+    one.press("BM (queries)", "Home")
+    assert one.description() == explore.kernel_explorer_picture(BM=16).alt
+    one.after(lambda: one.button("Shipped tile").press("Enter"))
+    assert "Launched by dispatch: 64 × 128, 4 warps, 3 stages" in one.words.inner_text()
+    one.after(lambda: one.root.get_by_role("combobox", name="chip").select_option("T4 (sm_75)"))
+    assert "Not timed: no time is recorded on T4" in one.words.inner_text()
+    one.after(lambda: one.root.get_by_role("combobox", name="chip").select_option("H200 SXM (sm_90)"))
+    one.after(lambda: one.root.get_by_role("combobox", name="kernel").select_option("draft"))
+    one.choose("causal")
+    one.after(lambda: one.button("Fastest recorded").press("Enter"))
+    assert ": the fastest of the timed configurations." in one.words.inner_text()
+    before = one.spoken("BM (queries)"), one.spoken("BN (keys)")
+    one.drag((-50, 10))
+    sides = re.search(r"(\d+) × (\d+)", one.title()).groups()
+    assert sides == (one.spoken("BM (queries)"), one.spoken("BN (keys)")) != before
 
 
-def _roofline_explorer(roof):
-    assert "decode by memory" in roof.words.inner_text()
-    roof.press("N (sequence length)", "ArrowRight")
-    roof.press("H (query heads)", "Home")
-    assert roof.spoken("H_kv (key heads)") == "1"
-    roof.press("density", "ArrowRight")
-    assert roof.spoken("density") == "1/2"
-    roof.choose("no mask")
-    roof.after(lambda: roof.root.get_by_role("combobox", name="chip").select_option("L4 (sm_89)"))
-    expected = explore.roofline_explorer_picture(89, 8192, 128, 1, 1, causal=False, density=0.5)
-    assert (roof.title(), roof.description()) == (expected.title, expected.alt)
+def _tuning_table(one):
+    one.choose("largest")
+    one.after(lambda: one.root.get_by_role("combobox", name="column").select_option("clock_model_tflops"))
+    one.after(lambda: one.root.get_by_role("combobox", name="table").select_option("keys, d = 128"))
+    one.press("rows per warpgroup, at least", "ArrowRight")
+    expected = explore.tuning_table_picture("keys, d = 128", "clock_model_tflops", "largest", rows=32)
+    assert (one.title(), one.description()) == (expected.title, expected.alt)
+
+
+@pytest.mark.parametrize("name", ["kernel_explorer", "tuning_table"])
+def test_control_headline_and_picture_are_seen_together_and_nothing_is_cut(name, shown):
+    page = shown("wide", f"explore.{name}()")
+    one = ExplorerPage(page, called(name))
+    before = page.viewport_size
+    page.set_viewport_size({"width": 1366, "height": 768})
+    page.wait_for_timeout(500)
+    boxes = [part.bounding_box() for part in (one.words, one.picture, one.root.locator(".panel"))]
+    top, bottom = min(box["y"] for box in boxes), max(box["y"] + box["height"] for box in boxes)
+    assert bottom - top < SEEN and boxes[2]["x"] + boxes[2]["width"] <= boxes[1]["x"]
+    page.evaluate("() => window.jupyterapp.commands.execute('application:toggle-left-area')")
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.wait_for_timeout(1000)
+    shape = one.root.evaluate("e => [e.className, e.scrollWidth - e.clientWidth]")
+    across = one.picture.bounding_box()["width"] / float(one.picture.get_attribute("width"))
+    assert shape == ["iocourse-explorer narrow", 0] and across > 0.65
+    assert one.root.locator(".stage").evaluate("e => e.scrollWidth - e.clientWidth") <= 0
+    page.set_viewport_size(before)
+    page.evaluate("() => window.jupyterapp.commands.execute('application:toggle-left-area')")
+
+
+def test_a_cell_that_runs_again_keeps_its_state(shown, run_all):
+    page = shown("again", "explore.kernel_explorer()")
+    one = ExplorerPage(page, "kernel explorer")
+    one.press("BM (queries)", "Home")
+    moved = one.title()
+    assert "16 × 128" in moved
+    run_all(page)
+    again = ExplorerPage(page, "kernel explorer")
+    expect(again.picture.locator("title")).to_have_text(moved, timeout=WAIT)
 
 
 def _low_rank_explorer(low):

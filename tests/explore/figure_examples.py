@@ -15,6 +15,7 @@ from fake_lowrank_record import row as lowrank_entry
 from iocourse import exact, masks, pebbling, schedules
 from iocourse.course import explore
 from iocourse.course.explore.draw.picture import EXAMPLES as OWN_EXAMPLES
+from iocourse.course.explore.models.kernel_explorer import NO_RECORDS
 from iocourse.course.explore.models.memory_regimes import bounds_of
 from iocourse.data import real_head, real_heads
 from iocourse.gpu import CHIPS
@@ -63,12 +64,12 @@ def refused(row):
 
 def compiled_keys():
     """Return the keys of a row other than its tile and its resources."""
-    return {"bytes": 2, "kernel": "forward", "causal": True, "stages": 1}
+    return {"bytes": 2, "kernel": "forward", "causal": True, "stages": 2}
 
 
-def kernel_record(*rows):
-    """Return a record of `python -m tools.bench resources` with these rows."""
-    return {"subject": "resources", "versions": {"triton": "made up"}, "shipped": list(rows)}
+def made_up_records(rows):
+    """Return records in which only these rows of `python -m tools.bench resources` exist."""
+    return NO_RECORDS._replace(resources={"versions": {"triton": "made up"}, "shipped": rows})
 
 
 CONTENDERS = ("fused", "two-pass", "SDPA flash", "SDPA cuDNN",
@@ -218,27 +219,29 @@ EXAMPLES = {
         lambda: explore.kernel_resources([refused(compiled(d=7))], d=7),
         lambda: explore.kernel_resources([compiled(BM=BM, BN=16) for BM in (16, 32, 48, 64)], d=64),
     ],
-    "kernel_tuner_picture": [
-        lambda: explore.kernel_tuner_picture(90, 128, 2, "forward", 128, 64),
-        lambda: explore.kernel_tuner_picture(75, 128, 2, "forward", 64, 64, record={}),
-        lambda: explore.kernel_tuner_picture(
-            90, 64, 2, "forward", 128, 16, warps=4,
-            record=kernel_record(refused(compiled()) | compiled_keys(), *sweep(90)),
+    "kernel_explorer_picture": [
+        lambda: explore.kernel_explorer_picture(),
+        lambda: explore.kernel_explorer_picture(90, 128, causal=True),
+        lambda: explore.kernel_explorer_picture(75, 128, records=NO_RECORDS),
+        lambda: explore.kernel_explorer_picture(90, 64, "draft", 64, 64, 4, 2),
+        lambda: explore.kernel_explorer_picture(80, 512, "fused", 256, 256, 16, 4, N=65_536, itemsize=4),
+        lambda: explore.kernel_explorer_picture(90, 128, "keys", 64, 128, 16, 3, causal=True),
+        lambda: explore.kernel_explorer_picture(100, 64, "queries", 16, 16, 1, 1, N=1),
+        lambda: explore.kernel_explorer_picture(
+            90, 64, "forward", 64, 64, 4, 2, causal=True, records=made_up_records(sweep(90)),
         ),
-        lambda: explore.kernel_tuner_picture(80, 1024, 4, "fused", 256, 256, N=65_536, causal=False),
-        lambda: explore.kernel_tuner_picture(
-            100, 1024, 4, "sliced_keys", 16, 16, 256, 1, N=65_536, causal=False,
+        lambda: explore.kernel_explorer_picture(
+            90, 64, causal=True, BM=128, BN=16, warps=4, stages=2,
+            records=made_up_records([refused(one) | compiled_keys() for one in sweep(90)]),
         ),
-        lambda: explore.kernel_tuner_picture(89, 1, 2, "key_gradients", 16, 16, 16, 16, N=1),
     ],
-    "roofline_explorer_picture": [
-        lambda: explore.roofline_explorer_picture(90, 4096, 128, 32, 8),
-        lambda: explore.roofline_explorer_picture(75, 1, 1, 1, 1, causal=False, density=1.0),
-        lambda: explore.roofline_explorer_picture(100, 131_072, 256, 128, 1, B=128, density=1 / 64),
-        lambda: explore.roofline_explorer_picture(89, 100, 80, 12, 4, density=0.01, records={}),
-        lambda: explore.roofline_explorer_picture(
-            90, 1024, 128, 16, 16, records={"attention": bench_record((1024,)) | ON_90},
-        ),
+    "tuning_table_picture": [
+        lambda: explore.tuning_table_picture(),
+        lambda: explore.tuning_table_picture("draft, d = 128", "clock_model_tflops", "largest", stages=3),
+        lambda: explore.tuning_table_picture("keys, d = 128, causal", "registers", rows=64, warpgroups=4),
+        lambda: explore.tuning_table_picture("forward, d = 64", "spills", stages=1),
+        lambda: explore.tuning_table_picture([{"ms": 1.0, "own": 3}], "own", "largest"),
+        lambda: explore.tuning_table_picture([{"ms": k, "own": 10**k} for k in range(1, 10)], "own"),
     ],
     "low_rank_explorer_picture": [
         lambda: explore.low_rank_explorer_picture(),

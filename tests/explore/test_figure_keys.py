@@ -90,16 +90,18 @@ def looks(one):
 STAYS = {  # permanent entries of a legend: the figure need not show an element of this kind
     "low_rank_explorer_picture": {"p is not positive"},
     "pebbles": {"red pebble: in fast memory", "output, to be stored", "the vertex of this move"},
-    "roofline_explorer_picture": {"measured"},
 }
 SAID_ELSEWHERE = {  # colours outside the legend, and where they are explained
     ("low_rank_explorer_picture", palette.VERMILION): "the only curve of its chart, whose heading names it",
     ("blocked_product", "#EFEFEF"): "everything streamed; the legend names the part of the current step",
+    ("kernel_explorer_picture", palette.BLUE): "recorded launches, each named beside the chart",
+    ("kernel_explorer_picture", palette.RUST): "this tile, named beside the chart and outlined in the map",
     ("lowrank_passes", palette.PURPLE): "the square, labelled with name and size",
     ("pebbles", "#8C8C8C"): "the edges of the graph",
     ("resident_and_streamed", "#E3F1FA"): "a light band that continues the resident block",
     ("tile_tuner_picture", palette.INDIGO): "the largest tiles that fit, explained below the chart",
     ("tile_tuner_picture", palette.VERMILION): "over the limit, explained next to it",
+    ("tuning_table_picture", palette.BLUE): "all configurations; the legend names the shapes by their stages",
 }
 
 

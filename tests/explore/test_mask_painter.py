@@ -319,7 +319,7 @@ def test_undo_goes_back_and_clear_keeps_the_diagonal(painter):
 
 def test_it_starts_as_documented():
     assert isinstance(mask_painter(), MaskPainter)
-    assert repr(mask_painter()) == "MaskPainter(N=1024, B=64, d=64): 136 tiles visible"
+    assert repr(mask_painter()) == "explore.mask_painter(N=1024, B=64, d=64)  # 136 tiles visible"
     assert "Drag over tiles" in mask_painter().words
 
 

@@ -237,7 +237,7 @@ def buttons(player):
 
 
 def test_it_plays_the_optimum(player):
-    assert repr(player) == "PebblePlayer(preset='dot, d = 2', M=3, recompute=True, slide=False)"
+    assert repr(player) == "explore.pebble_player(M=3, recompute=True, slide=False)  # preset='dot, d = 2'"
     assert player.moves == [str(move) for move in DOT.moves]
     assert "<b>7 words moved with M = 3, the minimum.</b>" in player.words
     assert list(player.controls["step"].options.values()) == list(range(16))

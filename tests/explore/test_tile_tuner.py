@@ -175,9 +175,11 @@ def test_it_offers_the_schedules_it_can_draw(tuner):
 
 
 def test_it_starts_as_documented(tuner):
-    assert repr(tuner) == "TileTuner(N=1024, d=64, M=16384, Br=32, Bc=32, schedule='flash2', step=4)"
+    assert (
+        repr(tuner) == "explore.tile_tuner(N=1024, d=64, M=16384, Br=32, Bc=32, schedule='flash2')  # step=4"
+    )
     assert repr(tile_tuner(16, 4, 100, "naive", Br=3, Bc=5)).startswith(
-        "TileTuner(N=16, d=4, M=100, Br=3, Bc=5"
+        "explore.tile_tuner(N=16, d=4, M=100, Br=3, Bc=5"
     )
 
 
@@ -370,8 +372,9 @@ def test_the_benchmark_times_every_control():
     assert set(result["controls"]["tile tuner, flash2"]) == {"N", "d", "M", "Br", "Bc", "step"}
     assert set(result["controls"]["traffic explorer"]) == {"N", "d", "M", "pass"}
     assert set(result["controls"]["mask painter"]) == {"preset", "row", "column"}
-    assert set(result["controls"]["kernel tuner"]) == {"arch", "kernel", "d", "BM", "BN", "warps", "N"}
-    assert set(result["controls"]["roofline explorer"]) == {"arch", "N", "d", "H", "H_kv", "density"}
+    sizes = {"arch", "kernel", "d", "BM", "BN", "warps", "stages", "N"}
+    assert set(result["controls"]["kernel explorer"]) == sizes
+    assert set(result["controls"]["tuning table"]) == {"table", "column", "rows"}
     text = bench.show(result)
     assert "slowest median" in text and "traffic explorer" in text
     assert isinstance(tile_tuner(), TileTuner)

@@ -282,7 +282,7 @@ def explorer():
 def test_it_starts_as_documented(explorer):
     assert isinstance(explorer, TrafficExplorer)
     assert repr(explorer).startswith(
-        "TrafficExplorer(N=4096, d=64, M=16384, pass_='forward', schedules=('naive'"
+        "explore.traffic_explorer(N=4096, d=64, M=16384, pass_='forward', schedules=('naive'"
     )
     assert explorer.picture == traffic_map(4096, 64, 16_384)
     given = traffic_explorer(512, 32, 777, "backward", ["split_backward"], ["C", "C_line"])

@@ -9,13 +9,13 @@ from typing import Any
 
 from iocourse.console import table
 from iocourse.course.explore import (
-    kernel_tuner,
+    kernel_explorer,
     low_rank_explorer,
     mask_painter,
     pebble_player,
-    roofline_explorer,
     tile_tuner,
     traffic_explorer,
+    tuning_table,
 )
 from iocourse.course.explore.draw import graph_layout as layers
 from iocourse.course.explore.models import lowrank_explorer as low_rank_facts
@@ -54,20 +54,18 @@ PAINTER = {
 PLAYER = {"step": (1, 2, 14, 15), "mode": (OWN, OPTIMUM), "preset": tuple(PRESETS)}  # bench pebbling: search
 KERNEL = {
     "arch": (75, 89, 100, 90),
-    "kernel": ("fused", "sliced_forward", "sliced_keys", "key_gradients", "forward"),
-    "d": (64, 256, 512, 1024),
+    "kernel": ("fused", "queries", "keys", "draft", "forward"),
+    "d": (64, 128, 256, 512),
     "BM": (16, 32, 64, 128),
     "BN": (16, 32, 64, 128),
     "warps": (2, 4, 8, 16),
+    "stages": (1, 2, 3, 4),
     "N": (1024, 4096, 32768, 65536),
 }
-ROOFLINE = {
-    "arch": KERNEL["arch"],
-    "N": (256, 1024, 8192, 131072),
-    "d": (32, 64, 128, 256),
-    "H": (8, 12, 32, 128),
-    "H_kv": (1, 2, 4, 8),
-    "density": (1 / 64, 1 / 8, 1 / 4, 1.0),
+TUNING = {
+    "table": ("draft, d = 128", "keys, d = 64", "forward, d = 128, causal", "draft, d = 64"),
+    "column": ("registers", "stall_clocks", "blocks", "words"),
+    "rows": (0, 32, 64, 128),
 }
 LOW_RANK = {
     "data": ("head 0.2", "Gaussian", "head 5.0", "head 2.9"),
@@ -100,8 +98,8 @@ def run(quick: bool) -> dict[str, Any]:
         "tile tuner, flash1": _widget(tile_tuner(schedule="flash1"), TUNER, changes),
         "traffic explorer": _widget(traffic_explorer(N=65536), MAP, changes),
         "mask painter": _widget(mask_painter(), PAINTER, changes),
-        "kernel tuner": _widget(kernel_tuner(N=65536), KERNEL, changes),
-        "roofline explorer": _widget(roofline_explorer(N=131072), ROOFLINE, changes),
+        "kernel explorer": _widget(kernel_explorer(), KERNEL, changes),
+        "tuning table": _widget(tuning_table(), TUNING, changes),
         "low-rank explorer": _widget(low_rank_explorer(degree=7, sigma=0.5), LOW_RANK, changes),
         "pebble player": _widget(pebble_player(), PLAYER, changes),
     }

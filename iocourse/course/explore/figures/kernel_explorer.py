@@ -24,6 +24,7 @@ from ..models.kernel_explorer import (
     Entry,
     KernelState,
     Launch,
+    Quotient,
     Records,
     achieved_tflops,
     ceilings,
@@ -42,6 +43,7 @@ from ..models.kernel_explorer import (
     table_name,
 )
 
+PLAIN = (64, 64, 4, 2)  # BM, BN, warps, stages of a state before its shipped ones are known
 SIZES = (16, 32, 64, 128, 256)  # BM and BN of the map
 TINY = 9.5
 PANEL = 372.0  # width of each panel
@@ -95,14 +97,14 @@ def kernel_explorer_picture(
 ) -> Picture:
     """One configuration of one kernel on one chip: programs per SM, time / best, and its roofs.
 
-    Registers, spills and shared memory are those that a compiler reported, times those of recorded runs on an
-    H200. What was not compiled or not timed is named so; nothing is interpolated. Default of BM, BN, warps and
-    stages: the configuration that dispatch launches.
+    Registers, spills and shared memory are those that a compiler reported, times those of recorded runs on
+    an H200. What was not compiled or not timed is named so; nothing is interpolated. Default of BM, BN, warps
+    and stages: the configuration that dispatch launches.
 
     Args:
         arch: 75, 80, 89, 90 or 100.
         d: head dimension.
-        kernel: "forward", "fused", "queries", "keys" (the library's), or "draft", the timed draft of "forward".
+        kernel: "forward", "fused", "queries" or "keys"; "draft" is a timed draft of the forward kernel.
         BM: queries per tile.
         BN: keys per tile.
         warps: warps per program.
@@ -115,19 +117,17 @@ def kernel_explorer_picture(
     Raises:
         ValueError, TypeError: an argument is not as described; the message names it.
     """
-    s = start(arch, d, kernel, BM, BN, warps, stages, N=N, causal=causal, itemsize=itemsize)
-    return draw_kernel_explorer(s, records or shipped_records())
+    plain = KernelState(arch, d, kernel, *PLAIN, N, causal, itemsize)
+    return draw_kernel_explorer(start(plain, BM, BN, warps, stages), records or shipped_records())
 
 
 def start(
-    arch: int, d: int, kernel: str, BM: int | None, BN: int | None, warps: int | None, stages: int | None,
-    *, N: int, causal: bool, itemsize: int,
-) -> KernelState:  # fmt: skip
-    """Return the checked state of a call: sizes that are not given are those of the shipped configuration."""
-    plain = KernelState(arch, d, kernel, 64, 64, 4, 2, N, causal, itemsize).checked()
-    given = {"BM": BM, "BN": BN, "warps": warps, "stages": stages}
-    known = {name: size for name, size in given.items() if size is not None}
-    return plain.at(shipped(plain))._replace(**known).checked()
+    plain: KernelState, BM: int | None, BN: int | None, warps: int | None, stages: int | None
+) -> KernelState:
+    """Return the checked state with the given sizes; the others are those of the shipped configuration."""
+    at = shipped(plain.checked())
+    given = (size if size is not None else own for size, own in zip((BM, BN, warps, stages), at, strict=True))
+    return plain.at(Configuration(*given)).checked()
 
 
 def draw_kernel_explorer(s: KernelState, records: Records, narrow: bool = False) -> Picture:
@@ -171,14 +171,13 @@ def _occupancy(f: Facts, x: float, y: float) -> Iterator[Element]:
         yield Text(x, y + 134 + 16 * k, line, SMALL, colour=QUIET)
 
 
-def quotient_text(one: object) -> str:
+def quotient_text(one: Quotient) -> str:
     """Format a quotient: "3 = 12 ÷ 4 warps", or "not compiled"."""
-    limit, programs, capacity, need, unit = one  # type: ignore[misc]
-    if programs is None:
+    if one.programs is None:
         return "not compiled"
-    if limit == "blocks":
-        return f"{programs}"
-    return f"{programs} = {words(capacity)} ÷ {figures(need)} {unit}"
+    if one.limit == "blocks":
+        return f"{one.programs}"
+    return f"{one.programs} = {words(one.capacity)} ÷ {figures(one.need)} {one.unit}"
 
 
 def _compiled_text(f: Facts) -> str:
@@ -187,7 +186,9 @@ def _compiled_text(f: Facts) -> str:
     report = f.entry.resources
     if report is None:
         return f"Refused by {f.entry.compiler}."
-    spilled = with_unit(f.entry.spills, "spill") + " in the loop" if f.entry.spills else "no spill in the loop"
+    spilled = (
+        with_unit(f.entry.spills, "spill") + " in the loop" if f.entry.spills else "no spill in the loop"
+    )
     shared = f"{figures(report.shared_bytes / 1024)} KB shared memory"
     return f"{report.registers} registers per thread, {spilled}, {shared} ({f.entry.compiler})."
 
@@ -263,9 +264,11 @@ def _cell(f: Facts, box: Rect, at: Configuration | None) -> Iterator[Element]:
     label, fill = cell_of(f, at)
     bad = bool(entry and entry.verdict != "fits" and entry.ms is None and entry.compiler)
     fill = BAD.colour if bad else fill
-    yield Rect(box.x, box.y, box.width, box.height, fill, BAD.hatch if bad else "", QUIET, 0.6, "#B5651D")
     if at is None:
+        yield Rect(box.x, box.y, box.width, box.height, PAPER, "", QUIET, 0.6)
         return
+    inner = box.x + 1.5, box.y + 1.5, box.width - 3, box.height - 3  # a gap keeps dark cells apart
+    yield Rect(*inner, fill, BAD.hatch if bad else "", INK, 0.7, "#B5651D")
     if bad:
         yield Rect(box.x + 4, box.y + 3, box.width - 8, box.height - 6, fill)
     middle, ink = box.x + box.width / 2, ink_on(fill)
@@ -287,8 +290,7 @@ def cell_of(f: Facts, at: Configuration | None) -> tuple[str, str]:
 
 # ---------------------------------------------------------------------- roofs
 def _roofs(f: Facts, x: float, y: float) -> Iterator[Element]:
-    s, chip = f.s, f.s.chip
-    peak, bottom, top = chip.tensor_tflops, y + 310, y + 26
+    peak, bottom, top = f.s.chip.tensor_tflops, y + 310, y + 26
     across = Scale(1, 4e4, x + 46, x + PANEL - LABELS, 10, (1.0, 10.0, 100.0, 1000.0))
     frame = Frame(across, Scale(peak / 200, 2.6 * peak, bottom, top, 10))
     yield Text(x, y, "Roofs: TFLOP/s against FLOP per byte", NORMAL, bold=True)
@@ -361,7 +363,9 @@ def _this(f: Facts, frame: Frame) -> Iterator[_Named]:
     rate = achieved_tflops(f.s, f.entry)
     height = rate or lowest_roof(f.s).tflops
     found = intensities(f.s)
-    points = [(level, frame.at((min(at, frame.x.high), max(height, frame.y.low)))) for level, at in found.items()]
+    points = [
+        (level, frame.at((min(at, frame.x.high), max(height, frame.y.low)))) for level, at in found.items()
+    ]
     drawn: list[Element] = [Poly((points[0][1], points[-1][1]), THIS, 2)]
     for level, at in points:
         drawn += _mark(level, at, THIS, hollow=rate is None, size=6)
@@ -440,8 +444,16 @@ def kernel_explorer_headline(s: KernelState, records: Records, note: str = "") -
 
 def default_text(s: KernelState) -> str:
     """Return a sentence on what dispatch launches for these sizes."""
-    said = f"Dispatch launches {shipped(s)}" if s.kernel != "draft" else "The draft is not a kernel of the library"
-    return said if s.kernel in ("forward", "draft") else f"{said}; its backward pass here is {default_backward(s)}"
+    said = (
+        f"Dispatch launches {shipped(s)}"
+        if s.kernel != "draft"
+        else "The draft is not a kernel of the library"
+    )
+    return (
+        said
+        if s.kernel in ("forward", "draft")
+        else f"{said}; its backward pass here is {default_backward(s)}"
+    )
 
 
 def _alt(f: Facts) -> str:
@@ -467,7 +479,9 @@ def _numbers(f: Facts) -> str:
     for one in sorted(f.found.values(), key=lambda one: (one.ms or float("inf"), one.at)):
         timed = one.ms is not None and best is not None and best.ms
         ratio = f"{one.ms / best.ms:.3f}" if timed and one.ms and best and best.ms else "not timed"
-        tiles.append([str(one.at), f"{one.ms:.4f}" if one.ms else "", ratio, one.verdict if one.compiler else ""])
+        tiles.append(
+            [str(one.at), f"{one.ms:.4f}" if one.ms else "", ratio, one.verdict if one.compiler else ""]
+        )
     levels = [["one head", "MB", "FLOP per byte"]]
     levels += [[level, figures(moved[level] / 1e6, 4), figures(found[level], 4)] for level in moved]
     roofs = [["roof", "TFLOP/s"], *([name, figures(rate)] for name, rate in ceilings(f.s).items())]
@@ -486,7 +500,9 @@ def launch_rows(known: list[Launch]) -> list[list[str]]:
     rows = [["recorded launch", "tile", "TFLOP/s", *(f"{level}, MB (FLOP/B)" for level in LEVELS)]]
     for one in known:
         cells = [
-            f"{figures(one.bytes[level] / 1e6, 4)} ({figures(one.intensity(level), 4)})" if level in one.bytes else ""
+            f"{figures(one.bytes[level] / 1e6, 4)} ({figures(one.intensity(level), 4)})"
+            if level in one.bytes
+            else ""
             for level in LEVELS
         ]
         name = one.name if one.counted else f"{one.name} (closed form)"

@@ -9,9 +9,9 @@ from typing import NamedTuple
 from ....console import table
 from ....gpu import Chip, chip_of
 from ....gpu.roofline import attainable_tflops, ridge_point
-from ..draw.line_chart import Axis, Frame, Line, Scale, end_labels, every_line, label_room, marker
-from ..draw.palette import INK, QUIET, STROKES, Stroke, stroke_of
-from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Text, centred, figure, text_width, titled
+from ..draw.line_chart import Axis, Frame, Line, end_labels, every_line, label_room, marker
+from ..draw.palette import QUIET, stroke_of
+from ..draw.picture import SMALL, Element, Picture, Poly, Text, figure, text_width, titled
 from ..draw.shapes import diamond
 from ..draw.text import words
 

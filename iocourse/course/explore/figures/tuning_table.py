@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from textwrap import wrap
 from typing import Any, NamedTuple
@@ -59,9 +60,9 @@ def tuning_table_picture(
 ) -> Picture:
     """Time / best against a column that is known without a run: one dot per timed configuration.
 
-    The configurations that the rule chooses and the fastest one are ringed. Lines: the expected time / best of
-    one configuration at random, and of the fastest of three. Configurations that the filters drop are small
-    and hollow.
+    The configurations that the rule chooses are ringed, and so is the fastest one. Lines: the expected time /
+    best of one configuration at random, and of the fastest of three. Dots of configurations that the filters
+    drop are small and hollow.
 
     Args:
         table: a name in `iocourse.gpu.timed_tiles.tables`, or rows, each a dict with "ms" and columns.
@@ -102,7 +103,10 @@ def tuning_title(s: TuningState) -> str:
 
 
 # Units of long columns on the axis.
-UNITS = {"words": (1e6, "million words moved per head"), "shared_bytes": (1024, "shared memory per program (KB)")}
+UNITS = {
+    "words": (1e6, "million words moved per head"),
+    "shared_bytes": (1024, "shared memory per program (KB)"),
+}
 FEW = 8  # different values of a column, up to which each has a tick, and the stages of a dot shift it
 SHIFT = 12.0  # pixels per stage
 
@@ -154,16 +158,20 @@ def _lines(found: Table, frame: Frame) -> Iterator[Element]:
 
 
 def _dots(found: Table, frame: Frame) -> Iterator[Element]:
-    chosen = {id(one.row) for one in found.result.chosen} if found.result else set()
     for one in reversed(found.dots):
-        at, shape = _at(found, frame, one), SHAPES.get(one.row.get("stages", 2), "circle")
-        for mark in marker(at, Stroke(BLUE if one.kept else QUIET, (), shape), 5 if one.kept else 3):
-            hollow = isinstance(mark, Poly) and not one.kept
-            yield Poly(mark.points, QUIET, 1, (), PAPER) if hollow else mark
-    for one in found.dots:
-        if id(one.row) in chosen:
-            yield _ring(_at(found, frame, one), 8.5, RUST)
+        shape = SHAPES.get(one.row.get("stages", 2), "circle")
+        yield from _dot(_at(found, frame, one), shape, one.kept)
+    for one in found.result.chosen if found.result else ():
+        yield _ring(_at(found, frame, one), 8.5, RUST)
     yield _ring(_at(found, frame, found.dots[0]), 12.5, INK)
+
+
+def _dot(at: tuple[float, float], shape: str, kept: bool) -> Iterator[Element]:
+    """Yield the marker of a configuration: filled, or small and hollow if it is dropped."""
+    made = marker(at, Stroke(BLUE, (), shape), 5 if kept else 3)
+    yield from (
+        made if kept else [replace(one, stroke=QUIET, fill=PAPER) for one in made if isinstance(one, Poly)]
+    )
 
 
 def _ring(at: tuple[float, float], radius: float, colour: str) -> Poly:
@@ -179,16 +187,13 @@ def _key(found: Table, y: float, narrow: bool) -> Iterator[Element]:
         x += 82
     if narrow:
         x, y = 18.0, y + 24
-    for name, colour, radius in (("chosen by the rule", RUST, 7.0), ("fastest", INK, 8.0)):
+    rings = [("chosen by the rule", RUST, 7.0)] * bool(found.result)
+    for name, colour, radius in (*rings, ("fastest", INK, 8.0)):
         yield _ring((x + 9, y), radius, colour)
         yield Text(x + 24, centred(y, SMALL), name, SMALL)
         x += 154
     if any(not one.kept for one in found.dots):
-        yield from (
-            Poly(mark.points, QUIET, 1, (), PAPER)
-            for mark in marker((x - 40, y), Stroke(QUIET, (), "circle"), 3)
-            if isinstance(mark, Poly)
-        )
+        yield from _dot((x - 40, y), "circle", kept=False)
         yield Text(x - 30, centred(y, SMALL), "dropped", SMALL)
 
 
@@ -221,7 +226,9 @@ def tuning_headline(found: Table) -> str:
 def _alt(found: Table) -> str:
     kept = sum(one.kept for one in found.dots)
     label = COLUMNS.get(found.s.column, found.s.column)
-    said = [f"{tuning_title(found.s)}. Time / best against {label}, {kept} of {len(found.dots)} configurations"]
+    said = [
+        f"{tuning_title(found.s)}. Time / best against {label}, {kept} of {len(found.dots)} configurations"
+    ]
     return ". ".join([*said, *_sentences(found)]) + "."
 
 
@@ -230,5 +237,7 @@ def _numbers(found: Table) -> str:
     chosen = {id(one.row) for one in found.result.chosen} if found.result else set()
     for one in found.dots:
         mark = "chosen" if id(one.row) in chosen else ("" if one.kept else "dropped")
-        rows.append([one.name, words(one.x) if float(one.x).is_integer() else figures(one.x, 4), f"{one.y:.3f}", mark])
+        rows.append(
+            [one.name, words(one.x) if float(one.x).is_integer() else figures(one.x, 4), f"{one.y:.3f}", mark]
+        )
     return "\n".join([text_table(rows), *(f"{one}." for one in _sentences(found))])

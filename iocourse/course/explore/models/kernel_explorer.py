@@ -251,7 +251,9 @@ def quotients(s: KernelState, entry: Entry | None) -> list[Quotient]:
     shared = report.shared_bytes + chip.reserved_bytes
     return [
         Quotient("registers", limits["registers"], of_registers, s.warps, "warps"),
-        Quotient("shared memory", limits["shared memory"], chip.shared_bytes_per_sm / 1024, shared / 1024, "KB"),
+        Quotient(
+            "shared memory", limits["shared memory"], chip.shared_bytes_per_sm / 1024, shared / 1024, "KB"
+        ),
         *known,
     ]
 
@@ -320,7 +322,8 @@ def achieved_tflops(s: KernelState, entry: Entry | None) -> float | None:
 
 
 def ceilings(s: KernelState) -> dict[str, float]:
-    """Return the roofs of one SM in TFLOP/s: products, and on sm_90 in 16 bits exponentials and shared memory.
+    """Return the roofs of the SMs in TFLOP/s: products, and for sm_90 in 16 bits also the exponentials and
+    shared memory.
 
     Per clock an SM computes 4,096 FLOP of products and 16 exponentials, and moves 128 bytes to or from shared
     memory (CUDA guide; FlashAttention-3, arXiv 2407.08608). The clock is that of the data sheet's peak rate.
@@ -419,7 +422,7 @@ def _profiled(run: Row, records: Records) -> Launch:
     }
     tflops = None
     if N == TIMED_N and kernel in WHOLE:
-        s = KernelState(TIMED_ARCH, d, kernel, *tile, N=N, causal=asked["causal"])
+        s = KernelState(TIMED_ARCH, d, kernel, 64, 64, 4, 2, N, asked["causal"]).at(Configuration(*tile))
         tflops = achieved_tflops(s, _timed(s, records).get(s.configuration))
     name = f"{_NAMES.get(what, what)}, d = {d}{', causal' * asked['causal']}"
     return Launch(name, flop, moved, tflops, " × ".join(map(str, tile)))
@@ -439,7 +442,9 @@ def _two_pass(d: int, heads: int, records: Records) -> Launch | None:
     flop = TIMES_FORWARD["backward"] * launch_flop(forward) * heads
     tflops = flop / heads * timed_heads(d) / both[0] / 1e9
     label = ", ".join(" × ".join(map(str, tile)) for tile in tiles.values())
-    return Launch(f"two-pass backward, d = {d}", flop, {SM: ledger_bytes(words, TIMED_BYTES)}, tflops, label, False)
+    return Launch(
+        f"two-pass backward, d = {d}", flop, {SM: ledger_bytes(words, TIMED_BYTES)}, tflops, label, False
+    )
 
 
 class Fastest(NamedTuple):

@@ -71,7 +71,9 @@ def rows_of(table: str | Sequence[Row]) -> list[Row]:
         raise ValueError("table must have at least one row, got none")
     for at, row in enumerate(rows):
         if not isinstance(row.get("ms"), int | float) or not row["ms"] > 0:
-            raise ValueError(f"table has no times: row {at} needs ms, a positive number, got {row.get('ms')!r}")
+            raise ValueError(
+                f"table has no times: row {at} needs ms, a positive number, got {row.get('ms')!r}"
+            )
     return rows
 
 
@@ -92,17 +94,17 @@ def checked(s: TuningState, rows: Sequence[Row]) -> TuningState:
         raise ValueError(f"rule must be {' or '.join(RULES)}; got {s.rule!r}")
     for name in ("stages", "rows", "warpgroups"):
         if not isinstance(getattr(s, name), int) or getattr(s, name) < 0:
-            raise ValueError(f"{name} must be an integer of at least 0, or None for all; got {getattr(s, name)!r}")
+            raise ValueError(
+                f"{name} must be an integer of at least 0, or None for all; got {getattr(s, name)!r}"
+            )
     return s
 
 
 def keeps(s: TuningState, row: Row) -> bool:
     """Return True if the filters of a state keep a row; a column that it lacks keeps it."""
-    return (
-        (not s.stages or row.get("stages", s.stages) == s.stages)
-        and row.get("rows_per_warpgroup", s.rows) >= s.rows
-        and row.get("warpgroups_per_sm", s.warpgroups) >= s.warpgroups
-    )
+    stages = not s.stages or row.get("stages", s.stages) == s.stages
+    rows = row.get("rows_per_warpgroup", s.rows) >= s.rows
+    return bool(stages and rows and row.get("warpgroups_per_sm", s.warpgroups) >= s.warpgroups)
 
 
 class Dot(NamedTuple):
@@ -116,8 +118,9 @@ class Dot(NamedTuple):
     @property
     def name(self) -> str:
         """The configuration in words."""
-        sizes = [self.row.get(name) for name in Configuration._fields]
-        return str(Configuration(*sizes)) if None not in sizes else "a configuration"
+        if not set(Configuration._fields) <= self.row.keys():
+            return "a configuration"
+        return str(Configuration(*(self.row[name] for name in Configuration._fields)))
 
 
 def dots(s: TuningState, rows: Sequence[Row]) -> list[Dot]:
@@ -168,6 +171,8 @@ def verdict(found: Result) -> str:
     """Return a sentence that compares the rule with chance."""
     if found.regret <= found.three:
         return "at least as good as timing three at random"
-    return "better than one at random, not as good as timing three" if found.regret < found.one else (
-        "no better than one at random"
+    return (
+        "better than one at random, not as good as timing three"
+        if found.regret < found.one
+        else ("no better than one at random")
     )

@@ -62,7 +62,7 @@ def running_cell() -> str:
     """Return the id of the notebook cell that runs now, or "" outside a notebook."""
     from IPython.core.getipython import get_ipython
 
-    parent = getattr(get_ipython(), "get_parent", dict)()
+    parent: dict[str, Any] = getattr(get_ipython(), "get_parent", dict)()
     return str(parent.get("metadata", {}).get("cellId", ""))
 
 
@@ -299,10 +299,14 @@ class Explorer(ABC):
             self._widget = None
 
     def __repr__(self) -> str:
-        """Return the call that makes an explorer of this state."""
-        accepted = signature(type(self)).parameters
-        stands = [f"{name}={value!r}" for name, value in self.state._asdict().items() if name in accepted]
-        return f"explore.{class_label(type(self)).replace(' ', '_')}({', '.join(stands)})"
+        """Return the call that makes this explorer. Values that it does not accept follow as a comment."""
+        accepted, stands = signature(type(self)).parameters, self.state._asdict()
+        call, others = (
+            ", ".join(f"{name}={value!r}" for name, value in stands.items() if (name in accepted) == given)
+            for given in (True, False)
+        )
+        name = class_label(type(self)).replace(" ", "_")
+        return f"explore.{name}({call})" + f"  # {others}" * bool(others)
 
     def _repr_mimebundle_(self, **_asked: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         live, live_metadata = self.widget._repr_mimebundle_()  # Colab needs it to find the code of the widget

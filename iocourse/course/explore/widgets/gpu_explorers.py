@@ -8,7 +8,7 @@ from typing import Any
 from ....gpu import CHIPS
 from ..figures import kernel_explorer as drawing
 from ..figures.tuning_table import draw_tuning_table, read, tuning_headline
-from ..models.kernel_explorer import KERNELS, Configuration, fastest, shipped, shipped_records
+from ..models.kernel_explorer import KERNELS, Configuration, KernelState, fastest, shipped, shipped_records
 from ..models.tuning_table import OWN, RULES, TuningState, checked, columns_of, rows_of, shipped_tables
 from .controls import button, choice, slider, tick
 from .explorer import Explorer, Grab, Shown, explorer
@@ -59,8 +59,8 @@ class KernelExplorer(Explorer):
         itemsize: int = 2,
     ) -> None:
         self._records = shipped_records()
-        sizes = {"N": N, "causal": causal, "itemsize": itemsize}
-        super().__init__(drawing.start(arch, d, kernel, BM, BN, warps, stages, **sizes), CONTROLS)
+        plain = KernelState(arch, d, kernel, *drawing.PLAIN, N, causal, itemsize)
+        super().__init__(drawing.start(plain, BM, BN, warps, stages), CONTROLS)
 
     def shown(self) -> Shown:
         s, narrow = self.state, self.value("narrow")
@@ -69,7 +69,7 @@ class KernelExplorer(Explorer):
         return Shown(picture, headline, grabs=[Grab(*drawing.map_of(s, narrow).box)])
 
     def _pointed(self, kind: str, x: float, y: float) -> None:
-        if kind == "down":
+        if kind != "up":
             s = self.state
             BM, BN = drawing.map_of(s, self.value("narrow")).tile_at(x, y)
             at = drawing.shown_in_cell(drawing.facts(s, self._records), BM, BN)
@@ -95,11 +95,12 @@ class KernelExplorer(Explorer):
 
 
 # ---------------------------------------------------------------------- timed configurations
-FILTERS = {
-    "stages": ("stages", (1, 2, 3, 4)),
-    "rows": ("rows per warpgroup", (32, 64, 128)),
-    "warpgroups": ("warpgroups per SM", (2, 3, 4)),
-}
+FILTERS = (
+    choice("stages", "stages", {"all": 0} | {str(stages): stages for stages in (1, 2, 3, 4)}),
+    slider("rows", "rows per warpgroup, at least", (0, 32, 64, 128)),
+    slider("warpgroups", "warpgroups per SM, at least", (0, 1, 2, 3, 4)),
+    tick("narrow", "narrow page", hidden=True),
+)
 
 
 @explorer
@@ -132,11 +133,7 @@ class TuningTable(Explorer):
             choice("column", "column (x)", columns_of(given)),
             choice("rule", "the rule chooses the", RULES),
         ]
-        for name, (label, sizes) in FILTERS.items():
-            least = "" if name == "stages" else "at least "
-            offered = {"all": 0} | {f"{least}{size}": size for size in sizes}
-            controls.append(choice(name, label, offered))
-        super().__init__(checked(state, given), [*controls, tick("narrow", "narrow page", hidden=True)])
+        super().__init__(checked(state, given), [*controls, *FILTERS])
 
     def shown(self) -> Shown:
         found = read(self.state, self._tables[self.value("table")])

@@ -95,7 +95,7 @@ class LowRankExplorer(Explorer):
         return {"B": B_at(self._facts, x)}
 
     def __repr__(self) -> str:
-        return f"{super().__repr__()}: {self.data.name}"
+        return f"{super().__repr__()}  # {self.data.name}"
 
     def _after(self, name: str) -> None:
         if name in self._drawn:

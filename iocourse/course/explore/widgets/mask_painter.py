@@ -106,7 +106,7 @@ class MaskPainter(Explorer):
         return Shown(picture, in_html([line]), f"{line} {moved}", [Grab(*GRID_AT, "crosshair")])
 
     def __repr__(self) -> str:
-        return f"{super().__repr__()}: {self.mask.tiles.sum()} tiles visible"
+        return f"{super().__repr__()}  # {self.mask.tiles.sum()} tiles visible"
 
     # ------------------------------------------------------------------ by pointer
     def _pointed(self, kind: str, x: float, y: float) -> None:
