@@ -146,10 +146,9 @@ def on_trial(group):
     """Print the mean regret and the places of each rule on these tables; return the regrets."""
     regrets = {}
     for name, rule in RULES.items():
-        each = [my_trial(rows, rule) for rows in group.values()]
-        regrets[name] = np.mean([regret for regret, _, _ in each])
-        places = ", ".join(f"{place} of {len(rows)}"
-                           for (_, place, _), rows in zip(each, group.values()))
+        each = [(len(rows), *my_trial(rows, rule)) for rows in group.values()]
+        regrets[name] = np.mean([regret for _, regret, _, _ in each])
+        places = ", ".join(f"{place} of {n}" for n, _, place, _ in each)
         print(f"{name:28} {regrets[name]:.2f}   place {places}")
     return regrets
 
