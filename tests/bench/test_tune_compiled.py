@@ -36,7 +36,7 @@ def test_every_tile_that_was_timed_is_compiled_with_both_masks():
 
 @pytest.fixture
 def asked(monkeypatch):
-    """The compilations that were asked for; each has the resources of `MADE_UP`."""
+    """The requested compilations; each has the resources of `MADE_UP`."""
     found = []
     monkeypatch.setattr(
         tune_compiled,

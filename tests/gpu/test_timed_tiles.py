@@ -131,13 +131,18 @@ def test_each_limit_of_the_clock_model_by_hand(limit, changed, clocks):
     assert speed == pytest.approx(4 * row["BM"] * row["BN"] * row["d"] / clocks * 132 * 1.755e-3)
 
 
-def test_the_clock_model_counts_the_products_and_streamed_rows_of_each_kernel():
-    tile = {"d": 64, "BM": 32, "BN": 128, "warps": 8, "blocks": 9, "spills": 0}
-    row = tile | {"instructions": 0.1, "exponentials": 0.0}
-    for kernel, products, streamed in (("forward", 2, 128), ("queries", 3, 128), ("keys", 4, 32)):
-        flop = products * 2 * 32 * 128 * 64
-        clocks = max(flop / 4096, 2 * streamed * 64 * 2 / 40)
-        assert clock_model(row | {"kernel": kernel})[0] == pytest.approx(flop / clocks * 132 * 1.755e-3)
+@pytest.mark.parametrize(
+    ("kernel", "products", "BM", "BN"),
+    [("draft", 2, 32, 128), ("forward", 2, 32, 128), ("queries", 3, 32, 128), ("keys", 4, 128, 32)],
+)
+def test_the_clock_model_counts_the_products_and_streamed_rows_of_each_kernel(kernel, products, BM, BN):
+    row = {"kernel": kernel, "d": 64, "BM": BM, "BN": BN, "warps": 8, "blocks": 9, "spills": 0}
+    streaming = row | {"instructions": 0.1, "exponentials": 0.0}  # 128 rows of two arrays
+    flop = products * 2 * 32 * 128 * 64
+    speed = flop / (2 * 128 * 64 * 2 / 40) * 132 * 1.755e-3
+    assert clock_model(streaming) == (pytest.approx(speed), "L2")
+    issuing = streaming | {"instructions": 100.0}
+    assert clock_model(issuing) == (pytest.approx(flop / (32 * 128 * 100 / 128) * 132 * 1.755e-3), "issue")
 
 
 def test_compiled_columns_are_of_the_tiles_and_the_triton_that_were_timed():

@@ -16,8 +16,9 @@ HERE = Path(__file__).parent
 
 @cache
 def cannot_run_lesson(number: str) -> str:
-    """The reason why the lesson with this number cannot run here; "" if it can."""
-    return cannot_run(sources_of(number)[0].read_text(encoding="utf-8"))
+    """The reason why a part of the lesson with this number cannot run here; "" if all can."""
+    reasons = (cannot_run(path.read_text(encoding="utf-8")) for path in sources_of(number))
+    return next(filter(None, reasons), "")
 
 
 def load_suites() -> dict[str, Suite]:

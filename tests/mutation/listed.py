@@ -352,6 +352,55 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "for j in m.blocks(N, N + 1):",
         ),
     ),
+    "14G": (
+        (
+            "rows per warpgroup are 32, 64 or 128",
+            "kept = [row for row in kept if row['rows_per_warpgroup'] >= 64]",
+            "kept = [row for row in kept if row['rows_per_warpgroup'] >= 63]",
+        ),
+        (
+            "the other two effects are enough for the limit of the check",
+            "kept = [row for row in kept if row['warpgroups_per_sm'] >= 2]",
+            "pass",
+            "kept = [row for row in kept]",
+            "kept = [row for row in kept if row['warpgroups_per_sm'] >= 1]",
+        ),
+    ),
+    "14H": (
+        (
+            "one launch more or less, of 25 that are slow, leaves the median of 21 laps",
+            "for _ in range(25):",
+            "for _ in range(26):",
+            "for _ in range(24):",
+        ),
+        (
+            "the loop does not use its index",
+            "for _ in range(25):",
+            "for _ in reversed(list(range(25))):",
+        ),
+        (
+            "the median of one lap more or less",
+            "for _ in range(21):",
+            "for _ in range(22):",
+            "for _ in range(20):",
+        ),
+        (
+            "the loop does not use its index",
+            "for _ in range(21):",
+            "for _ in reversed(list(range(21))):",
+        ),
+        (
+            "the device is busy for 0.95 ms or more; the host needs at most 0.5 ms",
+            "for _ in range(20):",
+            "for _ in range(21):",
+            "for _ in range(19):",
+        ),
+        (
+            "the loop does not use its index",
+            "for _ in range(20):",
+            "for _ in reversed(list(range(20))):",
+        ),
+    ),
     "15A": (
         (
             "scalar products do not depend on the order of the features",

@@ -98,7 +98,7 @@ def place(rows: Table, rule: Rule) -> int:
 def chance_of_best(rows: Table, k: int, against: float | None = None) -> float:
     """Return the expected time of the best of k different random tiles, divided by the best time.
 
-    All tiles are taken if there are fewer than k. against: the time to divide by; None: the best of `rows`.
+    All tiles are taken if there are fewer than k. against: the best time, by default that of `rows`.
     """
     times = sorted(row["ms"] for row in rows)
     n, k = len(times), min(k, len(times))

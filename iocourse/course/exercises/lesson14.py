@@ -28,6 +28,7 @@ from ..trials.float32_inputs import (
     normal,
 )
 from ..trials.kernel_launch import ProgramsTrial, launch_and_count_programs, words_within
+from .lesson14_tuning import EXERCISES as TUNING
 
 # ------------------------------------------------------------------ 14A one token
 ONE, BATCH, SHARED, SHORT = "one head", "sequences and heads", "keys shared", "a short cache"
@@ -371,4 +372,4 @@ PACKED = kernel_exercise(
     run_case=launch_and_count_programs,
 )
 
-EXERCISES = (STEP, ROOF, MERGE, PACKED)
+EXERCISES = (STEP, ROOF, MERGE, PACKED, *TUNING)
