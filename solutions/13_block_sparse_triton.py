@@ -22,7 +22,12 @@ import numpy as np
 
 from iocourse import exact, masks
 from iocourse.costs.kernel_masks import BlockLists
-from iocourse.costs.kernels import KernelProblem, attention_forward, ledger_bytes, sliced_forward
+from iocourse.costs.kernels import (
+    KernelProblem,
+    attention_forward,
+    ledger_bytes,
+    sliced_forward,
+)
 from iocourse.course import attempt, check, explore, hint, measured, predict
 from iocourse.data.records import load_record, record_source
 from iocourse.gpu import CHIPS, choices
@@ -50,7 +55,8 @@ def kinds(pairs, BM, BN):
     return np.where(blocks.all(axis=(1, 3)), "#", some)
 
 
-given = {"causal": masks.Causal(256).pairs(), "BigBird": masks.bigbird(256, 32, 1, 1, 1).pairs()}
+given = {"causal": masks.Causal(256).pairs(),
+         "BigBird": masks.bigbird(256, 32, 1, 1, 1).pairs()}
 causal = kinds(given["causal"], 32, 64)
 print("\n".join(" ".join(row) for row in causal))
 measured("13.1", full=(causal == "#").sum(), partial=(causal == "+").sum())
@@ -72,7 +78,7 @@ measured("13.1", full=(causal == "#").sum(), partial=(causal == "+").sum())
 # | `slots` | (visited blocks) | for a partial block, the index of its pattern; for a full block any number, such as 0 |
 # | `order` | (rows of blocks) | the rows, those with the most entries first (lesson 13b shows why) |
 #
-# Full blocks come first, so that a kernel can use two loops and the first one needs no mask (section 11.5).
+# Full blocks are first in each row, so that a kernel can use two loops and the first one needs no mask (section 11.5).
 #
 # If $B_M$ or $B_N$ does not divide the mask, the last blocks are partly *out of bounds*. Out-of-bounds queries are never stored, so they must not make a block partial. Out-of-bounds keys would get weights, so a block that contains some is never full, and its pattern is 0 there.
 #
@@ -91,7 +97,7 @@ measured("13.1", full=(causal == "#").sum(), partial=(causal == "+").sum())
 
 # %% tags=["exercise"] name="ex-13B"
 def my_lists(pairs, BM, BN):
-    """Return spans, entries, slots, patterns, order of a mask, for blocks of BM queries, BN keys.
+    """Return spans, entries, slots, patterns and order of a mask in blocks of BM × BN pairs.
 
     pairs: boolean (Nq, Nk), True where query i attends to key j.
     All arrays have integers, such as int32; patterns have 0 and 1, or False and True.
@@ -145,6 +151,7 @@ attempt(show_lists, my_lists, given["BigBird"], 32, 64)
 #
 # The library makes the same lists in `iocourse/kernels/host/masks.py`, but it evaluates one row of blocks at a time, so that the $N \times N$ booleans never exist. For $N = 65{,}536$ they would be 4 GB.
 # <!-- 4 = 65_536**2 / 2**30 -->
+# <!-- 65{,}536 as input -->
 #
 # ## 13.2 A program that loops over a list
 #
@@ -178,7 +185,8 @@ def by_lists(make_lists, pairs, BM, BN):
     """The rows of K that all programs load, and the largest error."""
     Q, K, V = np.random.default_rng(4).standard_normal((3, len(pairs), 16))
     lists, O = make_lists(pairs, BM, BN), np.empty_like(Q)
-    loaded = sum(listed_program(place, Q, K, V, O, lists, BM, BN) for place in range(len(lists[4])))
+    loaded = sum(listed_program(place, Q, K, V, O, lists, BM, BN)
+                 for place in range(len(lists[4])))
     hidden = np.where(pairs, 0.0, -np.inf)
     return loaded, abs(O - exact.attention(Q, K, V, mask=hidden)).max()
 
@@ -214,7 +222,7 @@ for name, pairs in given.items():
 # $$ 1 - (1 - \rho)^{B_M B_N} . \tag{13.2} $$
 # <!-- (13.2) = costs.kernel_masks.BlockLists(BM, BN, 1, pairs=np.indices((m,) * (BM * BN)).reshape(BN, BM, 1, -1).T == 0).tiles(BM, BN)[0].mean() with rho = 1 / m where BM * BN <= 10 and m ** (BM * BN) <= 5000 -->
 #
-# **Predict** (compute). $N = 2048$, $d = 64$, blocks of $64 \times 64$, $\rho = 1/1000$. What is the ratio of the kernel's bytes to those without a mask? (Most bytes are keys and values.)
+# **Predict** (compute). $N = 2048$, $d = 64$, blocks of $64 \times 64$, $\rho = 0.001$. What is the ratio of the kernel's bytes to those without a mask? (Most bytes are keys and values.)
 # <!-- 64 \times 64 as input -->
 
 # %% tags=["predict"]
@@ -245,11 +253,12 @@ for name, pairs in compared.items():
 measured("13.3", ratio=ratio["random pairs, 0.1 %"])
 
 # %% [markdown]
-# <details><summary>The bytes of one visible pair in 1,000</summary>
+# <details><summary>The bytes with 0.1 % of the pairs visible</summary>
 #
 # The ratio is 1.226: the kernel loads more bytes than without a mask. 1,010 of 1,024 blocks have a visible pair, and each of them also loads a pattern.
 # <!-- thousandth = listed(np.random.default_rng(6).random((2048, 2048), dtype=np.float32) < 0.001, 64) / listed(np.ones((2048, 2048), bool), 64) -->
 # <!-- 1.226 = thousandth -->
+# <!-- 0.1 as input -->
 #
 # </details>
 #
@@ -261,6 +270,14 @@ measured("13.3", ratio=ratio["random pairs, 0.1 %"])
 # <!-- 0.8 = 16_388 / 20_488 -->
 # <!-- 0.0004 = 1 - (1 - 0.8) ** (1 / 64**2) -->
 # <!-- 9.2 = 100 * 94 / 1024 -->
+# <!-- window, tokens = masks.sliding_window(2048, 64, 1).pairs(), masks.Window(2048, 96).pairs() -->
+# <!-- 0.120 = listed(window, 64) / listed(np.ones((2048, 2048), bool), 64) -->
+# <!-- drawn = lambda share: np.random.default_rng(6).random((2048, 2048), dtype=np.float32) < share -->
+# <!-- 1.242, 0.430 = listed(drawn(0.092), 64) / listed(np.ones((2048, 2048), bool), 64), listed(drawn(0.0001), 64) / listed(np.ones((2048, 2048), bool), 64) -->
+# <!-- blocks_of = lambda pairs: [int(one.sum()) for one in costs.kernel_masks.BlockLists(2048, 2048, 64, pairs=pairs[None, None]).tiles(64, 64)] -->
+# <!-- 337 = blocks_of(drawn(0.0001))[0] -->
+# <!-- 122, 154 = blocks_of(tokens)[1], blocks_of(tokens)[0] -->
+# <!-- "has as many visible pairs as the window of blocks" if abs(window.mean() / tokens.mean() - 1) < 0.02 -->
 #
 # ## 13.4 The kernel in Triton
 #
@@ -311,7 +328,7 @@ def absorb(acc, m, l, q, k, v, scale, seen=None):
 
 
 # %% [markdown]
-# The lists add to the traffic. Each program loads its entry of `order` and three positions of `spans`. Each visited block loads an entry, and each partial block a slot and a pattern:
+# The lists add to the traffic. Each program loads its entry of `order` and three positions of `spans`. For each visited block it loads one entry, and for each partial block also a slot and a pattern:
 #
 # $$ \underbrace{4 \left\lceil \tfrac{N}{B_M} \right\rceil}_{\texttt{order},\ \texttt{spans}} + \underbrace{\text{visited blocks}}_{\texttt{entries}} + \underbrace{(1 + B_M B_N) \cdot \text{partial blocks}}_{\texttt{slots},\ \texttt{patterns}} \quad\text{words.} \tag{13.3} $$
 # <!-- (13.3) = sum(problem.rows_extra(BM, BN).values()) with N = n % 50 + 1, BM = r % 20 + 1, BN = c % 20 + 1, problem = costs.kernel_masks.BlockLists(N, N, d, pairs=(np.random.default_rng(seed).random((N, N)) < density / 4)[None, None]), visited_blocks = int(problem.tiles(BM, BN)[0].sum()), partial_blocks = int(problem.tiles(BM, BN)[1].sum()) -->
@@ -366,7 +383,7 @@ def listed_kernel(Q, K, V, O, LSE, spans, entries, slots, patterns, order, Nq, N
 
 
 def my_listed_attention(Q, K, V, spans, entries, slots, patterns, order, BM, BN):
-    """O (Nq, d) and LSE (Nq,). Q (Nq, d), K, V (Nk, d): contiguous float32; lists: tensors."""
+    """O (Nq, d), LSE (Nq,). Q (Nq, d), K, V (Nk, d) are contiguous float32, lists are tensors."""
     Nq, d = Q.shape
     O, LSE = torch.empty_like(Q), torch.empty(Nq)
     programs = triton.cdiv(Nq, BM)
@@ -445,8 +462,8 @@ record = load_record("sparse-lines")
 print(record_source(record))
 line = record["lines"][0]  # the forward pass
 for share, ms in line["points"]:
-    print(f"share of blocks {share:.3f}: {ms:.3f} ms, line {line['overhead_ms']:.3f} + "
-          f"{line['dense_ms']:.3f} · share = {line['overhead_ms'] + line['dense_ms'] * share:.3f}")
+    on_line = line["overhead_ms"] + line["dense_ms"] * share
+    print(f"share of blocks {share:.3f}: {ms:.3f} ms, on the line {on_line:.3f} ms")
 times = [ms for _, ms in line["points"]]
 measured("13.5", fraction=times[0] / times[-1])
 
@@ -484,14 +501,14 @@ measured("13.5", fraction=times[0] / times[-1])
 predict("13.6", t4_256=16, a100_512=32)  #> predict("13.6", t4_256=..., a100_512=...)
 
 # %%
-record = load_record("resources")
-print(f"compiled with {record_source(record)}")
+resources = load_record("resources")
+print(f"compiled with {record_source(resources)}")
 
 
 def compiled(kernel, arch, d):
     """The library's tile for this head size in 16 bits, with the compiler's numbers."""
     wanted = {"kernel": kernel, "arch": arch, "d": d, "bytes": 2, "pairs": "band"}
-    return next(row for row in record["shipped"] if wanted.items() <= row.items())
+    return next(row for row in resources["shipped"] if wanted.items() <= row.items())
 
 
 print(" " * 16 + "".join(f"d = {d:<8}" for d in (64, 128, 256, 512)))
@@ -521,7 +538,7 @@ measured("13.6", t4_256=compiled("forward", 75, 256)["BM"],
 #
 # ## 13.7 Complete rows or slices, by bytes
 #
-# The alternative is the fused split-d schedule (F6, section 7.12), which works on $d$ in slices of $B_D$ columns. For each block of keys a program
+# The alternative is the fused split-d schedule (section 7.12, `small_cache_fused`), which splits $d$ into slices of $B_D$ columns. A program has one block of queries. For each block of keys, it performs three steps:
 #
 # 1. adds up a tile of scores over the slices of $Q$ and $K$;
 # 2. updates the row statistics and computes the weights;
@@ -537,12 +554,15 @@ predict("13.7", q_loads=7, k_loads=4)  #> predict("13.7", q_loads=..., k_loads=.
 # %%
 N, d = 100, 24
 form = sliced_forward(KernelProblem(N, N, d), BM=32, BN=16)
-print(form)
-measured("13.7", q_loads=form.reads["Q"] / (N * d), k_loads=form.reads["K"] / (N * d))
+loads = {name: form.reads[name] / (N * d) for name in ("Q", "K", "V", "O_sum")}
+print("words loaded, per N·d:", loads)
+measured("13.7", q_loads=loads["Q"], k_loads=loads["K"])
 
 # %% [markdown]
 # <details><summary>Loads of Q and K</summary>
 #
+# <!-- small = kernel_costs.sliced_forward(kernel_costs.KernelProblem(100, 100, 24), BM=32, BN=16) -->
+# <!-- 7, 4, 6 = small.reads["Q"] / 2400, small.reads["K"] / 2400, small.writes["O_sum"] / 2400 -->
 # $Q$ is loaded 7 times, once per block of 16 keys, and $K$ and $V$ 4 times, once per block of 32 queries. The partial sums are stored and loaded 6 times.
 #
 # </details>
@@ -590,7 +610,8 @@ def my_choice(tiles, limit, N, d, itemsize):
         inputs = itemsize * (N * d + N * d * keys + 2 * N * d * rows)
         return inputs + 8 * N * d * (keys - 1) + 4 * N
 
-    good = [tile for tile in tiles if tile["spill_bytes"] == 0 and tile["shared_bytes"] <= limit]
+    good = [tile for tile in tiles
+            if tile["spill_bytes"] == 0 and tile["shared_bytes"] <= limit]
     best = min(good, key=bytes_moved)
     return best, bytes_moved(best)
     ### END SOLUTION
@@ -657,23 +678,15 @@ measured("13.7b", t4=begin[75], a100=begin[80], h200=begin[90])
 predict("13.8", ratio=1.2)  #> predict("13.8", ratio=...)
 
 # %%
-record, ours = load_record("small-cache"), ("whole rows", "fused split-d", "materialised", "default")
-print(f"{record_source(record)}\nforward pass without a mask, 16 heads: ms (MiB per head)")
-for d, tile_d in ((256, 256), (320, 512), (512, 512)):
-    ms = {row["contender"]: row["ms"] for row in record["rows"] if "ms" in row
-          and (row["d"], row["pass"], row["causal"]) == (d, "forward", False)}
-    tiles = ((compiled("forward", 90, tile_d), attention_forward),
-             (compiled("sliced_forward", 90, 512), sliced_forward))
-    rows, slices = (ledger_bytes(form(KernelProblem(4096, 4096, d), BM=tile["BM"], BN=tile["BN"]), 2)
-                    / 2**20 for tile, form in tiles)
-    rival = min(ms.keys() - set(ours), key=ms.get)
-    print(f"d = {d}: complete rows {ms['whole rows']:.2f} ({rows:.0f}), slices "
-          f"{ms['fused split-d']:.2f} ({slices:.0f}); fastest of PyTorch {ms[rival]:.2f} ({rival})")
-    if d == 320:
-        measured("13.8", ratio=ms["whole rows"] / ms["fused split-d"])
-for d in (64, 256, 320, 512, 1024):
-    one = choices.recorded("forward pass", choices.Case(90, 2, d, rows=16 * 4096, heads=16))
-    print(f"d = {d:4}, the library takes {one.value}: {one.why}")
+record, ms = load_record("small-cache"), {}
+print(record_source(record))
+for d in (256, 320, 512):
+    ms[d] = {row["contender"]: row["ms"] for row in record["rows"] if "ms" in row
+             and (row["d"], row["pass"], row["causal"]) == (d, "forward", False)}
+    rival = min((name for name in ms[d] if name.startswith("SDPA")), key=ms[d].get)
+    print(f"d = {d}: complete rows {ms[d]['whole rows']:.2f} ms, slices "
+          f"{ms[d]['fused split-d']:.2f} ms, in PyTorch {ms[d][rival]:.2f} ms ({rival})")
+measured("13.8", ratio=ms[320]["whole rows"] / ms[320]["fused split-d"])
 
 # %% [markdown]
 # <details><summary>Times at d = 320</summary>
@@ -685,15 +698,26 @@ for d in (64, 256, 320, 512, 1024):
 #
 # </details>
 #
-# Fewest bytes is a rule, not a time. At $d = 256$ and 512 the faster kernel is the one with fewer bytes; at $d = 320$ it is not. The library follows the record. On an H200 in 16 bits it takes slices from $d = 257$ to 320, and otherwise the kernel with fewer bytes. Chips without recorded times use the bytes alone. Lesson 14c returns to this case.
+# The library's choices are rows of a file, and each row has its reason. For 4 batches of 16 heads:
+# <!-- 4, 16 as input -->
+
+# %%
+for d in (64, 256, 320, 512, 1024):
+    choice = choices.recorded("forward pass", choices.Case(90, 2, d, rows=64 * 4096, heads=64))
+    print(f"d = {d:4}: {choice.value}, because: {choice.why}")
+
+# %% [markdown]
+# At $d = 256$ and 512 the faster kernel is the one with fewer bytes; at $d = 320$ it is not. So the library follows the record. On an H200 in 16 bits it takes slices from $d = 257$ to 320, and otherwise the kernel with fewer bytes. Chips without recorded times use the bytes alone. Lesson 14c returns to this case.
 # <!-- "At $d = 256$ and 512 the faster kernel is the one with fewer bytes; at $d = 320$ it is not" if [timed(d, "whole rows") < timed(d, "fused split-d") for d in (256, 320, 512)] == [True, False, True] -->
 # <!-- taken = lambda d, arch=90: choice("forward pass", launch(arch, d)).value -->
 # <!-- "it takes slices from $d = 257$ to 320" if [taken(d) for d in (256, 257, 320, 321, 384, 512)] == ["complete rows", "slices", "slices", *["complete rows"] * 3] -->
+# <!-- 257 as input -->
 # <!-- "Chips without recorded times use the bytes alone" if all(taken(d, arch) == dict(rows="complete rows").get(fewest(arch, d), "slices") for arch in (75, 80, 89, 100) for d in (64, 128, 256, 512)) -->
 #
 # ## Misconceptions
 #
-# - **"A sparse mask saves in proportion to its masked pairs."** A mask with one visible pair in 1,000 moves 1.226 times the bytes of no mask. Only empty blocks are saved (13.3).
+# - **"A sparse mask saves in proportion to its masked pairs."** A mask with 0.1 % of its pairs visible moves 1.226 times the bytes of no mask. Only empty blocks are saved (13.3).
+# <!-- 0.1 as input -->
 # <!-- 1.226 = thousandth -->
 # - **"A large head size does not fit a GPU."** In the forward pass some tile of complete rows fits every chip of the table, up to $d = 512$ (13.6).
 # - **"The tile with the fewest bytes is the fastest."** At $d = 320$ complete rows move 0.59 of the bytes of slices and take 1.22 times as long (13.8).

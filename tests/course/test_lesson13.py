@@ -273,11 +273,11 @@ def test_the_numpy_sections_come_before_the_cell_that_needs_triton():
 def test_the_cases_of_13A_are_what_their_labels_say():
     for seed in range(20):
         for case in find("13A").cases(np.random.default_rng(seed)):
-            tiles, room, N, d, itemsize = case.inputs.values()
+            tiles, limit, N, d, itemsize = case.inputs.values()
             ranked = sorted(tiles, key=lambda tile: lesson13.bytes_of(tile, N, d, itemsize))
-            best = next(tile for tile in ranked if lesson13.fits(tile, room))
+            best = next(tile for tile in ranked if lesson13.fits(tile, limit))
             if lesson13.UNFIT in case.label:
-                assert not lesson13.fits(ranked[0], room)
+                assert not lesson13.fits(ranked[0], limit)
             if lesson13.WHOLE in case.label or lesson13.SLICES in case.label:
                 assert (best["BD"] is None) == (lesson13.WHOLE in case.label), case.label
 

@@ -595,13 +595,13 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
     "13D": (
         (
             "start is 0, or BN at least",
-            "come = tl.where(start > 0, N, 0)",
-            "come = tl.where(start > 1, N, 0)",
+            "load_end = tl.where(start > 0, N, 0)",
+            "load_end = tl.where(start > 1, N, 0)",
         ),
         (
             "no row lies before 0, and none before -1",
-            "come = tl.where(start > 0, N, 0)",
-            "come = tl.where(start > 0, N, -1)",
+            "load_end = tl.where(start > 0, N, 0)",
+            "load_end = tl.where(start > 0, N, -1)",
         ),
         (
             "one more iteration with all lanes masked: no word is moved and nothing is added",
@@ -616,9 +616,9 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
         (
             "in iteration 0 the previous value is multiplied by exp(-inf) = 0; other lanes are not stored",
-            "so_far = tl.load(O_sum + rows, mask=(i[:, None] < come) & there, other=0.0)",
-            "so_far = tl.load(O_sum + rows, mask=(i[:, None] < come) & there, other=1.0)",
-            "so_far = tl.load(O_sum + rows, mask=(i[:, None] < come) & there, other=-1.0)",
+            "so_far = tl.load(O_sum + rows, mask=(i[:, None] < load_end) & there, other=0.0)",
+            "so_far = tl.load(O_sum + rows, mask=(i[:, None] < load_end) & there, other=1.0)",
+            "so_far = tl.load(O_sum + rows, mask=(i[:, None] < load_end) & there, other=-1.0)",
         ),
         (
             "another width of the slices: the same words and the same sums",
