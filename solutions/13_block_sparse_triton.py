@@ -383,7 +383,7 @@ def listed_kernel(Q, K, V, O, LSE, spans, entries, slots, patterns, order, Nq, N
 
 
 def my_listed_attention(Q, K, V, spans, entries, slots, patterns, order, BM, BN):
-    """O (Nq, d), LSE (Nq,). Q (Nq, d), K, V (Nk, d) are contiguous float32, lists are tensors."""
+    """O (Nq, d), LSE (Nq,). Q (Nq, d), K, V (Nk, d): contiguous float32. Lists are tensors."""
     Nq, d = Q.shape
     O, LSE = torch.empty_like(Q), torch.empty(Nq)
     programs = triton.cdiv(Nq, BM)

@@ -40,9 +40,9 @@ from iocourse.gpu import CHIPS, choices
 # %% [markdown]
 # ## 13.9 Programs with more blocks first
 #
-# A GPU starts a program when an SM is free. With a block mask, the work of programs differs. In the figure, a BigBird mask, the first row has 64 blocks and most rows have 7.
+# A GPU starts a program when an SM is free. With a block mask, the work of programs differs. In the figure, a BigBird mask, the first row has 64 blocks and no other row more than 6.
 # <!-- work = masks.bigbird(4096, 64, 1, 1, 2).tiles.sum(axis=1) -->
-# <!-- "the first row has 64 blocks and most rows have 7" if work[0] == 64 and np.median(work) == 7 -->
+# <!-- "the first row has 64 blocks and no other row more than 6" if work[0] == 64 and max(work[1:]) == 6 -->
 
 # %%
 explore.block_mask(masks.bigbird(4096, 64, 1, 1, 2), 64)
@@ -67,10 +67,11 @@ for order in (range(8), np.argsort(-work)):
 
 
 # %% [markdown]
-# Under a causal mask with 8 rows of blocks, three SMs need 15 steps if short programs start first, because the longest one starts last. They need 13 steps if long programs start first. An even division of the 36 blocks takes 12 steps.
+# Under a causal mask with 8 rows of blocks, three SMs need 15 steps if short programs start first, because the longest one starts last. They need 13 steps if long programs start first. An even division of all 36 blocks takes 12 steps.
 #
-# **Predict** (guess). Now 64 rows, 16 SMs, and program $t$ has $t + 1$ blocks. An even division of the 2,080 blocks takes 130 steps. How many steps do the orders $0, 1, 2, \dots$ and longest-first need?
+# **Predict** (guess). Now 64 rows, 16 SMs, and program $t$ has $t + 1$ blocks. An even division of all 2,080 blocks takes 130 steps. How many steps do the orders $0, 1, 2, \dots$ and longest-first need?
 # <!-- 2,080, 130 = sum(range(65)), sum(range(65)) / 16 -->
+# <!-- 16 as input -->
 
 # %% tags=["predict"]
 predict("13.9", in_order=160, longest_first=130)  #> predict("13.9", in_order=..., longest_first=...)
@@ -112,7 +113,7 @@ for heads in (1, 8):
 
 
 # %% [markdown]
-# One head needs 82 steps in the order 0, 1, 2, …, and 64 with the long row first. 64 is the long row itself, so only splitting this row could be faster (lesson 14b splits rows in a decode step). Eight heads need 274 steps, 250 with the long row of each head first, and 221 with all long rows first. The array `order` sorts the rows of each head. Sorting all heads together would separate programs that load the same keys (section 11.10).
+# One head needs 82 steps in the order 0, 1, 2, …, and 64 with the long row first. The long row alone takes 64 steps, so only splitting it could save more (lesson 14b splits the keys of a decode step). Eight heads need 274 steps, 250 with the long row of each head first, and 221 with all long rows first. The array `order` sorts the rows of each head. Sorting all heads together would separate programs that load the same keys (section 11.10).
 #
 # ## 13.10 Partial outputs in slow memory
 #
@@ -214,7 +215,7 @@ def sliced_kernel(Q, K, V, O_sum, O, LSE, N, d, scale,
         store_end = tl.where(start + BN < N, N, 0)  # 0 in the last iteration
         for column in range(0, d, BD):
             c = column + tl.arange(0, BD)
-            ### BEGIN SOLUTION a slice of V; the partial sums, rescaled and increased; the stores
+            ### BEGIN SOLUTION a slice of V; the partial sums, rescaled, plus p V; the stores
             there, rows = c[None, :] < d, i[:, None] * d + c
             v = tl.load(V + j[:, None] * d + c, mask=(j[:, None] < N) & there, other=0.0)
             so_far = tl.load(O_sum + rows, mask=(i[:, None] < load_end) & there, other=0.0)
@@ -337,11 +338,12 @@ for name, form in forms.items():
 # <!-- 64 = 4 * stored.writes["S"] / 2**20 -->
 # <!-- "in the forward pass the library takes it only on request" if not any((one.name, one.value) == ("forward pass", "materialised") for one in choices.read_rows()) -->
 #
-# In the backward pass the times are in the opposite order. Materialised means here that $P$ and $dS$ are computed once and stored, and that three products in large tiles load them. On an H200 this takes less than half of the time of the other two at $d = 512$. It is the default there in 16 bits from $d = 256$ on, without a window or shared key heads, and with at least 16,896 rows of queries over all heads. The library keeps the matrices of a few heads at a time. At $d = 256$ PyTorch's FlashAttention-2 is faster still; the default has 0.60 of its speed.
+# In the backward pass the times are in the opposite order. Materialised means here that $P$ and $dS$ are computed once and stored, and that three products in large tiles load them. On an H200 this takes less than half of the time of the other two at $d = 512$. It is the default there in 16 bits from $d = 256$ on, without a window or shared key heads, and with at least 16,896 rows of queries over all heads. The library keeps the matrices of a few heads at a time. At $d = 256$ the default has 0.60 of the speed of FlashAttention-2 in PyTorch.
 # <!-- "less than half of the time of the other two at $d = 512$" if all(2 * took("materialised", "backward") < took(name, "backward") for name in ("whole rows", "fused split-d")) -->
 # <!-- few = min(row.where["rows"][0] for row in choices.read_rows() if (row.name, row.value) == ("backward pass", "materialised")) -->
 # <!-- default = lambda **of: choice("backward pass", launch(90, 256)._replace(**of)).value == "materialised" -->
 # <!-- "It is the default there in 16 bits from $d = 256$ on, without a window or shared key heads" if default() and default(mask="causal") and default(d=512) and not any((default(d=255), default(arch=100), default(itemsize=4), default(mask="window"), default(group=2), default(rows=few - 1))) -->
+# <!-- "the default has 0.60" if default() -->
 # <!-- 16,896 = few -->
 # <!-- 0.60 = max(speeds("small-cache", "SDPA flash", "materialised", d=256, pass_="backward")) -->
 #
@@ -349,13 +351,13 @@ for name, form in forms.items():
 
 # %%
 sizes = (64, 128, 256, 320, 512, 1024)
-print(" " * 16 + "".join(f"d = {d:<11}" for d in sizes))
+print(" " * 18 + "".join(f"d = {d:<11}" for d in sizes))
 for name, fixed in (("forward pass", None), ("backward pass", None), ("backward pass", True)):
     print(f"{name}{', deterministic=True' if fixed else ''}")
     for arch, chip in CHIPS.items():
         row = [kernels.choices_of(arch, d=d, mask="full", deterministic=fixed)[name].value
                for d in sizes]
-        print(f"  {chip.name:14}" + "".join(f"{value:15}" for value in row))
+        print(f"  {chip.name:16}" + "".join(f"{value:15}" for value in row))
 
 
 # %% [markdown]
@@ -616,7 +618,7 @@ for name, one, other in zip(("dQ", "dK", "dV"), fused, exact_ones, strict=False)
 #
 # - Start long programs first. The time beyond an even division is at most the length of the program that ends last.
 # - Partial outputs in slow memory cost $Nd$ float32 words, stored and loaded, for each further block of keys. No array has $N \times N$ words.
-# - The library chooses by recorded times where a chip has them, and otherwise by bytes. `kernels.choices_of` prints each choice with its reason.
+# - `kernels.choices_of` prints each choice of the library with its reason, a recorded time or the bytes.
 # - The backward pass uses the same blocks, listed by column where key blocks are resident.
 # - The fused backward computes five products per tile instead of seven. $dQ$ is then a shared sum: zeros in float32, and one atomic addition per word and key block.
 #

@@ -635,13 +635,6 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "s = scores_in_slices(Q, K, i, j, N, d, BM, BN, BM) * scale",
             "s = scores_in_slices(Q, K, i, j, N, d, BM, BN, BN) * scale",
         ),
-        (
-            "O has shape and type of O_sum, and each program its own rows of both: the sums grow in O",
-            "sliced_kernel[programs,](Q, K, V, O_sum, O, LSE, N, d, 1.4426950408889634 * d ** "
-            "(-0.5), BM=BM, BN=BN, BD=BD)",
-            "sliced_kernel[programs,](Q, K, V, O, O, LSE, N, d, 1.4426950408889634 * d ** "
-            "(-0.5), BM=BM, BN=BN, BD=BD)",
-        ),
     ),
     "13C": (
         (
