@@ -123,7 +123,9 @@ def format_record(record: dict[str, Any] | None) -> str:
         return record_source(None)
     rows = [*record["rows"], *record.get("density_rows", [])]
     kinds = dict.fromkeys((row["dtype"], row["d"], row["pass"]) for row in rows)
-    reasons = dict.fromkeys(f"{row['contender']}: {_reason(row['refused'])}" for row in rows if "refused" in row)
+    reasons = dict.fromkeys(
+        f"{row['contender']}: {_reason(row['refused'])}" for row in rows if "refused" in row
+    )
     lines = [[number(x, 3) if isinstance(x := one[key], float) else x for key in _OF_LINES]
              for one in record.get("lines", [])]  # fmt: skip
     return paragraphs(

@@ -23,8 +23,8 @@ from tools.build.percent_format import Cell, shown, side
 WORDS, CELLS, MINUTES, PICTURES = 3500, 60, 90, 1  # limits of a lesson: maxima, and the minimum of figures
 FIRST = {"words": 1800, "pictures": 2}  # limits of lesson 00, for readers who have not chosen the course yet
 OPENING = 5  # cells, at least one of them with a figure
-START = 300  # words before the first prediction or exercise of these lessons:
-_STARTS_SOON = re.compile(r"(0\db?|10|11b?|12)_")  # add a lesson's number when its text follows this limit
+START = 300  # words before the first prediction or exercise of these lessons; a lesson is added when its text
+_STARTS_SOON = re.compile(r"(0\db?|10|11b?|12|13b?)_")  # follows this limit
 WORDS_A_MINUTE = 130
 FORMULA = 0.25  # minutes
 LISTING = 50  # lines of code; a longer cell is read as a listing
