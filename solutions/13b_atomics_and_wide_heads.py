@@ -148,7 +148,7 @@ def counted(launcher, *arguments, **keywords):
 
 
 # %% [markdown]
-# Now the fused split-d schedule of section 13.7 as a kernel. It keeps a tile of scores, $B_M B_N$ numbers for any $d$. The head size `d` is a number, and the width of a slice is a constant, so one compiled kernel is correct for every head size. The last slice may be ragged. The first step, a tile of scores, is given:
+# Now the fused split-d schedule of section 13.7 as a kernel. It keeps a tile of scores, $B_M B_N$ numbers for any $d$. The head size `d` is a number, and the width of a slice is a constant, so one compiled kernel is correct for every head size. The last slice may be ragged. The first step, a tile of scores, is given here, and the second one in the kernel below:
 
 # %% tags=["given"]
 @triton.jit
