@@ -604,11 +604,6 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "load_end = tl.where(start > 0, N, -1)",
         ),
         (
-            "one more iteration with all lanes masked: no word is moved and nothing is added",
-            "for column in range(0, d, BD):",
-            "for column in range(0, d + 1, BD):",
-        ),
-        (
             "keys that do not exist have the weight 0, and columns beyond d are not stored",
             "v = tl.load(V + j[:, None] * d + c, mask=(j[:, None] < N) & there, other=0.0)",
             "v = tl.load(V + j[:, None] * d + c, mask=(j[:, None] < N) & there, other=1.0)",
