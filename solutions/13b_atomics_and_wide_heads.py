@@ -1,17 +1,18 @@
 # %% [markdown]
 # # 13b Atomics, wide heads and three wrong kernels
 #
-# What [lesson 13](13_block_sparse_triton.ipynb) counted, and did not build, is here: the kernel that cuts $d$, whose outputs travel to slow memory and back; the order in which programs should start; the lists of the backward pass. At the end you have three reports of `check`, and no code, and say which line is wrong.
+# You order programs by their work, write a kernel that keeps partial outputs in slow memory, find the bug in three kernels from their reports, and add up $dQ$ with atomic additions.
 #
 # **What you will learn**
 #
-# - to say why heavy rows should start first, and how much it can matter;
-# - to write a kernel with $d$ in slices and no $N \times N$ matrix anywhere, and to say when one that stores its scores moves less;
-# - why the backward pass needs the same lists turned over;
-# - to diagnose a kernel from what holds and what fails;
+# - to predict how the order of programs changes the time of a launch;
+# - to write a kernel whose registers and shared memory do not depend on $d$;
+# - to read what the library launches for a chip and a head size, and why;
+# - to use the block lists in the backward pass;
+# - to find a bug from the properties that hold and fail;
 # - to add up $dQ$ from many programs with atomic additions.
 #
-# **Prerequisites**: [lesson 13](13_block_sparse_triton.ipynb). Signs and terms are on the [notation](notation.md) page.
+# **Prerequisites**: [lesson 13](13_block_sparse_triton.ipynb); [symbols and terms](notation.md).
 #
 # **Minutes**: <!-- minutes without 13D -->.
 #
@@ -28,30 +29,33 @@ from iocourse.costs.kernels import (
     attention_fused_backward,
     attention_split_backward,
     fused_backward_plain,
+    ledger_bytes,
     scores_forward,
     sliced_forward,
 )
 from iocourse.course import attempt, check, explore, hint, measured, predict
-from iocourse.data.records import load_record
-from iocourse.gpu import CHIPS
+from iocourse.data.records import load_record, record_source
+from iocourse.gpu import CHIPS, choices
 
 # %% [markdown]
-# ## 13.9 Heavy rows first
+# ## 13.9 Programs with more blocks first
 #
-# All programs are given to the chip at once, and it has a limited number of multiprocessors. In dense attention all programs are alike. Under a mask one row of tiles may have 64 tiles and another seven:
+# A GPU starts a program when an SM is free. With a block mask, the work of programs differs. In the figure, a BigBird mask, the first row has 64 blocks and no other row more than 6.
+# <!-- work = masks.bigbird(4096, 64, 1, 1, 2).tiles.sum(axis=1) -->
+# <!-- "the first row has 64 blocks and no other row more than 6" if work[0] == 64 and max(work[1:]) == 6 -->
 
 # %%
 explore.block_mask(masks.bigbird(4096, 64, 1, 1, 2), 64)
 
 # %% [markdown]
-# BigBird's first row of tiles sees everything, and there are 440 tiles in 64 rows. Then it matters which row starts when. A model: $n$ processors, each takes the next program in line as soon as it is free, and a program takes one step for each of its tiles. (A multiprocessor may have several programs at work, and starts them only roughly in the order of their numbers.)
+# In a simple model, each of $n$ SMs runs one program at a time, a program takes one step per block, and a free SM starts the next program of the order. (A real SM can run several programs at once.)
 
 # %%
 def timelines(work, order, n):
-    """What each of n processors does: a program's last digit, once for each of its tiles."""
+    """Per SM, the last digit of the program that it runs in each step."""
     lines = [""] * n
     for program in order:
-        free = min(range(n), key=lambda p: len(lines[p]))  # the one that is done first takes it
+        free = min(range(n), key=lambda sm: len(lines[sm]))
         lines[free] += str(program % 10) * int(work[program])
     return lines
 
@@ -63,13 +67,14 @@ for order in (range(8), np.argsort(-work)):
 
 
 # %% [markdown]
-# Eight rows of a causal mask on three processors, 36 tiles. With the light ones first, the heaviest starts when nothing is left to put beside it: 15 steps. With the heavy ones first the light ones fill the gaps: 13 steps, where an even division would take 12.
+# Under a causal mask with 8 rows of blocks, three SMs need 15 steps if short programs start first, because the longest one starts last. They need 13 steps if long programs start first. An even division of all 36 blocks takes 12 steps.
 #
-# **Predict** (guess). Now 64 rows, program $t$ with $t + 1$ tiles, 2,080 together, on 16 processors. If the work could be divided at will it would take 130 steps. How many in the order $0, 1, 2, \dots$, and how many with the heavy ones first?
-# <!-- 2,080 = sum(range(65)) -->
+# **Predict** (guess). Now 64 rows, 16 SMs, and program $t$ has $t + 1$ blocks. An even division of all 2,080 blocks takes 130 steps. How many steps do the orders $0, 1, 2, \dots$ and longest-first need?
+# <!-- 2,080, 130 = sum(range(65)), sum(range(65)) / 16 -->
+# <!-- 16 as input -->
 
 # %% tags=["predict"]
-predict("13.9", in_order=160, heavy_first=130)  #> predict("13.9", in_order=..., heavy_first=...)
+predict("13.9", in_order=160, longest_first=130)  #> predict("13.9", in_order=..., longest_first=...)
 
 # %%
 def steps(work, order, n=16):
@@ -77,40 +82,42 @@ def steps(work, order, n=16):
 
 
 work = masks.causal(4096, 64).tiles.sum(axis=1)  # 1, 2, …, 64
-measured("13.9", in_order=steps(work, range(64)), heavy_first=steps(work, np.argsort(-work)))
+measured("13.9", in_order=steps(work, range(64)),
+         longest_first=steps(work, np.argsort(-work)))
 
 # %% [markdown]
-# <details><summary>With light ones first, and with heavy ones first</summary>
+# <details><summary>Steps of the two orders</summary>
 #
-# 160 and 130: with the heavy ones first nothing is lost.
+# 160 and 130. With the longest programs first, no SM is idle before the end.
 #
 # </details>
 #
-# How bad can it be? A program starts as soon as some processor is free. When the one that *ends last* starts, no processor has been idle yet, so they have done at most $w_{\text{all}} - w_{\text{last}}$ of all $w_{\text{all}}$ tiles, and it starts after at most $(w_{\text{all}} - w_{\text{last}})/n$ steps. So the whole takes
+# An upper bound on the steps of any order: let $w_{\text{all}}$ be the number of blocks, and $w_{\text{last}}$ the blocks of the program that ends last. All SMs are busy until that program starts, and the blocks that they complete by then belong to other programs. So it starts after at most $(w_{\text{all}} - w_{\text{last}})/n$ steps, and ends $w_{\text{last}}$ steps later:
 #
 # $$ t_{\text{end}} \le \frac{w_{\text{all}}}{n} + \left(1 - \frac1n\right) w_{\text{last}} . \tag{13.8} $$
 # <!-- (13.8) not evaluated: step of a proof -->
 #
-# The first term is what an even division would take. What comes on top is as long as the program that ends last: little, if it is a light one. That is why the heavy ones go first. (Graham showed in 1969 that this order never takes more than $\frac43 - \frac1{3n}$ times the least possible.) Under a causal mask it is the order of section 11.5, last rows first. For any other mask it has to be found, and that is the array `order`. A mask with one row that sees everything, as a token that sums up the text at its end:
+# The second term is small if a short program ends last, so long programs should start first. (Graham proved in 1969 that this order needs at most $\frac43 - \frac1{3n}$ times the minimum.) Under a causal mask the library starts the last rows first (section 11.5). For other masks it uses the array `order`. The next cell has a mask whose last row attends to all keys, such as a summary token at the end of a sequence:
 
 # %%
-summary = masks.bigbird(4096, 64, 1, 1, 2).tiles[::-1].sum(axis=1)  # the global row is the last
+summary = masks.bigbird(4096, 64, 1, 1, 2).tiles[::-1].sum(axis=1)
+longest = np.argsort(-summary, kind="stable")
 for heads in (1, 8):
-    work, heavy_first = np.tile(summary, heads), np.argsort(-summary, kind="stable")
-    in_each = [64 * head + row for head in range(heads) for row in heavy_first]
-    orders = {"as they come": range(len(work)), "heavy first in each head": in_each,
-              "heavy first of all": np.argsort(-work, kind="stable")}
-    print(f"heads: {heads}, {work.sum():,} tiles, {work.sum() / 16:.1f} for each processor")
+    work = np.tile(summary, heads)
+    orders = {"0, 1, 2, …": range(len(work)),
+              "longest first per head": [64 * h + row for h in range(heads) for row in longest],
+              "longest first of all heads": np.argsort(-work, kind="stable")}
+    print(f"{heads} head(s), {work.sum():,} blocks, {work.sum() / 16:.1f} per SM")
     for name, order in orders.items():
-        print(f"   {name:25} {steps(work, order):4} steps")
+        print(f"   {name:27} {steps(work, order):4} steps")
 
 
 # %% [markdown]
-# One head on 16 processors takes 82 steps as the rows come, and 64 with the heavy row first. 64 is the heavy row itself: no order can do better, only a row cut in two could (lesson 14b cuts rows in the decode step). With eight heads there is other work to put beside the heavy rows: 274 steps as they come, 250 if each head begins with its heavy row, 221 if all heavy rows come before all others, and an even division would take 220. The array `order` sorts the rows of one head. To sort all heads together would tear apart programs that read the same keys (section 11.10).
+# One head needs 82 steps in the order 0, 1, 2, …, and 64 with the long row first. The long row alone takes 64 steps, so only splitting it could save more (lesson 14b splits the keys of a decode step). Eight heads need 274 steps, 250 with the long row of each head first, and 221 with all long rows first. The array `order` sorts the rows of each head. Sorting all heads together would separate programs that load the same keys (section 11.10).
 #
-# ## 13.10 Outputs that travel
+# ## 13.10 Partial outputs in slow memory
 #
-# From here on cells run Triton kernels, in the interpreter. Where Triton is missing, each cell that needs it says in a line what to install; the others run.
+# Cells from here on run Triton kernels in the interpreter. Without Triton, each cell that needs it prints in one line what to install.
 
 # %% tags=["given"]
 import os
@@ -133,8 +140,15 @@ else:
     print("Kernels run in Triton's interpreter here, and every word they move is counted.")
 
 
+def counted(launcher, *arguments, **keywords):
+    """The ledger of a launch, and its results."""
+    with traffic.count() as ledger:
+        value = launcher(*arguments, **keywords)
+    return ledger, value
+
+
 # %% [markdown]
-# Section 13.2 had `sliced_program` in NumPy. Here is its first half as a function for kernels. $d$ is an ordinary number, not a constant, so one compiled kernel serves every head size; the slice is the constant, and the last slice may be ragged. What stays is the tile of scores: $B_M B_N$ numbers in registers, whatever $d$ is.
+# Now the fused split-d schedule of section 13.7 as a kernel. It keeps a tile of scores, $B_M B_N$ numbers for any $d$. The head size `d` is a number, and the width of a slice is a constant, so one compiled kernel is correct for every head size. The last slice may be ragged. The first step, a tile of scores, is given here, and the second one in the kernel below:
 
 # %% tags=["given"]
 @triton.jit
@@ -152,15 +166,22 @@ def scores_in_slices(Q, K, i, j, N, d, BM: tl.constexpr, BN: tl.constexpr, BD: t
 
 
 # %% [markdown]
-# The second half is yours. For each tile of keys the sums come and go, slice by slice. Two things are different from NumPy. In slow memory `O_sum` holds nothing that one may read before the first round has written it, and after the last round nobody reads it again: so in the first round nothing is loaded from it, and in the last nothing is stored to it. A mask that is off for all lanes does that: the numbers `come` and `go` are $N$ or 0, and stand where a mask has $N$ elsewhere. And one round stores what the next one loads, perhaps by another thread of the program: `tl.debug_barrier()` makes all threads wait for each other. (The interpreter has one thread and no need of it. On a GPU a sum could be read before it is there.)
+# The third step is yours. For each block of keys, it loads a slice of the partial sums `O_sum`, rescales it, adds to it and stores it. Two iterations differ:
 #
-# **Predict** (compute). $N = 96$, $d = 40$, $B_N = 32$: how many words are written to `O_sum`?
+# - In the first iteration, `O_sum` holds no valid number, so nothing may be loaded from it.
+# - In the last iteration, nothing is stored to it. The sums are divided by $\ell$ and stored to `O`.
+#
+# A load or store whose mask is False for all lanes moves no word, so no branch is needed. The kernel has two limits. Rows $i <$ `load_end` of `O_sum` are loaded, and rows $i <$ `store_end` are stored. Each limit is $N$, except that `load_end` is 0 in the first iteration and `store_end` is 0 in the last one.
+#
+# A thread may load words that another thread of the program stored in the iteration before. `tl.debug_barrier()` makes all threads wait for each other. (The interpreter has one thread, so it cannot show a missing barrier.)
+#
+# **Predict** (compute). $N = 96$, $d = 40$, $B_N = 32$. How many words are written to `O_sum`?
 
 # %% tags=["predict"]
 predict("13.10", o_sum_written=7680)  #> predict("13.10", o_sum_written=...)
 
 # %% [markdown]
-# <!-- exercise 13D --> (Optional.) Write the loop over the slices of $V$ and $O$. `scale` holds the $\lambda$ of (11.2), `p` (BM, BN) are the weights of this round, `old` (BM,) is the factor for what is there already, and `l` holds the row sums, this round included. Any $d$ must come out right, and the words of F6 are allowed: those of (13.2), counted as words. Without it, go on below its check. If you are stuck after nine minutes, run `hint("13D")` in a cell of your own.
+# <!-- exercise 13D --> (Optional.) Write the loop over the slices of $V$ and $O$. `scale` is $\lambda$ of (11.2). `p` (BM, BN) are the weights of this block of keys, `old` (BM,) is the factor of the earlier sums, and `l` has the row sums with this block. The kernel must be correct for any $d$, and may move the words that (13.6) counts in bytes. Keep the partial sums in `O_sum`: in 16 bits `O` would round them. If you skip it, continue below its check. If you are stuck after nine minutes, run `hint("13D")` in a new cell.
 
 # %% [raw] name="about-13D"
 # title = "Partial outputs in slow memory"
@@ -170,14 +191,14 @@ predict("13.10", o_sum_written=7680)  #> predict("13.10", o_sum_written=...)
 # hints = [
 #   "What does this tile of keys add to one slice of O, and what must happen to the partial sum first? Where is the result stored: in slow memory for the next tile of keys, or in O?",
 #   "One iteration: load a slice of V for these keys; load the slice of O_sum, if there is one already; rescale it, add, and store it. Rows past N and columns past d exist in neither array.",
-#   "Rows of O_sum are loaded up to come and stored up to go. The store into O is active where go is not: up to N - go, and its values are divided by l as a column. tl.dot takes the rescaled slice as its third argument.",
+#   "Rows of O_sum are loaded up to load_end and stored up to store_end. Rows of O are stored up to N - store_end, which is N only in the last iteration, and divided by l as a column. tl.dot takes the rescaled slice as its third argument.",
 # ]
 
 # %% tags=["exercise"] name="ex-13D"
 @triton.jit
 def sliced_kernel(Q, K, V, O_sum, O, LSE, N, d, scale,
                   BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr):
-    """BM rows of O and LSE; the rows of O_sum hold O on its way. All (N, d), contiguous."""
+    """BM rows of O and LSE; O_sum has the partial sums of O. All (N, d), contiguous."""
     i = tl.program_id(0) * BM + tl.arange(0, BM)
     m = tl.full((BM,), float("-inf"), dtype=tl.float32)
     l = tl.zeros((BM,), dtype=tl.float32)
@@ -190,17 +211,17 @@ def sliced_kernel(Q, K, V, O_sum, O, LSE, N, d, scale,
         old = tl.exp2(m - m_new)
         l = l * old + tl.sum(p, 1)
         m = m_new
-        come = tl.where(start > 0, N, 0)      # rows of O_sum end here: none in the first round
-        go = tl.where(start + BN < N, N, 0)   # and here where they are stored: none in the last
+        load_end = tl.where(start > 0, N, 0)        # 0 in the first iteration
+        store_end = tl.where(start + BN < N, N, 0)  # 0 in the last iteration
         for column in range(0, d, BD):
             c = column + tl.arange(0, BD)
-            ### BEGIN SOLUTION a slice of V; the sums so far, rescaled and added to; and out
+            ### BEGIN SOLUTION a slice of V; the partial sums, rescaled, plus p V; the stores
             there, rows = c[None, :] < d, i[:, None] * d + c
             v = tl.load(V + j[:, None] * d + c, mask=(j[:, None] < N) & there, other=0.0)
-            so_far = tl.load(O_sum + rows, mask=(i[:, None] < come) & there, other=0.0)
+            so_far = tl.load(O_sum + rows, mask=(i[:, None] < load_end) & there, other=0.0)
             new = tl.dot(p, v, so_far * old[:, None], input_precision="ieee")      # (BM, BD)
-            tl.store(O_sum + rows, new, mask=(i[:, None] < go) & there)
-            tl.store(O + rows, new / l[:, None], mask=(i[:, None] < N - go) & there)
+            tl.store(O_sum + rows, new, mask=(i[:, None] < store_end) & there)
+            tl.store(O + rows, new / l[:, None], mask=(i[:, None] < N - store_end) & there)
             ### END SOLUTION
         tl.debug_barrier()
     tl.store(LSE + i, (m + tl.log2(l)) * 0.6931471805599453, mask=i < N)
@@ -220,193 +241,181 @@ def my_sliced_attention(Q, K, V, BM, BN, BD):
 check("13D", my_sliced_attention)
 
 # %%
-def counted(launcher, *arguments, **keywords):
-    """The ledger of a launch, and what it returned."""
-    with traffic.count() as ledger:
-        value = launcher(*arguments, **keywords)
-    return ledger, value
-
-
 N, d, BM, BN = 96, 40, 32, 32
 q, k, v = torch.randn(3, N, d, generator=torch.Generator().manual_seed(13))
 mine = attempt(counted, my_sliced_attention, q, k, v, BM, BN, 16)
 print(mine[0])
 print(f"closed form: {sliced_forward(KernelProblem(N, N, d), BM=BM, BN=BN).total:,} words")
-measured("13.10", o_sum_written=mine[0].writes["O_sum"])
+measured("13.10", o_sum_written=mine[0].writes.get("O_sum", 0))
 
 # %% [markdown]
-# <details><summary>What is written to `O_sum`</summary>
+# <details><summary>Words written to `O_sum`</summary>
 #
-# 7,680 words, two times $Nd$: three tiles of keys have two gaps between them. The total, 53,856, is the closed form.
+# 7,680, which is $2Nd$, because three blocks of keys have two gaps between them. The total, 53,856, is the closed form.
 #
 # </details>
 #
-# No array of the ledger is larger than $N \times d$, and nothing in the kernel is $d$ wide. The library's kernel is `sliced_forward_kernel` in `iocourse/kernels/sliced_head_dim.py`: yours, with heads, masks and strides. Its backward pass is made the same way, from products in slices and sums that travel, $dQ$ along the rows and $dK$, $dV$ along the columns.
+# No array of the ledger is larger than $N \times d$, and no tile is $d$ columns wide. The library's kernel, `sliced_forward_kernel` in `iocourse/kernels/sliced_head_dim.py`, also has heads, masks and strides. Its backward pass has scores in slices too, and partial sums of $dQ$, $dK$ and $dV$ in slow memory.
 #
-# ## 13.11 F5 or F6, and what `attention` decides
+# ## 13.11 Fused or materialised, and the library's choices
 #
-# Lesson 07 had a second schedule for small caches, F5, which writes the scores to slow memory. As kernels it is two launches: `scores` makes $S$ tile by tile, in slices of $d$, writes it and keeps the row sums; `averages` takes a tile of rows and one slice of $V$, reads the scores back, and adds up $PV$, in registers all the time. No sum travels. Instead $S$, $N^2$ words of it, is written once, and read once for each slice of $B_D$ columns.
+# Lesson 07 has another schedule for small caches, split-d (section 7.4), which stores the scores in slow memory. As kernels it has two launches. `scores` computes $S$ tile by tile in slices of $d$, stores it, and keeps the row sums. `averages` takes a block of rows and one slice of $V$, loads the scores, and adds up $PV$ in registers. No partial sums are stored. $S$ has $N^2$ words, which are stored once and loaded once per slice of $B_D$ columns. In words, for any tiles,
 #
-# **Predict** (guess). $N = 4096$, $d = 96$, square tiles of side 32 everywhere. How many times the words of F5 does F6 move, which never writes a score?
+# $$ W_5 = \underbrace{Nd\left\lceil \tfrac N{B_N} \right\rceil + Nd\left\lceil \tfrac N{B_M} \right\rceil + N^2 + N}_{\texttt{scores}} + \underbrace{(N^2 + N)\left\lceil \tfrac d{B_D} \right\rceil + Nd\left\lceil \tfrac N{B_M'} \right\rceil + Nd}_{\texttt{averages}} , \tag{13.9} $$
+# <!-- (13.9) W_5 = kernel_costs.scores_forward(kernel_costs.KernelProblem(N, N, d), scores=(BM, BN), averages=(BMprime, BN, BD)).total where N <= 5000 -->
+#
+# where $B_M'$ is the number of rows of `averages`. If all tiles are squares of side $b$ and $b$ divides $d$, the leading terms, in words per $N^2d$, are
+#
+# $$ \text{fused: } \frac5b, \qquad \text{materialised: } \frac4b + \frac1d, \qquad \text{complete rows: } \frac2{B_M} . \tag{13.10} $$
+# <!-- (13.10) fused = kernel_costs.sliced_forward(kernel_costs.KernelProblem(N, N, d), BM=b, BN=b).total / (N * N * d) within 0.01 with N = 999 * b -->
+# <!-- (13.10) materialised = kernel_costs.scores_forward(kernel_costs.KernelProblem(N, N, d), scores=(b, b), averages=(b, b, b)).total / (N * N * d) within 0.01 with d = b * k, N = 999 * b -->
+# <!-- (13.10) complete rows = kernel_costs.attention_forward(kernel_costs.KernelProblem(N, N, d), BM=BM, BN=64).total / (N * N * d) within 0.01 with N = 999 * BM -->
+#
+# **Predict** (compute). $N = 4096$, $d = 96$, square tiles of side 32. What is the ratio of the words of the fused schedule to those of the materialised one?
 
 # %% tags=["predict"]
-predict("13.11", f6_over_f5=1.15)  #> predict("13.11", f6_over_f5=...)
+predict("13.11", fused_over_materialised=1.15)  #> predict("13.11", fused_over_materialised=...)
 
 # %%
 d, b = 96, 32
 
 
 def both(N):
-    """Closed forms of F6 and F5, square tiles, by the names that `attention` has for them."""
+    """Closed forms of the two schedules, by their names in `attention(…, tile_d=)`."""
     problem = KernelProblem(N, N, d)
     return {"fused": sliced_forward(problem, BM=b, BN=b),
             "materialised": scores_forward(problem, scores=(b, b), averages=(b, b, b))}
 
 
 q, k, v = torch.randn(3, 1, 1, 128, d, generator=torch.Generator().manual_seed(13))
-for way, form in both(128).items():
+for name, form in both(128).items():
     with kernels.using(sliced_forward=(b, b, b), scores=(b, b, b), averages=(b, b, b)):
-        ledger, _ = counted(kernels.attention, q, k, v, tile_d=way)
-    print(f"{way:12} {ledger.total:7,} words, closed form {form.total:7,}; "
-          f"S: {ledger.writes.get('S', 0):,} written, {ledger.reads.get('S', 0):,} read")
-f6, f5 = both(4096).values()
-measured("13.11", f6_over_f5=f6.total / f5.total)
+        ledger, _ = counted(kernels.attention, q, k, v, tile_d=name)
+    print(f"N = 128, {name:12} {ledger.total:7,} words, closed form {form.total:7,}")
+fused, materialised = both(4096).values()
+measured("13.11", fused_over_materialised=fused.total / materialised.total)
 
 # %% [markdown]
-# <details><summary>Who moves fewer words</summary>
+# <details><summary>Fused and materialised, in words</summary>
 #
-# F6 moves 1.15 times the words of F5: to write all scores is cheaper here than to send the outputs. At $N = 128$, where the kernels ran, it is 233,600 words against 225,792. There $S$ is written once and read three times, for the three slices of $O$.
+# The ratio is 1.15: storing all scores costs fewer words here than storing partial outputs. By (13.10) the materialised schedule moves fewer words if $b < d$.
 # <!-- f6, f5 = (lambda N: kernel_costs.sliced_forward(kernel_costs.KernelProblem(N, N, 96), BM=32, BN=32)), (lambda N: kernel_costs.scores_forward(kernel_costs.KernelProblem(N, N, 96), scores=(32, 32), averages=(32, 32, 32))) -->
 # <!-- 1.15 = f6(4096).total / f5(4096).total -->
-# <!-- "read three times" if f5(128).reads["S"] == 3 * f5(128).writes["S"] -->
 #
 # </details>
 #
-# In words, for any tiles,
-#
-# $$ W_5 = \underbrace{Nd\left\lceil \tfrac N{B_N} \right\rceil + Nd\left\lceil \tfrac N{B_M} \right\rceil + N^2 + N}_{\texttt{scores}} + \underbrace{(N^2 + N)\left\lceil \tfrac d{B_D} \right\rceil + Nd\left\lceil \tfrac N{B_M'} \right\rceil + Nd}_{\texttt{averages}} , \tag{13.9} $$
-# <!-- (13.9) W_5 = kernel_costs.scores_forward(kernel_costs.KernelProblem(N, N, d), scores=(BM, BN), averages=(BMprime, BN, BD)).total where N <= 5000 -->
-#
-# where $B_M'$ is the rows of `averages`. With square tiles of side $b$ everywhere, where $b$ divides $d$, the leading terms, in units of $N^2d$ words, are
-#
-# $$ \text{F6: } \frac5b, \qquad \text{F5: } \frac4b + \frac1d, \qquad \text{whole rows: } \frac2{B_M} , \tag{13.10} $$
-# <!-- (13.10) F6 = kernel_costs.sliced_forward(kernel_costs.KernelProblem(N, N, d), BM=b, BN=b).total / (N * N * d) within 0.01 with N = 999 * b -->
-# <!-- (13.10) F5 = kernel_costs.scores_forward(kernel_costs.KernelProblem(N, N, d), scores=(b, b), averages=(b, b, b)).total / (N * N * d) within 0.01 with d = b * k, N = 999 * b -->
-# <!-- (13.10) whole rows = kernel_costs.attention_forward(kernel_costs.KernelProblem(N, N, d), BM=BM, BN=64).total / (N * N * d) within 0.01 with N = 999 * BM -->
-#
-# so F5 moves fewer words than F6 as long as $b < d$: the same $4 + \sqrt M/d$ against 5 as in lesson 07, with $b = \sqrt M$. (F6 has $2\sqrt6 = 4.90$ there, with tiles of $2:3$.) Now in bytes, with the tiles of an H200 at $d = 512$:
-# <!-- 4.90 = 2 * 6**0.5 -->
+# Now in bytes and in time, with the library's tiles for $d = 512$ on an H200:
 
 # %%
-def gigabytes(ledger):
-    """16-bit inputs; scores, log-sum-exps and sums are float32."""
-    ledger.itemsizes = dict.fromkeys("QKVO", 2) | dict.fromkeys(("S", "LSE", "O_sum"), 4)
-    return ledger.bytes / 2**30
-
-
-def recorded_tile(kernel):
-    asked = {"kernel": kernel, "arch": 90, "d": 512, "bytes": 2, "pairs": "band"}
-    rows = load_record("resources")["shipped"]
-    row = next(row for row in rows if asked.items() <= row.items())
-    return tuple(row[name] for name in ("BM", "BN", "BD") if row[name])
-
-
-problem = KernelProblem(4096, 4096, 512)
-names = ("forward", "sliced_forward", "scores", "averages")
-rows, f6, scores, averages = (recorded_tile(name) for name in names)
-f5 = scores_forward(problem, scores=scores[:2], averages=averages)
-for name, form in {
-    f"whole rows, {rows}": attention_forward(problem, BM=rows[0], BN=rows[1]),
-    f"F6, {f6}": sliced_forward(problem, BM=f6[0], BN=f6[1]),
-    f"F5, {scores} and {averages}": f5,
-}.items():
-    print(f"{name:42} {gigabytes(form):.2f} GB")
-print(f"scores of one head: {4 * 4096**2 / 2**20:.0f} MiB")
+problem, ms = KernelProblem(4096, 4096, 512), {}
+tile = {name: choices.recorded(name, choices.Case(90, 2, 512)).value
+        for name in ("forward", "sliced_forward", "scores", "averages")}
+forms = {
+    "whole rows": attention_forward(problem, BM=tile["forward"][0], BN=tile["forward"][1]),
+    "fused split-d": sliced_forward(problem, BM=tile["sliced_forward"][0],
+                                    BN=tile["sliced_forward"][1]),
+    "materialised": scores_forward(problem, scores=tuple(tile["scores"][:2]),
+                                   averages=tuple(tile["averages"][:3]))}
+record = load_record("small-cache")
+print(f"{record_source(record)}\nN = 4,096, d = 512, no mask")
+for name, form in forms.items():
+    ms = {row["pass"]: row["ms"] for row in record["rows"]
+          if (row["contender"], row["d"], row["causal"]) == (name, 512, False)}
+    print(f"{name:14} forward {ledger_bytes(form, 2) / 2**30:.2f} GB per head, "
+          f"{ms['forward']:5.2f} ms; backward {ms['backward']:5.2f} ms")
 
 # %% [markdown]
-# Whole rows are ahead, with 0.51 GB. Of the two that cut $d$, F5 moves fewer bytes here, 0.69 GB against 0.86 for F6. But it wants 64 MiB of slow memory for the scores of each head, 2 GiB for 32 heads, and four times as much for twice the $N$: the very thing that FlashAttention was made to avoid. So in the forward pass the library's `attention` keeps F5 for those who ask for it, `tile_d="materialised"`, and on a GPU chooses by itself between whole rows and F6 (`tile_d="fused"`). (Its backward pass materialises by itself from $d = 256$ on, on an H200 in 16 bits, without a window or shared heads of keys, and with 16,896 rows of queries or more, where this was measured to be faster. It keeps the matrices of a few heads at a time. At $d = 256$ that is 0.60 of the speed of FlashAttention-2 in PyTorch.) It does so as you did in exercise 13A, with the recorded table and the closed forms at $N = 4096$, except where it was timed. It neither guesses nor tries to compile. `kernels.choices_of` prints each choice with its reason. For the forward pass, and for the two backward passes of lesson 12, under a window, where no weights are materialised:
+# In the forward pass complete rows (*whole rows* in the record) move the fewest bytes, 0.51 GB per head, and are the fastest. The materialised schedule moves fewer bytes than the fused one, 0.69 GB compared with 0.86 GB, but takes 2.95 times as long. It also needs memory for $S$, 64 MiB per head, which grows as $N^2$. So in the forward pass the library takes it only on request, `tile_d="materialised"`.
 # <!-- tiled = lambda kernel: [row[name] for row in rows("resources", "shipped", kernel=kernel, arch=90, d=512, bytes=2, pairs="band")[:1] for name in ("BM", "BN", "BD")] -->
 # <!-- wide = kernel_costs.KernelProblem(4096, 4096, 512) -->
 # <!-- stored = kernel_costs.scores_forward(wide, scores=tiled("scores")[:2], averages=tiled("averages")) -->
 # <!-- 0.51 = kernel_costs.ledger_bytes(kernel_costs.attention_forward(wide, BM=tiled("forward")[0], BN=tiled("forward")[1]), 2) / 2**30 -->
 # <!-- 0.69 = kernel_costs.ledger_bytes(stored, 2) / 2**30 -->
 # <!-- 0.86 = kernel_costs.ledger_bytes(kernel_costs.sliced_forward(wide, BM=tiled("sliced_forward")[0], BN=tiled("sliced_forward")[1]), 2) / 2**30 -->
-# <!-- 64, 2 = 4 * stored.writes["S"] / 2**20, 32 * 4 * stored.writes["S"] / 2**30 -->
+# <!-- took = lambda name, pass_: row("small-cache", contender=name, d=512, causal=False, pass_=pass_)["ms"] -->
+# <!-- 2.95 = took("materialised", "forward") / took("fused split-d", "forward") -->
+# <!-- "are the fastest" if took("whole rows", "forward") < min(took("fused split-d", "forward"), took("materialised", "forward")) -->
+# <!-- 64 = 4 * stored.writes["S"] / 2**20 -->
+# <!-- "in the forward pass the library takes it only on request" if not any((one.name, one.value) == ("forward pass", "materialised") for one in choices.read_rows()) -->
+#
+# In the backward pass the times are in the opposite order. Materialised means here that $P$ and $dS$ are computed once and stored, and that three products in large tiles load them. On an H200 this takes less than half of the time of the other two at $d = 512$. It is the default there in 16 bits from $d = 256$ on, without a window or shared key heads, and with at least 16,896 rows of queries over all heads. The library keeps the matrices of a few heads at a time. At $d = 256$ the default has 0.60 of the speed of FlashAttention-2 in PyTorch.
+# <!-- "less than half of the time of the other two at $d = 512$" if all(2 * took("materialised", "backward") < took(name, "backward") for name in ("whole rows", "fused split-d")) -->
 # <!-- few = min(row.where["rows"][0] for row in choices.read_rows() if (row.name, row.value) == ("backward pass", "materialised")) -->
 # <!-- default = lambda **of: choice("backward pass", launch(90, 256)._replace(**of)).value == "materialised" -->
-# <!-- "materialises by itself from $d = 256$ on, on an H200 in 16 bits, without a window or shared heads of keys" if default() and default(mask="causal") and default(d=512) and not any((default(d=255), default(arch=100), default(itemsize=4), default(mask="window"), default(group=2), default(rows=few - 1))) -->
+# <!-- "It is the default there in 16 bits from $d = 256$ on, without a window or shared key heads" if default() and default(mask="causal") and default(d=512) and not any((default(d=255), default(arch=100), default(itemsize=4), default(mask="window"), default(group=2), default(rows=few - 1))) -->
+# <!-- "the default has 0.60" if default() -->
 # <!-- 16,896 = few -->
 # <!-- 0.60 = max(speeds("small-cache", "SDPA flash", "materialised", d=256, pass_="backward")) -->
-# <!-- faster = all(it["ms"] < one["ms"] for it in rows("small-cache", contender="materialised", pass_="backward") for name in ("whole rows", "fused split-d") for one in rows("small-cache", d=it["d"], causal=it["causal"], contender=name, pass_="backward")) -->
-# <!-- "measured to be faster" if faster -->
+#
+# The next cell prints what `attention` launches, without a mask, in bfloat16, for 4 batches of 16 heads with $N = 4096$. `print(kernels.choices_of(90, d=256))` also prints the tiles and the reasons.
 
 # %%
-passes = {"forward": ("forward pass", None),
-          "fused": ("backward pass", False), "split": ("backward pass", True)}
-print(" " * 23 + "".join(f"d = {d:<6}" for d in (64, 128, 256, 512, 1024)))
-for which, (name, fixed) in passes.items():
+sizes = (64, 128, 256, 320, 512, 1024)
+print(" " * 18 + "".join(f"d = {d:<11}" for d in sizes))
+for name, fixed in (("forward pass", None), ("backward pass", None), ("backward pass", True)):
+    print(f"{name}{', deterministic=True' if fixed else ''}")
     for arch, chip in CHIPS.items():
-        chosen = [kernels.choices_of(arch, d=d, mask="window", deterministic=fixed)[name]
-                  for d in (64, 128, 256, 512, 1024)]
-        ways = ["slices" if one.value == "slices" else "rows" for one in chosen]
-        print(f"{which:7} {chip.name:15}" + "".join(f"{way:10}" for way in ways))
+        row = [kernels.choices_of(arch, d=d, mask="full", deterministic=fixed)[name].value
+               for d in sizes]
+        print(f"  {chip.name:16}" + "".join(f"{value:15}" for value in row))
 
 
 # %% [markdown]
-# The first five lines are those of exercise 13A. (At 1024 no tile of whole rows is in the table.) The fused backward pass keeps more arrays in a tile of whole rows, and on three chips turns to slices earlier: on a T4 at 128, on an H200 at 256, on a B200 at 512. The split pass of an A100 keeps whole rows even at 512, where its forward pass does not: it reads $K$, $V$ and $Q$, $dO$ once for each tile, and slices read some of them twice.
-# <!-- pass_of = lambda which, arch, d: choice(dict(forward="forward pass", fused="backward pass, one kernel", split="backward pass, fixed order")[which], launch(arch, d, mask="window")).value -->
-# <!-- begin = lambda which: [next((d for d in (64, 128, 256, 512, 1024) if pass_of(which, arch, d) == "slices"), 2048) for arch in (75, 80, 89, 90, 100)] -->
-# <!-- "At 1024 no tile of whole rows is in the table" if all(max(begin(which)) <= 1024 for which in ("forward", "fused", "split")) -->
-# <!-- "on three chips turns to slices earlier: on a T4 at 128, on an H200 at 256, on a B200 at 512" if begin("forward") == [256, 512, 512, 1024, 1024] and begin("fused") == [128, 512, 512, 256, 512] -->
-# <!-- "The split pass of an A100 keeps whole rows even at 512" if begin("split") == [256, 1024, 512, 512, 1024] -->
+# In the forward pass each chip takes complete rows up to some $d$ and then slices, by the bytes of exercise 13A. The H200 is the exception of section 13.8, with slices at $d = 320$ and complete rows again at 512. (No tile of complete rows was compiled for $d = 1024$.) The fused backward keeps more arrays in complete rows, so a T4 takes slices there from $d = 128$ on. Two passes move fewer bytes in complete rows than in slices even at $d = 512$ on an A100.
+# <!-- pass_of = lambda arch, d, name="forward pass": choice(name, launch(arch, d)).value -->
+# <!-- sizes = (64, 128, 256, 320, 512, 1024) -->
+# <!-- first_slices = lambda arch, name="forward pass": next(d for d in sizes if pass_of(arch, d, name) == "slices") -->
+# <!-- "each chip takes complete rows up to some $d$ and then slices, by the bytes of exercise 13A. The H200 is the exception of section 13.8, with slices at $d = 320$ and complete rows again at 512" if all([pass_of(arch, d) for d in sizes] == sorted(pass_of(arch, d) for d in sizes) for arch in (75, 80, 89, 100)) and [pass_of(90, d) for d in (256, 320, 512, 1024)] == ["complete rows", "slices", "complete rows", "slices"] -->
+# <!-- "so a T4 takes slices there from $d = 128$ on" if first_slices(75, "backward pass") == 128 -->
+# <!-- "even at $d = 512$ on an A100" if pass_of(80, 512, "backward pass, fixed order") == "two-pass" -->
 #
-# ## 13.12 The lists, turned over
+# ## 13.12 Block lists of the backward pass
 #
-# In the backward pass columns stay for $dK$ and $dV$ (section 12.5): a program owns a tile of *keys* and needs to know which tiles of queries see it. These are the same tiles, listed by column. So the mask is compressed twice, once as it is and once transposed. Kinds and patterns are not made twice: a pattern is read with its two strides exchanged. At the edges everything stays as it was, for a query past the last one has the log-sum-exp $+\infty$, and no weight. What changes is the order, for a column may be heavy where no row is:
+# In the second pass of the two-pass backward and in the fused backward, key blocks are resident (section 12.5). A program has a block of keys and needs the query blocks that attend to it. These are the same blocks, listed by column. So the library makes lists of the mask and of its transpose. Patterns are stored once, because a transposed pattern is read with its two strides exchanged. The two orders differ:
 
 # %%
 mask = masks.bigbird(256, 32, 1, 1, 1)
-for name, tiles in (("rows of queries", mask.tiles), ("columns of keys", mask.tiles.T)):
-    work = tiles.sum(axis=1)
-    print(f"tiles in {name}: {work}, order {np.argsort(-work, kind='stable')}")
+for name, blocks in (("rows of queries", mask.tiles), ("columns of keys", mask.tiles.T)):
+    work = blocks.sum(axis=1)
+    print(f"blocks in {name}: {work}, order {np.argsort(-work, kind='stable')}")
 
 
 # %% [markdown]
-# The rows have 41 tiles together, and so have the columns. For $dQ$ rows stay, and the first lists will do.
+# Rows and columns have 41 blocks each. In the first pass of the two-pass backward ($dQ$) query blocks are resident, so it uses the lists by row.
 #
-# **Predict** (guess). How many entries do the kernels of the split pass read together, and how many those of the fused pass, in which everything is made from the columns?
+# **Predict** (compute). How many words of `entries` do the two passes load together, and how many does the fused backward load?
 
 # %% tags=["predict"]
-predict("13.12", split=82, fused=41)  #> predict("13.12", split=..., fused=...)
+predict("13.12", two_pass=82, fused=41)  #> predict("13.12", two_pass=..., fused=...)
 
 # %%
 q, k, v = (torch.randn(1, 1, 256, 32, requires_grad=True) for _ in range(3))
 problem, tile, read = BlockLists(256, 256, 32, pairs=mask.pairs()[None, None]), (32, 32), {}
-forms = {"split": attention_split_backward(problem, queries=tile, keys=tile),
+forms = {"two_pass": attention_split_backward(problem, queries=tile, keys=tile),
          "fused": attention_fused_backward(problem, BM=32, BN=32)}
 for name, form in forms.items():
     with kernels.using(forward=tile, fused=tile, queries=tile, keys=tile):
         tiled = kernels.tiled_mask(mask, q, k)
-        o = kernels.attention(q, k, v, block_mask=tiled, deterministic=name == "split")
+        o = kernels.attention(q, k, v, block_mask=tiled, deterministic=name == "two_pass")
         ledger, _ = counted(torch.autograd.grad, o, (q, k, v), torch.ones_like(o))
     read[name] = ledger.reads["entries"]
     print(f"{name}: {ledger.total:,} words, closed form {form.total:,}")
 measured("13.12", **read)
 
 # %% [markdown]
-# <details><summary>One list, or both</summary>
+# <details><summary>Entries of both backward passes</summary>
 #
-# 82 and 41. The closed forms are those of (12.5) with the tiles that are seen in the place of all tiles: 237,010 and 228,745 words.
+# 82 and 41. The totals, 237,010 and 228,745 words, are (12.5) with the visited blocks in place of all blocks, and the words of the lists.
 # <!-- listed = costs.kernel_masks.BlockLists(256, 256, 32, pairs=masks.bigbird(256, 32, 1, 1, 1).pairs()[None, None]) -->
-# <!-- split, fused = kernel_costs.attention_split_backward(listed, queries=(32, 32), keys=(32, 32)), kernel_costs.attention_fused_backward(listed, BM=32, BN=32) -->
-# <!-- 237,010, 228,745 = split.total, fused.total -->
-# <!-- "82 and 41" if (split.reads["entries"], fused.reads["entries"]) == (82, 41) -->
+# <!-- two_pass, fused = kernel_costs.attention_split_backward(listed, queries=(32, 32), keys=(32, 32)), kernel_costs.attention_fused_backward(listed, BM=32, BN=32) -->
+# <!-- 237,010, 228,745 = two_pass.total, fused.total -->
+# <!-- "82 and 41" if (two_pass.reads["entries"], fused.reads["entries"]) == (82, 41) -->
 #
 # </details>
 #
 # ## 13.13 Three wrong kernels
 #
-# Three kernels for exercise 13C, each with one line that is wrong. You do not see them. You see eight suspects, and what `check` says of each kernel. Read a report as a list of experiments: what holds rules out as much as what fails.
+# Each of three kernels for exercise 13C has one wrong line. Below are eight suspects, and the report of `check` on each kernel. A property that holds excludes suspects, just as one that fails.
 #
 # **Predict** (compute). Which suspect is in kernel A?
 
@@ -424,14 +433,14 @@ predict("13.13", suspect=5)  #> predict("13.13", suspect=...)
 measured("13.13", suspect=diagnosis.faulty_line("A"))
 
 # %% [markdown]
-# <details><summary>Who is in kernel A</summary>
+# <details><summary>The bug in kernel A</summary>
 #
-# Suspect 5. The log-sum-exp is right everywhere, and it is made of $m$ and $\ell$: so the scores, the pattern, the maximum and the row sums are innocent, and with them 3, 4, 6 and 7. The words clear 1, 2 and 8. Only the sum of outputs is left. The report even says how it is wrong: in the first case 21 of 32 rows, or 672 entries, differ. The other 11 rows have their largest score in the first of the three tiles that the loop meets; their maximum never moves, and nothing has to be rescaled.
+# Suspect 5. The log-sum-exp is correct in all cases. It depends on the scores, the pattern, the maximum and the row sums, so 3, 4, 6 and 7 are excluded. The words are correct, which excludes 1, 2 and 8. In the first case 672 entries, or 21 of 32 rows, differ. The other 11 rows have their largest score in the first of three blocks. Their maximum never changes, so there is nothing to rescale.
+# <!-- 21, 11 = 672 / 32, 32 - 672 / 32 -->
 #
 # </details>
 #
-# **Predict** (compute). And in kernel B? One line fails.
-# <!-- 21, 11 = 672 / 32, 32 - 672 / 32 -->
+# **Predict** (compute). Which suspect is in kernel B? One property fails.
 
 # %%
 diagnosis.show("B")
@@ -443,13 +452,13 @@ predict("13.13b", suspect=7)  #> predict("13.13b", suspect=...)
 measured("13.13b", suspect=diagnosis.faulty_line("B"))
 
 # %% [markdown]
-# <details><summary>Who is in kernel B</summary>
+# <details><summary>The bug in kernel B</summary>
 #
-# Suspect 7. On ordinary scores everything is right, for any number not far below the maximum may be subtracted. Some queries of the failing case have scores that all lie far below 0. There a maximum that starts at 0 stays at 0, every weight is 0 in float32, and so is the row sum: the kernel takes the row for one that sees nothing and writes 0. Rows far above 0 have a maximum of their own. So half of the 192 entries are wrong. A test with random normals alone would have passed this kernel.
+# Suspect 7. On ordinary scores the kernel is correct, because it may subtract any number that is not far below the maximum. In the failing case all scores of some queries are far below 0. The maximum starts at 0 and remains 0, so all weights and the row sum underflow to 0, and the kernel writes 0 as for a row that attends to no key. This affects half of the 192 entries. A test with normally distributed inputs alone accepts this kernel.
 #
 # </details>
 #
-# **Predict** (compute). And in kernel C?
+# **Predict** (compute). Which suspect is in kernel C? The report names the case with a causal mask.
 
 # %%
 diagnosis.show("C")
@@ -461,13 +470,13 @@ predict("13.13c", suspect=3)  #> predict("13.13c", suspect=...)
 measured("13.13c", suspect=diagnosis.faulty_line("C"))
 
 # %% [markdown]
-# <details><summary>Who is in kernel C</summary>
+# <details><summary>The bug in kernel C</summary>
 #
-# Suspect 3. Whole tiles come out right, which clears whatever happens in every round: 5 and 6. No word is missing and none too many, so the order was read (1), all keys were (2), and no slot in vain (8). What is left concerns cut tiles, or scores far from 0. With 7 a causal mask would come out right. A hidden score of $-10^9$ (4) spoils a row that sees nothing, but a row that sees one key gives it all the weight. Here row 0 of the causal mask, which sees one key, is wrong already. So the pattern lets the wrong pairs through.
+# Suspect 3. With full blocks only, $O$ is correct, which excludes 5 and 6. The words are correct, which excludes 1, 2 and 8. Suspect 7 would be correct under the causal mask. Suspect 4 matters only in rows that attend to no key. But row 0 of the causal mask is wrong, and it attends to one key. So the pattern is wrong.
 #
 # </details>
 #
-# `diagnosis.show(4)` prints the report on any suspect: can you say before you look which lines fail with 6, and why the words are wrong with 1?
+# `diagnosis.show(4)` prints the report on a suspect. Which properties fail with 6, and why are the words wrong with 1? Answer before you look.
 #
 # ## 13.14 The fused backward with atomic additions
 #
@@ -598,25 +607,24 @@ for name, one, other in zip(("dQ", "dK", "dV"), fused, exact_ones, strict=False)
 #
 # ## Misconceptions
 #
-# - **"The schedule with the fewest bytes is the one to take."** F5 moves fewer than F6, but wants 64 MiB of scratch for each head; the library pays that in the backward pass only, where it was measured to be faster (13.11).
-# <!-- 64 = 4 * stored.writes["S"] / 2**20 -->
-# <!-- "F5 moves fewer than F6" if stored.total < kernel_costs.sliced_forward(wide, BM=tiled("sliced_forward")[0], BN=tiled("sliced_forward")[1]).total -->
-# <!-- "the library pays that in the backward pass only, where it was measured to be faster" if faster and default() and not default(d=255) -->
-# - **"The order of programs does not matter, they run at once."** More programs than processors stand in line: 82 steps in one order, 64 in another (13.9).
+# - **"The schedule with the fewest bytes is the fastest."** At $d = 512$ on an H200, the materialised forward pass moves fewer bytes than the fused one and takes 2.95 times as long (13.11).
+# <!-- 2.95 = took("materialised", "forward") / took("fused split-d", "forward") -->
+# <!-- "moves fewer bytes than the fused one" if stored.total < kernel_costs.sliced_forward(wide, BM=tiled("sliced_forward")[0], BN=tiled("sliced_forward")[1]).total -->
+# - **"Programs run at the same time, so their order does not matter."** There are more programs than SMs. One order takes 82 steps, another 64 (13.9).
 # - **"Load, add and store is as good as an atomic addition."** In the interpreter it is, because one program runs after another. On a GPU sums are lost (13.14).
-# - **"Right on random inputs is right."** Kernel B is, and loses every row whose scores lie far below 0 (13.13).
+# - **"A kernel that is correct on random inputs is correct."** Kernel B is correct on them, and wrong for each row whose scores are far below 0 (13.13).
 #
 # ## Take-away
 #
-# - A sum that does not fit can travel: $Nd$ words each way for each further tile of keys, in float32, and nothing is $N \times N$.
-# - Heavy rows start first, so that light ones can fill the gaps; what comes on top of an even division is as long as the program that ends last.
-# - The backward pass loops over the same tiles, listed by column.
-# - In a report, what holds clears suspects.
+# - Start long programs first. The time beyond an even division is at most the length of the program that ends last.
+# - Partial outputs in slow memory cost $Nd$ float32 words, stored and loaded, for each further block of keys. No array has $N \times N$ words.
+# - `kernels.choices_of` prints each choice of the library with its reason, a recorded time or the bytes.
+# - The backward pass uses the same blocks, listed by column where key blocks are resident.
 # - The fused backward computes five products per tile instead of seven. $dQ$ is then a shared sum: zeros in float32, and one atomic addition per word and key block.
 #
 # ## References
 #
 # - B. Saha, C. Ye: *The I/O complexity of attention*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). The small cache, $M < d^2$.
-# - R. L. Graham: *Bounds on multiprocessing timing anomalies*, SIAM Journal on Applied Mathematics 17(2), 1969. The heaviest first.
+# - R. L. Graham: *Bounds on multiprocessing timing anomalies*, SIAM Journal on Applied Mathematics 17(2), 1969. The order with the longest jobs first.
 #
 # **What comes next.** <!-- next -->

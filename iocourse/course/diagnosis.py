@@ -1,7 +1,7 @@
 """Eight broken kernels with one wrong line each, to be diagnosed from the report of `check`.
 
 Three of them are shown as A, B and C. Each report comes from a run of the kernel, always on the same inputs.
-All kernels are attempts at exercise 13C, attention over lists of blocks (section 13.4 has it in NumPy). The
+All kernels are attempts at exercise 13C, attention over lists of blocks (section 13.2 has it in NumPy). The
 descriptions of the faults can be printed without torch and triton.
 """
 

@@ -55,10 +55,12 @@ NOT_COMPARED = "with kernels that cannot be compared with those of today"
 Rows = Sequence[dict[str, Any]]
 _FIGURES = {"tflops": "TFLOP/s", "gbytes_per_s": "GB/s of K and V"}
 _OF_OURS = {
-    "density": "share of pairs", "saved": "padding saved", "ratio": "ours / rival",
+    "density": "share of pairs", "saved": "padding saved",
     "of_saved": "of the saved", "share": "of the copy", "us": "ours, µs",
 }  # fmt: skip
 _OF_LINES = ("d", "N", "pass", "dense_ms", "overhead_ms", "deviation")
+_RIVALS = ("SDPA", "FlexAttention", "varlen_attn", "tutorial")  # how names of other projects' kernels begin
+_HEAD_SIZE = "have the same last dimension and to be less than or equal to 256"  # in an error of PyTorch
 
 
 def load_record(name: str) -> dict[str, Any] | None:
@@ -117,13 +119,16 @@ def missing_metadata(record: dict[str, Any]) -> list[str]:
 def format_record(record: dict[str, Any] | None) -> str:
     """Format a record: its rows as tables, one line per reason why something was not timed, and its source.
 
-    The last columns of a table belong to the first implementation, which is ours. None gives `NONE_YET`.
+    The last columns of a table belong to the first implementation, which is ours. The last one has its speed
+    relative to the fastest implementation of other projects. None gives `NONE_YET`.
     """
     if record is None:
         return record_source(None)
     rows = [*record["rows"], *record.get("density_rows", [])]
     kinds = dict.fromkeys((row["dtype"], row["d"], row["pass"]) for row in rows)
-    reasons = dict.fromkeys(f"{row['contender']}: {row['refused']}" for row in rows if "refused" in row)
+    reasons = dict.fromkeys(
+        f"{row['contender']}: {_reason(row['refused'])}" for row in rows if "refused" in row
+    )
     lines = [[number(x, 3) if isinstance(x := one[key], float) else x for key in _OF_LINES]
              for one in record.get("lines", [])]  # fmt: skip
     return paragraphs(
@@ -134,6 +139,21 @@ def format_record(record: dict[str, Any] | None) -> str:
     )
 
 
+def _reason(refused: str) -> str:
+    """Return the reason of a refusal as one clause."""
+    return "head size above 256" if _HEAD_SIZE in refused else refused.split(". ")[0].split(";")[0]
+
+
+def _against_fastest(here: Mapping[str, dict[str, Any]], ours: str) -> str:
+    """Return our speed relative to the fastest rival, and its name; a dash without two times."""
+    ms = {name: row["ms"] for name, row in here.items() if "ms" in row}
+    rivals = [name for name in ms if name.startswith(_RIVALS)]
+    if ours not in ms or not rivals:
+        return number(None, 2)
+    fastest = min(rivals, key=lambda name: ms[name])
+    return f"{number(ms[fastest] / ms[ours], 2)} {fastest}"
+
+
 def _table(contenders: Sequence[str], rows: Rows, kind: tuple[str, int, str]) -> str:
     """Format the rows of one type, head size and pass as a table with one line per shape."""
     some = [row for row in rows if (row["dtype"], row["d"], row["pass"]) == kind]
@@ -142,12 +162,14 @@ def _table(contenders: Sequence[str], rows: Rows, kind: tuple[str, int, str]) ->
     figure = next((key for key in _FIGURES if any(key in row for row in some)), "ms")
     names = [name for name in contenders if any(row["contender"] == name for row in some)]
     more = [key for key in _OF_OURS if any(key in row for row in some if row["contender"] == names[0])]
-    lines: list[list[object]] = [[*labels, *names, *(_OF_OURS[key] for key in more)]]
+    rivals = any("ratio" in row for row in some)
+    last = ["ours / fastest rival"] if rivals else []
+    lines: list[list[object]] = [[*labels, *names, *(_OF_OURS[key] for key in more), *last]]
     for at in dict.fromkeys(tuple(row[key] for key in labels) for row in some):
         here = {row["contender"]: row for row in some if tuple(row[key] for key in labels) == at}
         figures = (number(here.get(name, {}).get(figure), 1) for name in names)
         ours = (number(here.get(names[0], {}).get(key), 2) for key in more)
-        lines.append([*at, *figures, *ours])
+        lines.append([*at, *figures, *ours, *([_against_fastest(here, names[0])] if rivals else [])])
     dtype, d, pass_ = kind
     return f"{_FIGURES.get(figure, 'ms')}, {dtype}, d = {d}, {pass_}\n{table(lines, left=len(labels))}"
 

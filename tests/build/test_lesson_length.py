@@ -120,7 +120,7 @@ def test_a_longer_one_is_refused_with_its_size(size, said):
     assert fault.startswith(said)
 
 
-def test_the_first_question_of_lessons_00_to_10_comes_within_300_words():
+def test_the_first_question_of_lessons_00_to_13b_comes_within_300_words():
     text = markdown("one two $x$") + "\n# %%\nx = 1\n\n" + markdown("four")
     asked = '\n# %% tags=["predict"]\npredict("4.1", x=...)\n\n'
     assert lesson_length.length_of(cells(text + asked + markdown("five"))).start == 4
@@ -133,7 +133,7 @@ def test_the_first_question_of_lessons_00_to_10_comes_within_300_words():
         (fault,) = found(301, path)
         assert fault == f"{path}:1: 301 words before the first question, expected at most 300"
         assert found(300, path) == []
-    assert found(301, Path("solutions/13_block_sparse_triton.py")) == []
+    assert found(301, Path("solutions/15_polynomial_attention.py")) == []
 
 
 def test_pictures_come_first_and_lesson_00_has_two():

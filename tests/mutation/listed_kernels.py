@@ -595,18 +595,13 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
     "13D": (
         (
             "start is 0, or BN at least",
-            "come = tl.where(start > 0, N, 0)",
-            "come = tl.where(start > 1, N, 0)",
+            "load_end = tl.where(start > 0, N, 0)",
+            "load_end = tl.where(start > 1, N, 0)",
         ),
         (
             "no row lies before 0, and none before -1",
-            "come = tl.where(start > 0, N, 0)",
-            "come = tl.where(start > 0, N, -1)",
-        ),
-        (
-            "one more iteration with all lanes masked: no word is moved and nothing is added",
-            "for column in range(0, d, BD):",
-            "for column in range(0, d + 1, BD):",
+            "load_end = tl.where(start > 0, N, 0)",
+            "load_end = tl.where(start > 0, N, -1)",
         ),
         (
             "keys that do not exist have the weight 0, and columns beyond d are not stored",
@@ -616,9 +611,9 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
         (
             "in iteration 0 the previous value is multiplied by exp(-inf) = 0; other lanes are not stored",
-            "so_far = tl.load(O_sum + rows, mask=(i[:, None] < come) & there, other=0.0)",
-            "so_far = tl.load(O_sum + rows, mask=(i[:, None] < come) & there, other=1.0)",
-            "so_far = tl.load(O_sum + rows, mask=(i[:, None] < come) & there, other=-1.0)",
+            "so_far = tl.load(O_sum + rows, mask=(i[:, None] < load_end) & there, other=0.0)",
+            "so_far = tl.load(O_sum + rows, mask=(i[:, None] < load_end) & there, other=1.0)",
+            "so_far = tl.load(O_sum + rows, mask=(i[:, None] < load_end) & there, other=-1.0)",
         ),
         (
             "another width of the slices: the same words and the same sums",
@@ -634,13 +629,6 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "s = scores_in_slices(Q, K, i, j, N, d, BM, BN, BD) * scale",
             "s = scores_in_slices(Q, K, i, j, N, d, BM, BN, BM) * scale",
             "s = scores_in_slices(Q, K, i, j, N, d, BM, BN, BN) * scale",
-        ),
-        (
-            "O has shape and type of O_sum, and each program its own rows of both: the sums grow in O",
-            "sliced_kernel[programs,](Q, K, V, O_sum, O, LSE, N, d, 1.4426950408889634 * d ** "
-            "(-0.5), BM=BM, BN=BN, BD=BD)",
-            "sliced_kernel[programs,](Q, K, V, O, O, LSE, N, d, 1.4426950408889634 * d ** "
-            "(-0.5), BM=BM, BN=BN, BD=BD)",
         ),
     ),
     "13C": (

@@ -1,5 +1,5 @@
-"""Exercises of lesson 13: a tile for a chip, a mask as lists, a kernel that loops over a list, outputs in
-slices.
+"""Exercises of lesson 13: a mask as lists, a kernel that loops over a list, the tile with the fewest bytes,
+outputs in slices.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Lists = tuple[Array, Array, Array, Array, Array]
 WIDE = {"LSE", "O_sum"}  # float32 whatever the inputs are
 
 
-# ------------------------------------------------------------------ 13A the best tile for a GPU
+# ------------------------------------------------------------------ 13A the tile with the fewest bytes
 WHOLE, SLICES, UNFIT = "complete rows are best", "slices are best", "the best does not fit"
 ROUNDED = f"{WHOLE}, because ragged tiles count fully"
 TileSizes = dict[str, Any]
@@ -41,9 +41,9 @@ def bytes_of(tile: TileSizes, N: int, d: int, itemsize: int) -> int:
     return sum(words * (4 if name in WIDE else itemsize) for name, words in counts)
 
 
-def fits(tile: TileSizes, room: int) -> bool:
+def fits(tile: TileSizes, limit: int) -> bool:
     """Return whether nothing is spilled and the tile fits in shared memory."""
-    return bool(tile["spill_bytes"] == 0 and tile["shared_bytes"] <= room)
+    return bool(tile["spill_bytes"] == 0 and tile["shared_bytes"] <= limit)
 
 
 def _tile(BM: int, BN: int, BD: int | None = None, spilled: int = 0, shared: int = 40_000) -> TileSizes:
@@ -55,12 +55,12 @@ def _choice_cases(rng: np.random.Generator) -> list[Case]:
 
     In some, the tile with the fewest bytes spills or does not fit; in some, ragged tiles decide the choice.
     """
-    room = int(rng.integers(50, 200)) * 1024
+    limit = int(rng.integers(50, 200)) * 1024
     n, d = int(rng.integers(1, 60)), int(rng.choice([40, 96, 200]))
     slices = [_tile(64, 64, 16), _tile(32, 128, 32), _tile(128, 128, 64, spilled=8)]
     small, large = [_tile(16, 64), _tile(16, 16)], [_tile(64, 32), _tile(32, 64)]
-    lost = [_tile(128, 128, spilled=int(rng.integers(4, 900))), _tile(128, 32, shared=room + 1)]
-    exactly = [_tile(32, 16), _tile(64, 16, shared=room)]
+    lost = [_tile(128, 128, spilled=int(rng.integers(4, 900))), _tile(128, 32, shared=limit + 1)]
+    exactly = [_tile(32, 16), _tile(64, 16, shared=limit)]
     asked = [
         (WHOLE, [*large, *slices], 1024, d, 2),
         (SLICES, [*small, *slices], 1024, d, 2),
@@ -74,12 +74,12 @@ def _choice_cases(rng: np.random.Generator) -> list[Case]:
         (ROUNDED, [_tile(128, 64, 16), _tile(32, 32)], 130, 200, 2),
         ("one tile of queries", [_tile(64, 64, 16), _tile(16, 16), _tile(64, 32, spilled=16)], 1 + n, d, 2),
     ]
-    return [_choice_case(label, tiles, room, N, width, size) for label, tiles, N, width, size in asked]
+    return [_choice_case(label, tiles, limit, N, width, size) for label, tiles, N, width, size in asked]
 
 
-def _choice_case(label: str, tiles: list[TileSizes], room: int, N: int, d: int, itemsize: int) -> Case:
-    least = min(bytes_of(tile, N, d, itemsize) for tile in tiles if fits(tile, room))
-    inputs = {"tiles": tiles, "room": room, "N": N, "d": d, "itemsize": itemsize}
+def _choice_case(label: str, tiles: list[TileSizes], limit: int, N: int, d: int, itemsize: int) -> Case:
+    least = min(bytes_of(tile, N, d, itemsize) for tile in tiles if fits(tile, limit))
+    inputs = {"tiles": tiles, "limit": limit, "N": N, "d": d, "itemsize": itemsize}
     return Case(f"{label}, N={N}, d={d}, itemsize={itemsize}", inputs, least)
 
 
@@ -92,8 +92,8 @@ A_CHOICE = Form("", _chosen, "one of the tiles, unchanged, and its bytes")
 
 
 def _must_fit(trial: Trial, choice: tuple[TileSizes, float]) -> str | None:
-    tile, room = choice[0], trial.case.inputs["room"]
-    return None if fits(tile, room) else f"{tile} spills or does not fit in {room:,} bytes of shared memory"
+    tile, limit = choice[0], trial.case.inputs["limit"]
+    return None if fits(tile, limit) else f"{tile} spills or does not fit in {limit:,} bytes of shared memory"
 
 
 def _bytes_at(trial: Trial, tile: TileSizes) -> int:
@@ -314,16 +314,17 @@ LISTS = exercise(
     properties=(
         Property("the five parts have the lengths that the mask requires", _lengths, idle=True),
         _of_the_lists("lists exactly the visible pairs", _same_pairs),
-        _of_the_lists("full blocks come first and have no pattern", _cut_where_needed),
+        _of_the_lists("full blocks are first in their row and have no pattern", _cut_where_needed),
         _of_the_lists("out-of-bounds queries do not make a block partial", _cut_where_needed, LATE_QUERIES),
         _of_the_lists("out-of-bounds keys make a block partial", _same_pairs, LATE_KEYS),
-        _of_the_lists("rows with more blocks come first", _heavy_first),
+        _of_the_lists("rows with more blocks are first in the order", _heavy_first),
     ),
 )
 
 
 # ------------------------------------------------------------------ 13C a loop over a list
 PLAIN, CUT, EMPTY = "full blocks only", "partial blocks", "rows that attend to no key"
+CAUSAL = "causal mask"
 
 
 def listed(rng: np.random.Generator) -> Iterator[Sample]:
@@ -358,12 +359,13 @@ def _listed(rng: np.random.Generator, pairs: Array, BM: int, BN: int, d: int, fa
     Q, K = far_apart(Q, K) if far else (Q, K)
     lists = dict(zip(PARTS, _shuffled(rng, lists_of(pairs, BM, BN)), strict=True))
     blind = not pairs.any(axis=1).all()
+    causal = Nq == Nk and np.array_equal(pairs, _causal(Nq))
     return Sample(
         {"queries": Nq, "keys": Nk, "BM": BM, "BN": BN},
         {"Q": Q, "K": K, "V": V, **lists, "BM": BM, "BN": BN},
         dict(zip(("O", "LSE"), attention_of(Q, K, V, pairs), strict=True)),
         attention_forward(BlockLists(Nq, Nk, d, pairs=pairs[None, None]), BM=BM, BN=BN),
-        (FAR if far else EMPTY if blind else CUT if len(lists["patterns"]) else PLAIN,),
+        (FAR if far else EMPTY if blind else CUT if len(lists["patterns"]) else PLAIN, CAUSAL * causal),
     )
 
 
@@ -481,4 +483,4 @@ SLICED = kernel_exercise(
 )
 
 
-EXERCISES = (CHOICE, LISTS, LISTED, SLICED)
+EXERCISES = (LISTS, LISTED, CHOICE, SLICED)
