@@ -60,7 +60,7 @@ class Event:
 class MadeUpDevice:
     """A device that works through a queue while the host continues.
 
-    device.flush(): queue work of 0.05 ms that empties L2.
+    device.flush(): queue work that empties L2.
     device.event(): queue a mark; its attribute `ms` is the time at which the device reached it.
     device.synchronize(): let the host wait until the queue is empty.
     device.now(): the clock of the host.
@@ -82,7 +82,7 @@ class MadeUpDevice:
         self._host = max(self._host, self._free)
 
     def flush(self) -> None:
-        """Queue work that overwrites L2; it keeps the device busy for 0.05 ms."""
+        """Queue work that overwrites L2; it keeps the device busy for `FLUSH_MS`."""
         self._queue(FLUSH_MS, host_ms=0.002)
         self._warm = False
 

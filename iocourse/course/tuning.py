@@ -26,7 +26,7 @@ class TooManyCalls(UsageError):
 
 
 def named(row: Row) -> str:
-    """Return the configuration of a row in words: "64 × 64, 4 warps, 3 stages"."""
+    """Return the configuration of a row in words: BM × BN, warps and stages."""
     return f"{row['BM']} × {row['BN']}, {row['warps']} warps, {row['stages']} stages"
 
 
@@ -63,7 +63,7 @@ def scores_of(rows: Sequence[Row], rule: Rule) -> list[float]:
 
 
 def chance_of_best(rows: Sequence[Row], k: int) -> float:
-    """Return (14.3): the mean regret of the fastest of `k` different rows that are chosen at random.
+    """Return (14.3): the mean regret of the best of `k` different rows that are chosen at random.
 
     Raises UsageError if `k` is not an integer from 1 to the number of rows, or as `times_of`.
     """

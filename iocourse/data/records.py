@@ -120,7 +120,7 @@ def format_record(record: dict[str, Any] | None) -> str:
     """Format a record: its rows as tables, one line per reason why something was not timed, and its source.
 
     The last columns of a table belong to the first implementation, which is ours. The last one has its speed
-    relative to the fastest implementation of other projects. None gives `NONE_YET`.
+    relative to the implementation of other projects with the smallest time. None gives `NONE_YET`.
     """
     if record is None:
         return record_source(None)
@@ -145,7 +145,7 @@ def _reason(refused: str) -> str:
 
 
 def _against_fastest(here: Mapping[str, dict[str, Any]], ours: str) -> str:
-    """Return our speed relative to the fastest rival, and its name; a dash without two times."""
+    """Return our speed relative to the rival with the smallest time, and its name; a dash without two times."""
     ms = {name: row["ms"] for name, row in here.items() if "ms" in row}
     rivals = [name for name in ms if name.startswith(_RIVALS)]
     if ours not in ms or not rivals:

@@ -43,7 +43,7 @@ TIES, CONSTANT = "several rows with the smallest number", "the same number for e
 
 
 def _trials(rng: np.random.Generator) -> Iterator[Sample]:
-    """Yield rules without ties, with ties of the choice, of the fastest row alone, and a constant rule."""
+    """Yield rules without ties, with ties of the choice, of the best row alone, and a constant rule."""
     for n in map(int, rng.integers(9, 30, size=3)):
         yield _on_trial(rng, rng.permutation(n) - n / 2)
     n = int(rng.integers(12, 30))
@@ -55,7 +55,7 @@ def _trials(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def _on_trial(rng: np.random.Generator, scores: Any, tag: str = "", fastest: int | None = None) -> Sample:
-    """Return a table with a column `score`; the row number `fastest` is the fastest, default: any."""
+    """Return a table with a column `score`; the row number `fastest` has the smallest time, default: any."""
     n = len(scores)
     times = rng.uniform(1.0, 3.0, n)
     times[int(rng.integers(n)) if fastest is None else fastest] = rng.uniform(0.7, 0.9)
