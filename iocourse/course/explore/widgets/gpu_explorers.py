@@ -36,7 +36,7 @@ CONTROLS = (
 class KernelExplorer(Explorer):
     """Interactive `kernel_explorer_picture`: one configuration of one Triton kernel on one chip.
 
-    Click a tile in the map or use the controls kernel, arch, d, causal, BM, BN, warps, stages, N and itemsize,
+    Click a tile in the map or use the controls kernel, arch, d, causal, BM, BN, warps, stages, N, itemsize
     and the buttons. Another kernel begins with its shipped configuration. Raises the errors of
     `kernel_explorer_picture`.
     """
