@@ -154,7 +154,7 @@ def kernel_explorer_title(s: KernelState) -> str:
 def _occupancy(f: Facts, x: float, y: float) -> Iterator[Element]:
     """Yield a bar for each limit, all on one scale; the lowest limit is marked."""
     found, left, width = occupancy(f.s, f.entry), x + 106, 118.0
-    scale = Scale(1, MOST, left, left + width, 2)
+    scale = Scale(0.5, MOST, left, left + width, 2)
     yield Text(x, y, "Programs per SM, by each limit alone", NORMAL, bold=True)
     for tick in (1, 2, 4, 8, 16, 32):
         yield Text(scale(tick), y + 17, str(tick), TINY, "middle", QUIET)
@@ -281,7 +281,7 @@ def cell_of(f: Facts, at: Configuration | None) -> tuple[str, str]:
     """Return the label of a configuration and its colour: time / best, or the verdict of its compiler."""
     entry, best = f.found.get(at) if at else None, f.best
     if entry is None:
-        return ("unknown" if at else ""), PAPER
+        return ("no data" if at else ""), PAPER
     if entry.ms is None or best is None or best.ms is None:
         return entry.verdict, FITS.colour
     ratio = entry.ms / best.ms
