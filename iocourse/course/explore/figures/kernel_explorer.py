@@ -393,7 +393,7 @@ def _roof_key(f: Facts, x: float, y: float) -> Iterator[Element]:
         yield from marker((left + 6, y + 32), LEVELS[level]._replace(colour=INK))
         yield Text(left + 16, y + 36, level, SMALL)
     yield circle((x + 226, y + 32), 4.5, PAPER, 1.6, 12)
-    yield Text(x + 236, y + 36, "not timed: at a roof", SMALL)
+    yield Text(x + 236, y + 36, "no rate: at a roof", SMALL)
 
 
 # ---------------------------------------------------------------------- in words
