@@ -1,9 +1,11 @@
-"""Timed tiles of forward and backward kernels on one H200, with what the compiler and the closed forms know
-about each without a run.
+"""Timed tiles of forward and backward kernels on one H200, with columns from the compiler and the closed
+forms that need no run.
 
-`tables` reads two records. In `tiles` a draft of the forward kernel was timed, which is not a kernel of the
-library; in `tune` the library's kernels were. Each half of the two-pass backward pass ("queries", "keys")
-was timed together with the other half, whose tile was the same in all rows of a table.
+`tables` reads two records. The times of `tiles` are those of a draft of the forward kernel, which is not a
+kernel of the library; the times of `tune` are those of the library's kernels, one day later. Each half of the
+two-pass backward pass ("queries", "keys") was timed together with the other half, whose tile is the same in
+all rows of a table. The compiled columns of `tune` are in the record `tune-compiled`, whose machine code is
+that of the commit in the record of times.
 """
 
 from __future__ import annotations
@@ -20,15 +22,15 @@ Row = dict[str, Any]
 RECORDS = ("tiles", "tune")
 TILE = ("kernel", "d", "causal", "BM", "BN", "warps", "stages")
 DRAFT = "draft"  # the kernel of the record `tiles`; its words are those of "forward"
-ARCH, SMS, GHZ = 90, 132, 1.755  # an H200; the clock is that of the model, the recorded one is 1.98 GHz
+ARCH, SMS, GHZ = 90, 132, 1.755  # of an H200; the clock rate is assumed
 N, ITEMSIZE = 4096, 2  # keys and queries of each timed problem, bytes per number
-KERNELS = ("forward", "queries", "keys")  # of `tune`; the two tiles tried for "fused" are no choice
+KERNELS = ("forward", "queries", "keys")  # of `tune`, without "fused", for which few tiles were tried
 PRODUCTS = {"forward": 2, "queries": 3, "keys": 4}  # matrix products per tile of scores
 # Per SM and clock: FLOP of products, exponentials, instructions, bytes from L2 and from shared memory.
 TENSOR_FLOP, EXPONENTIALS, INSTRUCTIONS, L2_BYTES, SHARED_BYTES = 4096, 16, 4, 40, 128
 ALONE = 4  # clocks per instruction of one warp that nothing overlaps; fitted to published times
 SPILL = 8  # issue slots of one load or store of a spilled register; assumed
-WARPGROUP, ROWS = 4, 64  # on sm_90 so many warps compute so many rows of a product together
+WARPGROUP, ROWS = 4, 64  # warps that compute a product together on sm_90, and their rows of it
 
 
 def tables(name: str) -> dict[str, list[Row]]:
@@ -61,11 +63,13 @@ def tables(name: str) -> dict[str, list[Row]]:
 def clock_model(row: Mapping[str, Any]) -> tuple[float, str]:
     """Return the TFLOP/s that a simple model of one SM predicts for a tile, and the name of its limit.
 
-    One iteration of the inner loop takes the largest of six numbers of clocks: of the products ("tensor"),
-    the exponentials ("exponentials"), the instructions that an SM issues ("issue"), the streamed tiles from
-    L2 ("L2"), the operands of the products ("shared memory"), and of one program after the other, each at
-    4 clocks per instruction plus its products, shared by the resident programs ("alone"). The model has
-    1.755 GHz. Two of its constants, 4 clocks and 8 issue slots per spilled register, are not measured.
+    One iteration of the inner loop takes the largest of six numbers of clocks:
+    "tensor", for the products; "exponentials"; "issue", for all instructions; "L2", for the streamed tiles;
+    "shared memory", for the operands of the products; "alone", for programs without overlap, each of which
+    takes `ALONE` clocks per instruction and the clocks of its products, divided by the resident programs.
+
+    `ALONE` is fitted to published times of other kernels, and `SPILL` is assumed. No clock rate was recorded
+    with the times; the model assumes `GHZ`.
 
     Args:
         row: a row of `tables`.

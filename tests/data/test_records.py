@@ -70,7 +70,9 @@ def test_every_shipped_record_tells_device_versions_date_and_commit():
 def test_only_tiles_was_measured_with_code_outside_the_repository():
     found = {name: record for name in NAMES if (record := load_record(name)) and "timed" in record}
     assert [*found] == ["tiles"] and "commit" not in found["tiles"]
-    assert record_source(found["tiles"]).endswith(", a draft of the forward kernel, not a kernel of the library")
+    assert record_source(found["tiles"]).endswith(
+        ", a draft of the forward kernel, not a kernel of the library"
+    )
 
 
 @pytest.mark.parametrize("missing", ["device", "versions", "date", "commit"])

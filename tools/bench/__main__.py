@@ -28,13 +28,14 @@ from tools.bench import (
     resources,
     steps,
     tune_compiled,
+    tuning_rules,
     widget_latency,
 )
 from tools.build.notebook_execution import ExecutionFailed
 
 _MODULES: tuple[Any, ...] = (
     depth, emulator, widget_latency, file_to_copy, gpu, hot_loops, lowrank, notebooks, pebbling, bound_ratios,
-    resources, tune_compiled,
+    resources, tune_compiled, tuning_rules,
 )  # fmt: skip
 SUBJECTS: dict[str, Subject] = {module.NAME: module for module in _MODULES}
 

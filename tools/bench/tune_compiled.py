@@ -1,4 +1,5 @@
-"""What the compiler knows about the tiles of the record `tune`, beside their times: `timed_tiles` reads both.
+"""Registers, shared memory and inner loops of the tiles in the record `tune`, which `timed_tiles` joins to
+their times.
 
 Compile them with the version of Triton that timed them, in a separate folder that Python searches first:
 
@@ -18,7 +19,7 @@ from tools.bench import Row, tiles
 from tools.bench.resources.compiling import Compilation, compiled, need_compiler
 
 NAME = "tune-compiled"
-HELP = "what the compiler knows about the tiles of the record `tune`, with the Triton that Python finds first"
+HELP = "compiled resources of the tiles in the record `tune`, with the Triton that Python finds first"
 SIZES = ("kernel", "d", "causal", "BM", "BN", "warps", "stages")
 FACTS = ("registers", "spill_bytes", "shared_bytes", "hot_loop", "machine_code")
 COUNTS = ("instructions", "wgmma", "waits", "spills", "barriers", "exponentials", "stall_clocks")
