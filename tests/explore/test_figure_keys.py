@@ -94,8 +94,11 @@ STAYS = {  # permanent entries of a legend: the figure need not show an element 
 SAID_ELSEWHERE = {  # colours outside the legend, and where they are explained
     ("low_rank_explorer_picture", palette.VERMILION): "the only curve of its chart, whose heading names it",
     ("blocked_product", "#EFEFEF"): "everything streamed; the legend names the part of the current step",
-    ("kernel_explorer_picture", palette.BLUE): "recorded launches, each named beside the chart",
-    ("kernel_explorer_picture", palette.RUST): "this tile, named beside the chart and outlined in the map",
+    ("kernel_explorer_picture", palette.BLUE): "recorded launches, each named at the right of the chart",
+    (
+        "kernel_explorer_picture",
+        palette.RUST,
+    ): "this tile, named at the right of the chart and outlined in the map",
     ("lowrank_passes", palette.PURPLE): "the square, labelled with name and size",
     ("pebbles", "#8C8C8C"): "the edges of the graph",
     ("resident_and_streamed", "#E3F1FA"): "a light band that continues the resident block",

@@ -55,8 +55,8 @@ LEVELS = {  # marker of each level at which bytes are counted
     L2: Stroke(BLUE, (), "square"),
     DRAM: Stroke(BLUE, (), "triangle"),
 }
-LABELS = 166.0  # width of the names beside the roofs
-THIS = RUST  # colour of this configuration
+LABELS = 166.0  # width of the names next to the roofs
+THIS = RUST  # of this configuration
 FITS, BAD = Fill(PAPER, ""), Fill("#F9D9C4", "/")
 
 
@@ -70,7 +70,7 @@ class Facts(NamedTuple):
 
     @property
     def best(self) -> Entry | None:
-        """The fastest recorded configuration of the map."""
+        """The configuration of the map with the shortest recorded time."""
         return fastest(self.found)
 
 
@@ -152,9 +152,9 @@ def kernel_explorer_title(s: KernelState) -> str:
 
 # ---------------------------------------------------------------------- programs per SM
 def _occupancy(f: Facts, x: float, y: float) -> Iterator[Element]:
-    """Yield a bar for each limit, on one scale from 1 to 32 programs; the lowest limit is marked."""
+    """Yield a bar for each limit, all on one scale; the lowest limit is marked."""
     found, left, width = occupancy(f.s, f.entry), x + 106, 118.0
-    scale = Scale(1, MOST, left, left + width, 2)
+    scale = Scale(0.5, MOST, left, left + width, 2)
     yield Text(x, y, "Programs per SM, by each limit alone", NORMAL, bold=True)
     for tick in (1, 2, 4, 8, 16, 32):
         yield Text(scale(tick), y + 17, str(tick), TINY, "middle", QUIET)
@@ -172,7 +172,7 @@ def _occupancy(f: Facts, x: float, y: float) -> Iterator[Element]:
 
 
 def quotient_text(one: Quotient) -> str:
-    """Format a quotient: "3 = 12 ÷ 4 warps", or "not compiled"."""
+    """Format a quotient: programs = capacity ÷ need, or "not compiled"."""
     if one.programs is None:
         return "not compiled"
     if one.limit == "blocks":
@@ -225,8 +225,8 @@ def map_of(s: KernelState, narrow: bool = False) -> TileMap:
 def shown_in_cell(f: Facts, BM: int, BN: int) -> Configuration | None:
     """Return the configuration that the map shows for a tile, or None if none is recorded.
 
-    For the tile of the state it is the state's. For another it is the fastest recorded one, or without a time
-    the one with the same warps and stages, or with the nearest.
+    For the tile of the state it is the state's. For another it is the one with the shortest time,
+    or without times the one with the same or the nearest warps and stages.
     """
     s = f.s
     if (BM, BN) == (s.BM, s.BN):
@@ -281,7 +281,7 @@ def cell_of(f: Facts, at: Configuration | None) -> tuple[str, str]:
     """Return the label of a configuration and its colour: time / best, or the verdict of its compiler."""
     entry, best = f.found.get(at) if at else None, f.best
     if entry is None:
-        return ("unknown" if at else ""), PAPER
+        return ("no data" if at else ""), PAPER
     if entry.ms is None or best is None or best.ms is None:
         return entry.verdict, FITS.colour
     ratio = entry.ms / best.ms
@@ -393,12 +393,12 @@ def _roof_key(f: Facts, x: float, y: float) -> Iterator[Element]:
         yield from marker((left + 6, y + 32), LEVELS[level]._replace(colour=INK))
         yield Text(left + 16, y + 36, level, SMALL)
     yield circle((x + 226, y + 32), 4.5, PAPER, 1.6, 12)
-    yield Text(x + 236, y + 36, "not timed: at a roof", SMALL)
+    yield Text(x + 236, y + 36, "no rate: at a roof", SMALL)
 
 
 # ---------------------------------------------------------------------- in words
 def time_text(f: Facts) -> str:
-    """Return a sentence on the recorded time of this configuration, compared with the fastest."""
+    """Return a sentence on the recorded time of this configuration, compared with the shortest."""
     entry, best = f.entry, f.best
     if best is None or best.ms is None:
         where = "on an H200 in 16 bits, d = 64 and 128" if f.s.arch != TIMED_ARCH else "for these sizes"

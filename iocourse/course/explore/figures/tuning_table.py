@@ -35,7 +35,7 @@ SHAPES = {1: "diamond", 2: "circle", 3: "triangle", 4: "square"}  # marker by th
 
 
 class Table(NamedTuple):
-    """A checked state with its dots (the fastest first) and the result of its rule (None: nothing kept)."""
+    """A checked state with its dots (in order of time) and the result of its rule (None: nothing kept)."""
 
     s: TuningState
     dots: list[Dot]
@@ -60,17 +60,17 @@ def tuning_table_picture(
 ) -> Picture:
     """Time / best against a column that is known without a run: one dot per timed configuration.
 
-    The configurations that the rule chooses are ringed, and so is the fastest one. Lines: the expected time /
-    best of one configuration at random, and of the fastest of three. Dots of configurations that the filters
-    drop are small and hollow.
+    The configurations that the rule chooses are ringed, and so is the one with the shortest time. Lines: the
+    expected time / best of one configuration at random, and of the best of three. Dots of configurations that
+    the filters drop are small and hollow.
 
     Args:
         table: a name in `iocourse.gpu.timed_tiles.tables`, or rows, each a dict with "ms" and columns.
         column: a column of numbers other than "ms".
         rule: "smallest" or "largest" value of the column.
-        stages: keep configurations with so many stages; None keeps all.
-        rows: keep those with at least so many rows per warpgroup.
-        warpgroups: keep those with at least so many warpgroups per SM.
+        stages: keep configurations with this number of stages; None keeps all.
+        rows: keep those with at least this number of rows per warpgroup.
+        warpgroups: keep those with at least this number of warpgroups per SM.
 
     Raises:
         ValueError: an unknown table, column or rule, a row without a time, or a negative filter.

@@ -228,7 +228,7 @@ def _case(s: KernelState) -> Case:
 
 # ---------------------------------------------------------------------- programs per SM
 class Quotient(NamedTuple):
-    """How many programs one limit allows: `programs` = capacity // need, in `unit`. None: not compiled."""
+    """The programs that one limit allows: capacity // need, both in `unit`. None: not compiled."""
 
     limit: str
     programs: int | None
@@ -329,8 +329,9 @@ def ceilings(s: KernelState) -> dict[str, float]:
     memory (CUDA guide; FlashAttention-3, arXiv 2407.08608). The clock is that of the data sheet's peak rate.
     Shared memory is not counted for the fused kernel, nor for fewer than 64 rows per warpgroup.
     """
-    # <!-- 4,096, 16, 128 = timed_tiles.TENSOR_FLOP, timed_tiles.EXPONENTIALS, timed_tiles.SHARED_BYTES -->
-    # <!-- 64 = timed_tiles.ROWS -->
+    # <!-- 4,096, 16 = gpu.timed_tiles.TENSOR_FLOP, gpu.timed_tiles.EXPONENTIALS -->
+    # <!-- 128 = gpu.timed_tiles.SHARED_BYTES -->
+    # <!-- 64 = gpu.timed_tiles.ROWS -->
     peak = s.chip.tensor_tflops
     found = {"products": peak}
     if (s.arch, s.itemsize) == (TIMED_ARCH, TIMED_BYTES):
@@ -347,12 +348,12 @@ def shared_traffic(s: KernelState) -> float:
     A product of 64 rows reads its 64 rows once, unless they are in registers, and its other factor
     completely; the loads of the streamed tiles write them. Equation (11.7) of lesson 11 for "forward".
     """
-    # <!-- 64 = timed_tiles.ROWS -->
+    # <!-- 64 = gpu.timed_tiles.ROWS -->
     resident, streamed = (s.BN, s.BM) if s.kernel == "keys" else (s.BM, s.BN)
     if s.kernel == "fused" or resident < ROWS * max(1, s.warps // WARPGROUP) or s.warps < WARPGROUP:
         return 0
     per_row, scores = s.itemsize * s.d, s.itemsize * streamed * resident * s.d / ROWS
-    # Products whose rows come from shared memory; the others take them from registers.
+    # Products that read their rows from shared memory; the others have them in registers.
     shared_rows = {"forward": 1, DRAFT: 1, "queries": 2, "keys": 2}[s.kernel]
     return shared_rows * resident * per_row + PRODUCTS[s.kernel] * scores + 2 * streamed * per_row
 

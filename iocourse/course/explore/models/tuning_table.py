@@ -12,7 +12,7 @@ from .kernel_explorer import Configuration
 
 Row = Mapping[str, Any]
 RULES = ("smallest", "largest")
-SAMPLE = 3  # configurations that are timed for "best of three"
+SAMPLE = 3  # configurations timed for "best of three"
 OWN = "rows of the call"  # name of a table that is given as rows
 # Columns of `timed_tiles.tables` by their description in a figure.
 COLUMNS = {
@@ -38,8 +38,8 @@ COLUMNS = {
 
 
 class TuningState(NamedTuple):
-    """Values of all controls. `stages` keeps these stages; `rows` and `warpgroups` keep at least so many rows
-    per warpgroup and warpgroups per SM. 0 keeps all.
+    """Values of all controls. `stages` keeps one number of stages; `rows` and `warpgroups` are the smallest
+    numbers of rows per warpgroup and warpgroups per SM that are kept. 0 keeps all.
     """
 
     table: str
@@ -124,18 +124,18 @@ class Dot(NamedTuple):
 
 
 def dots(s: TuningState, rows: Sequence[Row]) -> list[Dot]:
-    """Return the configurations of a table, the fastest first."""
+    """Return the configurations of a table in order of time."""
     best = min(row["ms"] for row in rows)
     found = [Dot(row[s.column], row["ms"] / best, keeps(s, row), row) for row in rows]
     return sorted(found, key=lambda one: one.y)
 
 
 class Result(NamedTuple):
-    """What a rule finds among the kept configurations.
+    """Result of a rule among the kept configurations.
 
     chosen: those with the smallest (largest) value; several if tied. regret: their mean time / best. place:
-    of the fastest kept one in the order of the rule, ties counted against it. one, three: expected time /
-    best of one kept configuration at random, and of the fastest of three.
+    of the kept one with the shortest time in the order of the rule, ties counted against it. one, three:
+    expected time / best of one kept configuration at random, and of the best of three.
     """
 
     chosen: list[Dot]
@@ -147,7 +147,7 @@ class Result(NamedTuple):
 
 
 def result(s: TuningState, found: Sequence[Dot]) -> Result | None:
-    """Return the result of a rule, or None if the filters keep nothing. `found` begins with the fastest."""
+    """Return the result of a rule, or None if the filters keep nothing. `found` is in order of time."""
     kept = [one for one in found if one.kept]
     if not kept:
         return None

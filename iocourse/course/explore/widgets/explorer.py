@@ -117,7 +117,7 @@ class Explorer(ABC):
     note = ""
     last = ""  # the last control that was set or pressed; "" after a pointer event
     words_below = False  # True if the text is a table below the figure
-    beside = False  # True if a wide page shows the controls beside the figure
+    beside = False  # True if a wide page shows the controls to the left of the figure
     resumes = False  # True if the same call in the same cell of a notebook continues where the last one was
     ahead: tuple[str, ...] = ()  # controls whose next values are computed in advance
     _held: tuple[float, float] | None = None  # offset from the pointer to the dragged point

@@ -36,8 +36,8 @@ CONTROLS = (
 class KernelExplorer(Explorer):
     """Interactive `kernel_explorer_picture`: one configuration of one Triton kernel on one chip.
 
-    Click a tile in the map or use the controls kernel, arch, d, causal, BM, BN, warps, stages, N, itemsize,
-    shipped and fastest. Another kernel begins with its shipped configuration. Raises the errors of
+    Click a tile in the map or use the controls kernel, arch, d, causal, BM, BN, warps, stages, N, itemsize
+    and the buttons. Another kernel begins with its shipped configuration. Raises the errors of
     `kernel_explorer_picture`.
     """
 
@@ -105,7 +105,7 @@ FILTERS = (
 
 @explorer
 class TuningTable(Explorer):
-    """Interactive `tuning_table_picture`: does a column know the time?
+    """Interactive `tuning_table_picture`: time / best against a column that is known without a run.
 
     Controls: table, column, rule, and the filters stages, rows and warpgroups. Raises the errors of
     `tuning_table_picture`.
