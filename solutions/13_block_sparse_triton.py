@@ -410,12 +410,12 @@ def on_lists(make_lists, launcher, pairs, BM, BN):
 N, d, BM, BN = 200, 32, 32, 64
 q, k, v = torch.randn(3, N, d, generator=torch.Generator().manual_seed(13))
 for mask in (masks.Causal(N), masks.bigbird(N, 16, 1, 1, 1), masks.Window(N, 20)):
-    ledger, o = attempt(on_lists, my_lists, my_listed_attention, mask.pairs(), BM, BN)
+    mine = attempt(on_lists, my_lists, my_listed_attention, mask.pairs(), BM, BN)
     with kernels.using(forward=(BM, BN)), traffic.count() as theirs:
         tiled = kernels.tiled_mask(mask, q[None, None], k[None, None])
         same = kernels.attention(q[None, None], k[None, None], v[None, None], block_mask=tiled)
-    print(f"{type(mask).__name__:10} your kernel {ledger.total:8,} words, library "
-          f"{theirs.total:8,}; same values to 1e-6: {abs(o - same[0, 0]).max() < 1e-6}")
+    print(f"{type(mask).__name__:10} your kernel {mine[0].total:8,} words, library "
+          f"{theirs.total:8,}; same values to 1e-6: {abs(mine[1] - same[0, 0]).max() < 1e-6}")
 
 
 # %% [markdown]
@@ -632,19 +632,22 @@ check("13A", my_choice)
 predict("13.7b", t4=256, a100=512, h200=1024)  #> predict("13.7b", t4=..., a100=..., h200=...)
 
 # %%
-def fewest_bytes(choose, arch, d):
-    """The choice between the two recorded tiles, for N = 4096 in 16 bits."""
-    two = [compiled("forward", arch, d), compiled("sliced_forward", arch, 512)]
-    tile, moved = choose(two, CHIPS[arch].shared_bytes, 4096, d, 2)
-    return "slices" if tile["BD"] else "rows", moved
+def where_slices_begin(choose):
+    """The smallest d at which slices move fewer bytes, per chip, for N = 4096 in 16 bits."""
+    begin = dict.fromkeys(CHIPS, 1024)
+    for arch, chip in CHIPS.items():
+        line = f"{chip.name:16}"
+        for d in (512, 256, 128, 64):
+            two = [compiled("forward", arch, d), compiled("sliced_forward", arch, 512)]
+            tile, moved = choose(two, chip.shared_bytes, 4096, d, 2)
+            begin[arch] = d if tile["BD"] else begin[arch]
+            kind = "slices" if tile["BD"] else "rows"
+            line += f"d = {d:3}: {kind:6} {moved / 2**20:5,.0f} MiB   "
+        print(line)
+    return begin
 
 
-begin = dict.fromkeys(CHIPS, 1024)
-for arch, chip in CHIPS.items():
-    found = {d: attempt(fewest_bytes, my_choice, arch, d) for d in (64, 128, 256, 512)}
-    begin[arch] = min([d for d, (kind, _) in found.items() if kind == "slices"], default=1024)
-    print(f"{chip.name:16}" + "".join(f"d = {d}: {kind:6} {moved / 2**20:5,.0f} MiB   "
-                                      for d, (kind, moved) in found.items()))
+begin = attempt(where_slices_begin, my_choice)
 measured("13.7b", t4=begin[75], a100=begin[80], h200=begin[90])
 
 # %% [markdown]
