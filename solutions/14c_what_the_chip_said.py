@@ -11,7 +11,7 @@
 # - to predict a time before you read one, recorded on an H200 or taken on your own GPU.
 # <!-- "recorded on an H200" if all(device(name)["name"] == "NVIDIA H200" for name in ("decode", "attention", "varlen", "sparse", "small-cache")) -->
 #
-# **Prerequisites**: lessons 11b, 12 and 14b; [symbols and terms](notation.md).
+# **Prerequisites**: lesson 11 (the forward kernel and its words), section 11.12 of lesson 11b (the roofline). Section 14.5 mentions the backward pass of lesson 12. Signs and terms are on the [notation](notation.md) page.
 #
 # **Minutes**: <!-- minutes -->.
 #
