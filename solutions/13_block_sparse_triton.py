@@ -241,16 +241,14 @@ compared = {
     "random pairs, 0.1 %": draw < 0.001,
     "random pairs, 0.01 %": draw < 0.0001,
 }
-ratio = {}
+moved = {}
 for name, pairs in compared.items():
     problem = BlockLists(N, N, 64, pairs=pairs[None, None])
     visited, partial = (one.sum() for one in problem.tiles(64, 64))
-    moved = ledger_bytes(attention_forward(problem, BM=64, BN=64), 2)  # with the lists
-    dense = moved if name == "dense" else dense
-    ratio[name] = moved / dense
+    moved[name] = ledger_bytes(attention_forward(problem, BM=64, BN=64), 2)  # with the lists
     print(f"{name:20} {pairs.mean():7.2%} visible, {visited:5,} blocks, {partial:5,} partial, "
-          f"{moved / 2**20:6.2f} MiB, {ratio[name]:.3f} of dense")
-measured("13.3", ratio=ratio["random pairs, 0.1 %"])
+          f"{moved[name] / 2**20:6.2f} MiB, {moved[name] / moved['dense']:.3f} of dense")
+measured("13.3", ratio=moved["random pairs, 0.1 %"] / moved["dense"])
 
 # %% [markdown]
 # <details><summary>The bytes with 0.1 % of the pairs visible</summary>
