@@ -241,16 +241,14 @@ compared = {
     "random pairs, 0.1 %": draw < 0.001,
     "random pairs, 0.01 %": draw < 0.0001,
 }
-ratio = {}
+moved = {}
 for name, pairs in compared.items():
     problem = BlockLists(N, N, 64, pairs=pairs[None, None])
     visited, partial = (one.sum() for one in problem.tiles(64, 64))
-    moved = ledger_bytes(attention_forward(problem, BM=64, BN=64), 2)  # with the lists
-    dense = moved if name == "dense" else dense
-    ratio[name] = moved / dense
+    moved[name] = ledger_bytes(attention_forward(problem, BM=64, BN=64), 2)  # with the lists
     print(f"{name:20} {pairs.mean():7.2%} visible, {visited:5,} blocks, {partial:5,} partial, "
-          f"{moved / 2**20:6.2f} MiB, {ratio[name]:.3f} of dense")
-measured("13.3", ratio=ratio["random pairs, 0.1 %"])
+          f"{moved[name] / 2**20:6.2f} MiB, {moved[name] / moved['dense']:.3f} of dense")
+measured("13.3", ratio=moved["random pairs, 0.1 %"] / moved["dense"])
 
 # %% [markdown]
 # <details><summary>The bytes with 0.1 % of the pairs visible</summary>
@@ -410,12 +408,12 @@ def on_lists(make_lists, launcher, pairs, BM, BN):
 N, d, BM, BN = 200, 32, 32, 64
 q, k, v = torch.randn(3, N, d, generator=torch.Generator().manual_seed(13))
 for mask in (masks.Causal(N), masks.bigbird(N, 16, 1, 1, 1), masks.Window(N, 20)):
-    ledger, o = attempt(on_lists, my_lists, my_listed_attention, mask.pairs(), BM, BN)
+    mine = attempt(on_lists, my_lists, my_listed_attention, mask.pairs(), BM, BN)
     with kernels.using(forward=(BM, BN)), traffic.count() as theirs:
         tiled = kernels.tiled_mask(mask, q[None, None], k[None, None])
         same = kernels.attention(q[None, None], k[None, None], v[None, None], block_mask=tiled)
-    print(f"{type(mask).__name__:10} your kernel {ledger.total:8,} words, library "
-          f"{theirs.total:8,}; same values to 1e-6: {abs(o - same[0, 0]).max() < 1e-6}")
+    print(f"{type(mask).__name__:10} your kernel {mine[0].total:8,} words, library "
+          f"{theirs.total:8,}; same values to 1e-6: {abs(mine[1] - same[0, 0]).max() < 1e-6}")
 
 
 # %% [markdown]
@@ -470,7 +468,7 @@ measured("13.5", fraction=times[0] / times[-1])
 # %% [markdown]
 # <details><summary>The time of a sixteenth of the blocks</summary>
 #
-# The fraction is 0.092. The mask has 0.065 of the blocks, and the constant 0.080 ms is the rest. The line differs from the times by at most 2.3 %.
+# The fraction is 0.092. The mask has 0.065 of the blocks, and the constant 0.080 ms explains the difference. The line differs from the times by at most 2.3 %.
 # <!-- points = load_record("sparse-lines")["lines"][0]["points"] -->
 # <!-- 0.092, 0.065 = points[0][1] / points[-1][1], points[0][0] -->
 # <!-- 0.080 = load_record("sparse-lines")["lines"][0]["overhead_ms"] -->
@@ -478,9 +476,12 @@ measured("13.5", fraction=times[0] / times[-1])
 #
 # </details>
 #
-# The backward pass of this record is 15 % off its line, because short launches were timed together with the Python code that launches them. One mask shows the effect: the backward pass under a random mask at $N = 4096$ took 1.402 ms in this run, and 0.711 ms in a run of the next day that times the host separately. In the later run, the forward pass has 0.93 to 1.46 of the speed of FlexAttention in PyTorch, and the backward pass has 0.82 to 0.94 of it.
+# In the backward pass of this record the times are up to 15 % off a line. The two smallest masks take 1.39 and 1.43 ms, although the second one has twice the blocks of the first. At this length the GPU waits for the Python code that launches the kernels. Another mask confirms this. The backward pass under a random mask at $N = 4096$ took 1.402 ms in this run, and 0.711 ms in a run of the next day that times the host separately. In the later run, the forward pass has 0.93 to 1.46 of the speed of FlexAttention in PyTorch, and the backward pass has 0.82 to 0.94 of it.
 # <!-- random_mask = lambda record: row(record, contender="fused", d=128, N=4096, B=4, mask="random", pass_="backward")["ms"] -->
 # <!-- 1.402, 0.711 = random_mask("sparse-lines"), random_mask("sparse") -->
+# <!-- shortest = load_record("sparse-lines")["lines"][1]["points"] -->
+# <!-- 1.39, 1.43 = shortest[0][1], shortest[1][1] -->
+# <!-- "the second one has twice the blocks of the first" if 1.9 < shortest[1][0] / shortest[0][0] < 2.1 -->
 # <!-- 15 = 100 * load_record("sparse-lines")["lines"][1]["deviation"] -->
 # <!-- "times the host separately" if "host_ms" in row("sparse", contender="fused", d=128, N=4096, B=4, mask="random", pass_="backward") and "host_ms" not in row("sparse-lines", contender="fused", d=128, N=4096, B=4, mask="random", pass_="backward") -->
 # <!-- "a run of the next day" if [load_record(name)["date"] for name in ("sparse-lines", "sparse")] == ["2026-11-26", "2026-11-27"] -->
@@ -538,15 +539,15 @@ measured("13.6", t4_256=compiled("forward", 75, 256)["BM"],
 #
 # ## 13.7 Complete rows or slices, by bytes
 #
-# The alternative is the fused split-d schedule (section 7.12, `small_cache_fused`), which splits $d$ into slices of $B_D$ columns. A program has one block of queries. For each block of keys, it performs three steps:
+# The alternative is the fused split-d schedule (section 7.12, `small_cache_fused`), which splits $d$ into slices of $B_D$ columns. A program has one block of queries. It has three steps for each block of keys:
 #
-# 1. adds up a tile of scores over the slices of $Q$ and $K$;
-# 2. updates the row statistics and computes the weights;
-# 3. per slice of $V$: loads the partial sums of $O$ from an array `O_sum` in slow memory, rescales them, adds, and stores them again.
+# 1. Add up a tile of scores over the slices of $Q$ and $K$.
+# 2. Compute the weights, and update the row statistics.
+# 3. For each slice of $V$, load the partial sums of $O$ from an array `O_sum` in slow memory, rescale them, add to them, and store them again.
 #
 # Only the tile of scores is kept, $B_M B_N$ numbers for any $d$. The first block of keys loads no partial sums. The last one stores no partial sums, but divides them by $\ell$ and stores $O$. So the $Nd$ partial sums are stored and loaded $\lceil N/B_N \rceil - 1$ times each. All of $Q$ is loaded once per block of keys, because a program does not keep its queries. $B_D$ does not change the traffic.
 #
-# **Predict** (compute). $N = 100$, $d = 24$, $B_M = 32$, $B_N = 16$. How often does slow memory deliver all of $Q$, and how often all of $K$?
+# **Predict** (compute). $N = 100$, $d = 24$, $B_M = 32$, $B_N = 16$. How often is all of $Q$ loaded, and how often all of $K$?
 
 # %% tags=["predict"]
 predict("13.7", q_loads=7, k_loads=4)  #> predict("13.7", q_loads=..., k_loads=...)
@@ -567,7 +568,7 @@ measured("13.7", q_loads=loads["Q"], k_loads=loads["K"])
 #
 # </details>
 #
-# Times depend on bytes. Let $Q$, $K$, $V$ and $O$ have $\beta$ bytes per word (2 in 16 bits). The log-sum-exp and the partial sums are float32, because in 16 bits each of the $\lceil N/B_N \rceil$ additions would be rounded. Then
+# Now count bytes. Let $Q$, $K$, $V$ and $O$ have $\beta$ bytes per word (2 in 16 bits). The log-sum-exp and the partial sums are float32, because in 16 bits each of the $\lceil N/B_N \rceil$ additions would be rounded. Then
 #
 # $$ \text{rows: } \beta\left(2Nd + 2Nd\left\lceil \tfrac N{B_M} \right\rceil\right) + 4N , \tag{13.5} $$
 # <!-- (13.5) rows = kernel_costs.ledger_bytes(kernel_costs.attention_forward(kernel_costs.KernelProblem(N, N, d), BM=BM, BN=BN), beta) where N <= 5000 -->
@@ -632,19 +633,22 @@ check("13A", my_choice)
 predict("13.7b", t4=256, a100=512, h200=1024)  #> predict("13.7b", t4=..., a100=..., h200=...)
 
 # %%
-def fewest_bytes(choose, arch, d):
-    """The choice between the two recorded tiles, for N = 4096 in 16 bits."""
-    two = [compiled("forward", arch, d), compiled("sliced_forward", arch, 512)]
-    tile, moved = choose(two, CHIPS[arch].shared_bytes, 4096, d, 2)
-    return "slices" if tile["BD"] else "rows", moved
+def where_slices_begin(choose):
+    """The smallest d at which slices move fewer bytes, per chip, for N = 4096 in 16 bits."""
+    begin = dict.fromkeys(CHIPS, 1024)
+    for arch, chip in CHIPS.items():
+        line = f"{chip.name:16}"
+        for d in (512, 256, 128, 64):
+            two = [compiled("forward", arch, d), compiled("sliced_forward", arch, 512)]
+            tile, moved = choose(two, chip.shared_bytes, 4096, d, 2)
+            begin[arch] = d if tile["BD"] else begin[arch]
+            kind = "slices" if tile["BD"] else "rows"
+            line += f"d = {d:3}: {kind:6} {moved / 2**20:5,.0f} MiB   "
+        print(line)
+    return begin
 
 
-begin = dict.fromkeys(CHIPS, 1024)
-for arch, chip in CHIPS.items():
-    found = {d: attempt(fewest_bytes, my_choice, arch, d) for d in (64, 128, 256, 512)}
-    begin[arch] = min([d for d, (kind, _) in found.items() if kind == "slices"], default=1024)
-    print(f"{chip.name:16}" + "".join(f"d = {d}: {kind:6} {moved / 2**20:5,.0f} MiB   "
-                                      for d, (kind, moved) in found.items()))
+begin = attempt(where_slices_begin, my_choice)
 measured("13.7b", t4=begin[75], a100=begin[80], h200=begin[90])
 
 # %% [markdown]
@@ -664,13 +668,13 @@ measured("13.7b", t4=begin[75], a100=begin[80], h200=begin[90])
 #
 # ## 13.8 The rule and the recorded times
 #
-# On an H200 both kernels were timed at $d = 256$, 320 and 512, for $N = 4096$. By bytes, complete rows win at all three. At $d = 320$ they move 0.59 of the bytes of slices.
+# On an H200 both kernels were timed at $d = 256$, 320 and 512, for $N = 4096$. By bytes, complete rows are better at all three. At $d = 320$ they move 0.59 of the bytes of slices.
 # <!-- widths = tuple(dict.fromkeys(one["d"] for one in rows("small-cache", pass_="forward", N=4096))) -->
 # <!-- "timed at $d = 256$, 320 and 512, for $N = 4096$" if sorted(widths) == [256, 320, 512] -->
 # <!-- of_rows = lambda d, loaded: kernel_costs.ledger_bytes(kernel_costs.attention_forward(kernel_costs.KernelProblem(4096, 4096, d), BM=forward(90, loaded)[0]["BM"], BN=64), 2) -->
 # <!-- of_slices = lambda d: kernel_costs.ledger_bytes(kernel_costs.sliced_forward(kernel_costs.KernelProblem(4096, 4096, d), BM=128, BN=128), 2) -->
 # <!-- 0.59 = of_rows(320, 512) / of_slices(320) -->
-# <!-- "complete rows win at all three" if all(of_rows(d, 256 if d == 256 else 512) < of_slices(d) for d in (256, 320, 512)) -->
+# <!-- "complete rows are better at all three" if all(of_rows(d, 256 if d == 256 else 512) < of_slices(d) for d in (256, 320, 512)) -->
 #
 # **Predict** (guess). At $d = 320$, without a mask, what is the time of complete rows divided by the time of slices?
 
@@ -707,8 +711,10 @@ for d in (64, 256, 320, 512, 1024):
     print(f"d = {d:4}: {choice.value}, because: {choice.why}")
 
 # %% [markdown]
-# At $d = 256$ and 512 the faster kernel is the one with fewer bytes; at $d = 320$ it is not. So the library follows the record. On an H200 in 16 bits it takes slices from $d = 257$ to 320, and otherwise the kernel with fewer bytes. Chips without recorded times use the bytes alone. Lesson 14c returns to this case.
+# At $d = 256$ and 512 the faster kernel is the one with fewer bytes; at $d = 320$ it is not. So the library follows the record. On an H200 in 16 bits it takes slices from $d = 257$ to 320, and otherwise the kernel with fewer bytes. Chips without recorded times use the bytes alone. Section 11.13 has another case in which the tile with more words is faster; lesson 14c returns to this one.
 # <!-- "At $d = 256$ and 512 the faster kernel is the one with fewer bytes; at $d = 320$ it is not" if [timed(d, "whole rows") < timed(d, "fused split-d") for d in (256, 320, 512)] == [True, False, True] -->
+# <!-- tried = {tuple(it["tile"]): it["ms"][0] for it in next(one for one in rows("tune", "kernels", kernel="forward") if one["d"] == 128)["tried"] if it.get("ms")} -->
+# <!-- "the tile with more words is faster" if tried[64, 64, 4, 3] < tried[128, 128, 8, 3] -->
 # <!-- taken = lambda d, arch=90: choice("forward pass", launch(arch, d)).value -->
 # <!-- "it takes slices from $d = 257$ to 320" if [taken(d) for d in (256, 257, 320, 321, 384, 512)] == ["complete rows", "slices", "slices", *["complete rows"] * 3] -->
 # <!-- 257 as input -->

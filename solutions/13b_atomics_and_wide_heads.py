@@ -334,6 +334,8 @@ for name, form in forms.items():
 # <!-- 0.86 = kernel_costs.ledger_bytes(kernel_costs.sliced_forward(wide, BM=tiled("sliced_forward")[0], BN=tiled("sliced_forward")[1]), 2) / 2**30 -->
 # <!-- took = lambda name, pass_: row("small-cache", contender=name, d=512, causal=False, pass_=pass_)["ms"] -->
 # <!-- 2.95 = took("materialised", "forward") / took("fused split-d", "forward") -->
+# <!-- slowest_last = lambda pass_: sorted(("whole rows", "fused split-d", "materialised"), key=lambda name: took(name, pass_)) -->
+# <!-- "in the opposite order" if slowest_last("forward") == slowest_last("backward")[::-1] -->
 # <!-- "are the fastest" if took("whole rows", "forward") < min(took("fused split-d", "forward"), took("materialised", "forward")) -->
 # <!-- 64 = 4 * stored.writes["S"] / 2**20 -->
 # <!-- "in the forward pass the library takes it only on request" if not any((one.name, one.value) == ("forward pass", "materialised") for one in choices.read_rows()) -->
@@ -361,13 +363,13 @@ for name, fixed in (("forward pass", None), ("backward pass", None), ("backward 
 
 
 # %% [markdown]
-# In the forward pass each chip takes complete rows up to some $d$ and then slices, by the bytes of exercise 13A. The H200 is the exception of section 13.8, with slices at $d = 320$ and complete rows again at 512. (No tile of complete rows was compiled for $d = 1024$.) The fused backward keeps more arrays in complete rows, so a T4 takes slices there from $d = 128$ on. Two passes move fewer bytes in complete rows than in slices even at $d = 512$ on an A100.
+# *fused* and *two-pass* have complete rows. In the forward pass each chip takes complete rows up to some $d$ and then slices, by the bytes of exercise 13A. The H200 is the exception of section 13.8, with slices at $d = 320$ and complete rows again at 512. (No tile of complete rows was compiled for $d = 1024$.) The fused backward keeps more arrays in complete rows, so a T4 takes slices there from $d = 128$ on. With `deterministic=True` an A100 takes complete rows even at $d = 512$, where its forward pass takes slices.
 # <!-- pass_of = lambda arch, d, name="forward pass": choice(name, launch(arch, d)).value -->
 # <!-- sizes = (64, 128, 256, 320, 512, 1024) -->
 # <!-- first_slices = lambda arch, name="forward pass": next(d for d in sizes if pass_of(arch, d, name) == "slices") -->
 # <!-- "each chip takes complete rows up to some $d$ and then slices, by the bytes of exercise 13A. The H200 is the exception of section 13.8, with slices at $d = 320$ and complete rows again at 512" if all([pass_of(arch, d) for d in sizes] == sorted(pass_of(arch, d) for d in sizes) for arch in (75, 80, 89, 100)) and [pass_of(90, d) for d in (256, 320, 512, 1024)] == ["complete rows", "slices", "complete rows", "slices"] -->
 # <!-- "so a T4 takes slices there from $d = 128$ on" if first_slices(75, "backward pass") == 128 -->
-# <!-- "even at $d = 512$ on an A100" if pass_of(80, 512, "backward pass, fixed order") == "two-pass" -->
+# <!-- "an A100 takes complete rows even at $d = 512$, where its forward pass takes slices" if (pass_of(80, 512, "backward pass, fixed order"), pass_of(80, 512)) == ("two-pass", "slices") -->
 #
 # ## 13.12 Block lists of the backward pass
 #
