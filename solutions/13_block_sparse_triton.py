@@ -157,7 +157,7 @@ attempt(show_lists, my_lists, given["BigBird"], 32, 64)
 #
 # The next cell has the program of section 11.1 with a list in place of `range(0, N, BN)`, in NumPy. A visited block is loaded completely, including keys that no query of the block attends to.
 
-# %%
+# %% tags=["listing"]
 def listed_program(place, Q, K, V, O, lists, BM, BN):
     """One block of queries, at this place of the order. Returns the rows of K that it loads."""
     spans, entries, slots, patterns, order = lists

@@ -50,7 +50,7 @@ explore.block_mask(masks.bigbird(4096, 64, 1, 1, 2), 64)
 # %% [markdown]
 # In a simple model, each of $n$ SMs runs one program at a time, a program takes one step per block, and a free SM starts the next program of the order. (A real SM can run several programs at once.)
 
-# %%
+# %% tags=["listing"]
 def timelines(work, order, n):
     """Per SM, the last digit of the program that it runs in each step."""
     lines = [""] * n
@@ -150,7 +150,7 @@ def counted(launcher, *arguments, **keywords):
 # %% [markdown]
 # Now the fused split-d schedule of section 13.7 as a kernel. It keeps a tile of scores, $B_M B_N$ numbers for any $d$. The head size `d` is a number, and the width of a slice is a constant, so one compiled kernel is correct for every head size. The last slice may be ragged. The first step, a tile of scores, is given here, and the second one in the kernel below:
 
-# %% tags=["given"]
+# %% tags=["given", "listing"]
 @triton.jit
 def scores_in_slices(Q, K, i, j, N, d, BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr):
     """Q Kᵀ for the queries i (BM,) and the keys j (BN,), slice by slice of d. (BM, BN)."""

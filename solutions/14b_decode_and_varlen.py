@@ -152,7 +152,7 @@ measured("14.11b", O=float(O[0, 0]))
 #
 # The next cell computes a decode step in NumPy. `with_keys` adds one block of keys by the online softmax; `part` is its loop over the keys of one part, for the queries of a group.
 
-# %%
+# %% tags=["listing"]
 def with_keys(acc, m, l, q, k, v):
     """Add a block of keys: new acc (rows, d), m and l (rows,)."""
     s = q @ k.T                                     # (rows, keys)
@@ -249,7 +249,7 @@ def absorb(acc, m, l, q, k, v, scale, seen=None):
     return acc, m_new, l
 
 
-# %% tags=["given"]
+# %% tags=["given", "listing"]
 @triton.jit
 def parts_kernel(Q, K, V, O_parts, LSE_parts, parts, length, group, N, scale,
                  d: tl.constexpr, ROWS: tl.constexpr, BN: tl.constexpr):
@@ -427,7 +427,7 @@ print("cu_seqlens", cu)
 # %% [markdown]
 # Sequence $s$ has the rows $cu_s$ to $cu_{s+1} - 1$. The last sequence is empty, so its two numbers are equal. Each program processes a block of queries of one sequence. It reads the two numbers of this sequence and loads only queries and keys between them. In NumPy, for one head:
 
-# %%
+# %% tags=["listing"]
 def packed_program(sequence, block, Q, K, V, O, cu, BM, BN):
     """Compute BM rows of O of one sequence. Returns the words of Q, K and V read."""
     begin, end = cu[sequence], cu[sequence + 1]

@@ -69,7 +69,7 @@ explore.bars({"requested by the programs": requested, "L2 cache of an H200": 60,
 # Whether DRAM delivers the minimum or all requests depends on *when* the programs read the same words. So we list the reads in their order, for 8 heads of 512 queries with tiles of 64. The unit is one row of 64 words, which in 16 bits is one cache line of 128 bytes.
 # <!-- 128 = 2 * 64 -->
 
-# %%
+# %% tags=["listing"]
 H, N, d, BM = 8, 512, 64, 64
 TILES = N // BM  # programs per head
 

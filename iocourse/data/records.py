@@ -145,7 +145,7 @@ def _reason(refused: str) -> str:
 
 
 def _against_fastest(here: Mapping[str, dict[str, Any]], ours: str) -> str:
-    """Return our speed relative to the rival with the smallest time, and its name; a dash without two times."""
+    """Return our speed relative to the rival with the smallest time, and its name; a dash without times."""
     ms = {name: row["ms"] for name, row in here.items() if "ms" in row}
     rivals = [name for name in ms if name.startswith(_RIVALS)]
     if ours not in ms or not rivals:

@@ -32,7 +32,7 @@ from pathlib import Path
 from tools.build import BuildFailed
 
 TAGS = (
-    "setup", "given", "exercise", "check", "predict", "quiz", "hint", "shown",
+    "setup", "given", "exercise", "check", "predict", "quiz", "hint", "shown", "listing",
     "solution-only", "student-only", "raises-exception",
     "nbval-ignore-output", "nbval-check-output", "nbval-skip", "nbval-raises-exception",
 )  # fmt: skip

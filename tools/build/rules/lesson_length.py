@@ -1,9 +1,10 @@
 """Compute the length of a lesson (words, formulas, predictions, cells, minutes) and check its limits.
 
 Reading takes one minute for 130 words and a quarter of a minute for a displayed formula; an inline formula
-counts as one word. A listing takes one minute for 8 lines. A listing is a code cell of more than 50 lines,
-blank lines not counted, which is more than one screen. Shorter cells add no minutes, because the text around
-them explains what they do. Exercises take the minutes that they state. A prediction takes one minute if it
+counts as one word. A listing takes one minute for 8 lines, blank lines not counted. Listings are code cells of
+more than 50 lines, which is more than one screen, and cells with the tag `listing`, which a student must read
+line by line to solve an exercise. Other cells add no minutes, because the text around them explains what they
+do. Exercises take the minutes that they state. A prediction takes one minute if it
 is a guess, two if it is computed. The build writes the minutes of reading and of exercises at the head of the
 lesson.
 """
@@ -27,7 +28,7 @@ START = 300  # words before the first prediction or exercise of these lessons:
 _STARTS_SOON = re.compile(r"(0\db?|10|11b?|12|13b?|14[bc]?)_")  # add a lesson whose text follows this limit
 WORDS_A_MINUTE = 130
 FORMULA = 0.25  # minutes
-LISTING = 50  # lines of code; a longer cell is read as a listing
+LISTING = 50  # lines of code; a longer cell is read as a listing, and so is one with the tag `listing`
 LINES_A_MINUTE = 8
 PREDICTION = {"guess": 1, "compute": 2}  # minutes
 
@@ -71,8 +72,8 @@ def length_of(cells: Sequence[Cell]) -> LessonLength:
     predictions = sum(PREDICTION.get(kind, 0) for text in texts for kind in KIND.findall(text))
     formulas = sum(len(_DISPLAYED.findall(text)) for text in texts)
     code = (cell for cell in read if cell.kind == "code" and "exercise" not in cell.tags)
-    lines = (sum(map(bool, side(cell, solved=False))) for cell in code)
-    listings = sum(number for number in lines if number > LISTING)
+    lines = [(sum(map(bool, side(cell, solved=False))), "listing" in cell.tags) for cell in code]
+    listings = sum(number for number, tagged in lines if tagged or number > LISTING)
     before = takewhile(lambda cell: not {"predict", "exercise"} & set(cell.tags), read)
     start = sum(words_of("\n".join(side(cell, solved=False))) for cell in before if cell.kind == "markdown")
     return LessonLength(sum(map(words_of, texts)), formulas, predictions, len(read), listings, start)
