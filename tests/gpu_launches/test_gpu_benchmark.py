@@ -685,7 +685,8 @@ def test_a_lesson_runs_to_its_end_and_its_row_says_what_raised(tmp_path, monkeyp
     (tmp_path / "solutions").mkdir()
     lesson = tmp_path / "solutions" / "10_a.ipynb"
     lesson.write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
-    (tmp_path / "solutions" / "09_b.ipynb").write_text("")
+    for other in ("09_b.ipynb", "14_without_kernels.ipynb"):
+        (tmp_path / "solutions" / other).write_text("")
     assert compiled_lessons.files(tmp_path) == [lesson]
     row = compiled_lessons.row_of(lesson, tmp_path)
     assert (row["lesson"], row["cells"], row["ran"]) == ("10_a", 5, 3) and row["seconds"] > 0

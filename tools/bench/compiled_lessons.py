@@ -35,8 +35,9 @@ INTERPRETED = {  # replacements of a lesson's lines about the interpreter
 
 
 def files(root: Path) -> list[Path]:
-    """Return the notebooks of the lessons on kernels in a checkout."""
-    return sorted((root / "solutions").glob(LESSONS))
+    """Return the notebooks of the lessons that run kernels in a checkout."""
+    paths = sorted((root / "solutions").glob(LESSONS))
+    return [path for path in paths if "TRITON_INTERPRET" in path.read_text(encoding="utf-8")]
 
 
 def row_of(file: Path, root: Path) -> Row:
