@@ -712,9 +712,9 @@ for row in packed["rows"]:
     if row["contender"] == "packed by descriptors" and row["pass"] != "forward+backward":
         where = (row["d"], row["lengths"], row["pass"])
         cudnn = times["SDPA cuDNN", *where] / row["ms"]
-        print(f"d = {row['d']:3}, {row['lengths']:11} {row['pass']:8}: pairs "
-              f"{row['saved']:.2f}; speed relative to flash {row['ratio']:.2f}, divided by pairs "
-              f"{row['of_saved']:.2f}; to cuDNN {cudnn:.2f}")
+        print(f"d = {row['d']:3}, {row['lengths']:11} {row['pass']:8}: "
+              f"pairs {row['saved']:.2f}; speed relative to flash {row['ratio']:.2f}, "
+              f"divided by pairs {row['of_saved']:.2f}; to cuDNN {cudnn:.2f}")
         if where == (128, "log-uniform", "backward"):
             measured("14.23c", backward=row["ratio"])
 
