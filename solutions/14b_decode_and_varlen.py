@@ -77,7 +77,7 @@ explore.roofline(90, intensity, title="A decode step with 32 heads of queries, 1
 # <!-- 132, 124 = processors, processors - 8 -->
 # <!-- 4,800, 600 = CHIPS[90].gbytes_per_s, CHIPS[90].gbytes_per_s / 8 -->
 #
-# The effect has been measured on a kernel with such a grid, *SDPA efficient* of PyTorch ([its source](https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/transformers/cuda/mem_eff_attention/kernel_forward.h)): one program per sequence and head. In the record `decode`, it runs with $H = H_{kv} = 32$ and $N = 32768$, for $B = 1$ sequence and for $B = 8$.
+# The effect has been measured on a kernel with such a grid, *SDPA efficient* of PyTorch ([its source](https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/transformers/cuda/mem_eff_attention/kernel_forward.h)): one program per sequence and head. In the record `decode`, it runs with $H = H_{kv} = 32$ and $N = 32768$, for $B = 1$ sequence and for $B = 8$. (The first line of the output states whether kernels of the library have changed since. The times are those of the recorded code.)
 #
 # **Predict** (guess). The second step moves eight times the bytes. What is the ratio of the two times?
 
@@ -103,7 +103,7 @@ measured("14.11", ratio=many / few)
 # %% [markdown]
 # <details><summary>Eight times the bytes</summary>
 #
-# Only 1.50. (The line above it states if kernels of the library have changed since its commit. The times are those of the recorded code.) With 32 programs, at least 100 of the 132 SMs were idle.
+# Only 1.50. With 32 programs, at least 100 of the 132 SMs were idle.
 # <!-- efficient = [row("decode", N=32768, B=B, H_kv=32, contender="SDPA efficient") for B in (1, 8)] -->
 # <!-- 1.50 = efficient[1]["us"] / efficient[0]["us"] -->
 # <!-- 32, 132, 100 = efficient[0]["H"], processors, processors - efficient[0]["H"] -->
@@ -386,7 +386,7 @@ for contender in ("SDPA efficient", "SDPA flash", "SDPA cuDNN", "split-KV"):
     print(f"{contender:15} {recorded_us(contender, B=1):7.1f} µs")
 
 # %% [markdown]
-# On an H200, split-KV takes 142 µs and is 7.6 times as fast as SDPA efficient. These are different kernels, but their programs explain most of the ratio: 256, by the rule above, instead of 32. A program then reads 14.8 and 15.6 GB/s. SDPA flash takes 145 µs and SDPA cuDNN 129 µs; the record does not show how they divide the keys. Lesson 14c compares the recorded decode steps with their bytes.
+# On an H200, split-KV takes 142 µs and is 7.6 times as fast as SDPA efficient. These are different kernels, but the ratio is consistent with their programs, which are 256 by the rule above and 32. Each then reads 14.8 and 15.6 GB/s. SDPA flash takes 145 µs and SDPA cuDNN 129 µs; the record does not show how they divide the keys. Lesson 14c compares the recorded decode steps with their bytes.
 # <!-- "On an H200" if device("decode")["name"] == "NVIDIA H200" -->
 # <!-- us = lambda name: row("decode", N=32768, B=1, H_kv=32, contender=name)["us"] -->
 # <!-- 142, 7.6 = us("split-KV"), us("SDPA efficient") / us("split-KV") -->

@@ -349,7 +349,7 @@ for name, H_kv in (("MHA", 32), ("GQA", 8), ("MQA", 1)):
 
 
 # %% [markdown]
-# The minimum time decreases from 111.9 µs to 28.0 and 3.5 µs, by the factor by which the KV cache is smaller. The products take 0.54 µs in each case.
+# The minimum time decreases from 111.9 µs to 28.0 and 3.5 µs, as the KV cache does. The products take 0.54 µs in each case.
 # <!-- problem = lambda H_kv: kernel_costs.KernelProblem(1, 32768, 128, H=32, H_kv=H_kv) -->
 # <!-- moving = lambda H_kv: (roofline.compulsory_bytes("forward", problem(H_kv), 2) - 4 * 32) / h200.gbytes_per_s / 1e3 -->
 # <!-- 111.9, 28.0, 3.5 = moving(32), moving(8), moving(1) -->
@@ -429,7 +429,7 @@ for contender, B, H_kv in [*(("split-KV", B, H_kv) for B in (1, 8) for H_kv in (
 # %% [markdown]
 # The excess of split-KV is 10.7 to 24.7 µs and grows with $N$ in each series. Copy + 15 µs has errors of −4.3 to +9.7 µs, about 1 % of the longest step and up to 38 % of a short one. A share of the copy, from 0.04 to 0.98, is mostly this constant in another form.
 #
-# - With MQA and $B = 1$, the excess grows by 9.9 µs while the copy time grows by 3.4 µs. This is consistent with idle SMs: the library makes at most 64 parts, for 132 SMs.
+# - With MQA and $B = 1$, the excess grows by 9.9 µs while the copy time grows by 3.4 µs. This is consistent with idle SMs: the library (also at the recorded commit) makes at most 64 parts, for 132 SMs.
 # - With MHA and $B = 1$, one launch takes 2.1 to 3.3 µs less than two. The record does not divide the rest.
 # - The copy is not a lower limit. The slope of cuDNN is 0.93, and its longest step takes 950 µs instead of 1,004. A copy also writes.
 # <!-- copied = np.array([one["us"] * one["share"] for one in rows("decode", contender="split-KV")]) -->
@@ -680,7 +680,7 @@ measured("14.23b", **parts)
 # %% [markdown]
 # <details><summary>A line and a floor</summary>
 #
-# 0.09 and 0.18. The forward pass is on a line, 0.08 ms + density · 2.45 ms, within 2.3 %. The backward pass takes 7.5 to 8.1 ms times the density from 0.25 on, and below that it stays at 1.4 ms. This floor is consistent with host time, which the record does not have. With $N = 4096$ and density 0.12, the backward pass took 1.40 ms here and 0.71 ms in the later record `sparse`, of other code.
+# 0.09 and 0.18. The line of the record for the forward pass, 0.08 ms + density · 2.45 ms, is within 2.3 %. The backward pass takes 7.5 to 8.1 ms times the density from 0.25 on, and below that it stays at 1.4 ms. This floor is consistent with host time, which the record does not have. With $N = 4096$ and density 0.12, the backward pass took 1.40 ms here and 0.71 ms in the later record `sparse`, of other code.
 # <!-- 0.09, 0.18 = (line(pass_)[0][1] / line(pass_)[-1][1] for pass_ in ("forward", "backward")) -->
 # <!-- fitted = row("sparse-lines", "lines", pass_="forward") -->
 # <!-- 0.08, 2.45, 2.3 = fitted["overhead_ms"], fitted["dense_ms"], 100 * fitted["deviation"] -->
@@ -833,7 +833,7 @@ measured("14.24", backward=fused_ms / split_ms, forward=first / second)
 # ## Misconceptions
 #
 # - **"FlashAttention reads $K$ and $V$ from DRAM $\lceil N/B_M \rceil$ times."** Its programs request them so often. DRAM delivered each input once in the recorded forward passes (14.18).
-# - **"The profiler's L2 counter is the closed form."** L2 looks up fewer words, because requests are merged on the way. The counter on the side of the SMs equals the closed form (14.18).
+# - **"The profiler's L2 counter is the closed form."** L2 looks up fewer words, because requests are merged on the way. The counter on the side of the SMs was within 0.13 % of the closed form (14.18).
 # - **"Grouped-query attention saves FLOPs."** It has the same FLOPs and fewer words of $K$ and $V$ (14.20). But 32 times fewer words gave 5.8 times less time (14.21).
 # <!-- 32, 5.8 = 32 / 1, own(32)["us"] / own(1)["us"] -->
 # - **"The kernel with fewer bytes takes less time."** Complete rows at $d = 320$ have fewer bytes and take more time, and so does the tile of $128 \times 64$ in section 14.24.
@@ -844,7 +844,7 @@ measured("14.24", backward=fused_ms / split_ms, forward=first / second)
 #
 # - The closed form was within 0.13 % of the bytes that the SMs read. In the recorded forward passes, DRAM delivered each word once: programs that share keys ran together, and their keys fit in L2.
 # <!-- 0.13 = 100 * max(first(run) / form(run) - 1 for run in launches) -->
-# - A decode step took the copy time of its bytes plus 11 to 25 µs on the recorded H200.
+# - A split-KV step took the copy time of its bytes plus 11 to 25 µs on the recorded H200.
 # <!-- 11, 25 = min(excess), max(excess) -->
 # - Test each prediction on a record that can refute it, and add a control.
 #
