@@ -164,7 +164,7 @@ explore.curve({name: [(size, deliveries(order, 4, size)) for size in sizes]
               title="How often DRAM delivers K and V: one closed form, two orders",
               xlabel="capacity of the cache (rows)", ylabel="deliveries of K and V",
               notes={"together": "2 from 128 rows on, 1 from 2,048 on",
-                     "scattered": "8 to 8,192 rows, then 1"})
+                     "scattered": "8 up to 8,192 rows, then 1"})
 
 
 # %% [markdown]
