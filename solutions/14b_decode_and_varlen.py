@@ -65,7 +65,7 @@ explore.roofline(90, intensity, title="A decode step with 32 heads of queries, 1
 #
 # </details>
 #
-# All three points are left of the ridge point, 206 FLOPs per byte on an H200. So a decode step is memory-bound, and its time cannot be shorter than that of one read of $K$ and $V$. A larger tile or a larger L2 cache does not help, because every word of $K$ and $V$ is needed exactly once. Only fewer bytes help, by fewer heads of keys or fewer bytes per word. A kernel can at best use the full bandwidth of HBM, and that needs all SMs.
+# All three points are left of the ridge point, 206 FLOPs per byte on an H200. So a decode step is memory-bound, and its time cannot be shorter than that of one read of $K$ and $V$. A larger tile or a larger L2 cache does not help, because a step needs every word of $K$ and $V$ exactly once. Only fewer bytes help, by fewer heads of keys or fewer bytes per word. A kernel can at best use the full bandwidth of HBM, and that needs all SMs.
 # <!-- 206 = roofline.ridge_point(CHIPS[90]) -->
 # <!-- "All three points are left of the ridge point" if max(decoding(heads) for heads in (32, 8, 1)) < roofline.ridge_point(CHIPS[90]) -->
 # <!-- "cannot be shorter" as definition -->
@@ -77,7 +77,7 @@ explore.roofline(90, intensity, title="A decode step with 32 heads of queries, 1
 # <!-- 132, 124 = processors, processors - 8 -->
 # <!-- 4,800, 600 = CHIPS[90].gbytes_per_s, CHIPS[90].gbytes_per_s / 8 -->
 #
-# The effect has been measured on a kernel with such a grid, *SDPA efficient* of PyTorch ([its source](https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/transformers/cuda/mem_eff_attention/kernel_forward.h)): one program per sequence and head. In the record `decode`, it runs with $H = H_{kv} = 32$ and $N = 32768$, for $B = 1$ sequence and for $B = 8$.
+# The effect has been measured on a kernel with such a grid, *SDPA efficient* of PyTorch ([its source](https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/transformers/cuda/mem_eff_attention/kernel_forward.h)): one program per sequence and head. In the record `decode`, it runs with $H = H_{kv} = 32$ and $N = 32768$, for $B = 1$ sequence and for $B = 8$. (The first line of the output states whether kernels of the library have changed since. The times are those of the recorded code.)
 #
 # **Predict** (guess). The second step moves eight times the bytes. What is the ratio of the two times?
 
@@ -190,16 +190,19 @@ problem = KernelProblem(1, 32768, 128, H=32, H_kv=8)
 split = attention_decode(problem, parts=16)
 keys = split.reads["K"] + split.reads["V"]
 between = split.reads["O_parts"] + split.reads["LSE_parts"]
-print(f"K and V: {keys:,} words; partial results: {between:,} words written and read again, "
-      f"{2 * 4 * between / (2 * keys):.1%} of the bytes of K and V")
+again = split.reads["Q"] - 32 * 128
+extra = 2 * 4 * between + 2 * again
+print(f"K and V: {keys:,} words; partial results: {between:,} words written and read again; "
+      f"queries read again: {again:,}; {extra / (2 * keys):.2%} of the bytes of K and V")
 
 
 # %% [markdown]
-# The partial results are 0.4 % of the bytes of $K$ and $V$. Their number grows with the parts and not with $N$, so a short cache should have fewer parts. The library takes as many as give each SM two programs.
+# The extra words are 0.49 % of the bytes of $K$ and $V$. Their number grows with the parts and not with $N$, so the percentage is larger for a short cache. The library takes as many parts as give each SM two programs, but at most 64.
 # <!-- split = kernel_costs.attention_decode(kernel_costs.KernelProblem(1, 32768, 128, H=32, H_kv=8), parts=16) -->
-# <!-- percent = 100 * 2 * 4 * (split.reads["O_parts"] + split.reads["LSE_parts"]) / (2 * (split.reads["K"] + split.reads["V"])) -->
-# <!-- 0.4 = percent -->
-# <!-- "The library takes as many as give each SM two programs" if kernels.host.launches.enough_parts(processors, 8, 1000) == 2 * processors // 8 -->
+# <!-- percent = 100 * (2 * 4 * (split.reads["O_parts"] + split.reads["LSE_parts"]) + 2 * (split.reads["Q"] - 32 * 128)) / (2 * (split.reads["K"] + split.reads["V"])) -->
+# <!-- 0.49 = percent -->
+# <!-- 64 = kernels.host.launches.enough_parts(processors, 1) -->
+# <!-- "The library takes as many parts as give each SM two programs" if kernels.host.launches.enough_parts(processors, 8, 1000) == 2 * processors // 8 -->
 #
 # ## 14.12 The merge as a kernel
 #
@@ -275,7 +278,7 @@ def parts_kernel(Q, K, V, O_parts, LSE_parts, parts, length, group, N, scale,
 # %% [markdown]
 # A `pair` is a sequence and one of its heads of keys. The results are `O_parts` (pairs, parts, group, $d$) and `LSE_parts` (pairs, parts, group), both float32, with natural logarithms. `merge_kernel` needs no `tl.dot`. It has one program per head of queries, which loads all parts of that head as one tile, (PARTS, $d$). Then (14.5) needs `tl.max` and `tl.sum` over the first axis.
 #
-# There are three cases to consider:
+# (Exercises 14A and 14B are in lesson 14c.) There are three cases to consider:
 #
 # - Two parts of one head are not adjacent in memory, because the other heads of the group are stored between them.
 # - `parts` is any number, and PARTS is a power of two. Rows past the last part must have weight 0.
@@ -376,18 +379,22 @@ for H_kv in (8, 2, 1):
 # <!-- 6,728 = step(1).total - 64_000 -->
 # <!-- "the same in all three lines" if len({step(H_kv).total - H_kv * 64_000 for H_kv in (8, 2, 1)}) == 1 -->
 #
-# The record of section 14.11 also has times of the library's split-KV step and of PyTorch's other kernels, for one sequence:
+# The record of section 14.11 also has times of the library's split-KV step and of two other kernels of PyTorch, SDPA flash (FlashAttention-2) and SDPA cuDNN (NVIDIA's library), for one sequence:
 
 # %%
 for contender in ("SDPA efficient", "SDPA flash", "SDPA cuDNN", "split-KV"):
     print(f"{contender:15} {recorded_us(contender, B=1):7.1f} µs")
 
 # %% [markdown]
-# On an H200, split-KV takes 142 µs, 7.6 times as fast as the kernel with one program per head. SDPA flash takes 145 µs and SDPA cuDNN 129 µs. Lesson 14c explains the recorded decode steps by their bytes.
+# On an H200, split-KV takes 142 µs and is 7.6 times as fast as SDPA efficient. These are different kernels, but the ratio is consistent with their programs, which are 256 by the rule above and 32. Each then reads 14.8 and 15.6 GB/s. SDPA flash takes 145 µs and SDPA cuDNN 129 µs; the record does not show how they divide the keys. Lesson 14c compares the recorded decode steps with their bytes.
 # <!-- "On an H200" if device("decode")["name"] == "NVIDIA H200" -->
 # <!-- us = lambda name: row("decode", N=32768, B=1, H_kv=32, contender=name)["us"] -->
 # <!-- 142, 7.6 = us("split-KV"), us("SDPA efficient") / us("split-KV") -->
 # <!-- 145, 129 = us("SDPA flash"), us("SDPA cuDNN") -->
+# <!-- started = 32 * kernels.host.launches.enough_parts(processors, 32) -->
+# <!-- 256, 32 = started, efficient[0]["H"] -->
+# <!-- each_program = lambda name, programs: row("decode", N=32768, B=1, H_kv=32, contender=name)["gbytes_per_s"] / programs -->
+# <!-- 14.8, 15.6 = each_program("split-KV", started), each_program("SDPA efficient", 32) -->
 #
 # ## 14.14 Packed sequences
 #
@@ -456,7 +463,7 @@ print(f"every sequence is correct: {right}; {words:,} words read, padded {padded
 print(f"ratio {words / padded.read:.4f}")
 
 # %% [markdown]
-# 3,381,248 words instead of 16,896,000, a ratio of 0.2001. By (11.1), sequence $s$ reads $N_sd + 2N_sd\lceil N_s/B_M\rceil$ words, and the programs read exactly the sum over the sequences. The ratio is slightly larger than that of the pairs because a partial last block of queries still loads all keys. The grid has as many blocks per sequence as the longest one needs; a program without rows returns at once.
+# 3,381,248 words instead of 16,896,000, a ratio of 0.2001. By (11.1), sequence $s$ reads $N_sd + 2N_sd\lceil N_s/B_M\rceil$ words, and the programs read exactly the sum over the sequences. The ratio is larger than that of the pairs for two reasons: a partial last block of queries still loads all keys, and the words of $Q$ have the ratio of the rows. The grid has as many blocks per sequence as the longest one needs; a program without rows returns at once.
 # <!-- lengths = (1000, 600, 350, 200, 120, 64, 30, 0) -->
 # <!-- words = lambda problem: sum(kernel_costs.attention_forward(problem, BM=64, BN=64).reads[name] for name in "QKV") -->
 # <!-- packed = words(costs.kernel_masks.PackedSequences(2364, 2364, 64, lengths=tuple((n, n) for n in lengths))) -->
@@ -554,7 +561,7 @@ print(f"yours {of_rows(mine[0]):,} words, library {of_rows(theirs[0]):,}, "
 # %% [markdown]
 # Both kernels move 180,992 words, and the padded batch 576,000, for the same outputs.
 #
-# The record `varlen` has the time on an H200: 16 sequences of 129 to 6,253 tokens, $d = 128$, compared with SDPA flash on the padded batch. A second line has 16 equal lengths, so nothing is padded.
+# The record `varlen` has the time on an H200: 16 sequences of 129 to 6,253 tokens, $d = 128$, compared with SDPA flash and SDPA cuDNN on the padded batch. The packed kernel is the library's, "packed by descriptors" in the record. A second line has 16 equal lengths, so nothing is padded.
 # <!-- drawn = load_record("varlen")["lengths"]["log-uniform"] -->
 # <!-- 16, 129, 6,253 = len(drawn), min(drawn), max(drawn) -->
 # <!-- "on an H200" if device("varlen")["name"] == "NVIDIA H200" -->
@@ -566,22 +573,27 @@ for name in ("log-uniform", "equal"):
           if (row["lengths"], row["d"], row["pass"]) == (name, 128, "forward")}
     timed = load_record("varlen")["lengths"][name]
     pairs = len(timed) * max(timed) ** 2 / sum(n * n for n in timed)
-    speed = ms["SDPA flash"] / ms["packed by descriptors"]
-    print(f"{name:11} padded: {pairs:.2f} times the pairs; packed: {speed:.2f} times as fast")
+    flash, cudnn = (ms[f"SDPA {kernel}"] / ms["packed by descriptors"]
+                    for kernel in ("flash", "cuDNN"))
+    print(f"{name:11} padding multiplies the pairs by {pairs:.2f}; speed of the packed kernel "
+          f"relative to flash {flash:.2f}, to cuDNN {cudnn:.2f}")
 
 # %% [markdown]
-# Packing saves a factor of 4.39 in pairs, and it is 4.95 times as fast. The second line shows why the time gains more: without padding, the library's kernel is already 1.16 times as fast as SDPA flash. $4.95/1.16 = 4.26$ remain for the padding, slightly less than 4.39.
+# Packing saves a factor of 4.39 in pairs, and it is 4.95 times as fast as SDPA flash. The second line shows why the time gains more: without padding, the packed kernel is already 1.16 times as fast. $4.95/1.16 = 4.26$ remain for the padding, slightly less than 4.39. SDPA cuDNN is faster than SDPA flash. Packing is 2.57 times as fast as cuDNN on the padded batch, and at equal lengths cuDNN is 1.52 times as fast as the packed kernel.
 # <!-- gain = lambda lengths: speeds("varlen", "SDPA flash", "packed by descriptors", d=128, lengths=lengths, pass_="forward")[0] -->
 # <!-- 4.39 = 16 * max(drawn) ** 2 / sum(n * n for n in drawn) -->
 # <!-- 4.95, 1.16, 4.26 = gain("log-uniform"), gain("equal"), gain("log-uniform") / gain("equal") -->
+# <!-- cudnn = lambda lengths: speeds("varlen", "SDPA cuDNN", "packed by descriptors", d=128, lengths=lengths, pass_="forward")[0] -->
+# <!-- 2.57, 1.52 = cudnn("log-uniform"), 1 / cudnn("equal") -->
+# <!-- "SDPA cuDNN is faster than SDPA flash" if all(cudnn(lengths) < gain(lengths) for lengths in ("log-uniform", "equal")) -->
 # <!-- "slightly less" if 0.9 < gain("log-uniform") / gain("equal") / (16 * max(drawn) ** 2 / sum(n * n for n in drawn)) < 1 -->
 #
 # ## Misconceptions
 #
-# - **"A decode step has one query, so it cannot be divided."** Its keys can be divided: 16 parts give 128 programs, for 0.4 % more bytes (14.11).
+# - **"A decode step has one query, so it cannot be divided."** Its keys can be divided: 16 parts give 128 programs, for 0.49 % more bytes (14.11).
 # <!-- 128 = 8 * 16 -->
-# <!-- 0.4 = percent -->
-# - **"A larger L2 cache makes decoding faster."** A decode step reads each word of $K$ and $V$ once, so a cache serves no second request (14.10).
+# <!-- 0.49 = percent -->
+# - **"A larger L2 cache makes decoding faster."** A decode step reads each word of $K$ and $V$ once, so a cache serves no second request within the step (14.10). It could serve the next step only if it held $K$ and $V$ of all layers.
 # <!-- "makes decoding faster" as definition -->
 # - **"Padding costs nothing if it is masked."** It is loaded and multiplied all the same. In the example, 19 % of the padded pairs were needed (14.14).
 # <!-- 19 = 0.1927 * 10**2 -->

@@ -247,6 +247,8 @@ def test_options_select_recorded_launches(capsys):
             "no recorded launch has --N 8192, --kv-heads 8; recorded: decode: N",
         ),
         ("--heads 3", "no recorded launch has --heads 3; recorded: forward: N = 4096"),
+        ("--N 0", "no recorded launch has --N 0; recorded: forward: N = 4096"),
+        ("decode --parts 0", "no recorded launch has --parts 0; recorded: decode: N"),
     ],
 )
 def test_a_launch_without_a_record_gets_one_line(capsys, arguments, part):

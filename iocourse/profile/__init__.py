@@ -110,7 +110,7 @@ class LaunchRequest:
     block_mask: str = _said("for block-sparse: as --mask of iocourse count", "", metavar="SPEC")
     block: int = _said("for block-sparse: rows and columns per block ({})", 64, type=int, metavar="B")
     lengths: Sequence[int] = _said("for packed: rows of each sequence", (), metavar="L1,L2,…")
-    parts: int = _said("for decode: parts of the keys (default: enough to fill the chip)", 0, type=int)
+    parts: int = _said("for decode: parts of the keys (default: 4; launches on a GPU have more)", 0, type=int)
 
     @property
     def itemsize(self) -> int:

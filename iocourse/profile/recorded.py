@@ -61,7 +61,7 @@ def recorded_launches(what: str, given: dict[str, Any], arch: int) -> dict[str, 
 
 def given_sizes(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a launch that the command line has, by field of LaunchRequest."""
-    return {name: arguments[name] for name in OPTIONS if arguments[name] not in (None, False)}
+    return {name: value for name in OPTIONS if (value := arguments[name]) is not None and value is not False}
 
 
 def summary(record: dict[str, Any]) -> str:
@@ -105,7 +105,7 @@ def _sentences(run: Run) -> list[str]:
         ("sms", "closed_form"), ("l2", "closed_form"), ("dram", "compulsory"))]  # fmt: skip
     sms = "exactly the closed form" if ratios[0] == 1 else f"{ratios[0]:.5f} of the closed form"
     said = [
-        f"Reads: SMs {sms}; L2 lookups {ratios[1]:.2f} of it; DRAM {ratios[2]:.3f} of the compulsory bytes.",
+        f"Reads: SMs {sms}; L2 lookups {ratios[1]:.3f} of it; DRAM {ratios[2]:.3f} of the compulsory bytes.",
         f"These are the tiles of the run. With the tiles used today: {_command(run)}",
     ]
     return said + [ADDITIONS] * bool(levels["closed_form"]["added"])

@@ -1,6 +1,7 @@
 """Tests of lesson 14c: emulated reads and cache, records, the timed step, and exercises 14A and 14B."""
 
 import subprocess
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -31,7 +32,7 @@ def defined(*names):
 @pytest.fixture(scope="module")
 def cache():
     """Functions of sections 14.16 and 14.17."""
-    return defined("program", "side_by_side", "fetched", "readings")
+    return defined("program", "side_by_side", "fetched", "deliveries")
 
 
 def read_by_the_library(monkeypatch, H, N, d, tile):
@@ -97,12 +98,13 @@ def test_the_closed_form_counts_the_reads_of_14_16(cache):
 
 
 def test_the_sentences_of_14_17_on_caches_of_every_size(cache):
-    *_, readings = cache
+    *_, deliveries = cache
     steps = {64: 8, 128: 2, 1024: 2, 2048: 1}
-    assert {size: readings(TOGETHER, 4, size) for size in steps} == steps
-    assert {size: readings(SCATTERED, 4, size) for size in (128, 8192, 2**14)} == {128: 8, 8192: 8, 2**14: 1}
-    assert readings(TOGETHER, 4, 256, late=1) == 7.75
-    assert all(readings(TOGETHER, 4, 1280, late=late) == 1 for late in (1, 2, 4, 8))
+    assert {size: deliveries(TOGETHER, 4, size) for size in steps} == steps
+    scattered = {128: 8, 8192: 8, 2**14: 1}
+    assert {size: deliveries(SCATTERED, 4, size) for size in scattered} == scattered
+    assert deliveries(TOGETHER, 4, 256, late=1) == 7.75
+    assert all(deliveries(TOGETHER, 4, 1280, late=late) == 1 for late in (1, 2, 4, 8))
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 3, 4, 8])
@@ -233,6 +235,16 @@ def test_a_wrong_number_next_to_a_text_gets_a_message_about_the_number():
     exchanged = messages(exercise, lambda *sizes, **rates: right(*sizes, **rates)[::-1])
     assert any("got limit; return time, limit in this order" in one for one in exchanged)
     assert not any("Error" in one for one in exchanged)
+
+
+def test_an_array_and_a_fraction_are_two_numbers_too():
+    step, least = (build(name, exercise_source(name, solved=True)) for name in ("14A", "14B"))
+    exact = lambda *sizes: (step(*sizes)[0], Fraction(step(*sizes)[1]))  # noqa: E731
+    for answer in (lambda *sizes: np.array(step(*sizes)), exact):
+        assert not messages(find("14A"), answer)
+    assert not messages(find("14B"), lambda *sizes: np.array(least(*sizes), dtype=object))
+    late = messages(find("14A"), lambda *sizes: (step(*sizes)[0], 2 * step(*sizes)[1]))
+    assert any("expected for your bytes:" in one for one in late)
 
 
 def numbers_and_texts():

@@ -98,6 +98,11 @@ MERGE = Suite(
                 "LSE is -∞ when no part has a key",
                 ('tl.where(total == 0.0, float("-inf")', "tl.where(total == 0.0, -1e30"),
             ),
+            Mutant(
+                "lanes-of-1e38",
+                "LSE is -∞ when no part has a key",
+                ('mask=p < parts, other=float("-inf")', "mask=p < parts, other=-1e38"),
+            ),
             launched_twice("my_merge", MOST),
         ),
     },
