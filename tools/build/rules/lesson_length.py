@@ -1,12 +1,11 @@
 """Compute the length of a lesson (words, formulas, predictions, cells, minutes) and check its limits.
 
 Reading takes one minute for 130 words and a quarter of a minute for a displayed formula; an inline formula
-counts as one word. A listing takes one minute for 8 lines, blank lines not counted. Listings are code cells of
-more than 50 lines, which is more than one screen, and cells with the tag `listing`, which a student must read
-line by line to solve an exercise. Other cells add no minutes, because the text around them explains what they
-do. Exercises take the minutes that they state. A prediction takes one minute if it
-is a guess, two if it is computed. The build writes the minutes of reading and of exercises at the head of the
-lesson.
+counts as one word. A listing takes one minute for 8 lines, blank lines not counted. Listings are code cells
+of more than 50 lines, which is more than one screen, and cells with the tag `listing`, which a student must
+read line by line to solve an exercise. Other cells add no minutes, because the text around them explains
+what they do. Exercises take the minutes that they state. A prediction takes one minute if it is a guess,
+two if it is computed. The build writes the minutes of reading and of exercises at the head of the lesson.
 """
 
 from __future__ import annotations
