@@ -372,7 +372,8 @@ for name, group in {"draft": draft, "forward": forward, "halves": halves}.items(
 # <!-- fewer = pairs(less, "warps", 4, 8) + pairs(less, "warps", 8, 16) -->
 # <!-- "all of them are backward halves with 8 and 16 warps" if len(pairs([one for one in less if one in back], "warps", 8, 16)) == len(fewer) -->
 # <!-- "no such pair" if not [one for one in front if one["rows_per_warpgroup"] == 32] -->
-# <!-- 8, 16 = 8, 16 -->
+# <!-- eights = course.exercises.lesson14_tuning.pairs_of(less, "warps", 8, 16) -->
+# <!-- 8, 16 = eights[0][0]["warps"], eights[0][1]["warps"] -->
 # <!-- 8, 0.58, 0.72 = len(fewer), min(fewer), max(fewer) -->
 # <!-- more = lambda rows: pairs([one for one in rows if one["rows_per_warpgroup"] in (64, 128)], "warps", 4, 8) -->
 # <!-- 16, 34 = 100 * (statistics.median(more(flat)) - 1), len(more(flat)) -->
@@ -441,6 +442,11 @@ for name, group in {"draft": draft, "forward": forward, "halves": halves}.items(
 # Compare your regrets with the six rules of section 14.3. Each of these rules fails this check on at least one group.
 #
 # The effects keep the rows with 3 stages, at least 64 rows per warpgroup, and at least two resident warpgroups per SM. Four stages are discarded, too, because they hardly change the time and need more shared memory. The third condition discards little; in the library's tables, the only two rows with one warpgroup per SM, which also have two stages, have the longest times of their tables. The picture shows the rows that remain, and their choice by the fewest instructions.
+#
+# <!-- kept = lambda rows: [one for one in rows if one["stages"] == 3 and one["rows_per_warpgroup"] >= 64 and one["warpgroups_per_sm"] >= 2] -->
+# <!-- alone = [(one, rows) for rows in both.values() for one in rows if one["warpgroups_per_sm"] == 1] -->
+# <!-- "have the longest times" if [(one["ms"] == max(course.tuning.times_of(rows)), one["stages"]) for one, rows in alone] == [(True, 2)] * 2 -->
+# <!-- 3, 64 = kept(draft[0])[0]["stages"], gpu.timed_tiles.ROWS -->
 
 # %%
 for name, rows in draft.items():
@@ -453,17 +459,14 @@ explore.tuning_table("draft, d = 64", column="instructions", stages=3, rows=64, 
 # %% [markdown]
 # On the draft, 9 of 36 or 6 of 32 rows remain in a table. Among them, the fewest instructions choose the best row at $d = 128$. At $d = 64$ their regrets are 1.10 and 1.33. The three timings remain necessary.
 #
-# <!-- kept = lambda rows: [one for one in rows if one["stages"] == 3 and one["rows_per_warpgroup"] >= 64 and one["warpgroups_per_sm"] >= 2] -->
 # <!-- "9 of 36 or 6 of 32 rows remain" if {(len(kept(rows)), len(rows)) for rows in draft} == {(9, 36), (6, 32)} -->
 # <!-- chosen = [min(kept(rows), key=rules["instructions"])["ms"] / min(course.tuning.times_of(rows)) for rows in draft] -->
 # <!-- "choose the best row at" if chosen[2:] == [1, 1] -->
 # <!-- 1.10, 1.33 = chosen[0], chosen[1] -->
-# <!-- alone = [(one, rows) for rows in both.values() for one in rows if one["warpgroups_per_sm"] == 1] -->
-# <!-- "have the longest times" if [(one["ms"] == max(course.tuning.times_of(rows)), one["stages"]) for one, rows in alone] == [(True, 2)] * 2 -->
 #
 # ## 14.7 Roofs do not predict a time
 #
-# A roofline can have more roofs than products and bandwidth. Per clock, one SM of an H200 computes 4,096 FLOPs of 16-bit products, 16 exponentials, and issues 4 instructions, each for the 32 threads of a warp. A score of a forward pass needs $4d$ FLOPs, one exponential and, in a good kernel, about 8 instructions of one thread.
+# A roofline can have more roofs than products and bandwidth. Per clock, one SM of an H200 computes 4,096 FLOPs of 16-bit products, 16 exponentials, and issues 4 instructions. Each instruction is for the 32 threads of a warp. A score of a forward pass needs $4d$ FLOPs, one exponential and, in a good kernel, about 8 instructions of one thread.
 #
 # **Predict** (compute). $d = 64$. How many scores per clock do the products allow, and how many the instructions?
 # <!-- 4,096, 16, 4 = gpu.timed_tiles.TENSOR_FLOP, gpu.timed_tiles.EXPONENTIALS, gpu.timed_tiles.INSTRUCTIONS -->
@@ -487,16 +490,16 @@ for row in sorted(rows, key=lambda row: row["measured_over_roof"]):
 #
 # </details>
 #
-# The table has 19 answers to exercise 11F; section 11.14 compares some of them. Each has its recorded rate as a fraction of its lowest roof, at the highest clock rate of 1,980 MHz. For 15 answers the fraction is between 0.39 and 0.44. We do not know the reason for this factor; no roof predicts it. The other four are slower for reasons that a count of instructions does not show. `exp` tests each argument for denormals, and these tests wait for each other. With fp8 or TF32 values, the compiler exchanges $V$ between threads and stores it again in each iteration.
+# The table has 19 answers to exercise 11F; section 11.14 compares some of them. Each has its recorded rate as a fraction of its lowest roof, at the highest clock rate of 1,980 MHz. For 15 answers the fraction is between 0.394 and 0.435. We do not know the reason for this factor; no roof predicts it. The other four are slower for reasons that a count of instructions does not show. `exp` tests each argument for denormals, and these tests wait for each other. With fp8 or TF32 values, the compiler exchanges $V$ between threads and stores it again in each iteration.
 #
 # <!-- 16 = gpu.timed_tiles.TENSOR_FLOP / (4 * 64) -->
 # <!-- 8, 16 = gpu.timed_tiles.TENSOR_FLOP / (4 * 128), gpu.timed_tiles.EXPONENTIALS -->
 # <!-- shares = {one["answer"]: one["measured_over_roof"] for one in load_record("answers")["rows"] if "measured_over_roof" in one} -->
 # <!-- near = [name for name in shares if shares[name] > 0.35] -->
 # <!-- 19, 15 = len(shares), len(near) -->
-# <!-- 0.39, 0.44 = min(shares[name] for name in near), max(shares[name] for name in near) -->
+# <!-- 0.394, 0.435 = min(shares[name] for name in near), max(shares[name] for name in near) -->
 # <!-- "at the highest clock rate of 1,980 MHz" if all("roof_tflops_at_1980_mhz" in one for one in load_record("answers")["rows"] if "measured_over_roof" in one) -->
-# <!-- 1,980 = 1980 -->
+# <!-- 1,980 = next(int(name.split("_")[3]) for name in row("answers", answer="reference") if name.startswith("roof")) -->
 # <!-- "The other four are slower" if sorted(set(shares) - set(near)) == ["all three raised to float32, default (tf32)", "exp in place of exp2", "p cast to fp8", "v raised to float32, default (tf32)"] -->
 #
 # The explorer shows the limits of one configuration, and its time where one is recorded.
