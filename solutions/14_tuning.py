@@ -619,7 +619,7 @@ print(f"{attempt(my_stopwatch, device, launch):.4f} ms, expected 0.0200 ms")
 #
 # - No count made without a GPU chose the tile on both records.
 # - Effects found by changing one setting discard most configurations; test them on a second kernel, too.
-# - Three timings decide on a kernel that nobody has timed.
+# - Three timings decide on a kernel without a recorded time.
 # - A rule is confirmed only by data that did not suggest it.
 #
 # ## References

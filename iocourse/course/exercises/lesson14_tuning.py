@@ -339,7 +339,7 @@ def _low_regret(trial: Trial, found: Chosen) -> str | None:
     limit, mean = 1 + SHARE * (chance - 1), fmean(found.regrets)
     if mean <= limit:
         return None
-    new = ", whose times are new in each call" if trial.case.label == MADE_UP else ""
+    new = "; these times are new in each check" if trial.case.label == MADE_UP else ""
     return f"mean regret {mean:.3f}, expected at most {limit:.3f}; three random rows have {chance:.3f}{new}"
 
 
@@ -386,8 +386,8 @@ class Measured(NamedTuple):
 def _devices(rng: np.random.Generator) -> list[Case]:
     """Return one kernel per difficulty, and one with all of them.
 
-    `HOST` has the slowest host, and a kernel so short that flushes for exactly the host's time of a launch are
-    too few, also if the laps are queued one after another.
+    The kernel of `HOST` is so short that flushes for exactly the host time of a launch are too few, also if
+    the laps are queued one after another.
     """
     long, short = rng.uniform(0.5, 2, size=4), float(rng.uniform(0.012, 0.019))
     cold, slow = float(rng.uniform(0.4, 0.6)), float(rng.uniform(1.3, 1.6))
