@@ -120,6 +120,7 @@ ANSWERS: dict[str, AnswersOf] = {
     "iocourse.kernels.host.launches": _launches,
     "iocourse.kernels.host.masks": "build side_of",
     "iocourse.gpu.compilation": _limits_of_an_sm,
+    "iocourse.gpu.timed_tiles": "tables",
     "triton.runtime.interpreter": _interpreted_kernels,
     "triton.runtime.autotuner": _autotuned_kernels,
     "iocourse.lowrank.polynomials": "largest_error smallest_degree",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +15,8 @@ from ..errors import UsageError
 
 WARM_UPS = 25  # launches that run slowly: the first one also compiles
 FLUSH_MS = 0.05  # device time of one flush
+FLUSH_HOST_MS, EVENT_HOST_MS = 0.002, 0.001  # host time of a flush and of an event
+BURST, PERIOD = 5, 40  # disturbed launches, one after another, of this number of launches
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class Kernel:
         host_ms: time in which the host launches it.
         compile_ms: additional host time of the first launch.
         slow: factor of the first launches, while the clock rate of the device rises.
-        disturbed: fraction of the launches that take three to nine times as long.
+        disturbed: whether `BURST` of `PERIOD` launches take three to nine times as long.
     """
 
     ms: float = 1.0
@@ -34,80 +37,90 @@ class Kernel:
     host_ms: float = 0.005
     compile_ms: float = 0.0
     slow: float = 1.0
-    disturbed: float = 0.0
+    disturbed: bool = False
 
 
 class Event:
     """A mark in the queue of a device."""
 
-    def __init__(self, device: MadeUpDevice, at: float) -> None:
-        """Mark the time `at` of the device clock."""
-        self._device, self._at = device, at
+    def __init__(self, read: Callable[[], float | None]) -> None:
+        """Create a mark; `read()` is its time, and None before the device has reached it."""
+        self._read = read
 
     @property
     def reached(self) -> bool:
         """True if the device has reached the mark by now."""
-        return self._at <= self._device.now()
+        return self._read() is not None
 
     @property
     def ms(self) -> float:
         """The time at which the device reached the mark; raises UsageError before that."""
-        if not self.reached:
+        at = self._read()
+        if at is None:
             raise UsageError("the device has not reached this event: call device.synchronize() first")
-        return self._at
+        return at
 
 
-class MadeUpDevice:
+class MadeUpDevice(NamedTuple):
     """A device that works through a queue while the host continues.
 
-    device.flush(): queue work that empties L2.
-    device.event(): queue a mark; its attribute `ms` is the time at which the device reached it.
-    device.synchronize(): let the host wait until the queue is empty.
-    device.now(): the clock of the host.
+    Attributes:
+        flush: queue work that empties L2.
+        event: queue a mark; its attribute `ms` is the time at which the device reached it.
+        synchronize: let the host wait until the queue is empty.
+        now: return the clock of the host.
     """
 
-    def __init__(self, kernel: Kernel, seed: int = 0) -> None:
-        """Create an idle device for one kernel; `seed` decides which launches are disturbed."""
-        self.launches = 0
-        self._kernel, self._rng = kernel, np.random.default_rng(seed)
-        self._host = self._free = 0.0  # the clock of the host, and the time at which the queue is empty
-        self._warm = False  # whether L2 has the inputs
+    flush: Callable[[], None]
+    event: Callable[[], Event]
+    synchronize: Callable[[], None]
+    now: Callable[[], float]
 
-    def now(self) -> float:
-        """Return the clock of the host."""
-        return self._host
 
-    def synchronize(self) -> None:
-        """Let the host wait until the device has finished all work in its queue."""
-        self._host = max(self._host, self._free)
+def simulated(kernel: Kernel, seed: int = 0) -> tuple[MadeUpDevice, Callable[[], None], Callable[[], int]]:
+    """Return a device, the function that launches its kernel, and one that returns the number of launches.
 
-    def flush(self) -> None:
-        """Queue work that overwrites L2; it keeps the device busy for `FLUSH_MS`."""
-        self._queue(FLUSH_MS, host_ms=0.002)
-        self._warm = False
+    The kernel, the clocks and the number are variables of this function, so that the device does not show
+    them. `seed` decides which launches are disturbed; with `PERIOD // BURST` successive seeds, each launch is
+    disturbed on one device.
+    """
+    rng = np.random.default_rng(seed)
+    host = free = 0.0  # the clock of the host, and the time at which the queue is empty
+    warm, launches = False, 0  # whether L2 has the inputs
 
-    def event(self) -> Event:
-        """Queue a mark, and return it."""
-        self._queue(0.0, host_ms=0.001)
-        return Event(self, self._free)
-
-    def launch(self) -> None:
-        """Queue the kernel, and return before the device has run it."""
-        one, self.launches = self._kernel, self.launches + 1
-        slow = one.slow if self.launches <= WARM_UPS else 1.0
-        disturbed = self._rng.uniform(3, 9) if self._rng.random() < one.disturbed else 1.0
-        noise = 1 + 0.004 * self._rng.uniform(-1, 1)
-        time = one.ms * (one.cached if self._warm else 1.0) * slow * disturbed * noise
-        self._queue(time, one.host_ms + (one.compile_ms if self.launches == 1 else 0.0))
-        self._warm = True
-
-    def _queue(self, device_ms: float, host_ms: float) -> None:
+    def queue(device_ms: float, host_ms: float) -> None:
         """Let the host work, then add work to the queue; an idle device starts it at once."""
-        self._host += host_ms
-        self._free = max(self._free, self._host) + device_ms
+        nonlocal host, free
+        host += host_ms
+        free = max(free, host) + device_ms
+
+    def flush() -> None:
+        nonlocal warm
+        queue(FLUSH_MS, FLUSH_HOST_MS)
+        warm = False
+
+    def event() -> Event:
+        queue(0.0, EVENT_HOST_MS)
+        at = free
+        return Event(lambda: at if at <= host else None)
+
+    def synchronize() -> None:
+        nonlocal host
+        host = max(host, free)
+
+    def launch() -> None:
+        """Queue the kernel, and return before the device has run it."""
+        nonlocal warm, launches
+        burst = kernel.disturbed and (launches + BURST * seed) % PERIOD < BURST
+        factor = (kernel.cached if warm else 1.0) * (rng.uniform(3, 9) if burst else 1.0)
+        factor *= (kernel.slow if launches < WARM_UPS else 1.0) * (1 + 0.004 * rng.uniform(-1, 1))
+        queue(kernel.ms * factor, kernel.host_ms + (0.0 if launches else kernel.compile_ms))
+        warm, launches = True, launches + 1
+
+    return MadeUpDevice(flush, event, synchronize, lambda: host), launch, lambda: launches
 
 
 def made_up(seed: int = 0, **kernel: float) -> tuple[MadeUpDevice, Callable[[], None]]:
     """Return a device and the function that launches its kernel; `kernel`: as `Kernel`."""
-    device = MadeUpDevice(Kernel(**kernel), seed)
-    return device, device.launch
+    device, launch, _ = simulated(Kernel(**kernel), seed)  # type: ignore[arg-type]
+    return device, launch

@@ -89,7 +89,9 @@ def single(value: Any) -> Any:
 
 
 def several(value: Any, count: int) -> Sequence[Any] | None:
-    """Return the value if it is a tuple or list of `count` elements, otherwise None."""
+    """Return a tuple, list or one-dimensional array of `count` elements; None for any other value."""
+    if isinstance(value, np.ndarray) and value.ndim == 1:
+        value = list(value)
     return value if isinstance(value, (tuple, list)) and len(value) == count else None
 
 

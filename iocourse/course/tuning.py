@@ -14,6 +14,7 @@ import numpy as np
 
 from ..errors import UsageError
 from ..gpu.timed_tiles import TILE
+from .guard import library_solution
 
 Row = dict[str, Any]
 Rule = Callable[[Row], float]
@@ -75,31 +76,41 @@ def chance_of_best(rows: Sequence[Row], k: int) -> float:
     return sum(way * time for way, time in zip(ways, times, strict=True)) / math.comb(n, k) / times[0]
 
 
-class Stopwatch:
-    """Return the time of a row of one table in milliseconds, for at most three calls.
+@library_solution
+def stopwatch_of(rows: Sequence[Row], calls: list[Any] | None = None) -> Callable[[Row], float]:
+    """Return a stopwatch for one table: a function of a row that returns its time in milliseconds.
 
-    Raises TooManyCalls at the fourth call, and UsageError for anything but a row of the table.
+    It raises TooManyCalls at the fourth call, and UsageError for anything but a row of the table. A row is
+    recognised by its `SETTINGS`. An exercise's check uses this function, so an answer cannot call it.
+
+    Args:
+        rows: the rows of the table, with times.
+        calls: a list to which the argument of each call is appended, also of a call that raises.
+
+    Raises:
+        UsageError: as `times_of`.
     """
+    times = dict(zip(map(settings_of, rows), times_of(rows), strict=True))
+    made: list[Any] = [] if calls is None else calls
 
-    def __init__(self, rows: Sequence[Row]) -> None:
-        """Take the times of a table. Raises as `times_of`."""
-        self._times = list(zip(map(untimed, rows), times_of(rows), strict=True))
-        self.calls = 0
-
-    def __call__(self, row: Row) -> float:
-        """Return the time of `row`, a row of the table with or without its time."""
-        self.calls += 1
-        if self.calls > CALLS:
-            raise TooManyCalls(f"stopwatch can be called {CALLS} times per table, this is call {self.calls}")
-        time = self.time_of(row)
+    def stopwatch(row: Row) -> float:
+        """Return the time of `row` in milliseconds, at most three times per table."""
+        made.append(row)
+        if len(made) > CALLS:
+            raise TooManyCalls(f"stopwatch can be called {CALLS} times per table, this is call {len(made)}")
+        time = times.get(settings_of(row))
         if time is None:
             raise UsageError(f"row must be a row of the table, got {_shown(row)}")
         return time
 
-    def time_of(self, row: Any) -> float | None:
-        """Return the time of a row without counting a call; None for anything but a row of the table."""
-        wanted = untimed(row) if isinstance(row, dict) else None
-        return next((time for one, time in self._times if one == wanted), None)
+    return stopwatch
+
+
+def settings_of(row: Any) -> tuple[Any, ...] | None:
+    """Return the values of `SETTINGS` of a row; None for anything that is not a row."""
+    if not isinstance(row, dict) or not all(isinstance(row.get(name), str | int) for name in SETTINGS):
+        return None
+    return tuple(row[name] for name in SETTINGS)
 
 
 def _is_number(value: Any) -> bool:

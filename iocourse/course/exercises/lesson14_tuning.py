@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from statistics import fmean
@@ -10,21 +11,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...gpu.timed_tiles import tables
-from ..exercise import Case, NotReached, Sample, Trial, WrongForm, exercise, student_call, trial_from_error
+from ...gpu.timed_tiles import ROWS, tables
+from ..exercise import Case, NotJudged, Sample, Trial, exercise, student_call, trial_from_error
 from ..guard import library_solution
 from ..kinds.function import EVERY, function_exercise
-from ..made_up_device import Kernel, MadeUpDevice
+from ..made_up_device import BURST, PERIOD, Kernel, simulated
 from ..properties import Form, idle, is_number, one_array
 from ..tuning import (
     CALLS,
     SETTINGS,
     Row,
     Rule,
-    Stopwatch,
     TooManyCalls,
     chance_of_best,
     scores_of,
+    settings_of,
+    stopwatch_of,
     times_of,
     untimed,
 )
@@ -229,21 +231,24 @@ PAIRS = exercise(
 
 
 # ------------------------------------------------------------------ 14G prune, then time three
-ORDERS = 200  # random orders of the rows of each table
+ORDERS = 200  # random orders of the rows of each recorded table, and made-up tables per recorded one
 SHARE = 0.6  # of the excess of three random rows over the best time
+MADE_UP = "made-up kernels"
 GROUPS = {
     "the draft": ("draft",),
     "the library's forward pass": ("forward",),
     "its backward halves": ("queries", "keys"),
 }
+# Of a made-up table: the times of rows on which no effect acts, and the factors of the three effects.
+BASE, TWO_STAGES, FEW_ROWS, ONE_WARPGROUP = (1.0, 1.5), (1.1, 1.3), (1.4, 1.8), (1.5, 1.8)
+REPEATED = 0.01  # by which such rows that differ in the number of stages differ
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """The regrets for one group of tables, or the message of a fourth call."""
+    """The regrets for one group of tables."""
 
-    regrets: tuple[float, ...] = ()
-    calls: str = ""
+    regrets: tuple[float, ...]
 
 
 def timed_groups() -> dict[str, list[list[Row]]]:
@@ -254,37 +259,64 @@ def timed_groups() -> dict[str, list[list[Row]]]:
     }
 
 
+def made_up_table(rng: np.random.Generator, rows: Sequence[Row]) -> list[Row]:
+    """Return these rows with new times, in which only the three effects of section 14.4 hold.
+
+    The times of rows on which no effect acts do not depend on a column; three and four stages are alike.
+    """
+    base: dict[tuple[int, int, int], float] = {}
+    found = []
+    for row in rows:
+        group = max(row["rows_per_warpgroup"], ROWS)  # 32 rows: as 64, with the factor
+        time = base.setdefault((row["BM"], row["BN"], group), rng.uniform(*BASE))
+        time *= 1 + REPEATED * rng.uniform(-1, 1)
+        for holds, factors in (
+            (row["stages"] < 3, TWO_STAGES),
+            (row["rows_per_warpgroup"] < ROWS, FEW_ROWS),
+            (row["warpgroups_per_sm"] < 2, ONE_WARPGROUP),
+        ):
+            time *= rng.uniform(*factors) if holds else 1.0
+        found.append({**row, "kernel": MADE_UP, "ms": time})
+    return found
+
+
 def _groups(rng: np.random.Generator) -> list[Case]:
-    """Return one case per group, with random orders of the rows of its tables."""
+    """Return one case per group of recorded tables, in random orders, and one of made-up tables."""
+    recorded = timed_groups()
+    new = [made_up_table(rng, rows) for rows in recorded["the draft"] for _ in range(ORDERS)]
+    chosen = [(group, found, ORDERS) for group, found in recorded.items()] + [(MADE_UP, new, 1)]
     return [
         Case(
             group,
-            {"tables": found, "seed": int(rng.integers(2**32))},
+            {"tables": found, "orders": orders, "seed": int(rng.integers(2**32))},
             fmean(chance_of_best(rows, CALLS) for rows in found),
             tags=frozenset([group]),
         )
-        for group, found in timed_groups().items()
+        for group, found, orders in chosen
     ]
 
 
 @trial_from_error
 def _choose_often(student: Callable[..., Any], case: Case) -> Trial:
-    """Call the function on every table in each order; it gets rows without times, and a new stopwatch."""
+    """Call the function on every table in each order; it gets rows without times, and a new stopwatch.
+
+    A fourth call of the stopwatch ends the trial, also if the function catches its error.
+    """
     rng, regrets = np.random.default_rng(case.inputs["seed"]), list[float]()
     for rows in case.inputs["tables"]:
-        best = min(times_of(rows))
-        for _ in range(ORDERS):
-            watch = Stopwatch(rows)
-            given = [untimed(rows[k]) for k in rng.permutation(len(rows))]
-            try:
-                with student_call():
-                    choice = student(given, watch)
-            except TooManyCalls as error:
-                return Trial(case, value=Chosen(calls=str(error)))
-            time = watch.time_of(choice)
+        times = dict(zip(map(settings_of, rows), times_of(rows), strict=True))
+        for _ in range(case.inputs["orders"]):
+            calls = list[Any]()
+            watch, given = stopwatch_of(rows, calls), [untimed(rows[k]) for k in rng.permutation(len(rows))]
+            choice = None
+            with suppress(TooManyCalls), student_call():
+                choice = student(given, watch)
+            if len(calls) > CALLS:
+                raise NotJudged(FEW_CALLS, f"expected at most {CALLS} calls, got call {CALLS + 1}")
+            time = times.get(settings_of(choice))
             if time is None:
                 return Trial(case, value=choice)
-            regrets.append(time / best)
+            regrets.append(time / min(times.values()))
     return Trial(case, value=Chosen(tuple(regrets)))
 
 
@@ -293,22 +325,22 @@ def _chosen(trial: Trial) -> Chosen | None:
 
 
 CHOSEN = Form("returns a row of the table", _chosen, "one of the rows")
-BETTER = "is better than three random rows on"
+BETTER = f"has at most {SHARE} of the excess of three random rows on"
 FEW_CALLS = f"calls the stopwatch at most {CALLS} times per table"
 
 
 def _few_calls(trial: Trial, found: Chosen) -> str | None:
-    return found.calls or None
+    """Return None: a fourth call has ended the trial with `NotJudged`."""
+    return None
 
 
 def _low_regret(trial: Trial, found: Chosen) -> str | None:
-    if found.calls:
-        return WrongForm(found.calls)
     chance = trial.case.expected
     limit, mean = 1 + SHARE * (chance - 1), fmean(found.regrets)
     if mean <= limit:
         return None
-    return f"mean regret {mean:.3f}, expected at most {limit:.3f}; three random rows have {chance:.3f}"
+    new = "; these times are new in each check" if trial.case.label == MADE_UP else ""
+    return f"mean regret {mean:.3f}, expected at most {limit:.3f}; three random rows have {chance:.3f}{new}"
 
 
 CHOOSE = exercise(
@@ -317,15 +349,15 @@ CHOOSE = exercise(
     properties=(
         CHOSEN.kept(),
         idle(CHOSEN.must(FEW_CALLS, _few_calls)),
-        *(CHOSEN.must(f"{BETTER} {group}", _low_regret, group) for group in GROUPS),
+        *(CHOSEN.must(f"{BETTER} {group}", _low_regret, group) for group in (*GROUPS, MADE_UP)),
     ),
     run_case=_choose_often,
 )
 
 
 # ------------------------------------------------------------------ 14H an honest stopwatch
-DEVICES = 4  # with other disturbed laps, per case
-OFF, MOST_LAUNCHES = 0.05, 100
+DEVICES = PERIOD // BURST  # per case: each launch is disturbed on one of them
+OFF, MOST_LAUNCHES, MOST_HOST_MS = 0.05, 50, 0.5
 QUEUE, CACHE, LAPS, FIRST, HOST, ALL = (
     "a queue",
     "an L2 cache",
@@ -337,7 +369,7 @@ QUEUE, CACHE, LAPS, FIRST, HOST, ALL = (
 LOOK = {
     QUEUE: "does the host wait for the device before the time is read?",
     CACHE: "are the inputs still in L2 when a lap starts?",
-    LAPS: "what does one lap in eight do to your result?",
+    LAPS: "what do five disturbed laps do to your result?",
     FIRST: "how many launches run before the first lap that counts?",
     HOST: "is the device still busy when the last event of a lap is queued?",
     ALL: "which of the properties above fails?",
@@ -352,17 +384,21 @@ class Measured(NamedTuple):
 
 
 def _devices(rng: np.random.Generator) -> list[Case]:
-    """Return one kernel per difficulty, and one with all of them."""
-    long, short = rng.uniform(0.5, 2, size=4), float(rng.uniform(0.015, 0.03))
+    """Return one kernel per difficulty, and one with all of them.
+
+    The kernel of `HOST` is so short that flushes for exactly the host time of a launch are too few, also if
+    the laps are queued one after another.
+    """
+    long, short = rng.uniform(0.5, 2, size=4), float(rng.uniform(0.012, 0.019))
     cold, slow = float(rng.uniform(0.4, 0.6)), float(rng.uniform(1.3, 1.6))
-    host = float(rng.uniform(0.3, 0.45))
+    host = float(rng.uniform(0.3, MOST_HOST_MS))
     kernels = {
         QUEUE: Kernel(float(long[0])),
         CACHE: Kernel(float(long[1]), cached=cold),
-        LAPS: Kernel(float(long[2]), disturbed=0.12),
+        LAPS: Kernel(float(long[2]), disturbed=True),
         FIRST: Kernel(float(long[3]), compile_ms=400, slow=slow),
-        HOST: Kernel(short, host_ms=host),
-        ALL: Kernel(short, cold, host, 400, slow, 0.12),
+        HOST: Kernel(short, host_ms=MOST_HOST_MS),
+        ALL: Kernel(short, cold, host, 400, slow, True),
     }
     return [
         Case(tag, {"kernel": kernel, "seed": int(rng.integers(2**32))}, kernel.ms, tags=frozenset([tag]))
@@ -372,11 +408,11 @@ def _devices(rng: np.random.Generator) -> list[Case]:
 
 def gap_of(**kernel: float) -> float:
     """Return the time between two events around a launch on an idle device in milliseconds; as `Kernel`."""
-    device = MadeUpDevice(Kernel(**kernel))
-    device.launch()
+    device, launch, _ = simulated(Kernel(**kernel))  # type: ignore[arg-type]
+    launch()
     device.synchronize()
     start = device.event()
-    device.launch()
+    launch()
     end = device.event()
     device.synchronize()
     return end.ms - start.ms
@@ -387,10 +423,10 @@ def _time_often(student: Callable[..., Any], case: Case) -> Trial:
     """Measure the kernel on several devices; the value is the worst result, and the most launches."""
     found, launches = [], 0
     for k in range(DEVICES):
-        device = MadeUpDevice(case.inputs["kernel"], case.inputs["seed"] + k)
+        device, launch, count = simulated(case.inputs["kernel"], case.inputs["seed"] + k)
         with student_call():
-            found.append(student(device, device.launch))
-        launches = max(launches, device.launches)
+            found.append(student(device, launch))
+        launches = max(launches, count())
     if not all(map(is_number, found)):
         return Trial(case, value=next(one for one in found if not is_number(one)))
     worst = max(map(float, found), key=lambda ms: abs(ms - case.expected))
@@ -413,8 +449,10 @@ def _right_time(trial: Trial, found: Measured) -> str | None:
 
 
 def _few_launches(trial: Trial, found: Measured) -> str | None:
+    if not found.launches:
+        return "the kernel is never launched"
     if found.launches <= MOST_LAUNCHES:
-        return None if found.launches else NotReached("the kernel is never launched")
+        return None
     return f"{found.launches} launches, expected at most {MOST_LAUNCHES}"
 
 
