@@ -306,12 +306,11 @@ def cell_of(f: Facts, at: Configuration | None) -> tuple[str, str]:
 
 # ---------------------------------------------------------------------- roofs
 def _roofs(f: Facts, x: float, y: float, narrow: bool) -> Iterator[Element]:
-    peak, bottom, top = f.s.chip.tensor_tflops, y + 294, y + 50
+    peak, bottom, top = f.s.chip.tensor_tflops, y + 294, y + 38
     across = Scale(1, 4e4, x + 46, x + PANEL - LABELS, 10, (1.0, 10.0, 100.0, 1000.0))
     frame = Frame(across, Scale(peak / 200, 2.6 * peak, bottom, top, 10))
     yield Text(x, y, "Roofs: TFLOP/s against FLOP per byte", NORMAL, bold=True)
-    for k, line in enumerate(wrap(f"{roof_text(f)}.", 54)):
-        yield Text(x, y + 17 + 14 * k, line, SMALL, colour=QUIET)
+    yield Text(x, y + 16, _roof_note(f), SMALL, colour=QUIET)
     yield from frame.elements("FLOP per byte", "")
     yield from _slopes(f, frame)
     this = [*_this(f, frame)]
@@ -327,6 +326,16 @@ def _roofs(f: Facts, x: float, y: float, narrow: bool) -> Iterator[Element]:
         said = "; ".join(one.text for one in others)
         for k, line in enumerate(wrap(f"Near these points, not drawn: {said}.", 54)):
             yield Text(x, bottom + 144 + 15 * k, line, SMALL, colour=QUIET)
+
+
+def _roof_note(f: Facts) -> str:
+    """Return a line on the roofs of a state: why there is none, or which one is bold."""
+    d, width = f.s.d, padded(f.s.d)
+    if not _runs(f):
+        return "no program runs, so this tile is not drawn"
+    if unknown_products(f.s):
+        return "products: rate not recorded, so this tile has no roof"
+    return "bold: the lowest roof" + f"; products: {d:,} of {width:,} columns are not 0" * (width > d)
 
 
 class _Named(NamedTuple):
@@ -426,7 +435,7 @@ def _roof_key(f: Facts, x: float, y: float) -> Iterator[Element]:
         yield Text(x + 34, y + 32, f"(by {found.table}, {found.at})", TINY, colour=QUIET)
     else:
         yield Text(x + 34, y + 18, "L2 to SM: bandwidth unmeasured, no roof", SMALL)
-    for level, left in zip((SM, L2, DRAM), (x, x + 90, x + 210), strict=True):
+    for level, left in zip((SM, L2, DRAM), (x, x + 90, x + 222), strict=True):
         yield from marker((left + 6, y + 48), LEVELS[level]._replace(colour=INK))
         yield Text(left + 16, y + 52, f"{level} (looked up)" if level == L2 else level, SMALL)
     yield circle((x + 6, y + 64), 4.5, PAPER, 1.6, 12)
