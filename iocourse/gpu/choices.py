@@ -57,6 +57,11 @@ def loaded_width(d: int) -> int:
     return d + -d % 16
 
 
+def padded(d: int) -> int:
+    """Return the width of a tile's rows: the power of two at or above d, and at least 16 (for tl.dot)."""
+    return max(16, 1 << (d - 1).bit_length())
+
+
 class Choice(NamedTuple):
     """A row of the choices: `name` of the choice, its `value`, the cases `where` it applies, and the reason.
 

@@ -22,11 +22,10 @@ def test_regret_and_place_by_hand():
     assert t.regret(MADE_UP, lambda row: 0) == pytest.approx(t.chance_of_best(MADE_UP, 1))
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 5, 9])
+@pytest.mark.parametrize("k", [1, 2, 3, 5])
 def test_chance_is_the_mean_over_all_choices(k):
-    every = combinations([row["ms"] for row in MADE_UP], min(k, 5))
+    every = combinations([row["ms"] for row in MADE_UP], k)
     assert t.chance_of_best(MADE_UP, k) == pytest.approx(mean(map(min, every)) / 2)
-    assert t.chance_of_best(MADE_UP[2:], k, 2.0) >= t.chance_of_best(MADE_UP[2:], k)
 
 
 # Mean regret on the draft, the library's forward pass and its backward halves; places in the first two.

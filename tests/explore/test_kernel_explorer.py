@@ -35,7 +35,7 @@ from iocourse.course.explore.models.kernel_explorer import (
 )
 from iocourse.data.records import load_record
 from iocourse.gpu import CHIPS, Resources
-from iocourse.gpu.choices import Case, recorded
+from iocourse.gpu.choices import KERNELS_OF, Case, recorded
 from iocourse.gpu.timed_tiles import tables
 from iocourse.kernels.host.choices import tile
 
@@ -111,7 +111,7 @@ def test_a_bar_grows_with_its_programs_and_not_with_the_other_bars():
 
 def test_what_was_not_compiled_is_named_and_not_guessed():
     picture = kernel_explorer_picture(90, 64, BM=256, BN=256, warps=16, stages=4)
-    assert texts(picture).count("not compiled") == 2 and "16 ÷" not in picture.alt
+    assert texts(picture).count("unknown") == 2 and "16 ÷" not in picture.alt
     assert "Programs per SM: unknown, because this configuration was not compiled" in picture.alt
     assert "Not compiled: registers and shared memory are unknown" in picture.alt
 
@@ -138,7 +138,7 @@ def test_time_and_ratio_of_a_timed_tile_are_those_of_its_table(name, row):
     if row is best:
         assert text.endswith("the fastest of the timed configurations.")
     else:
-        assert f"{row['ms'] / best['ms']:.2f} × the fastest, {fastest(found).at}." in text
+        assert f"{row['ms'] / best['ms']:.2f} × the fastest, {fastest(found).at}" in text
     assert ("both halves" in text) == (s.kernel in ("queries", "keys"))
 
 
@@ -188,7 +188,7 @@ def test_no_button_proposes_a_tile_without_a_time():
 
 def test_times_hold_for_one_length_only():
     words = explore.kernel_explorer(N=8192).words
-    assert "1.21 ms at N = 4,096: the fastest" in words and "recorded" not in words.split("Lowest roof")[1]
+    assert "1.21 ms at N = 4,096: the fastest" in words and "; recorded" not in words
 
 
 @pytest.mark.parametrize("kernel", ["forward", "fused", "queries", "keys"])
@@ -201,7 +201,74 @@ def test_the_shipped_configuration_is_that_of_dispatch(kernel, causal):
             case = Case(arch, 2, d, mask, 1, heads * 4096, heads, 4 * 4096**2)
             s = KernelState(arch, d, kernel, 64, 64, 4, 2, causal=causal)
             assert shipped(s) == tuple(tile(kernel, case))
-            assert model.default_backward(s) == recorded("backward pass", case).value
+            passed = "forward pass" if kernel == "forward" else "backward pass"
+            found, value = model.dispatch(s), recorded(passed, case).value
+            assert (found.value, found.kernels) == (value, KERNELS_OF[passed][value])
+            assert found.launched == (kernel in found.kernels)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        ((90, 64), "Dispatch launches 64 × 128, 4 warps, 3 stages."),
+        ((90, 64, "keys"), "Dispatch launches 128 × 128, 8 warps, 3 stages (backward pass: two-pass)."),
+        (
+            (90, 64, "fused"),
+            "Dispatch launches two-pass here, and this kernel with deterministic=False: "
+            "64 × 128, 8 warps, 2 stages.",
+        ),
+        (
+            (90, 320),
+            "Dispatch does not launch this kernel here: its forward pass is slices (sliced_forward).",
+        ),
+        (
+            (75, 512, "fused"),
+            "Dispatch does not launch this kernel here: its backward pass is slices "
+            "(sliced_queries, sliced_keys).",
+        ),
+        ((90, 64, "draft"), "The draft is not a kernel of the library."),
+    ],
+)
+def test_the_words_name_what_dispatch_launches(call, text):
+    one, picture = explore.kernel_explorer(*call), kernel_explorer_picture(*call)
+    assert text in one.words and picture.alt.endswith(text) and picture.numbers.endswith(text)
+
+
+@pytest.mark.parametrize("arch", CHIPS)
+def test_the_button_sets_no_configuration_that_dispatch_does_not_launch(arch):
+    for kernel in KERNELS:
+        for d in (64, 128, 320, 512):
+            one = explore.kernel_explorer(arch, d, kernel, 32, 16, 2, 4)
+            one.press("shipped")
+            found = model.dispatch(one.state)
+            launched = kernel != "draft" and (found.launched or found.option)
+            expected = shipped(one.state) if launched else (32, 16, 2, 4)
+            assert one.state.configuration == expected
+            assert launched or "Not changed, because dispatch does not launch this kernel here." in one.words
+
+
+def test_a_recorded_refusal_is_shown_with_its_bytes():
+    call = (90, 128, "queries", 128, 128, 8, 3)
+    picture, words = kernel_explorer_picture(*call), explore.kernel_explorer(*call).words
+    assert "Refused: a program needs 256 KB of shared memory, 227 KB are possible." in words
+    assert "refused" in texts(picture) and "0 = 228 ÷ 257 KB" in texts(picture)
+    assert "Refused by Triton 3.6.0: 256 KB shared memory." in picture.alt
+    assert "No roof, because no program runs." in picture.alt and not any(
+        text.startswith("this tile") for text in texts(picture)
+    )
+
+
+def test_the_selected_cell_is_compared_with_the_fastest_of_its_tile():
+    picture = kernel_explorer_picture(kernel="draft", BM=64, BN=128, warps=8, stages=2)
+    assert "2.69 × the fastest, 128 × 64, 8 warps, 3 stages; 64 × 128, 4 warps, 3 stages takes 1.02 ×." in (
+        picture.alt
+    )
+    assert "framed: selected; others: fastest; blank: no record" in texts(picture)
+
+
+def test_shared_memory_of_an_sm_and_of_a_program_are_both_named():
+    assert "228 KB per SM, 1 KB reserved per program: 227 for one." in texts(kernel_explorer_picture())
+    assert "64 KB per SM, none reserved: 64 KB for one program." in texts(kernel_explorer_picture(75))
 
 
 # ---------------------------------------------------------------------- roofs
@@ -222,10 +289,53 @@ def test_the_roofs_are_those_of_equation_11_7():
 
 
 def test_roofs_without_a_source_are_not_drawn():
-    assert set(ceilings(STATE._replace(arch=80))) == {"products"} == set(ceilings(STATE._replace(itemsize=4)))
+    assert set(ceilings(STATE._replace(arch=80))) == {"products"}
     assert "shared memory" not in ceilings(STATE._replace(warps=8)), "fewer than 64 rows per warpgroup"
     assert "L2 to SM: bandwidth unmeasured, no roof" in texts(kernel_explorer_picture(80, 64))
     assert "L2 to SM: bandwidth unmeasured, no roof" in texts(kernel_explorer_picture(records=NO_RECORDS))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"itemsize": 4}, "products of 32 bits do not use the tensor cores"),
+        ({"arch": 75}, "Triton does not use the tensor cores of the T4"),
+    ],
+)
+def test_products_without_tensor_cores_have_no_roof_and_the_words_say_why(change, why):
+    picture = kernel_explorer_picture(**change)
+    assert ceilings(STATE._replace(**change)) == {} and model.lowest_roof(STATE._replace(**change)) is None
+    assert f"Lowest roof: unknown, because {why} and no other rate is recorded." in picture.alt
+    assert not any(text.startswith(("products ", "this tile")) for text in texts(picture))
+
+
+def test_columns_of_zeros_lower_the_roof_of_the_products():
+    assert ceilings(STATE._replace(d=320))["products"] == pytest.approx(989 * 320 / 512)
+    text = "Lowest roof: products, 618 TFLOP/s (512 columns are multiplied for d = 320)."
+    assert text in kernel_explorer_picture(d=320).alt
+
+
+def test_headline_and_picture_name_the_same_lowest_roof():
+    for row in [row for _, row in TIMED[::9]]:
+        s = state_of(row)
+        roof, drawn = model.lowest_roof(s), drawing.draw_kernel_explorer(s, RECORDS)
+        bold = [one.text for one in drawn.elements if getattr(one, "bold", False)]
+        assert all(any(text.startswith(f"{name} ") for text in bold) for name in roof.names)
+        assert f"Lowest roof: {' and '.join(roof.names)}, " in drawn.alt
+        assert roof.tflops == pytest.approx(min(ceilings(s).values()))
+    both = KernelState(90, 64, "forward", 64, 64, 8, 3)
+    assert model.lowest_roof(both).names == ("products", "exponentials")
+    assert "L2 to SM, 8,277 GB/s: largest recorded, not a roof" in texts(kernel_explorer_picture())
+    assert "8,277 GB/s: 521 TFLOP/s (not a roof, more may be possible)" in kernel_explorer_picture().alt
+
+
+def test_a_narrow_page_draws_no_two_launches_at_one_height_and_names_the_others():
+    drawn = texts(drawing.draw_kernel_explorer(KernelState(90, 64, "forward", 64, 128, 4, 3), RECORDS, True))
+    names = [one.name for one in launches(RECORDS) if one.height(CHIPS[90])]
+    alone = [name for name in names if any(text.split(":")[0] == name for text in drawn if ";" not in text)]
+    assert alone == ["fused backward, d = 64", "decode, d = 128"]
+    said = " ".join(drawn).split("Near these points, not drawn: ")[1]
+    assert all(f"{name}: " in said for name in set(names) - set(alone))
 
 
 def test_bytes_are_the_closed_form_and_each_array_once():
@@ -293,6 +403,12 @@ def test_each_drawn_launch_is_named_and_only_on_its_chip():
         ({"BM": 48}, ValueError, r"BM must be a power of two of at least 16 \(for tl.dot\), got 48"),
         ({"BM": 0}, ValueError, "BM must be at least 1, got 0"),
         ({"BN": 8}, ValueError, r"BN must be a power of two of at least 16 \(for tl.dot\), got 8"),
+        (
+            {"d": 1024},
+            ValueError,
+            "d must be at most 512, because no tile with complete rows is .*; got 1024",
+        ),
+        ({"causal": "yes"}, TypeError, "causal must be True or False, got 'yes'"),
         ({"d": 0}, ValueError, "d must be at least 1, got 0"),
         ({"N": 2.5}, TypeError, "N must be an integer of at least 1"),
         ({"warps": 3}, ValueError, "warps must be 1, 2, 4, 8 or 16, got 3"),
@@ -320,7 +436,7 @@ def test_an_earlier_name_says_what_to_write(name):
 def test_without_records_everything_is_drawn_and_named_as_unknown():
     for kernel in KERNELS:
         picture = kernel_explorer_picture(90, 128, kernel, records=NO_RECORDS)
-        assert "Not timed: no time is recorded" in picture.alt and "not compiled" in texts(picture)
+        assert "Not timed: no time is recorded" in picture.alt and "unknown" in texts(picture)
         check_layout(picture)
 
 

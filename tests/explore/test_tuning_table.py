@@ -7,11 +7,11 @@ import skips
 from figure_layout import check_layout, texts
 
 from iocourse.course import explore
+from iocourse.course.explore.draw.picture import Text
 from iocourse.course.explore.figures.tuning_table import draw_tuning_table, read, tuning_table_picture
 from iocourse.course.explore.models.tuning_table import (
     COLUMNS,
     TuningState,
-    best_of,
     columns_of,
     dots,
     keeps,
@@ -36,18 +36,55 @@ def found(rule="smallest", **filters):
     return result(s, dots(s, MADE_UP))
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 9])
 @pytest.mark.parametrize("times", [[1.0], [1.0, 1.0, 2.0], [1.0, 1.5, 2.0, 2.5, 9.0]])
-def test_the_best_of_some_at_random_is_the_mean_over_all_samples(count, times):
-    samples = [min(some) for some in combinations(times, min(count, len(times)))]
-    assert best_of(count, times) == pytest.approx(sum(samples) / len(samples))
+def test_chance_is_the_mean_over_all_samples_of_the_kept_ones(times):
+    rows = [{"ms": 0.5, "x": 0, "stages": 4}, *({"ms": ms, "x": 1, "stages": 3} for ms in times)]
+    s = TuningState("made up", "x", "smallest", stages=3)
+    one = result(s, dots(s, rows))
+    samples = [min(some) / 0.5 for some in combinations(times, min(3, len(times)))]
+    assert one.three == pytest.approx(sum(samples) / len(samples))
+    assert one.one == pytest.approx(sum(times) / len(times) / 0.5)
 
 
 def test_a_rule_takes_the_mean_over_ties_and_counts_them_against_itself():
     one = found()
     assert [dot.y for dot in one.chosen] == [2.0, 3.0] and one.regret == 2.5
-    assert (one.place, one.kept, one.one) == (3, 4, 2.5)
+    assert (one.place, one.tied, one.kept, one.one) == (3, 1, 4, 2.5)
     assert found("largest").regret == 4.0 and found("largest").place == 2
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        ((MADE_UP, "x"), "the fastest (a configuration) has place 3 of 4."),
+        (("draft, d = 64", "words"), "stages) is among the first 18 of 36, which are tied."),
+        (("queries, d = 64", "blocks"), "stages) is among places 4 to 9 of 9, which are tied."),
+        (("draft, d = 64",), "(128 × 64, 8 warps, 3 stages) has place 16 of 36."),
+    ],
+)
+def test_the_place_of_a_tie_is_given_with_its_ties(call, text):
+    assert text in tuning_table_picture(*call).alt
+
+
+def test_the_place_is_that_of_the_fastest_kept_one():
+    rows = [row for row in rows_of("draft, d = 64") if row["stages"] == 2]
+    best = min(rows, key=lambda row: row["ms"])
+    name = f"{best['BM']} × {best['BN']}, {best['warps']} warps, 2 stages"
+    assert f"the fastest ({name})" in tuning_table_picture("draft, d = 64", "words", stages=2).alt
+
+
+@pytest.mark.parametrize("table", shipped_tables())
+def test_a_table_of_a_half_names_the_other_half(table):
+    text = "Each time includes the other half of the backward pass, so these ratios are closer to 1"
+    assert (text in tuning_table_picture(table).alt) == table.startswith(("queries", "keys"))
+
+
+@pytest.mark.parametrize("column", ["words", "blocks", "BM", "stages"])
+def test_at_least_two_values_are_on_the_axis_of_a_narrow_page(column):
+    rows = rows_of("draft, d = 64")
+    drawn = draw_tuning_table(read(TuningState("draft, d = 64", column, "smallest"), rows), narrow=True)
+    bottom = [one.text for one in drawn.elements if isinstance(one, Text) and one.anchor == "middle"]
+    assert len(bottom) >= 3, "two values and the name of the axis"
 
 
 def test_filters_keep_only_what_they_name():

@@ -8,11 +8,11 @@ it or level with it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from math import comb
 from statistics import mean, median
 from typing import Any
 
 from iocourse.console import table
+from iocourse.course.tuning import chance_of_best
 from iocourse.data.records import load_record, record_source
 from iocourse.gpu.timed_tiles import TILE, tables
 from tools.bench import Row
@@ -64,7 +64,10 @@ def _on_trial(name: str, group: Sequence[Table]) -> Row:
     ]  # fmt: skip
     pruned = [[*filter(may_be_best, rows)] for rows in group]
     chance = [mean(chance_of_best(rows, k) for rows in group) for k in (1, 2, 3)]
-    after = [chance_of_best(rows, 3, best(some)["ms"]) for rows, some in zip(pruned, group, strict=True)]
+    after = [
+        chance_of_best(rows, min(3, len(rows))) * best(rows)["ms"] / best(some)["ms"]
+        for rows, some in zip(pruned, group, strict=True)
+    ]
     return {
         "group": name,
         "tiles": [len(rows) for rows in group],
@@ -93,18 +96,6 @@ def regret(rows: Table, rule: Rule) -> float:
 def place(rows: Table, rule: Rule) -> int:
     """Return the place of the fastest tile in the rule's order; ties count against the rule."""
     return sum(rule(row) <= rule(best(rows)) for row in rows)
-
-
-def chance_of_best(rows: Table, k: int, against: float | None = None) -> float:
-    """Return the expected time of the best of k different random tiles, divided by the best time.
-
-    All tiles are taken if there are fewer than k. against: the best time, by default that of `rows`.
-    """
-    times = sorted(row["ms"] for row in rows)
-    n, k = len(times), min(k, len(times))
-    # The tile at position i is the best of the k if the others are among the n - 1 - i slower ones.
-    expected = sum(time * comb(n - 1 - i, k - 1) for i, time in enumerate(times)) / comb(n, k)
-    return float(expected / (against or times[0]))
 
 
 def may_be_best(row: Row) -> bool:

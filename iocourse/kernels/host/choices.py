@@ -22,6 +22,7 @@ from ...gpu.choices import MASKS as MASKS  # `as`: other files import these name
 from ...gpu.choices import PASSES as PASSES
 from ...gpu.choices import Case as Case
 from ...gpu.choices import Choice as Choice
+from ...gpu.choices import padded as padded
 from ...sizes import positive_int
 from . import backend
 
@@ -146,11 +147,6 @@ def decode_tile(case: Case) -> TileConfig:
     """Return the tile of the decode step: BM of the query heads that share keys, and BN keys."""
     BM = max(16, min(64, 1 << (case.group - 1).bit_length()))
     return TileConfig(BM, *choice("decode_parts", case).value)
-
-
-def padded(d: int) -> int:
-    """Return the width of a tile's rows: the power of two at or above d, and at least 16 (for tl.dot)."""
-    return max(16, 1 << (d - 1).bit_length())
 
 
 # Architectures.

@@ -7,7 +7,8 @@ from textwrap import wrap
 from typing import NamedTuple
 
 from ....console import table, with_unit
-from ....gpu.roofline import attainable_tflops
+from ....gpu.choices import padded
+from ....gpu.timed_tiles import DRAFT
 from ..draw.line_chart import Frame, Scale, marker, spread
 from ..draw.palette import BLUE, GRID, INK, PAPER, QUIET, RUST, VERMILION, Fill, Stroke, ink_on, ramp
 from ..draw.picture import LARGE, NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, figure
@@ -28,7 +29,7 @@ from ..models.kernel_explorer import (
     Records,
     achieved_tflops,
     ceilings,
-    default_backward,
+    dispatch,
     entries,
     fastest,
     fastest_traffic,
@@ -41,6 +42,7 @@ from ..models.kernel_explorer import (
     shipped,
     shipped_records,
     table_name,
+    unknown_products,
 )
 
 PLAIN = (64, 64, 4, 2)  # BM, BN, warps, stages of a state before its shipped ones are known
@@ -99,11 +101,12 @@ def kernel_explorer_picture(
 
     Registers, spills and shared memory are those that a compiler reported, times those of recorded runs on
     an H200. What was not compiled or not timed is named so; nothing is interpolated. Default of BM, BN, warps
-    and stages: the configuration that dispatch launches.
+    and stages: the configuration that the choices record for this kernel; the picture's words name what
+    dispatch launches.
 
     Args:
         arch: 75, 80, 89, 90 or 100.
-        d: head dimension.
+        d: head dimension, at most 512.
         kernel: "forward", "fused", "queries" or "keys"; "draft" is a timed draft of the forward kernel.
         BM: queries per tile.
         BN: keys per tile.
@@ -137,9 +140,9 @@ def draw_kernel_explorer(s: KernelState, records: Records, narrow: bool = False)
     lines = wrap(title, 38 if narrow else 80)
     top = 28.0 + 20 * (len(lines) - 1)
     drawn: list[Element] = [Text(18, 28 + 20 * k, one, LARGE, bold=True) for k, one in enumerate(lines)]
-    at = (18, top + 478) if narrow else (18 + PANEL + 22, top + 26)
-    drawn += [*_occupancy(f, 18, top + 26), *_map(f, 18, top + MAP_AT), *_roofs(f, *at)]
-    width, height = (NARROW, top + 478 + 406) if narrow else (WIDE, top + 448)
+    x, y = (18.0, top + 494) if narrow else (18 + PANEL + 22, top + 26)
+    drawn += [*_occupancy(f, 18, top + 26), *_map(f, 18, top + MAP_AT), *_roofs(f, x, y, narrow)]
+    width, height = (NARROW, top + 494 + 480) if narrow else (WIDE, top + 464)
     return Picture(width, height, title, _alt(f), _numbers(f), tuple(drawn))
 
 
@@ -167,14 +170,14 @@ def _occupancy(f: Facts, x: float, y: float) -> Iterator[Element]:
             fill = Fill(VERMILION, "/") if binding else Fill(GRID, "")
             yield Rect(left, at, max(end, 3), 18, *fill, INK, 0.6)
         yield Text(left + width + 8, centred(at + 9, SMALL), quotient_text(one), SMALL, bold=binding)
-    for k, line in enumerate(wrap(_compiled_text(f), 58)[:2]):
+    for k, line in enumerate([*wrap(_compiled_text(f), 58)[:2], _shared_text(f.s)]):
         yield Text(x, y + 134 + 16 * k, line, SMALL, colour=QUIET)
 
 
 def quotient_text(one: Quotient) -> str:
-    """Format a quotient: programs = capacity ÷ need, or "not compiled"."""
+    """Format a quotient: programs = capacity ÷ need, or "unknown"."""
     if one.programs is None:
-        return "not compiled"
+        return "unknown"
     if one.limit == "blocks":
         return f"{one.programs}"
     return f"{one.programs} = {words(one.capacity)} ÷ {figures(one.need)} {one.unit}"
@@ -185,7 +188,8 @@ def _compiled_text(f: Facts) -> str:
         return "Not compiled: registers and shared memory are unknown."
     report = f.entry.resources
     if report is None:
-        return f"Refused by {f.entry.compiler}."
+        needs = f": {words(f.entry.required / 1024)} KB shared memory" if f.entry.required else ""
+        return f"Refused by {f.entry.compiler}{needs}."
     spilled = (
         with_unit(f.entry.spills, "spill") + " in the loop" if f.entry.spills else "no spill in the loop"
     )
@@ -193,8 +197,19 @@ def _compiled_text(f: Facts) -> str:
     return f"{report.registers} registers per thread, {spilled}, {shared} ({f.entry.compiler})."
 
 
+def _shared_text(s: KernelState) -> str:
+    """Return why one program may not use the shared memory of a complete SM."""
+    whole, one, own = (
+        words(size / 1024)
+        for size in (s.chip.shared_bytes_per_sm, s.chip.shared_bytes, s.chip.reserved_bytes)
+    )
+    if not s.chip.reserved_bytes:
+        return f"{whole} KB per SM, none reserved: {one} KB for one program."
+    return f"{whole} KB per SM, {own} KB reserved per program: {one} for one."
+
+
 # ---------------------------------------------------------------------- the map of tiles
-MAP_AT = 198.0  # below the title
+MAP_AT = 214.0  # below the title
 CELL, ROW = 64.0, 39.0
 
 
@@ -245,7 +260,8 @@ def _map(f: Facts, x: float, y: float) -> Iterator[Element]:
     heading = f"Time / best of {timed} timed configurations" if timed else "Tiles: none is timed"
     yield Text(x, y, heading + (f" (N = {TIMED_N:,})" if timed else ""), NORMAL, bold=True)
     left, top, *_ = tile_map.box
-    yield Text(x, y + 16, "the fastest of each tile; blank: neither compiled nor timed", SMALL, colour=QUIET)
+    others = "fastest" if timed else "nearest warps"
+    yield Text(x, y + 16, f"framed: selected; others: {others}; blank: no record", SMALL, colour=QUIET)
     yield Text(left - 6, top - 6, "BM  BN", TINY, "end", QUIET)
     for k, size in enumerate(SIZES):
         yield Text(left + CELL * (k + 0.5), top - 6, str(size), SMALL, "middle", QUIET)
@@ -289,20 +305,37 @@ def cell_of(f: Facts, at: Configuration | None) -> tuple[str, str]:
 
 
 # ---------------------------------------------------------------------- roofs
-def _roofs(f: Facts, x: float, y: float) -> Iterator[Element]:
-    peak, bottom, top = f.s.chip.tensor_tflops, y + 310, y + 26
+def _roofs(f: Facts, x: float, y: float, narrow: bool) -> Iterator[Element]:
+    peak, bottom, top = f.s.chip.tensor_tflops, y + 294, y + 38
     across = Scale(1, 4e4, x + 46, x + PANEL - LABELS, 10, (1.0, 10.0, 100.0, 1000.0))
     frame = Frame(across, Scale(peak / 200, 2.6 * peak, bottom, top, 10))
     yield Text(x, y, "Roofs: TFLOP/s against FLOP per byte", NORMAL, bold=True)
+    yield Text(x, y + 16, _roof_note(f), SMALL, colour=QUIET)
     yield from frame.elements("FLOP per byte", "")
     yield from _slopes(f, frame)
-    names = [*_ceiling_lines(f, frame), *_launch_lines(f, frame), *_this(f, frame)]
+    this = [*_this(f, frame)]
+    drawn, others = _apart([*_launch_lines(f, frame)], this) if narrow else ([*_launch_lines(f, frame)], [])
+    names = [*_ceiling_lines(f, frame), *drawn, *this]
     heights = spread([one.y for one in names], 15, top + 4, bottom)
     for one, height in zip(names, heights, strict=True):
         yield from one.drawn
         yield Poly(((one.x, one.y), (across.stop, one.y), (across.stop + 11, height)), QUIET, 0.7)
         yield Text(across.stop + 14, centred(height, TINY), one.text, TINY, "start", one.colour, one.bold)
     yield from _roof_key(f, x, bottom + 58)
+    if others:
+        said = "; ".join(one.text for one in others)
+        for k, line in enumerate(wrap(f"Near these points, not drawn: {said}.", 54)):
+            yield Text(x, bottom + 144 + 15 * k, line, SMALL, colour=QUIET)
+
+
+def _roof_note(f: Facts) -> str:
+    """Return a line on the roofs of a state: why there is none, or which one is bold."""
+    d, width = f.s.d, padded(f.s.d)
+    if not _runs(f):
+        return "no program runs, so this tile is not drawn"
+    if unknown_products(f.s):
+        return "products: rate not recorded, so this tile has no roof"
+    return "bold: the lowest roof" + f"; products: {d:,} of {width:,} columns are not 0" * (width > d)
 
 
 class _Named(NamedTuple):
@@ -316,17 +349,25 @@ class _Named(NamedTuple):
     bold: bool = False
 
 
+APART = 9.0  # pixels between the heights of launches that a narrow figure draws
+
+
+def _apart(launched: list[_Named], this: list[_Named]) -> tuple[list[_Named], list[_Named]]:
+    """Return the launches to draw in a narrow figure, no two at the same height, and the others."""
+    drawn, others = list[_Named](), list[_Named]()
+    for one in launched:
+        free = all(abs(one.y - other.y) >= APART for other in (*this, *drawn))
+        (drawn if free else others).append(one)
+    return drawn, others
+
+
 def _slopes(f: Facts, frame: Frame) -> Iterator[Element]:
-    chip, low, high = f.s.chip, frame.x.low, frame.x.high
-    corner = 1000 * chip.tensor_tflops / chip.gbytes_per_s
-    points = [(max(low, 1000 * frame.y.low / chip.gbytes_per_s), 0.0), (corner, 0.0), (high, 0.0)]
-    line = tuple(frame.at((at, attainable_tflops(at, chip))) for at, _ in points)
-    yield Poly(line, INK, 2.4)
-    if found := _traffic(f):
-        end = 1000 * chip.tensor_tflops / found
-        begin = max(low, 1000 * frame.y.low / found)
-        ends = tuple(frame.at((at, at * found / 1000)) for at in (begin, end))
-        yield Poly(ends, INK, 1.6, (6, 3))
+    """Yield the line of DRAM up to the products (without their roof: to the top), and that of L2."""
+    top = ceilings(f.s).get("products", frame.y.high)
+    for rate, width, dash in ((f.s.chip.gbytes_per_s, 2.4, ()), (_traffic(f), 1.6, (6.0, 3.0))):
+        if rate:
+            begin, end = max(frame.x.low, 1000 * frame.y.low / rate), 1000 * top / rate
+            yield Poly(tuple(frame.at((at, at * rate / 1000)) for at in (begin, end)), INK, width, dash)
 
 
 def _traffic(f: Facts) -> float:
@@ -342,9 +383,10 @@ def _ceiling_lines(f: Facts, frame: Frame) -> Iterator[_Named]:
             continue
         begin = frame.at((max(frame.x.low, 1000 * rate / (_traffic(f) or f.s.chip.gbytes_per_s)), rate))
         end = frame.at((frame.x.high, rate))
-        thick, dash = (0.0, ()) if name == "products" else (1.6, (2, 3))
-        line: list[Element] = [Poly((begin, end), INK, thick, dash)] if thick else []
-        yield _Named(*end, label, line)
+        thick, dash = (2.4, ()) if name == "products" else (1.6, (2.0, 3.0))
+        roof = lowest_roof(f.s)
+        lowest = roof is not None and _runs(f) and name in roof.names
+        yield _Named(*end, label, [Poly((begin, end), INK, thick, dash)], bold=lowest)
 
 
 def _launch_lines(f: Facts, frame: Frame) -> Iterator[_Named]:
@@ -360,9 +402,10 @@ def _launch_lines(f: Facts, frame: Frame) -> Iterator[_Named]:
 
 
 def _this(f: Facts, frame: Frame) -> Iterator[_Named]:
-    rate = achieved_tflops(f.s, f.entry)
-    height = rate or lowest_roof(f.s).tflops
-    found = intensities(f.s)
+    rate, roof, found = achieved_tflops(f.s, f.entry), lowest_roof(f.s), intensities(f.s)
+    height = rate or (roof.tflops if roof and _runs(f) else 0.0)
+    if not height:
+        return
     points = [
         (level, frame.at((min(at, frame.x.high), max(height, frame.y.low)))) for level, at in found.items()
     ]
@@ -381,19 +424,22 @@ def _mark(level: str, at: tuple[float, float], colour: str, hollow: bool, size: 
 
 
 def _roof_key(f: Facts, x: float, y: float) -> Iterator[Element]:
-    chip, found = f.s.chip, _traffic(f)
+    chip, found = f.s.chip, fastest_traffic(f.records) if _traffic(f) else None
     yield Poly(((x, y - 4), (x + 26, y - 4)), INK, 2.4)
     yield Text(x + 34, y, f"DRAM, {chip.gbytes_per_s:,.0f} GB/s (data sheet)", SMALL)
     if found:
         yield Poly(((x, y + 14), (x + 26, y + 14)), INK, 1.6, (6, 3))
-        yield Text(x + 34, y + 18, f"L2 to SM, at least {found:,.0f} GB/s (largest recorded)", SMALL)
+        yield Text(
+            x + 34, y + 18, f"L2 to SM, {found.gbytes_per_s:,.0f} GB/s: largest recorded, not a roof", SMALL
+        )
+        yield Text(x + 34, y + 32, f"(by {found.table}, {found.at})", TINY, colour=QUIET)
     else:
         yield Text(x + 34, y + 18, "L2 to SM: bandwidth unmeasured, no roof", SMALL)
-    for level, left in zip((SM, L2, DRAM), (x, x + 90, x + 158), strict=True):
-        yield from marker((left + 6, y + 32), LEVELS[level]._replace(colour=INK))
-        yield Text(left + 16, y + 36, level, SMALL)
-    yield circle((x + 226, y + 32), 4.5, PAPER, 1.6, 12)
-    yield Text(x + 236, y + 36, "no rate: at a roof", SMALL)
+    for level, left in zip((SM, L2, DRAM), (x, x + 90, x + 222), strict=True):
+        yield from marker((left + 6, y + 48), LEVELS[level]._replace(colour=INK))
+        yield Text(left + 16, y + 52, f"{level} (looked up)" if level == L2 else level, SMALL)
+    yield circle((x + 6, y + 64), 4.5, PAPER, 1.6, 12)
+    yield Text(x + 16, y + 68, "hollow: no recorded rate, drawn at its lowest roof", SMALL)
 
 
 # ---------------------------------------------------------------------- in words
@@ -409,15 +455,27 @@ def time_text(f: Facts) -> str:
         return f"Not timed. The fastest of the timed ones is {best.at}: {duration(1000 * best.ms)}."
     both = ", both halves of the backward pass" if f.s.kernel in HALVES else ""
     at = f" at N = {TIMED_N:,}" if f.s.N != TIMED_N else ""
-    ratio = entry.ms / best.ms
     if entry.at == best.at:
         return f"{duration(1000 * entry.ms)}{at}{both}: the fastest of the timed configurations."
-    return f"{duration(1000 * entry.ms)}{at}{both}: {ratio:.2f} × the fastest, {best.at}."
+    text = f"{duration(1000 * entry.ms)}{at}{both}: {entry.ms / best.ms:.2f} × the fastest, {best.at}"
+    own = fastest({one: found for one, found in f.found.items() if one[:2] == entry.at[:2]})
+    if own is None or own.ms is None or own.at in (entry.at, best.at):
+        return f"{text}."
+    return f"{text}; {own.at} takes {own.ms / best.ms:.2f} ×."
+
+
+def _runs(f: Facts) -> bool:
+    """Return False if it is recorded that no program fits on an SM."""
+    found = occupancy(f.s, f.entry)
+    return found is None or found.programs > 0
 
 
 def occupancy_text(f: Facts) -> str:
     """Return a sentence on the programs of one SM and what limits them."""
-    found = occupancy(f.s, f.entry)
+    found, why = occupancy(f.s, f.entry), f.entry and f.entry.required
+    if why:
+        most = words(f.s.chip.shared_bytes / 1024)
+        return f"Refused: a program needs {words(why / 1024)} KB of shared memory, {most} KB are possible"
     if found is None:
         return "Programs per SM: unknown, because this configuration was not compiled"
     if not found.programs:
@@ -430,30 +488,54 @@ def occupancy_text(f: Facts) -> str:
 
 
 def roof_text(f: Facts) -> str:
-    """Return a sentence on the lowest roof, with the share of it that was reached."""
+    """Return a sentence on the lowest roof, with the share of it that was reached, or why none is known."""
     roof, rate = lowest_roof(f.s), achieved_tflops(f.s, f.entry)
-    said = f"Lowest roof: {roof.name}, {figures(roof.tflops)} TFLOP/s"
+    if not _runs(f):
+        return "No roof, because no program runs"
+    if roof is None:
+        return f"Lowest roof: unknown, because {unknown_products(f.s)} and no other rate is recorded"
+    said = f"Lowest roof: {' and '.join(roof.names)}, {figures(roof.tflops)} TFLOP/s"
+    if "products" in roof.names and padded(f.s.d) > f.s.d:
+        said += f" ({padded(f.s.d):,} columns are multiplied for d = {f.s.d:,})"
     return f"{said}; recorded {figures(rate)}, {rate / roof.tflops:.2f} of it" if rate else said
 
 
-def kernel_explorer_headline(s: KernelState, records: Records, note: str = "") -> str:
-    """Return the headline of a state as HTML: programs per SM, time, lowest roof, and `note`."""
-    f = facts(s, records)
-    return paragraph([f"{bold(occupancy_text(f))}.", time_text(f), f"{roof_text(f)}.", note])
-
-
-def default_text(s: KernelState) -> str:
-    """Return a sentence on what dispatch launches for these sizes."""
-    said = (
-        f"Dispatch launches {shipped(s)}"
-        if s.kernel != "draft"
-        else "The draft is not a kernel of the library"
-    )
+def traffic_text(f: Facts) -> str:
+    """Return a sentence on what the largest recorded traffic from L2 would allow, or why there is none."""
+    rate = _traffic(f)
+    if not _runs(f):
+        return ""
+    if not rate:
+        return "L2 to SM: bandwidth unmeasured, no roof"
+    allowed = intensities(f.s)[SM] * rate / 1000
     return (
-        said
-        if s.kernel in ("forward", "draft")
-        else f"{said}; its backward pass here is {default_backward(s)}"
+        f"At the largest recorded traffic from L2 to the SMs, {rate:,.0f} GB/s: {figures(allowed)} TFLOP/s "
+        "(not a roof, more may be possible)"
     )
+
+
+def kernel_explorer_headline(s: KernelState, records: Records, note: str = "") -> str:
+    """Return the headline of a state as HTML: programs per SM, time, lowest roof, traffic from L2, what
+    dispatch launches, and `note`.
+    """
+    f = facts(s, records)
+    lines = (occupancy_text(f), time_text(f), roof_text(f), traffic_text(f), dispatch_text(s), note)
+    bold_first, *others = (f"{one.removesuffix('.')}." if one else "" for one in lines)
+    return paragraph([bold(bold_first), *others])
+
+
+def dispatch_text(s: KernelState) -> str:
+    """Return a sentence on what dispatch launches for these sizes: this kernel with its tile, or another."""
+    if s.kernel == DRAFT:
+        return "The draft is not a kernel of the library"
+    found, backward = dispatch(s), s.compiled_as != "forward"
+    if found.launched:
+        return f"Dispatch launches {shipped(s)}" + f" (backward pass: {found.value})" * backward
+    if found.option:
+        return f"Dispatch launches {found.value} here, and this kernel with {found.option}: {shipped(s)}"
+    pass_ = "backward pass" if backward else "forward pass"
+    kernels = ", ".join(found.kernels)
+    return f"Dispatch does not launch this kernel here: its {pass_} is {found.value} ({kernels})"
 
 
 def _alt(f: Facts) -> str:
@@ -462,10 +544,12 @@ def _alt(f: Facts) -> str:
         kernel_explorer_title(f.s),
         occupancy_text(f),
         _compiled_text(f).removesuffix("."),
+        _shared_text(f.s).removesuffix("."),
         time_text(f).removesuffix("."),
         roof_text(f),
+        *filter(None, [traffic_text(f)]),
         f"FLOP per byte: {words(found[SM])} from L2 to the SMs, {words(found[DRAM])} from DRAM",
-        default_text(f.s),
+        dispatch_text(f.s),
     ]
     return ". ".join(said) + "."
 
@@ -492,7 +576,9 @@ def _numbers(f: Facts) -> str:
         found_in = fastest_traffic(f.records)
         where = f" ({found_in.table}, {found_in.at})" if found_in else ""
         parts.append(f"L2 to SM: at least {_traffic(f):,.0f} GB/s{where}")
-    return "\n".join([*parts, f"table of times: {table_name(f.s)}", f"{default_text(f.s)}."])
+    if f.best and table_name(f.s) in f.records.timed:
+        parts.append(f"table of times: {table_name(f.s)}")
+    return "\n".join([*parts, f"{dispatch_text(f.s)}."])
 
 
 def launch_rows(known: list[Launch]) -> list[list[str]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from textwrap import wrap
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ from ..draw.palette import BLUE, INK, PAPER, QUIET, RUST, Stroke
 from ..draw.picture import LARGE, SMALL, Element, Picture, Poly, Text, centred, figure
 from ..draw.shapes import circle
 from ..draw.text import figures, in_html, words
+from ..models.kernel_explorer import HALVES
 from ..models.tuning_table import (
     COLUMNS,
     OWN,
@@ -51,7 +51,7 @@ def read(s: TuningState, rows: Sequence[Row]) -> Table:
 @figure
 def tuning_table_picture(
     table: str | Sequence[Mapping[str, Any]] = "draft, d = 64",
-    column: str = "words",
+    column: str = "instructions",
     rule: str = "smallest",
     *,
     stages: int | None = None,
@@ -68,9 +68,9 @@ def tuning_table_picture(
         table: a name in `iocourse.gpu.timed_tiles.tables`, or rows, each a dict with "ms" and columns.
         column: a column of numbers other than "ms".
         rule: "smallest" or "largest" value of the column.
-        stages: keep configurations with this number of stages; None keeps all.
-        rows: keep those with at least this number of rows per warpgroup.
-        warpgroups: keep those with at least this number of warpgroups per SM.
+        stages: keep configurations with this number of stages; None or 0 keeps all.
+        rows: keep those with at least this number of rows per warpgroup; None or 0 keeps all.
+        warpgroups: keep those with at least this number of warpgroups per SM; None or 0 keeps all.
 
     Raises:
         ValueError: an unknown table, column or rule, a row without a time, or a negative filter.
@@ -87,7 +87,7 @@ def draw_tuning_table(found: Table, narrow: bool = False) -> Picture:
     top, width = 28.0 + 20 * (len(lines) - 1), NARROW if narrow else WIDE
     drawn: list[Element] = [Text(18, 28 + 20 * k, one, LARGE, bold=True) for k, one in enumerate(lines)]
     frame = _frame(found, top, width - (142 if narrow else 166))
-    _, label = UNITS.get(found.s.column, (1.0, COLUMNS.get(found.s.column, found.s.column)))
+    _, label = UNITS.get(found.s.column, (1.0, described(found.s.column)))
     drawn += frame.elements(label, "time / best")
     drawn += [*_lines(found, frame), *_dots(found, frame), *_key(found, top + HEIGHT - 58, narrow)]
     height = top + HEIGHT - 28 + (22 if narrow else 0)
@@ -99,7 +99,12 @@ def tuning_title(s: TuningState) -> str:
     kept = [f"{s.stages} stages"] * bool(s.stages)
     kept += [f"at least {s.rows} rows per warpgroup"] * bool(s.rows)
     kept += [f"at least {s.warpgroups} warpgroups per SM"] * bool(s.warpgroups)
-    return f"{s.table}: {s.rule} {s.column}{''.join(f', {one}' for one in kept)}"
+    return f"{s.table}: {s.rule} {described(s.column)}{''.join(f', {one}' for one in kept)}"
+
+
+def described(column: str) -> str:
+    """Return a column in words, or its name if it has no description."""
+    return COLUMNS.get(column, column)
 
 
 # Units of long columns on the axis.
@@ -127,12 +132,20 @@ def _frame(found: Table, top: float, right: float) -> Frame:
         across = Scale(low / 1.4, high * 1.4, left, right, 10, few)
     else:
         room = 0.1 * (high - low) or max(1.0, abs(high)) / 2
-        far_apart = [*few[:1]] + [b for a, b in pairwise(few) if b - a > 0.09 * (high - low)]
-        marks = tuple(far_apart) if right > 400 else tuple(far_apart[::2])
+        marks = _far_apart(few, 36 * (high - low + 2 * room) / (right - left))
         across = Scale(low - room, high + room, left, right, None, marks)
     high_y = 1.08 * max(worst, 1.2)
     marks = tuple(mark for mark in MARKS if mark <= high_y)
     return Frame(across, Scale(0.97, high_y, bottom, top + 38, 10, marks))
+
+
+def _far_apart(values: Sequence[float], gap: float) -> tuple[float, ...]:
+    """Return the ascending values that are at least `gap` from the last one returned before, and the last."""
+    kept = list[float]()
+    for value in values:
+        if not kept or value - kept[-1] >= gap:
+            kept.append(value)
+    return tuple(kept)
 
 
 def _at(found: Table, frame: Frame, one: Dot) -> tuple[float, float]:
@@ -204,18 +217,32 @@ def chosen_text(found: Table) -> str:
         return "The filters keep no configuration"
     chosen = found.result.chosen
     tied = f"{len(chosen)} tied configurations, mean" if len(chosen) > 1 else chosen[0].name
-    return f"{found.s.rule.capitalize()} {found.s.column}: {tied} {found.result.regret:.2f} × the fastest"
+    rule = f"{found.s.rule.capitalize()} {described(found.s.column)}"
+    return f"{rule}: {tied} {found.result.regret:.2f} × the fastest"
 
 
 def _sentences(found: Table) -> list[str]:
     if found.result is None:
         return [chosen_text(found)]
-    one = found.result
-    return [
-        chosen_text(found),
-        verdict(one),
-        f"In the order of the rule the fastest ({found.dots[0].name}) has place {one.place} of {one.kept}",
-    ]
+    return [chosen_text(found), verdict(found.result), place_text(found, found.result), *both_halves(found)]
+
+
+def place_text(found: Table, one: Result) -> str:
+    """Return the place of the fastest kept configuration in the order of the rule, with its ties."""
+    fastest = next(dot for dot in found.dots if dot.kept)
+    start = f"In the order of the rule the fastest ({fastest.name})"
+    if one.tied == 1:
+        return f"{start} has place {one.place} of {one.kept}"
+    if one.place == one.tied:
+        return f"{start} is among the first {one.place} of {one.kept}, which are tied"
+    return f"{start} is among places {one.place - one.tied + 1} to {one.place} of {one.kept}, which are tied"
+
+
+def both_halves(found: Table) -> list[str]:
+    """Return a sentence if the times of a table include the other half of the backward pass."""
+    if found.dots[0].row.get("kernel") not in HALVES:
+        return []
+    return ["Each time includes the other half of the backward pass, so these ratios are closer to 1"]
 
 
 def tuning_headline(found: Table) -> str:
@@ -225,11 +252,9 @@ def tuning_headline(found: Table) -> str:
 
 def _alt(found: Table) -> str:
     kept = sum(one.kept for one in found.dots)
-    label = COLUMNS.get(found.s.column, found.s.column)
-    said = [
-        f"{tuning_title(found.s)}. Time / best against {label}, {kept} of {len(found.dots)} configurations"
-    ]
-    return ". ".join([*said, *_sentences(found)]) + "."
+    axes = f"Time / best against {described(found.s.column)}"
+    shown = f"{axes}, {kept} of {len(found.dots)} configurations"
+    return ". ".join([tuning_title(found.s), shown, *_sentences(found)]) + "."
 
 
 def _numbers(found: Table) -> str:

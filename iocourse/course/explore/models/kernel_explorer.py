@@ -3,11 +3,13 @@
 A configuration is a tile (BM, BN), its warps and its stages. Registers, shared memory and spills are those
 that a compiler reported (records "tune" and "tiles", compiled with the Triton that timed them, then
 "resources"). Times are those of the record "tune", and of "tiles" for the kernel "draft". Nothing is
-interpolated: a configuration that was not compiled is "not compiled", one without a time "not timed".
+interpolated: a configuration that was not compiled is "not compiled", one that the compiler or the driver
+refused is "refused", and one without a time is "not timed".
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -24,7 +26,7 @@ from ....costs.kernels import (
 )
 from ....data.records import load_record
 from ....gpu import Chip, Resources, chip_of
-from ....gpu.choices import Case, loaded_width, recorded
+from ....gpu.choices import KERNELS_OF, PASSES, Case, loaded_width, padded, recorded
 from ....gpu.roofline import TIMES_FORWARD, arithmetic_intensity, attainable_tflops, flops
 from ....gpu.timed_tiles import DRAFT, EXPONENTIALS, ROWS, SHARED_BYTES, TENSOR_FLOP, WARPGROUP, tables
 from ....ledger import Ledger
@@ -36,6 +38,7 @@ KERNELS = (*WHOLE, DRAFT)
 HALVES = ("queries", "keys")  # of the two-pass backward pass, timed together
 # The timed problem: an H200, 16 bits, 16,384 tokens in sequences of 4,096, heads times d 2,048.
 TIMED_ARCH, TIMED_BYTES, TIMED_N, TIMED_ROWS, TIMED_COLUMNS = 90, 2, 4096, 16_384, 2_048
+WIDEST = 512  # the largest d for which tiles with complete rows are recorded
 # FLOP per score and column of d: 2 for each matrix product.
 PRODUCTS = {"forward": 2, DRAFT: 2, "queries": 3, "keys": 4, "fused": 5}
 SM, L2, DRAM = "L2 to SM", "in L2", "DRAM"  # levels at which bytes are counted
@@ -78,6 +81,13 @@ class KernelState(NamedTuple):
             raise ValueError(f"itemsize must be 2 or 4 bytes, got {self.itemsize!r}")
         for name in ("d", "BM", "BN", "warps", "stages", "N"):
             positive_int(name, getattr(self, name))
+        if self.d > WIDEST:
+            raise ValueError(
+                f"d must be at most {WIDEST}, because no tile with complete rows is recorded for a larger d; "
+                f"got {self.d}"
+            )
+        if not isinstance(self.causal, bool):
+            raise TypeError(f"causal must be True or False, got {self.causal!r}")
         for name in ("BM", "BN"):
             size = getattr(self, name)
             if size < 16 or size & (size - 1):
@@ -108,8 +118,9 @@ class KernelState(NamedTuple):
 
 # ---------------------------------------------------------------------- compiled and timed configurations
 class Entry(NamedTuple):
-    """A recorded configuration: the resources that its compiler reported (None: it refused), the loads and
-    stores of spilled registers in an iteration of its inner loop, the compiler, and its time (None: none).
+    """A recorded configuration: the resources that its compiler reported (None: refused), the loads and
+    stores of spilled registers in an iteration of its inner loop, the compiler, its time (None: none), and
+    for a refused one the bytes of shared memory that it required (None: not recorded).
     """
 
     at: Configuration
@@ -117,6 +128,7 @@ class Entry(NamedTuple):
     spills: int
     compiler: str
     ms: float | None = None
+    required: int | None = None
 
     @property
     def verdict(self) -> str:
@@ -198,7 +210,10 @@ def _timed(s: KernelState, records: Records) -> dict[Configuration, Entry]:
         if (one["kernel"], one["d"]) == (s.kernel, s.d):
             for tried in one["tried"]:
                 at = Configuration(*tried["tile"])
-                if "failed" not in tried and at not in found:
+                if why := tried.get("failed"):
+                    needed = re.search(r"shared memory, Required: (\d+)", why)
+                    found[at] = Entry(at, None, 0, "Triton 3.6.0", None, int(needed[1]) if needed else None)
+                elif at not in found:
                     found[at] = Entry(at, None, 0, "", tried["ms"][s.causal])
     return found
 
@@ -210,13 +225,37 @@ def fastest(found: Mapping[Configuration, Entry]) -> Entry | None:
 
 
 def shipped(s: KernelState) -> Configuration:
-    """Return the configuration that dispatch launches for a state's kernel, chip, d, mask and type."""
+    """Return the recorded configuration of a state's kernel for its chip, d, mask and type.
+
+    `dispatch` returns whether this kernel is launched.
+    """
     return Configuration(*recorded(s.compiled_as, _case(s)).value)
 
 
-def default_backward(s: KernelState) -> str:
-    """Return the backward pass that dispatch launches here: "fused", "two-pass", "slices", "materialised"."""
-    return str(recorded("backward pass", _case(s)).value)
+class Dispatch(NamedTuple):
+    """What `attention` launches in the pass of a kernel: the value of the choice, its kernels, and if this
+    kernel is one of them. option: the argument with which this kernel is launched, "" if it needs none or
+    there is none.
+    """
+
+    value: str
+    kernels: tuple[str, ...]
+    launched: bool
+    option: str = ""
+
+
+def dispatch(s: KernelState) -> Dispatch:
+    """Return what `attention` launches for a state's pass, chip, d, mask and type."""
+    forward, backward, fixed_order, one_kernel = PASSES
+    case, name = _case(s), forward if s.compiled_as == "forward" else backward
+    value = str(recorded(name, case).value)
+    kernels = KERNELS_OF[name][value]
+    if s.kernel in kernels or name == forward:
+        return Dispatch(value, kernels, s.kernel in kernels)
+    for asked, option in ((fixed_order, "deterministic=True"), (one_kernel, "deterministic=False")):
+        if s.kernel in KERNELS_OF[backward][recorded(asked, case).value]:
+            return Dispatch(value, kernels, False, option)
+    return Dispatch(value, kernels, False)
 
 
 def _case(s: KernelState) -> Case:
@@ -228,7 +267,7 @@ def _case(s: KernelState) -> Case:
 
 # ---------------------------------------------------------------------- programs per SM
 class Quotient(NamedTuple):
-    """The programs that one limit allows: capacity // need, both in `unit`. None: not compiled."""
+    """The programs that one limit allows: capacity // need, both in `unit`. None: unknown."""
 
     limit: str
     programs: int | None
@@ -244,18 +283,17 @@ def quotients(s: KernelState, entry: Entry | None) -> list[Quotient]:
         Quotient("warps", chip.warps // s.warps, chip.warps, s.warps, "warps"),
         Quotient("blocks", chip.blocks, chip.blocks, 1, "blocks"),
     ]
+    bytes_used = report.shared_bytes if report else entry and entry.required
+    shared = Quotient("shared memory", None)
+    if bytes_used is not None:
+        whole, need = chip.shared_bytes_per_sm, bytes_used + chip.reserved_bytes
+        programs = report.program_limits["shared memory"] if report else whole // need
+        shared = Quotient("shared memory", programs, whole / 1024, need / 1024, "KB")
     if not report:
-        return [Quotient("registers", None), Quotient("shared memory", None), *known]
-    limits = report.program_limits
+        return [Quotient("registers", None), shared, *known]
     of_registers = replace(report, warps=1).program_limits["registers"]  # warps
-    shared = report.shared_bytes + chip.reserved_bytes
-    return [
-        Quotient("registers", limits["registers"], of_registers, s.warps, "warps"),
-        Quotient(
-            "shared memory", limits["shared memory"], chip.shared_bytes_per_sm / 1024, shared / 1024, "KB"
-        ),
-        *known,
-    ]
+    registers = Quotient("registers", report.program_limits["registers"], of_registers, s.warps, "warps")
+    return [registers, shared, *known]
 
 
 class Occupancy(NamedTuple):
@@ -272,12 +310,15 @@ class Occupancy(NamedTuple):
 
 
 def occupancy(s: KernelState, entry: Entry | None) -> Occupancy | None:
-    """Return the occupancy of one SM, or None if registers and shared memory are not recorded."""
+    """Return the occupancy of one SM, or None if registers or shared memory are not recorded.
+
+    A configuration that was refused because of its shared memory has 0 programs.
+    """
     found = {one.limit: one.programs for one in quotients(s, entry)}
     known = [programs for programs in found.values() if programs is not None]
-    if len(known) < len(found):
-        return None
     least = min(known)
+    if len(known) < len(found) and least:
+        return None
     return Occupancy(least, tuple(name for name, one in found.items() if one == least), least * s.warps)
 
 
@@ -323,23 +364,33 @@ def achieved_tflops(s: KernelState, entry: Entry | None) -> float | None:
 
 def ceilings(s: KernelState) -> dict[str, float]:
     """Return the roofs of the SMs in TFLOP/s: products, and for sm_90 in 16 bits also the exponentials and
-    shared memory.
+    shared memory. Empty if the rate of the products is not recorded (`unknown_products` returns why).
 
     Per clock an SM computes 4,096 FLOP of products and 16 exponentials, and moves 128 bytes to or from shared
     memory (CUDA guide; FlashAttention-3, arXiv 2407.08608). The clock is that of the data sheet's peak rate.
-    Shared memory is not counted for the fused kernel, nor for fewer than 64 rows per warpgroup.
+    A tile has `padded(d)` columns; the products of the others are not counted as FLOP. Shared memory is not
+    counted for the fused kernel, nor for fewer than 64 rows per warpgroup.
     """
     # <!-- 4,096, 16 = gpu.timed_tiles.TENSOR_FLOP, gpu.timed_tiles.EXPONENTIALS -->
     # <!-- 128 = gpu.timed_tiles.SHARED_BYTES -->
     # <!-- 64 = gpu.timed_tiles.ROWS -->
+    if unknown_products(s):
+        return {}
     peak = s.chip.tensor_tflops
-    found = {"products": peak}
+    found = {"products": peak * s.d / padded(s.d)}
     if (s.arch, s.itemsize) == (TIMED_ARCH, TIMED_BYTES):
         a_score = 2 * PRODUCTS[s.kernel] * s.d
         found["exponentials"] = peak * EXPONENTIALS * a_score / TENSOR_FLOP
         if moved := shared_traffic(s):
             found["shared memory"] = peak * SHARED_BYTES * a_score * s.BM * s.BN / moved / TENSOR_FLOP
     return found
+
+
+def unknown_products(s: KernelState) -> str:
+    """Return why the products have no roof, or "": only the tensor cores' rate in 16 bits is recorded."""
+    if not s.chip.tensor_cores_in_triton:
+        return f"Triton does not use the tensor cores of the {s.chip.name}"
+    return "products of 32 bits do not use the tensor cores" if s.itemsize == 4 else ""
 
 
 def shared_traffic(s: KernelState) -> float:
@@ -352,24 +403,30 @@ def shared_traffic(s: KernelState) -> float:
     resident, streamed = (s.BN, s.BM) if s.kernel == "keys" else (s.BM, s.BN)
     if s.kernel == "fused" or resident < ROWS * max(1, s.warps // WARPGROUP) or s.warps < WARPGROUP:
         return 0
-    per_row, scores = s.itemsize * s.d, s.itemsize * streamed * resident * s.d / ROWS
+    per_row = s.itemsize * padded(s.d)
+    scores = per_row * streamed * resident / ROWS
     # Products that read their rows from shared memory; the others have them in registers.
     shared_rows = {"forward": 1, DRAFT: 1, "queries": 2, "keys": 2}[s.kernel]
     return shared_rows * resident * per_row + PRODUCTS[s.kernel] * scores + 2 * streamed * per_row
 
 
 class Limit(NamedTuple):
-    """The lowest roof of a state: its name and TFLOP/s."""
+    """The lowest roof of a state: its names (two if equal) and TFLOP/s."""
 
-    name: str
+    names: tuple[str, ...]
     tflops: float
 
 
-def lowest_roof(s: KernelState) -> Limit:
-    """Return the lowest of the roofs of the SM and of DRAM, each word of an array loaded once."""
-    found = ceilings(s) | {"DRAM": attainable_tflops(intensities(s)[DRAM], s.chip)}
-    name = min(found, key=found.__getitem__)
-    return Limit(name, found[name])
+def lowest_roof(s: KernelState) -> Limit | None:
+    """Return the lowest of the roofs of the SM and of DRAM, each word of an array loaded once.
+
+    None if the rate of the products is not recorded, because they may be the lowest.
+    """
+    if not ceilings(s):
+        return None
+    found = ceilings(s) | {DRAM: intensities(s)[DRAM] * s.chip.gbytes_per_s / 1000}
+    least = min(found.values())
+    return Limit(tuple(name for name, rate in found.items() if rate <= least * (1 + 1e-9)), least)
 
 
 # ---------------------------------------------------------------------- recorded launches
@@ -464,7 +521,7 @@ def _shipped_fastest() -> Fastest | None:
 def fastest_traffic(records: Records) -> Fastest | None:
     """Return the largest closed form per second of all timed tiles of complete passes, or None.
 
-    No data sheet states the bandwidth of L2. It is at least this traffic.
+    These bytes reach the SMs. No data sheet states how many are possible, so this traffic is a lower limit.
     """
     return _shipped_fastest() if records is shipped_records() else _fastest_traffic(records)
 

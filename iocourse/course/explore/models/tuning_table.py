@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from math import comb
 from typing import Any, NamedTuple
 
 from ....gpu.timed_tiles import RECORDS, tables
+from ...tuning import chance_of_best
 from .kernel_explorer import Configuration
 
 Row = Mapping[str, Any]
@@ -134,13 +134,15 @@ class Result(NamedTuple):
     """Result of a rule among the kept configurations.
 
     chosen: those with the smallest (largest) value; several if tied. regret: their mean time / best. place:
-    of the kept one with the shortest time in the order of the rule, ties counted against it. one, three:
+    of the kept one with the shortest time in the order of the rule, ties counted against it. tied: the kept
+    ones with its value of the column, itself included. one, three:
     expected time / best of one kept configuration at random, and of the best of three.
     """
 
     chosen: list[Dot]
     regret: float
     place: int
+    tied: int
     kept: int
     one: float
     three: float
@@ -155,16 +157,11 @@ def result(s: TuningState, found: Sequence[Dot]) -> Result | None:
     edge = min(sign * one.x for one in kept)
     chosen = [one for one in kept if sign * one.x == edge]
     place = sum(sign * one.x <= sign * kept[0].x for one in kept)
+    tied = sum(one.x == kept[0].x for one in kept)
     regret = sum(one.y for one in chosen) / len(chosen)
-    mean = sum(one.y for one in kept) / len(kept)
-    return Result(chosen, regret, place, len(kept), mean, best_of(SAMPLE, [one.y for one in kept]))
-
-
-def best_of(count: int, ordered: Sequence[float]) -> float:
-    """Return the expected smallest of `count` different entries chosen at random; `ordered` is ascending."""
-    count = min(count, len(ordered))
-    ways = comb(len(ordered), count)
-    return sum(one * comb(len(ordered) - 1 - k, count - 1) for k, one in enumerate(ordered)) / ways
+    rows = [dict(one.row) for one in kept]
+    mean, three = (kept[0].y * chance_of_best(rows, min(k, len(kept))) for k in (1, SAMPLE))
+    return Result(chosen, regret, place, tied, len(kept), mean, three)
 
 
 def verdict(found: Result) -> str:

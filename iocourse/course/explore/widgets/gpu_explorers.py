@@ -8,7 +8,15 @@ from typing import Any
 from ....gpu import CHIPS
 from ..figures import kernel_explorer as drawing
 from ..figures.tuning_table import draw_tuning_table, read, tuning_headline
-from ..models.kernel_explorer import KERNELS, Configuration, KernelState, fastest, shipped, shipped_records
+from ..models.kernel_explorer import (
+    KERNELS,
+    Configuration,
+    KernelState,
+    dispatch,
+    fastest,
+    shipped,
+    shipped_records,
+)
 from ..models.tuning_table import OWN, RULES, TuningState, checked, columns_of, rows_of, shipped_tables
 from .controls import button, choice, slider, tick
 from .explorer import Explorer, Grab, Shown, explorer
@@ -24,7 +32,9 @@ CONTROLS = (
     slider("BN", "BN (keys)", SIZES),
     slider("warps", "warps", (1, 2, 4, 8, 16)),
     slider("stages", "stages", (1, 2, 3, 4)),
-    button("shipped", "Shipped tile", "Set the configuration that dispatch launches"),
+    button(
+        "shipped", "Shipped tile", "Set the configuration that dispatch launches, if it launches this kernel"
+    ),
     button("fastest", "Fastest recorded", "Set the configuration with the shortest recorded time"),
     slider("N", "N (sequence length)", (2**k for k in range(7, 17))),
     choice("itemsize", "numbers", {"16 bits": 2, "32 bits": 4}),
@@ -37,7 +47,7 @@ class KernelExplorer(Explorer):
     """Interactive `kernel_explorer_picture`: one configuration of one Triton kernel on one chip.
 
     Click a tile in the map or use the controls kernel, arch, d, causal, BM, BN, warps, stages, N, itemsize
-    and the buttons. Another kernel begins with its shipped configuration. Raises the errors of
+    and the buttons. Another kernel begins with its recorded configuration. Raises the errors of
     `kernel_explorer_picture`.
     """
 
@@ -81,7 +91,11 @@ class KernelExplorer(Explorer):
             self._place(**shipped(self.state)._asdict())
 
     def _shipped(self) -> str:
-        return self._take(shipped(self.state), "Launched by dispatch")
+        found = dispatch(self.state)
+        if not (found.launched or found.option):
+            return "Not changed, because dispatch does not launch this kernel here."
+        how = f"Launched by dispatch{f' with {found.option}' * bool(found.option)}"
+        return self._take(shipped(self.state), how)
 
     def _fastest(self) -> str:
         found = fastest(drawing.facts(self.state, self._records).found)
@@ -117,7 +131,7 @@ class TuningTable(Explorer):
     def __init__(
         self,
         table: str | Sequence[Mapping[str, Any]] = "draft, d = 64",
-        column: str = "words",
+        column: str = "instructions",
         rule: str = "smallest",
         *,
         stages: int | None = None,
