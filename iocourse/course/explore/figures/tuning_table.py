@@ -228,7 +228,7 @@ def _sentences(found: Table) -> list[str]:
 
 
 def place_text(found: Table, one: Result) -> str:
-    """Return the place of the fastest kept configuration in the order of the rule, with its ties."""
+    """Return the place of the best kept configuration in the order of the rule, with its ties."""
     fastest = next(dot for dot in found.dots if dot.kept)
     start = f"In the order of the rule the fastest ({fastest.name})"
     if one.tied == 1:

@@ -233,7 +233,7 @@ def shipped(s: KernelState) -> Configuration:
 
 
 class Dispatch(NamedTuple):
-    """What `attention` launches in the pass of a kernel: the value of the choice, its kernels, and if this
+    """The launch of `attention` in the pass of a kernel: the value of the choice, its kernels, and if this
     kernel is one of them. option: the argument with which this kernel is launched, "" if it needs none or
     there is none.
     """
@@ -312,7 +312,7 @@ class Occupancy(NamedTuple):
 def occupancy(s: KernelState, entry: Entry | None) -> Occupancy | None:
     """Return the occupancy of one SM, or None if registers or shared memory are not recorded.
 
-    A configuration that was refused because of its shared memory has 0 programs.
+    A configuration that was refused because of its shared memory has no programs.
     """
     found = {one.limit: one.programs for one in quotients(s, entry)}
     known = [programs for programs in found.values() if programs is not None]
