@@ -257,7 +257,9 @@ measured("13.10", o_sum_written=mine[0].writes.get("O_sum", 0))
 #
 # </details>
 #
-# In the compiler's line for this kernel, 16 bytes are spilled, which is 4 registers per thread. The line is the same for every $d$, because $d$ is not a constant of the kernel. No array of the ledger is larger than $N \times d$, and no tile is $d$ columns wide. The library's kernel, `sliced_forward_kernel` in `iocourse/kernels/sliced_head_dim.py`, also has heads, masks and strides. Its backward pass has scores in slices too, and partial sums of $dQ$, $dK$ and $dV$ in slow memory.
+# The compiler's line for this kernel reports some bytes per thread that are spilled. They are the same for every $d$, because $d$ is not a constant of the kernel.
+#
+# No array of the ledger is larger than $N \times d$, and no tile is $d$ columns wide. The library's kernel, `sliced_forward_kernel` in `iocourse/kernels/sliced_head_dim.py`, also has heads, masks and strides. Its backward pass has scores in slices too, and partial sums of $dQ$, $dK$ and $dV$ in slow memory.
 #
 # ## 13.11 Slices or materialised scores, and the library's choices
 #
@@ -346,7 +348,7 @@ for name, form in forms.items():
 # <!-- 64 = 4 * stored.writes["S"] / 2**20 -->
 # <!-- "in the forward pass the library takes it only on request" if not any((one.name, one.value) == ("forward pass", "materialised") for one in choices.read_rows()) -->
 #
-# In the backward pass the times are in the opposite order. Materialised means here that $P$ and $dS$ are computed once and stored, and that three products in large tiles load them. On an H200 this takes less than half of the time of the other two at $d = 512$. It is the default there in 16 bits from $d = 256$ on, without a window or shared key heads, and if batch × heads × $N$ is at least 16,896. The library keeps the matrices of a few heads at a time. At $d = 256$ it has 0.60 of the speed of FlashAttention-2 in PyTorch (row *materialised* of the record). The row *default*, with 0.33, is another kernel, the default at the time of the run.
+# In the backward pass the times are in the opposite order. Materialised means here that $P$ and $dS$ are computed once and stored, and that three products in large tiles load them. On an H200 this takes less than half of the time of the other two at $d = 512$. It is the default there in 16 bits from $d = 256$ on, without a window or shared key heads, and if batch × heads × $N$ is at least 16,896. The library keeps the matrices of a few heads at a time. At $d = 256$ it has 0.60 of the speed of FlashAttention-2 in PyTorch (row *materialised* of the record). The row *default*, with 0.33, is the kernel that the library took at the time of the run.
 # <!-- "less than half of the time of the other two at $d = 512$" if all(2 * took("materialised", "backward") < took(name, "backward") for name in ("whole rows", "fused split-d")) -->
 # <!-- few = min(row.where["rows"][0] for row in choices.read_rows() if (row.name, row.value) == ("backward pass", "materialised")) -->
 # <!-- default = lambda **of: choice("backward pass", launch(90, 256)._replace(**of)).value == "materialised" -->
