@@ -224,7 +224,7 @@ def _lists_case(label: str, pairs: Array, BM: int, BN: int) -> Case:
 def _shapes(trial: Trial) -> str | None:
     """Return a message about the first part with a wrong length or type, or None."""
     if not isinstance(trial.value, (tuple, list)) or len(trial.value) != len(PARTS):
-        return WrongForm(f"expected five results: {', '.join(PARTS)}")
+        return WrongForm(f"expected a tuple of five results: {', '.join(PARTS)}")
     for name, got, want in zip(PARTS, trial.value, trial.case.expected, strict=True):
         shape = np.shape(got)
         shared = name == "patterns" and shape[1:] == want.shape[1:] and len(got) < len(want)
