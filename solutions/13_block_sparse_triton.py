@@ -501,10 +501,10 @@ for name in ("forward", "backward"):
     print(f"   all masks: {min(speeds):.2f} to {max(speeds):.2f} of the speed of FlexAttention")
 
 # %% [markdown]
-# Under the random mask, launching the backward pass takes the host 0.97 ms, more than the 0.71 ms of the GPU. This agrees with the reason above, but does not prove it, because the code of the kernels also changed between the runs. Compared with FlexAttention in PyTorch ($d = 64$ and 128), the forward pass has 0.93 to 1.46 of its speed, and the backward pass has 0.82 to 0.94.
+# Under the random mask, launching the backward pass takes the host 0.97 ms, more than the 0.71 ms of the GPU. This agrees with the reason above, but does not prove it, because the two runs are of different commits. Compared with FlexAttention in PyTorch ($d = 64$ and 128), the forward pass has 0.93 to 1.46 of its speed, and the backward pass has 0.82 to 0.94.
 # <!-- of_random = row("sparse", contender="fused", d=128, N=4096, B=4, mask="random", pass_="backward") -->
 # <!-- 0.97, 0.71 = of_random["host_ms"], of_random["ms"] -->
-# <!-- "the code of the kernels also changed between the runs" if load_record("sparse")["commit"] != load_record("sparse-lines")["commit"] -->
+# <!-- "the two runs are of different commits" if load_record("sparse")["commit"] != load_record("sparse-lines")["commit"] -->
 # <!-- "($d = 64$ and 128)" if {one["d"] for one in rows("sparse", contender="fused")} == {64, 128} -->
 # <!-- 0.93, 1.46 = min(speeds("sparse", "FlexAttention", "fused", pass_="forward")), max(speeds("sparse", "FlexAttention", "fused", pass_="forward")) -->
 # <!-- 0.82, 0.94 = min(speeds("sparse", "FlexAttention", "fused", pass_="backward")), max(speeds("sparse", "FlexAttention", "fused", pass_="backward")) -->
