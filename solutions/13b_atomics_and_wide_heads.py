@@ -446,7 +446,7 @@ measured("13.13", suspect=diagnosis.faulty_line("A"))
 # <details><summary>The bug in kernel A</summary>
 #
 # Suspect 5. The log-sum-exp is correct on ordinary scores. It depends on the scores, the patterns and the row sums, so 3, 4 and 6 are excluded. $O$ is wrong on ordinary scores, where a maximum that starts at 0 does no harm, so 7 is excluded. The words are correct, which excludes 1, 2 and 8. In the first case 672 entries, or 21 of 32 rows, differ. The other 11 rows have their largest score in the first of three blocks. Their maximum never changes, so there is nothing to rescale.
-# <!-- report = course.diagnosis.report_for -->
+# <!-- report = diagnosis.report_for -->
 # <!-- 672 = int(report(5).split("O is correct when all blocks are full: ")[1].split()[0]) -->
 # <!-- 21, 11 = 672 / 32, 32 - 672 / 32 -->
 # <!-- "The log-sum-exp is correct on ordinary scores" if "holds  LSE is the natural" in report(5) and not any("holds  LSE is the natural" in report(n) for n in (3, 4, 6)) -->
@@ -470,7 +470,7 @@ measured("13.13b", suspect=diagnosis.faulty_line("B"))
 # <details><summary>The bug in kernel B</summary>
 #
 # Suspect 7. On ordinary scores the kernel is correct, because it may subtract any number that is not far below the maximum. In the failing case all scores of some queries are far below 0. The maximum starts at 0 and remains 0, so all weights and the row sum underflow to 0, and the kernel writes 0 as for a row that attends to no key. This affects half of the 384 entries. A test with normally distributed inputs alone accepts this kernel.
-# <!-- "half of the 384 entries" if "192 of 384 entries differ" in course.diagnosis.report_for(7) -->
+# <!-- "half of the 384 entries" if "192 of 384 entries differ" in diagnosis.report_for(7) -->
 #
 # </details>
 #
@@ -489,9 +489,9 @@ measured("13.13c", suspect=diagnosis.faulty_line("C"))
 # <details><summary>The bug in kernel C</summary>
 #
 # Suspect 3. With full blocks only, $O$ is correct, which excludes 5 and 6. The words are correct, which excludes 1, 2 and 8. Suspect 7 matters only where scores are far below 0. Suspect 4 matters in rows that attend to no key, and where scores are below $-10^9$. The case with the causal mask has neither such rows nor such scores, but all of its 77 rows are wrong. So the pattern is wrong.
-# <!-- 77 = int(course.diagnosis.report_for(3).split("LSE is the natural logarithm of the row sums: ")[1].split()[0]) -->
-# <!-- "Suspect 4 matters in rows that attend to no key, and where scores are below" if "FAILS  a row that attends to no key has O = 0" in course.diagnosis.report_for(4) and "FAILS  scores far from 0" in course.diagnosis.report_for(4) and "holds  applies the patterns" in course.diagnosis.report_for(4) -->
-# <!-- "With full blocks only, $O$ is correct, which excludes 5 and 6" if "holds  O is correct when all" in course.diagnosis.report_for(3) and not any("holds  O is correct when all" in course.diagnosis.report_for(n) for n in (5, 6)) -->
+# <!-- 77 = int(diagnosis.report_for(3).split("LSE is the natural logarithm of the row sums: ")[1].split()[0]) -->
+# <!-- "Suspect 4 matters in rows that attend to no key, and where scores are below" if "FAILS  a row that attends to no key has O = 0" in diagnosis.report_for(4) and "FAILS  scores far from 0" in diagnosis.report_for(4) and "holds  applies the patterns" in diagnosis.report_for(4) -->
+# <!-- "With full blocks only, $O$ is correct, which excludes 5 and 6" if "holds  O is correct when all" in diagnosis.report_for(3) and not any("holds  O is correct when all" in diagnosis.report_for(n) for n in (5, 6)) -->
 #
 # </details>
 #
@@ -500,8 +500,8 @@ measured("13.13c", suspect=diagnosis.faulty_line("C"))
 # <details><summary>Suspects 6 and 1</summary>
 #
 # With 6, only the two about rows that attend to no key hold: their row sums are 0, with or without a factor. With 1, the program never loads its entry of `order`: 0 words are read, and 2 are expected.
-# <!-- "only the two about rows that attend to no key hold" if "holds  a row that attends to no key has O = 0" in course.diagnosis.report_for(6) and course.diagnosis.report_for(6).split("moves exactly")[0].count("holds") == 4 -->
-# <!-- "0 words are read, and 2 are expected" if "reads 0 words of order, expected 2" in course.diagnosis.report_for(1) -->
+# <!-- "only the two about rows that attend to no key hold" if "holds  a row that attends to no key has O = 0" in diagnosis.report_for(6) and diagnosis.report_for(6).split("moves exactly")[0].count("holds") == 4 -->
+# <!-- "0 words are read, and 2 are expected" if "reads 0 words of order, expected 2" in diagnosis.report_for(1) -->
 #
 # </details>
 #
