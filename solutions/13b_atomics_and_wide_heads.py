@@ -6,13 +6,13 @@
 # **What you will learn**
 #
 # - to predict how the order of programs changes the time of a launch;
-# - to write a kernel whose registers and shared memory do not depend on $d$;
+# - to write a kernel whose registers and shared memory do not depend on $d$ (optional);
 # - to read what the library launches for a chip and a head size, and why;
 # - to use the block lists in the backward pass;
 # - to find a bug from the properties that hold and fail;
 # - to add up $dQ$ from many programs with atomic additions.
 #
-# **Prerequisites**: [lesson 13](13_block_sparse_triton.ipynb); [symbols and terms](notation.md).
+# **Prerequisites**: lessons 06 and 07, 12 (exercises 12A to 12C), and 13; [symbols and terms](notation.md).
 #
 # **Minutes**: <!-- minutes without 13D -->.
 #
@@ -40,12 +40,14 @@ from iocourse.gpu import CHIPS, choices
 # %% [markdown]
 # ## 13.9 Programs with more blocks first
 #
-# A GPU starts a program when an SM is free. With a block mask, the work of programs differs. In the figure, a BigBird mask, the first row has 64 blocks and no other row more than 6.
-# <!-- work = masks.bigbird(4096, 64, 1, 1, 2).tiles.sum(axis=1) -->
-# <!-- "the first row has 64 blocks and no other row more than 6" if work[0] == 64 and max(work[1:]) == 6 -->
+# A GPU starts a program when an SM is free. With a block mask, the work of programs differs. In the figure, a BigBird mask, the first row of blocks has 16 blocks and no other row more than 6.
+# <!-- work = masks.bigbird(1024, 64, 1, 1, 2).tiles.sum(axis=1) -->
+# <!-- "the first row of blocks has 16 blocks and no other row more than 6" if work[0] == 16 and max(work[1:]) == 6 -->
 
 # %%
-explore.block_mask(masks.bigbird(4096, 64, 1, 1, 2), 64)
+mask = masks.bigbird(1024, 64, 1, 1, 2)
+print("blocks per row:", *mask.tiles.sum(axis=1))
+explore.mask_tiles(mask, 64, title="A BigBird mask in blocks of 64 queries and 64 keys")
 
 # %% [markdown]
 # In a simple model, each of $n$ SMs runs one program at a time, a program takes one step per block, and a free SM starts the next program of the order. (A real SM can run several programs at once.)
@@ -148,7 +150,7 @@ def counted(launcher, *arguments, **keywords):
 
 
 # %% [markdown]
-# Now the fused split-d schedule of section 13.7 as a kernel. It keeps a tile of scores, $B_M B_N$ numbers for any $d$. The head size `d` is a number, and the width of a slice is a constant, so one compiled kernel is correct for every head size. The last slice may be ragged. The first step, a tile of scores, is given here, and the second one in the kernel below:
+# Now the schedule with slices of $d$ (section 13.7) as a kernel. It keeps a tile of scores, $B_M B_N$ numbers for any $d$. The head size `d` is a number, and the width of a slice is a constant, so one compiled kernel is correct for every head size. The last slice may be ragged. The first step, a tile of scores, is given here, and the second one in the kernel below:
 
 # %% tags=["given", "listing"]
 @triton.jit
@@ -171,7 +173,7 @@ def scores_in_slices(Q, K, i, j, N, d, BM: tl.constexpr, BN: tl.constexpr, BD: t
 # - In the first iteration, `O_sum` holds no valid number, so nothing may be loaded from it.
 # - In the last iteration, nothing is stored to it. The sums are divided by $\ell$ and stored to `O`.
 #
-# A load or store whose mask is False for all lanes moves no word, so no branch is needed. The kernel has two limits. Rows $i <$ `load_end` of `O_sum` are loaded, and rows $i <$ `store_end` are stored. Each limit is $N$, except that `load_end` is 0 in the first iteration and `store_end` is 0 in the last one.
+# A load or store whose mask is False for all lanes moves no word, so no branch is needed. The kernel has two limits for `O_sum`. Rows $i <$ `load_end` are loaded, and rows $i <$ `store_end` are stored. Each limit is $N$, except that `load_end` is 0 in the first iteration and `store_end` is 0 in the last one. The store to `O` needs the opposite limit of `store_end`, $N$ in the last iteration and 0 before.
 #
 # A thread may load words that another thread of the program stored in the iteration before. `tl.debug_barrier()` makes all threads wait for each other. (The interpreter has one thread, so it cannot show a missing barrier.)
 #
@@ -181,7 +183,7 @@ def scores_in_slices(Q, K, i, j, N, d, BM: tl.constexpr, BN: tl.constexpr, BD: t
 predict("13.10", o_sum_written=7680)  #> predict("13.10", o_sum_written=...)
 
 # %% [markdown]
-# <!-- exercise 13D --> (Optional.) Write the loop over the slices of $V$ and $O$. `scale` is $\lambda$ of (11.2). `p` (BM, BN) are the weights of this block of keys, `old` (BM,) is the factor of the earlier sums, and `l` has the row sums with this block. The kernel must be correct for any $d$, and may move the words that (13.6) counts in bytes. Keep the partial sums in `O_sum`: in 16 bits `O` would round them. If you skip it, continue below its check. If you are stuck after nine minutes, run `hint("13D")` in a new cell.
+# <!-- exercise 13D --> (Optional.) Write the loop over the slices of $V$ and $O$. `scale` is $\lambda$ of (11.2). `p` (BM, BN) are the weights of this block of keys, `old` (BM,) is the factor of the earlier sums, and `l` has the row sums with this block. The kernel must be correct for any $d$, and must move exactly the words that (13.6) counts in bytes. No tile may be larger than $B_M$, $B_N$ and $B_D$. Keep the partial sums in `O_sum`: in 16 bits `O` would round them. If you skip it, continue below its check. If you are stuck after nine minutes, run `hint("13D")` in a new cell.
 
 # %% [raw] name="about-13D"
 # title = "Partial outputs in slow memory"
@@ -255,48 +257,51 @@ measured("13.10", o_sum_written=mine[0].writes.get("O_sum", 0))
 #
 # </details>
 #
+# The compiler's line for this kernel reports some bytes per thread that are spilled. They are the same for every $d$, because $d$ is not a constant of the kernel.
+#
 # No array of the ledger is larger than $N \times d$, and no tile is $d$ columns wide. The library's kernel, `sliced_forward_kernel` in `iocourse/kernels/sliced_head_dim.py`, also has heads, masks and strides. Its backward pass has scores in slices too, and partial sums of $dQ$, $dK$ and $dV$ in slow memory.
 #
-# ## 13.11 Fused or materialised, and the library's choices
+# ## 13.11 Slices or materialised scores, and the library's choices
 #
-# Lesson 07 has another schedule for small caches, split-d (section 7.4), which stores the scores in slow memory. As kernels it has two launches. `scores` computes $S$ tile by tile in slices of $d$, stores it, and keeps the row sums. `averages` takes a block of rows and one slice of $V$, loads the scores, and adds up $PV$ in registers. No partial sums are stored. $S$ has $N^2$ words, which are stored once and loaded once per slice of $B_D$ columns. In words, for any tiles,
+# Lesson 07 has another schedule for small caches, split-d (section 7.4), which stores the scores in slow memory. It is called *materialised* here. As kernels it has two launches. `scores` computes $S$ tile by tile in slices of $d$, stores it, and keeps the row sums. `averages` takes a block of rows and one slice of $V$, loads the scores, and adds up $PV$ in registers. No partial sums are stored. $S$ has $N^2$ words, which are stored once and loaded once per slice of $B_D$ columns. In words, for any tiles,
 #
-# $$ W_5 = \underbrace{Nd\left\lceil \tfrac N{B_N} \right\rceil + Nd\left\lceil \tfrac N{B_M} \right\rceil + N^2 + N}_{\texttt{scores}} + \underbrace{(N^2 + N)\left\lceil \tfrac d{B_D} \right\rceil + Nd\left\lceil \tfrac N{B_M'} \right\rceil + Nd}_{\texttt{averages}} , \tag{13.9} $$
-# <!-- (13.9) W_5 = kernel_costs.scores_forward(kernel_costs.KernelProblem(N, N, d), scores=(BM, BN), averages=(BMprime, BN, BD)).total where N <= 5000 -->
+# $$ W = \underbrace{Nd\left\lceil \tfrac N{B_N} \right\rceil + Nd\left\lceil \tfrac N{B_M} \right\rceil + N^2 + N}_{\texttt{scores}} + \underbrace{(N^2 + N)\left\lceil \tfrac d{B_D} \right\rceil + Nd\left\lceil \tfrac N{B_M'} \right\rceil + Nd}_{\texttt{averages}} , \tag{13.9} $$
+# <!-- (13.9) W = kernel_costs.scores_forward(kernel_costs.KernelProblem(N, N, d), scores=(BM, BN), averages=(BMprime, BN, BD)).total where N <= 5000 -->
 #
 # where $B_M'$ is the number of rows of `averages`. If all tiles are squares of side $b$ and $b$ divides $d$, the leading terms, in words per $N^2d$, are
 #
-# $$ \text{fused: } \frac5b, \qquad \text{materialised: } \frac4b + \frac1d, \qquad \text{complete rows: } \frac2{B_M} . \tag{13.10} $$
-# <!-- (13.10) fused = kernel_costs.sliced_forward(kernel_costs.KernelProblem(N, N, d), BM=b, BN=b).total / (N * N * d) within 0.01 with N = 999 * b -->
+# $$ \text{slices: } \frac5b, \qquad \text{materialised: } \frac4b + \frac1d, \qquad \text{complete rows: } \frac2{B_M} . \tag{13.10} $$
+# <!-- (13.10) slices = kernel_costs.sliced_forward(kernel_costs.KernelProblem(N, N, d), BM=b, BN=b).total / (N * N * d) within 0.01 with N = 999 * b -->
 # <!-- (13.10) materialised = kernel_costs.scores_forward(kernel_costs.KernelProblem(N, N, d), scores=(b, b), averages=(b, b, b)).total / (N * N * d) within 0.01 with d = b * k, N = 999 * b -->
 # <!-- (13.10) complete rows = kernel_costs.attention_forward(kernel_costs.KernelProblem(N, N, d), BM=BM, BN=64).total / (N * N * d) within 0.01 with N = 999 * BM -->
 #
-# **Predict** (compute). $N = 4096$, $d = 96$, square tiles of side 32. What is the ratio of the words of the fused schedule to those of the materialised one?
+# **Predict** (compute). $N = 4096$, $d = 96$, square tiles of side 32. What is the ratio of the words of slices to those of the materialised schedule?
 
 # %% tags=["predict"]
-predict("13.11", fused_over_materialised=1.15)  #> predict("13.11", fused_over_materialised=...)
+predict("13.11", slices_over_materialised=1.15)  #> predict("13.11", slices_over_materialised=...)
 
 # %%
 d, b = 96, 32
 
 
 def both(N):
-    """Closed forms of the two schedules, by their names in `attention(…, tile_d=)`."""
+    """Closed forms of the two schedules."""
     problem = KernelProblem(N, N, d)
-    return {"fused": sliced_forward(problem, BM=b, BN=b),
+    return {"slices": sliced_forward(problem, BM=b, BN=b),
             "materialised": scores_forward(problem, scores=(b, b), averages=(b, b, b))}
 
 
 q, k, v = torch.randn(3, 1, 1, 128, d, generator=torch.Generator().manual_seed(13))
 for name, form in both(128).items():
     with kernels.using(sliced_forward=(b, b, b), scores=(b, b, b), averages=(b, b, b)):
-        ledger, _ = counted(kernels.attention, q, k, v, tile_d=name)
+        tile_d = {"slices": "fused"}.get(name, name)  # the library's name
+        ledger, _ = counted(kernels.attention, q, k, v, tile_d=tile_d)
     print(f"N = 128, {name:12} {ledger.total:7,} words, closed form {form.total:7,}")
-fused, materialised = both(4096).values()
-measured("13.11", fused_over_materialised=fused.total / materialised.total)
+slices, materialised = both(4096).values()
+measured("13.11", slices_over_materialised=slices.total / materialised.total)
 
 # %% [markdown]
-# <details><summary>Fused and materialised, in words</summary>
+# <details><summary>Slices and materialised, in words</summary>
 #
 # The ratio is 1.15: storing all scores costs fewer words here than storing partial outputs. By (13.10) the materialised schedule moves fewer words if $b < d$.
 # <!-- f6, f5 = (lambda N: kernel_costs.sliced_forward(kernel_costs.KernelProblem(N, N, 96), BM=32, BN=32)), (lambda N: kernel_costs.scores_forward(kernel_costs.KernelProblem(N, N, 96), scores=(32, 32), averages=(32, 32, 32))) -->
@@ -307,31 +312,34 @@ measured("13.11", fused_over_materialised=fused.total / materialised.total)
 # Now in bytes and in time, with the library's tiles for $d = 512$ on an H200:
 
 # %%
-problem, ms = KernelProblem(4096, 4096, 512), {}
+problem = KernelProblem(4096, 4096, 512)
 tile = {name: choices.recorded(name, choices.Case(90, 2, 512)).value
         for name in ("forward", "sliced_forward", "scores", "averages")}
 forms = {
-    "whole rows": attention_forward(problem, BM=tile["forward"][0], BN=tile["forward"][1]),
-    "fused split-d": sliced_forward(problem, BM=tile["sliced_forward"][0],
-                                    BN=tile["sliced_forward"][1]),
+    "complete rows": attention_forward(problem, BM=tile["forward"][0], BN=tile["forward"][1]),
+    "slices": sliced_forward(problem, BM=tile["sliced_forward"][0],
+                             BN=tile["sliced_forward"][1]),
     "materialised": scores_forward(problem, scores=tuple(tile["scores"][:2]),
                                    averages=tuple(tile["averages"][:3]))}
+contenders = {"complete rows": "whole rows", "slices": "fused split-d"}  # names in the record
 record = load_record("small-cache")
-print(f"{record_source(record)}\nN = 4,096, d = 512, no mask")
+print(f"{record_source(record)}\nN = 4,096, d = 512, no mask; bytes and times per head")
 for name, form in forms.items():
-    ms = {row["pass"]: row["ms"] for row in record["rows"]
-          if (row["contender"], row["d"], row["causal"]) == (name, 512, False)}
-    print(f"{name:14} forward {ledger_bytes(form, 2) / 2**30:.2f} GB per head, "
-          f"{ms['forward']:5.2f} ms; backward {ms['backward']:5.2f} ms")
+    wanted = (contenders.get(name, name), 512, False)
+    ms = {row["pass"]: row["ms"] / (row["B"] * row["H"]) for row in record["rows"]
+          if (row["contender"], row["d"], row["causal"]) == wanted}
+    print(f"{name:14} forward {ledger_bytes(form, 2) / 1e9:.2f} GB, {ms['forward']:.3f} ms; "
+          f"backward {ms['backward']:.3f} ms")
 
 # %% [markdown]
-# In the forward pass complete rows (*whole rows* in the record) move the fewest bytes, 0.51 GB per head, and are the fastest. The materialised schedule moves fewer bytes than the fused one, 0.69 GB compared with 0.86 GB, but takes 2.95 times as long. It also needs memory for $S$, 64 MiB per head, which grows as $N^2$. So in the forward pass the library takes it only on request, `tile_d="materialised"`.
+# These are times of 16 heads, divided by 16. In the forward pass complete rows move the fewest bytes, 0.55 GB, and are the fastest. The materialised schedule moves fewer bytes than slices, 0.74 GB compared with 0.93 GB, but takes 2.95 times as long. It also needs memory for $S$, 64 MiB per head, which grows as $N^2$. So in the forward pass the library takes it only on request, `tile_d="materialised"`.
 # <!-- tiled = lambda kernel: [row[name] for row in rows("resources", "shipped", kernel=kernel, arch=90, d=512, bytes=2, pairs="band")[:1] for name in ("BM", "BN", "BD")] -->
 # <!-- wide = kernel_costs.KernelProblem(4096, 4096, 512) -->
 # <!-- stored = kernel_costs.scores_forward(wide, scores=tiled("scores")[:2], averages=tiled("averages")) -->
-# <!-- 0.51 = kernel_costs.ledger_bytes(kernel_costs.attention_forward(wide, BM=tiled("forward")[0], BN=tiled("forward")[1]), 2) / 2**30 -->
-# <!-- 0.69 = kernel_costs.ledger_bytes(stored, 2) / 2**30 -->
-# <!-- 0.86 = kernel_costs.ledger_bytes(kernel_costs.sliced_forward(wide, BM=tiled("sliced_forward")[0], BN=tiled("sliced_forward")[1]), 2) / 2**30 -->
+# <!-- 16 = row("small-cache", contender="whole rows", d=512, causal=False, pass_="forward")["B"] * row("small-cache", contender="whole rows", d=512, causal=False, pass_="forward")["H"] -->
+# <!-- 0.55 = kernel_costs.ledger_bytes(kernel_costs.attention_forward(wide, BM=tiled("forward")[0], BN=tiled("forward")[1]), 2) / 1e9 -->
+# <!-- 0.74 = kernel_costs.ledger_bytes(stored, 2) / 1e9 -->
+# <!-- 0.93 = kernel_costs.ledger_bytes(kernel_costs.sliced_forward(wide, BM=tiled("sliced_forward")[0], BN=tiled("sliced_forward")[1]), 2) / 1e9 -->
 # <!-- took = lambda name, pass_: row("small-cache", contender=name, d=512, causal=False, pass_=pass_)["ms"] -->
 # <!-- 2.95 = took("materialised", "forward") / took("fused split-d", "forward") -->
 # <!-- slowest_last = lambda pass_: sorted(("whole rows", "fused split-d", "materialised"), key=lambda name: took(name, pass_)) -->
@@ -340,12 +348,12 @@ for name, form in forms.items():
 # <!-- 64 = 4 * stored.writes["S"] / 2**20 -->
 # <!-- "in the forward pass the library takes it only on request" if not any((one.name, one.value) == ("forward pass", "materialised") for one in choices.read_rows()) -->
 #
-# In the backward pass the times are in the opposite order. Materialised means here that $P$ and $dS$ are computed once and stored, and that three products in large tiles load them. On an H200 this takes less than half of the time of the other two at $d = 512$. It is the default there in 16 bits from $d = 256$ on, without a window or shared key heads, and with at least 16,896 rows of queries over all heads. The library keeps the matrices of a few heads at a time. At $d = 256$ the default has 0.60 of the speed of FlashAttention-2 in PyTorch.
+# In the backward pass the times are in the opposite order. Materialised means here that $P$ and $dS$ are computed once and stored, and that three products in large tiles load them. On an H200 this takes less than half of the time of the other two at $d = 512$. It is the default there in 16 bits from $d = 256$ on, without a window or shared key heads, and if batch × heads × $N$ is at least 16,896. The library keeps the matrices of a few heads at a time. At $d = 256$ this backward pass has 0.60 of the speed of FlashAttention-2 in PyTorch (row *materialised* of the record). The row *default*, with 0.33, is the kernel that the library took at the time of the run.
 # <!-- "less than half of the time of the other two at $d = 512$" if all(2 * took("materialised", "backward") < took(name, "backward") for name in ("whole rows", "fused split-d")) -->
 # <!-- few = min(row.where["rows"][0] for row in choices.read_rows() if (row.name, row.value) == ("backward pass", "materialised")) -->
 # <!-- default = lambda **of: choice("backward pass", launch(90, 256)._replace(**of)).value == "materialised" -->
 # <!-- "It is the default there in 16 bits from $d = 256$ on, without a window or shared key heads" if default() and default(mask="causal") and default(d=512) and not any((default(d=255), default(arch=100), default(itemsize=4), default(mask="window"), default(group=2), default(rows=few - 1))) -->
-# <!-- "the default has 0.60" if default() -->
+# <!-- 0.33 = max(speeds("small-cache", "SDPA flash", "default", d=256, pass_="backward")) -->
 # <!-- 16,896 = few -->
 # <!-- 0.60 = max(speeds("small-cache", "SDPA flash", "materialised", d=256, pass_="backward")) -->
 #
@@ -363,11 +371,11 @@ for name, fixed in (("forward pass", None), ("backward pass", None), ("backward 
 
 
 # %% [markdown]
-# *fused* and *two-pass* have complete rows. In the forward pass each chip takes complete rows up to some $d$ and then slices, by the bytes of exercise 13A. The H200 is the exception of section 13.8, with slices at $d = 320$ and complete rows again at 512. (No tile of complete rows was compiled for $d = 1024$.) The fused backward keeps more arrays in complete rows, so a T4 takes slices there from $d = 128$ on. With `deterministic=True` an A100 takes complete rows even at $d = 512$, where its forward pass takes slices.
+# In the backward pass, *fused* (section 13.14) and *two-pass* have complete rows. In the forward pass each chip takes complete rows up to some $d$ and then slices, by the bytes of exercise 13A. The H200 is the exception of lesson 13 (section 13.8), with slices at $d = 320$ and complete rows again at 512. (No tile of complete rows was compiled for $d = 1024$.) The fused backward keeps more arrays in complete rows, so a T4 takes slices there from $d = 128$ on. With `deterministic=True` an A100 takes complete rows even at $d = 512$, where its forward pass takes slices.
 # <!-- pass_of = lambda arch, d, name="forward pass": choice(name, launch(arch, d)).value -->
 # <!-- sizes = (64, 128, 256, 320, 512, 1024) -->
 # <!-- first_slices = lambda arch, name="forward pass": next(d for d in sizes if pass_of(arch, d, name) == "slices") -->
-# <!-- "each chip takes complete rows up to some $d$ and then slices, by the bytes of exercise 13A. The H200 is the exception of section 13.8, with slices at $d = 320$ and complete rows again at 512" if all([pass_of(arch, d) for d in sizes] == sorted(pass_of(arch, d) for d in sizes) for arch in (75, 80, 89, 100)) and [pass_of(90, d) for d in (256, 320, 512, 1024)] == ["complete rows", "slices", "complete rows", "slices"] -->
+# <!-- "each chip takes complete rows up to some $d$ and then slices, by the bytes of exercise 13A. The H200 is the exception of lesson 13 (section 13.8), with slices at $d = 320$ and complete rows again at 512" if all([pass_of(arch, d) for d in sizes] == sorted(pass_of(arch, d) for d in sizes) for arch in (75, 80, 89, 100)) and [pass_of(90, d) for d in (256, 320, 512, 1024)] == ["complete rows", "slices", "complete rows", "slices"] -->
 # <!-- "so a T4 takes slices there from $d = 128$ on" if first_slices(75, "backward pass") == 128 -->
 # <!-- "an A100 takes complete rows even at $d = 512$, where its forward pass takes slices" if (pass_of(80, 512, "backward pass, fixed order"), pass_of(80, 512)) == ("two-pass", "slices") -->
 #
@@ -437,8 +445,13 @@ measured("13.13", suspect=diagnosis.faulty_line("A"))
 # %% [markdown]
 # <details><summary>The bug in kernel A</summary>
 #
-# Suspect 5. The log-sum-exp is correct in all cases. It depends on the scores, the pattern, the maximum and the row sums, so 3, 4, 6 and 7 are excluded. The words are correct, which excludes 1, 2 and 8. In the first case 672 entries, or 21 of 32 rows, differ. The other 11 rows have their largest score in the first of three blocks. Their maximum never changes, so there is nothing to rescale.
+# Suspect 5. The log-sum-exp is correct on ordinary scores. It depends on the scores, the patterns and the row sums, so 3, 4 and 6 are excluded. $O$ is wrong on ordinary scores, where a maximum that starts at 0 does no harm, so 7 is excluded. The words are correct, which excludes 1, 2 and 8. In the first case 672 entries, or 21 of 32 rows, differ. The other 11 rows have their largest score in the first of three blocks. Their maximum never changes, so there is nothing to rescale.
+# <!-- report = diagnosis.report_for -->
+# <!-- 672 = int(report(5).split("O is correct when all blocks are full: ")[1].split()[0]) -->
 # <!-- 21, 11 = 672 / 32, 32 - 672 / 32 -->
+# <!-- "The log-sum-exp is correct on ordinary scores" if "holds  LSE is the natural" in report(5) and not any("holds  LSE is the natural" in report(n) for n in (3, 4, 6)) -->
+# <!-- "a maximum that starts at 0 does no harm" if report(7).count("FAILS") == 1 and "FAILS  scores far from 0" in report(7) -->
+# <!-- "The words are correct, which excludes 1, 2 and 8" if "holds  moves exactly" in report(5) and not any("holds  moves exactly" in report(n) for n in (1, 2, 8)) -->
 #
 # </details>
 #
@@ -456,7 +469,8 @@ measured("13.13b", suspect=diagnosis.faulty_line("B"))
 # %% [markdown]
 # <details><summary>The bug in kernel B</summary>
 #
-# Suspect 7. On ordinary scores the kernel is correct, because it may subtract any number that is not far below the maximum. In the failing case all scores of some queries are far below 0. The maximum starts at 0 and remains 0, so all weights and the row sum underflow to 0, and the kernel writes 0 as for a row that attends to no key. This affects half of the 192 entries. A test with normally distributed inputs alone accepts this kernel.
+# Suspect 7. On ordinary scores the kernel is correct, because it may subtract any number that is not far below the maximum. In the failing case all scores of some queries are far below 0. The maximum starts at 0 and remains 0, so all weights and the row sum underflow to 0, and the kernel writes 0 as for a row that attends to no key. This affects half of the 384 entries. A test with normally distributed inputs alone accepts this kernel.
+# <!-- "half of the 384 entries" if "192 of 384 entries differ" in diagnosis.report_for(7) -->
 #
 # </details>
 #
@@ -474,11 +488,22 @@ measured("13.13c", suspect=diagnosis.faulty_line("C"))
 # %% [markdown]
 # <details><summary>The bug in kernel C</summary>
 #
-# Suspect 3. With full blocks only, $O$ is correct, which excludes 5 and 6. The words are correct, which excludes 1, 2 and 8. Suspect 7 would be correct under the causal mask. Suspect 4 matters only in rows that attend to no key. But row 0 of the causal mask is wrong, and it attends to one key. So the pattern is wrong.
+# Suspect 3. With full blocks only, $O$ is correct, which excludes 5 and 6. The words are correct, which excludes 1, 2 and 8. Suspect 7 matters only where scores are far below 0. Suspect 4 matters in rows that attend to no key, and where scores are below $-10^9$. The case with the causal mask has neither such rows nor such scores, but all of its 77 rows are wrong. So the pattern is wrong.
+# <!-- 77 = int(diagnosis.report_for(3).split("LSE is the natural logarithm of the row sums: ")[1].split()[0]) -->
+# <!-- "Suspect 4 matters in rows that attend to no key, and where scores are below" if "FAILS  a row that attends to no key has O = 0" in diagnosis.report_for(4) and "FAILS  scores far from 0" in diagnosis.report_for(4) and "holds  applies the patterns" in diagnosis.report_for(4) -->
+# <!-- "With full blocks only, $O$ is correct, which excludes 5 and 6" if "holds  O is correct when all" in diagnosis.report_for(3) and not any("holds  O is correct when all" in diagnosis.report_for(n) for n in (5, 6)) -->
 #
 # </details>
 #
-# `diagnosis.show(4)` prints the report on a suspect. Which properties fail with 6, and why are the words wrong with 1? Answer before you look.
+# Which properties of the values hold with suspect 6, and why are the words wrong with 1? Answer before you look; `diagnosis.show(6)` and `diagnosis.show(1)` print the reports.
+#
+# <details><summary>Suspects 6 and 1</summary>
+#
+# With 6, only the two about rows that attend to no key hold: their row sums are 0, with or without a factor. With 1, the program never loads its entry of `order`: 0 words are read, and 2 are expected.
+# <!-- "only the two about rows that attend to no key hold" if "holds  a row that attends to no key has O = 0" in diagnosis.report_for(6) and diagnosis.report_for(6).split("moves exactly")[0].count("holds") == 4 -->
+# <!-- "0 words are read, and 2 are expected" if "reads 0 words of order, expected 2" in diagnosis.report_for(1) -->
+#
+# </details>
 #
 # ## 13.14 The fused backward with atomic additions
 #
@@ -521,7 +546,7 @@ def weights_and_gradients(a, b, da, db, L, D, scale, seen=None):
 
 
 # %% [markdown]
-# <!-- exercise 12D --> Write the loop over the queries: the loop of 12C, and the contribution to $dQ$, with its scale, as one atomic addition with a mask. `weights_and_gradients` of 12B and the kernel of 12A are given. Keys out of bounds matter here: their weights can be infinite, and $dQ$ multiplies them by rows $k = 0$, so set them to 0. The check expects the words of (12.2) and counts the atomic additions. If you are stuck after five minutes, run `hint("12D")` in a new cell.
+# <!-- exercise 12D --> Write the loop over the queries: the loop of 12C (section 12.5), and the contribution to $dQ$, with its scale, as one atomic addition with a mask. `weights_and_gradients` of 12B and the kernel of 12A are given. Keys out of bounds matter here: their weights can be infinite, and $dQ$ multiplies these weights by rows $k = 0$, so set the weights to 0. All arrays are float32. The check expects the words of (12.2) and counts the atomic additions. If you are stuck after five minutes, run `hint("12D")` in a new cell.
 
 # %% [raw] name="about-12D"
 # title = "One fused kernel"
@@ -609,9 +634,9 @@ for name, one, other in zip(("dQ", "dK", "dV"), fused, exact_ones, strict=False)
 #
 # ## Misconceptions
 #
-# - **"The schedule with the fewest bytes is the fastest."** At $d = 512$ on an H200, the materialised forward pass moves fewer bytes than the fused one and takes 2.95 times as long (13.11).
+# - **"The schedule with the fewest bytes is the fastest."** At $d = 512$ on an H200, the materialised forward pass moves fewer bytes than slices and takes 2.95 times as long (13.11).
 # <!-- 2.95 = took("materialised", "forward") / took("fused split-d", "forward") -->
-# <!-- "moves fewer bytes than the fused one" if stored.total < kernel_costs.sliced_forward(wide, BM=tiled("sliced_forward")[0], BN=tiled("sliced_forward")[1]).total -->
+# <!-- "moves fewer bytes than slices" if stored.total < kernel_costs.sliced_forward(wide, BM=tiled("sliced_forward")[0], BN=tiled("sliced_forward")[1]).total -->
 # - **"Programs run at the same time, so their order does not matter."** There are more programs than SMs. One order takes 82 steps, another 64 (13.9).
 # - **"Load, add and store is as good as an atomic addition."** In the interpreter it is, because one program runs after another. On a GPU sums are lost (13.14).
 # - **"A kernel that is correct on random inputs is correct."** Kernel B is correct on them, and wrong for each row whose scores are far below 0 (13.13).

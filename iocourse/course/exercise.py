@@ -275,6 +275,8 @@ def modified_inputs_error(names: Sequence[str], wrote: str = "your function modi
 
 def differs(given: Any, now: Any) -> bool:
     """Return whether an array, a container or what it holds was changed; False for objects of other types."""
+    if isinstance(given, np.ndarray) and given.dtype.hasobject:  # an object may be an array
+        return given.shape != np.shape(now) or differs([*given.flat], [*np.asarray(now).flat])
     if isinstance(given, np.ndarray):
         return not np.array_equal(given, now, equal_nan=given.dtype.kind in "fc")
     if isinstance(given, (list, tuple)):

@@ -259,18 +259,31 @@ def values_in(name: str, where: Where, tolerance: float = TOLERANCE) -> Property
 
 
 def part(
-    name: str, results: Sequence[str], k: int, where: Where = "", tolerance: float = TOLERANCE
+    name: str,
+    results: Sequence[str],
+    k: int,
+    where: Where = "",
+    tolerance: float = TOLERANCE,
+    rows: Callable[[Case], NDArray[np.bool_]] | None = None,
 ) -> Property:
-    """Return the property that result number k is correct in the selected cases; `results` are all names."""
+    """Return the property that result number k is correct in the selected cases; `results` are all names.
+
+    With `rows`, only these rows of it are compared, so that other results, such as zeros, can have it too.
+    """
 
     def judge(trial: Trial) -> str | None:
         found = several(trial.value, len(results))
         if found is None:
             return WrongForm(f"expected {len(results)} results: {', '.join(results)}")
-        said = difference_or_scale(found[k], trial.case.expected[k], trial.case, tolerance)
+        want = trial.case.expected[k]
+        said = difference_or_scale(found[k], want, trial.case, tolerance)
+        if said and rows is not None and np.shape(found[k]) == want.shape:
+            chosen = rows(trial.case).reshape(-1, *[1] * (want.ndim - 1))
+            return difference(np.where(chosen, found[k], 0.0), np.where(chosen, want, 0.0), tolerance)
         return said and (exchanged(found[k], trial.case.expected, results, k, tolerance) or said)
 
-    return only_where(name, where, judge)
+    asked = only_where(name, where, judge)
+    return asked if rows is None else idle(asked)
 
 
 def exchanged(

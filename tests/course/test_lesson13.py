@@ -280,6 +280,27 @@ def test_cut_tiles_that_are_alike_may_share_a_pattern():
     assert "but there are" in dict(lost)["lists exactly the visible pairs"]
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda *parts: np.array([*parts], dtype=object), "expected a tuple of five results"),
+        (lambda s, e, *rest: (s, e.astype(np.int8), *rest), "entries has dtype int8"),
+        (lambda s, e, *rest: (s, e.astype(object), *rest), "entries has dtype object"),
+        (lambda s, e, t, p, o: (s, e, t, 255 * p, o), "patterns has the value 255"),
+    ],
+)
+def test_lists_of_another_type_get_one_line(change, said):
+    lists = build("13B", exercise_source("13B", solved=True))
+    verdicts = dict(judge(find("13B"), lambda *given: change(*lists(*given)), 0))
+    assert said in verdicts["the five parts have the lengths that the mask requires"]
+
+
+def test_rows_that_attend_to_no_key_are_judged_apart_from_the_others():
+    verdicts = dict(judge(find("13C"), diagnosis.launcher(5), 0))
+    assert verdicts["O equals exact attention"]
+    assert verdicts["a row that attends to no key has O = 0"] is None
+
+
 def test_shuffled_lists_are_lists_of_the_same_mask():
     pairs = np.random.default_rng(0).random((70, 50)) < 0.03
     pairs[:33, :20] = True

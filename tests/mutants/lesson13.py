@@ -78,7 +78,29 @@ def sorted_by_kind(pairs, BM, BN):
     return spans, column, slots, seen[row[is_cut], column[is_cut]], np.argsort(begins - ends)
 
 
-LISTS = Suite("13B", right=sorted_by_kind)
+LISTS = Suite(
+    "13B",
+    right=sorted_by_kind,
+    wrong={
+        "no operator makes it": (
+            Mutant(
+                "columns-in-ascending-order",
+                "full blocks are first in their row and have no pattern",
+                ("entries += [*plain, *cut]", "entries += sorted([*plain, *cut])"),
+            ),
+            Mutant(
+                "patterns-of-255",
+                "the five parts have the lengths that the mask requires",
+                ("np.array(patterns, dtype=np.uint8)", "255 * np.array(patterns, dtype=np.uint8)"),
+            ),
+            Mutant(
+                "entries-in-8-bits",
+                "the five parts have the lengths that the mask requires",
+                ("np.array(entries, dtype=np.int32)", "np.array(entries, dtype=np.int8)"),
+            ),
+        )
+    },
+)
 
 
 # ---------------------------------------------------------------------- 13C
@@ -99,15 +121,14 @@ def one_loop_kernel(
     step = begin
     while step < end:
         j = tl.load(entries + step) * BN + tl.arange(0, BN)
-        places = r[:, None] * BN + tl.arange(0, BN)[None, :]
-        if step >= cut:
-            seen = tl.load(patterns + tl.load(slots + step) * (BM * BN) + places) > 0
-        else:
-            seen = places >= 0
         k = tl.load(K + j[None, :] * d + c[:, None], mask=j[None, :] < Nk, other=0.0)
-        s = tl.where(seen, tl.dot(q, k, input_precision="ieee"), -1e30)
+        s = tl.dot(q, k, input_precision="ieee")
+        if step >= cut:
+            places = r[:, None] * BN + tl.arange(0, BN)[None, :]
+            seen = tl.load(patterns + tl.load(slots + step) * (BM * BN) + places) > 0
+            s = tl.where(seen, s, float("-inf"))
         top = tl.maximum(m, tl.max(s, 1))
-        p = tl.where(seen, tl.exp(s - top[:, None]), 0.0)
+        p = tl.exp(s - top[:, None])
         old = tl.exp(m - top)
         v = tl.load(V + j[:, None] * d + c[None, :], mask=j[:, None] < Nk, other=0.0)
         acc = acc * old[:, None] + tl.dot(p, v, input_precision="ieee")
@@ -143,6 +164,14 @@ LISTED = Suite(
                 (
                     "tl.load(order + tl.program_id(0))",
                     "tl.load(order + tl.program_id(0)) * 0 + tl.program_id(0)",
+                ),
+            ),
+            Mutant(
+                "masks-in-full-blocks",
+                "computes no mask for full blocks",
+                (
+                    "acc, m, l = absorb(acc, m, l, q, k, v, scale)",
+                    "acc, m, l = absorb(acc, m, l, q, k, v, scale, i[:, None] >= 0 * j)",
                 ),
             ),
             launched_twice(
@@ -212,7 +241,14 @@ SLICED = Suite(
                 ("tl.store(O_sum + rows", "tl.store(O + rows"),
             ),
         ),
-        "no operator makes it": (launched_twice("my_sliced_attention"),),
+        "no operator makes it": (
+            Mutant(
+                "slices-of-complete-rows",
+                "no tile is larger than BM, BN and BD",
+                ("BM=BM, BN=BN, BD=BD)", "BM=BM, BN=BN, BD=triton.next_power_of_2(d))"),
+            ),
+            launched_twice("my_sliced_attention"),
+        ),
     },
 )
 

@@ -19,7 +19,13 @@ from ..guard import library_solution
 from ..kinds.kernel import ATTENTION, kernel_exercise
 from ..properties import Form, as_traffic, budget_of, difference, each, idle, is_number, only_where, several
 from ..trials.float32_inputs import FAR, attention_of, far_apart, normal
-from ..trials.kernel_launch import heavy_first, launch_and_count_programs, words_exactly
+from ..trials.kernel_launch import (
+    KernelTrial,
+    heavy_first,
+    launch_and_count_programs_and_masks,
+    masks_only,
+    words_exactly,
+)
 
 Array = NDArray[Any]
 Lists = tuple[Array, Array, Array, Array, Array]
@@ -218,14 +224,19 @@ def _lists_case(label: str, pairs: Array, BM: int, BN: int) -> Case:
 def _shapes(trial: Trial) -> str | None:
     """Return a message about the first part with a wrong length or type, or None."""
     if not isinstance(trial.value, (tuple, list)) or len(trial.value) != len(PARTS):
-        return WrongForm(f"expected five results: {', '.join(PARTS)}")
+        return WrongForm(f"expected a tuple of five results: {', '.join(PARTS)}")
     for name, got, want in zip(PARTS, trial.value, trial.case.expected, strict=True):
         shape = np.shape(got)
         shared = name == "patterns" and shape[1:] == want.shape[1:] and len(got) < len(want)
         if shape != want.shape and not shared and not (want.size == 0 and np.size(got) == 0):
             return WrongForm(f"{name} has shape {shape}, expected {want.shape}")
-        if np.asarray(got).dtype.kind not in "iub" and np.size(got):
-            return WrongForm(f"{name} has dtype {np.asarray(got).dtype}, expected integers")
+        kind = np.asarray(got).dtype
+        if kind.kind not in "iub" and np.size(got):
+            return WrongForm(f"{name} has dtype {kind}, expected integers")
+        if name != "patterns" and kind.itemsize < 4 and np.size(got):
+            return WrongForm(f"{name} has dtype {kind}, which is too small for long lists; use int32")
+        if name == "patterns" and np.size(got) and np.max(got) > 1:
+            return WrongForm(f"patterns has the value {np.max(got)}, expected 0 and 1")
     return None
 
 
@@ -284,7 +295,31 @@ def _same_pairs(trial: Trial) -> str | None:
     i, j = wrong[0]
     there = "" if j < pairs.shape[1] else ", which is out of bounds"
     verb = "attends to" if seen[i, j] else "does not attend to"
-    return f"{len(wrong)} pairs differ: in your lists, query {i} {verb} key {j}{there}"
+    said = f"{len(wrong)} pairs differ: in your lists, query {i} {verb} key {j}{there}"
+    return f"{said} ({_block_of(trial, i, j)})"
+
+
+def _block_of(trial: Trial, i: int, j: int) -> str:
+    """Return a clause on how the lists have the block of this pair."""
+    spans, entries, slots = (np.asarray(part) for part in trial.value[:3])
+    row, column = i // trial.case.inputs["BM"], j // trial.case.inputs["BN"]
+    begin, cut, end = spans[row]
+    step = next((step for step in range(begin, end) if entries[step] == column), None)
+    kind = "not listed" if step is None else "full" if step < cut else f"partial, with pattern {slots[step]}"
+    return f"row {row}, column {column} of blocks: {kind}"
+
+
+def _full_first(trial: Trial) -> str | None:
+    """Test that the first entries of each row are its full blocks, and that no other entry is full."""
+    spans, entries = (np.asarray(part) for part in trial.value[:2])
+    right, listed = trial.case.expected[:2]
+    for row, ((begin, cut, end), (first, last, _)) in enumerate(zip(spans, right, strict=True)):
+        full = {*listed[first:last].tolist()}
+        if late := full.intersection(entries[cut:end].tolist()):
+            return f"row {row} of blocks has the full block in column {min(late)} among the partial ones"
+        if other := {*entries[begin:cut].tolist()} - full:
+            return f"row {row} of blocks has column {min(other)} among the full blocks, but it is not full"
+    return None
 
 
 def _cut_where_needed(trial: Trial) -> str | None:
@@ -313,8 +348,8 @@ LISTS = exercise(
     cases=_lists_cases,
     properties=(
         Property("the five parts have the lengths that the mask requires", _lengths, idle=True),
+        _of_the_lists("full blocks are first in their row and have no pattern", _full_first),
         _of_the_lists("lists exactly the visible pairs", _same_pairs),
-        _of_the_lists("full blocks are first in their row and have no pattern", _cut_where_needed),
         _of_the_lists("out-of-bounds queries do not make a block partial", _cut_where_needed, LATE_QUERIES),
         _of_the_lists("out-of-bounds keys make a block partial", _same_pairs, LATE_KEYS),
         _of_the_lists("rows with more blocks are first in the order", _heavy_first),
@@ -329,7 +364,7 @@ CAUSAL = "causal mask"
 
 def listed(rng: np.random.Generator) -> Iterator[Sample]:
     """Yield full and partial blocks, rows and columns without pairs, ragged queries and keys, tiles that are
-    not square, and scores far from 0.
+    not square, and scores far from 0. d differs from BN, because masked tiles are counted by size.
     """
     n = int(rng.integers(1, 15))
     holes = _some_blocks(rng, 64 + n, 64 + n, 16)
@@ -343,14 +378,14 @@ def listed(rng: np.random.Generator) -> Iterator[Sample]:
     for pairs, BM, BN, d in [
         (np.ones((32, 48), bool), 16, 16, 32),
         (gaps, 16, 16, 32),
-        (_causal(64 + n), 32, 16, 16),
+        (_causal(64 + n), 32, 16, 32),
         (blind, 16, 32, 16),
-        (late, 16, 16, 16),
+        (late, 16, 16, 32),
         (_some_blocks(rng, 96, 64, 32), 32, 32, 16),
     ]:
         yield _listed(rng, pairs, BM, BN, d)
     for _ in range(2):  # the same sizes, other numbers
-        yield _listed(rng, np.ones((12, 18), bool), 16, 16, 16, far=True)
+        yield _listed(rng, np.ones((12, 18), bool), 16, 16, 32, far=True)
 
 
 def _listed(rng: np.random.Generator, pairs: Array, BM: int, BN: int, d: int, far: bool = False) -> Sample:
@@ -382,6 +417,17 @@ def _shuffled(rng: np.random.Generator, lists: Lists) -> Lists:
     return spans, entries, places[slots] if len(places) else slots, shuffled, order
 
 
+def without_keys(case: Case) -> NDArray[np.bool_]:
+    """Return which rows of a case attend to no key."""
+    return np.asarray(np.isneginf(case.expected[1]))
+
+
+def partial_blocks(case: Case) -> int:
+    """Return the number of partial blocks in the lists of a case."""
+    spans = case.inputs["spans"]
+    return int((spans[:, 2] - spans[:, 1]).sum())
+
+
 LISTED = kernel_exercise(
     "13C",
     "O LSE",
@@ -395,8 +441,9 @@ LISTED = kernel_exercise(
     },
     loads="Q",
     words=words_exactly("moves exactly the words of the closed form, lists included"),
-    also=(heavy_first(),),
-    run_case=launch_and_count_programs,
+    also=(masks_only(partial_blocks), heavy_first()),
+    rows={EMPTY: without_keys},
+    run_case=launch_and_count_programs_and_masks,
 )
 
 
@@ -467,6 +514,17 @@ def _sums_apart() -> Property:
     return idle(each("keeps partial sums out of the results", judge))
 
 
+def _no_tile_of_complete_rows() -> Property:
+    """Return the property that no factor of a product is larger than BM, BN and BD."""
+
+    def judge(trial: Trial) -> str | None:
+        most = max(trial.case.inputs[name] for name in ("BM", "BN", "BD"))
+        widest = trial.widest if isinstance(trial, KernelTrial) else 0
+        return f"a factor of tl.dot has {widest} rows or columns" if widest > most else None
+
+    return idle(each("no tile is larger than BM, BN and BD", judge))
+
+
 SLICED = kernel_exercise(
     "13D",
     "O LSE",
@@ -479,7 +537,7 @@ SLICED = kernel_exercise(
     },
     loads="Q K V",
     words=replace(words_exactly(), general=True),  # the property of the partial sums is read first
-    also=(_sums_travel(), _sums_apart()),
+    also=(_sums_travel(), _sums_apart(), _no_tile_of_complete_rows()),
 )
 
 

@@ -6,10 +6,11 @@ properties from them. A property selects its cases by a tag; the label of a case
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..exercise import (
     Case,
@@ -38,6 +39,7 @@ EVERY = ""  # instead of a tag: every case with the usual tolerance
 TOGETHER = "*"  # instead of a result: all results in one property; its message names the wrong one
 
 
+Rows = Callable[[Case], NDArray[np.bool_]]  # rows of the results
 Sentences = Mapping[tuple[str, str], str]  # (result or TOGETHER, tag or EVERY): the name of a property
 
 
@@ -51,6 +53,7 @@ def function_exercise(
     after: tuple[Property, ...] = (),
     tolerance: float = TOLERANCE,
     looser: Mapping[str, float] | None = None,
+    rows: Mapping[str, Rows] | None = None,
     run_case: RunCase = run_function,
     compiles: bool = False,
 ) -> Exercise:
@@ -68,6 +71,7 @@ def function_exercise(
         after: other properties, which it lists after them.
         tolerance: of a difference, as a share of 1 + max|expected|.
         looser: tolerances of the cases that have these tags; sentences about EVERY leave these cases out.
+        rows: for these tags, the rows that their sentences compare; the default is all.
         run_case: how a case is tried.
         compiles: whether a solved check shows what the compiler makes of the kernels.
 
@@ -89,7 +93,8 @@ def function_exercise(
         if result == TOGETHER:
             asked = only_where(sentence, where, lambda trial: _first_wrong(trial, names, allowed))
         elif len(names) > 1:
-            return part(sentence, names, names.index(result), where, allowed)
+            chosen = (rows or {}).get(tag)
+            return part(sentence, names, names.index(result), where, allowed, chosen)
         else:
             asked = values_in(sentence, where, allowed)
         return replace(asked, echo=True) if tag else as_general(asked, lambda case: not case.tags)

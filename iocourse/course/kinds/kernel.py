@@ -21,7 +21,7 @@ from ..trials.kernel_launch import (
     no_tile_outside,
     words_exactly,
 )
-from .function import EVERY, Sentences, function_exercise
+from .function import EVERY, Rows, Sentences, function_exercise
 
 O = {("O", EVERY): "O equals exact attention"}
 LSE = {("LSE", EVERY): "LSE is the natural logarithm of the row sums"}
@@ -45,6 +45,7 @@ def kernel_exercise(
     products: bool = True,
     tolerance: float = SINGLE,
     looser: Mapping[str, float] | None = None,
+    rows: Mapping[str, Rows] | None = None,
     run_case: RunCase = launch_in_place,
     compiles: bool = True,
 ) -> Exercise:
@@ -62,6 +63,7 @@ def kernel_exercise(
         products: whether the kernel uses tl.dot, whose factors must keep all their bits.
         tolerance: largest error, relative to 1 + max|expected|.
         looser: tolerances of the cases with these tags; scores far from 0 have a default.
+        rows: as in the kind `function`.
         run_case: runs one case.
         compiles: whether a solved check shows what the compiler makes of the kernels.
 
@@ -93,6 +95,7 @@ def kernel_exercise(
         after=(words, *also, no_tile_outside(), *precise, any_order(allowed)),
         tolerance=tolerance,
         looser=looser,
+        rows=rows,
         run_case=run_case,
         compiles=compiles,
     )

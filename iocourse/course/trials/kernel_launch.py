@@ -36,6 +36,7 @@ from ..exercise import (
     NotJudged,
     NotReached,
     Property,
+    RunCase,
     TrafficCause,
     Trial,
     differs,
@@ -59,6 +60,7 @@ class KernelTrial(Trial):
         rounded: a reason for each product of rounded factors.
         factors: the types of all factors of products, in Triton's names, such as "fp16".
         wide: the student's line with the first product of float32 factors, or "".
+        widest: the largest number of rows or columns of a factor.
         read: for each input, which of its words were loaded.
         shared: which words two programs of one launch store, or "".
         outside: number of loads in a loop in which all lanes are masked.
@@ -72,6 +74,7 @@ class KernelTrial(Trial):
     rounded: tuple[str, ...] = ()
     factors: frozenset[str] = frozenset()
     wide: str = ""
+    widest: int = 0
     read: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
     shared: str = ""
     outside: int = 0
@@ -121,6 +124,7 @@ def launch(student: Callable[..., Any], case: Case, *, copies: bool = True) -> T
         rounded=tuple(filter(None, products.rounded)),
         factors=frozenset(products.factors),
         wide=products.wide,
+        widest=products.widest,
         read=loads.read,
         shared=stores.shared,
         outside=loads.outside,
@@ -632,12 +636,14 @@ class Products:
     """The products of a block.
 
     rounded: per product, why its factors have fewer bits than float32, "" if not. factors: types of factors.
-    wide: the student's line with the first product of float32 factors.
+    wide: the student's line with the first product of float32 factors. widest: the largest number of rows or
+    columns of a factor.
     """
 
     rounded: list[str] = field(default_factory=list)
     factors: set[str] = field(default_factory=set)
     wide: str = ""
+    widest: int = 0
 
 
 @contextmanager
@@ -658,6 +664,7 @@ def products_seen() -> Iterator[Products]:
         found.rounded.append(why or _rounded_factor(a) or _rounded_factor(b))
         kinds = {str(one.get_element_ty()) for one in (a, b)}
         found.factors |= kinds
+        found.widest = max(found.widest, *a.data.shape, *b.data.shape)
         if "fp32" in kinds and not found.wide:
             found.wide = line_in_progress()
         return multiply(self, a, b, d, input_precision, *rest)
@@ -976,8 +983,8 @@ class Programs:
 
 
 @dataclass(frozen=True)
-class ProgramsTrial(KernelTrial):
-    """A trial of a kernel, with findings about single programs.
+class ProgramsTrial(MaskedTrial):
+    """A trial of a kernel, with findings about single programs; masks are counted on request.
 
     Attributes:
         idle: number of programs that stored nothing.
@@ -995,9 +1002,19 @@ class ProgramsTrial(KernelTrial):
 @trial_from_error
 def launch_and_count_programs(student: Callable[..., Any], case: Case) -> Trial:
     """Run `launch_in_place` and count the programs that store nothing and the products of each program."""
+    return _count_programs(launch_in_place, student, case)
+
+
+@trial_from_error
+def launch_and_count_programs_and_masks(student: Callable[..., Any], case: Case) -> Trial:
+    """Run `launch_and_count_masks` and count programs and products as `launch_and_count_programs` does."""
+    return _count_programs(launch_and_count_masks, student, case)
+
+
+def _count_programs(launch: RunCase, student: Callable[..., Any], case: Case) -> Trial:
     _require_interpreter()
     with _programs() as seen:
-        trial = launch_in_place(student, case)
+        trial = launch(student, case)
     return ProgramsTrial(
         **vars(trial),
         idle=seen.begun - len(seen.busy),

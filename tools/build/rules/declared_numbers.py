@@ -56,6 +56,7 @@ PLACES = {
     "kernel_costs": "iocourse.costs.kernels",
     "roofline": "iocourse.gpu.roofline",
     "choices": "iocourse.kernels.host.choices",
+    "diagnosis": "iocourse.course.diagnosis",
     **{name: f"{record_lookup.__name__}:{name}" for name in record_lookup.__all__},
 }
 ARITHMETIC = frozenset(
