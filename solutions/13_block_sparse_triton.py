@@ -501,7 +501,7 @@ for name in ("forward", "backward"):
     print(f"   all masks: {min(speeds):.2f} to {max(speeds):.2f} of the speed of FlexAttention")
 
 # %% [markdown]
-# Under the random mask, launching the backward pass takes the host 0.97 ms, more than the 0.71 ms of the GPU. This agrees with the reason above, but does not prove it, because the two runs are of different commits. Compared with FlexAttention in PyTorch ($d = 64$ and 128), the forward pass has 0.93 to 1.46 of its speed, and the backward pass has 0.82 to 0.94.
+# Under the random mask, launching the backward pass takes the host 0.97 ms, more than the time on the GPU, 0.71 ms. This agrees with the reason above, but does not prove it, because the two runs are of different commits. Compared with FlexAttention in PyTorch ($d = 64$ and 128), the forward pass has 0.93 to 1.46 of its speed, and the backward pass has 0.82 to 0.94.
 # <!-- of_random = row("sparse", contender="fused", d=128, N=4096, B=4, mask="random", pass_="backward") -->
 # <!-- 0.97, 0.71 = of_random["host_ms"], of_random["ms"] -->
 # <!-- "the two runs are of different commits" if load_record("sparse")["commit"] != load_record("sparse-lines")["commit"] -->
@@ -718,7 +718,7 @@ measured("13.8", ratio=ms[320]["whole rows"] / ms[320]["fused split-d"])
 # %% [markdown]
 # <details><summary>Times at d = 320</summary>
 #
-# Complete rows take 1.22 times as long, although they move fewer bytes. A tile in Triton has a power of two of columns. Lanes past column 320 are masked and move no word, but the products are computed with all 512 columns. So a head takes 0.156 ms, almost as long as the 0.170 ms at $d = 512$. Slices of 64 columns need 5 slices and no padding.
+# Complete rows take 1.22 times as long, although they move fewer bytes. A tile in Triton has a power of two of columns. Lanes past column 320 are masked and move no word, but the products are computed with all 512 columns. So a head takes 0.156 ms, almost as long as at $d = 512$, 0.170 ms. Slices of 64 columns need 5 slices and no padding.
 # <!-- timed = lambda d, name: row("small-cache", contender=name, d=d, causal=False, pass_="forward")["ms"] -->
 # <!-- 1.22 = timed(320, "whole rows") / timed(320, "fused split-d") -->
 # <!-- 0.156, 0.170 = timed(320, "whole rows") / 24, timed(512, "whole rows") / 16 -->

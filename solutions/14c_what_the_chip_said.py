@@ -579,7 +579,7 @@ measured("14.22", **{pass_: attempt(first_compute_bound, my_least_time, pass_)
 #
 # </details>
 #
-# The explorer draws the roof of DRAM, the largest recorded traffic from L2, and the launches of section 14.18 with their counted bytes and recorded rates. A circle is the intensity between L2 and the SMs, a triangle the intensity at DRAM. Choose another $d$ or tile, and compare.
+# The explorer draws the roof of DRAM, the largest recorded traffic from L2, and the launches of section 14.18. A circle is the intensity between L2 and the SMs, a triangle the intensity at DRAM. Choose another $d$ or tile, and compare.
 
 # %%
 explore.kernel_explorer(90, d=64)

@@ -71,7 +71,7 @@ def function_exercise(
         after: other properties, which it lists after them.
         tolerance: of a difference, as a share of 1 + max|expected|.
         looser: tolerances of the cases that have these tags; sentences about EVERY leave these cases out.
-        rows: for these tags, the rows that their sentences compare; the default is all.
+        rows: for these tags, the rows that their sentences compare; for other tags all rows.
         run_case: how a case is tried.
         compiles: whether a solved check shows what the compiler makes of the kernels.
 
