@@ -391,6 +391,20 @@ def test_files_are_read_without_a_gpu(no_cuda, capsys, tmp_path):
     assert file["exercise"] == str(broken) and "fault" in file and "fault" not in exercise
 
 
+def test_a_broken_copy_of_another_lesson_is_a_line_and_no_failure(no_cuda, no_copies, capsys):
+    (no_copies / "work").mkdir()
+    (no_copies / "work" / LESSON_11.name).write_bytes(LESSON_11.read_bytes())
+    broken = no_copies / "work" / "12_flash_attention_backward_triton.ipynb"
+    broken.write_text("{")
+    line = f"{broken}: not a valid notebook"
+    for asked, wanted in ((["11B"], 0), (["11B", "12B"], 1), (["12B"], 1), ([], 1)):
+        code, lines = no_gpu(capsys, *asked)
+        assert code == wanted and sum(one.startswith(line) for one in lines) == 1, asked
+    assert main(["gpu", "11B", "--json"]) == 0
+    file, exercise = json.loads(capsys.readouterr().out)["exercises"]
+    assert file["exercise"] == str(broken) and not file["requested"] and "fault" not in exercise
+
+
 def test_answers_are_judged_without_a_gpu(no_cuda, no_copies, capsys):
     assert no_gpu(capsys, "11B", "--file", str(LESSON_11))[0] == 0
     code, lines = no_gpu(capsys, "11B", "--file", str(ROOT / "lessons" / LESSON_11.name))
