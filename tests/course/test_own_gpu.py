@@ -168,7 +168,7 @@ def test_no_record_has_the_kernels_that_are_called_not_recorded():
 def test_lines_about_the_interpreter_are_replaced_in_every_lesson(solved):
     for exercise in EXERCISES:
         text = "\n".join(source for _, source, _ in solved.cells_of(exercise))
-        for old, new in compiled_run.INTERPRETED.items():
+        for old, new in compiled_run.COMPILED_INSTEAD.items():
             assert text.count(old) == 1, exercise
             text = text.replace(old, new)
         assert "INTERPRET" in text and '"] = "1"' not in text
