@@ -278,7 +278,12 @@ class _Arrays:
         )
         nearest = min(self.known, key=lambda array: array.distance(address), default=None)
         first = f", {'the first ' * (words > 1)}{nearest.place(address)}" if nearest else ""
-        return f"{count}{first}: is a mask missing, or a stride wrong?"
+        cause = "is a mask missing, or a stride wrong?"
+        if nearest and address >= nearest.stop and nearest.tensor.dim() > 2:
+            # Such as the head of the queries in place of that of the keys.
+            shape = tuple(nearest.tensor.shape)
+            cause = f"is a mask missing, a stride wrong, or an index too large for {nearest.name} {shape}?"
+        return f"{count}{first}: {cause}"
 
     def _file(self, name: str, words: int, width: int, reads: bool, writes: bool) -> None:
         tallies = [self.ledger.reads] * reads + [self.ledger.writes] * writes

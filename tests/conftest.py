@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import other_processor
 import pytest
@@ -200,6 +201,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], Path, str]
         def wait(self):
             return 0
 
-    monkeypatch.setattr(lab.subprocess, "Popen", Server)
-    monkeypatch.setattr(lab.importlib.util, "find_spec", lambda name: name)
+    # Names of this module alone: others start processes and find modules as usual.
+    subprocess = SimpleNamespace(Popen=Server, TimeoutExpired=lab.subprocess.TimeoutExpired)
+    monkeypatch.setattr(lab, "subprocess", subprocess)
+    monkeypatch.setattr(lab, "importlib", SimpleNamespace(util=SimpleNamespace(find_spec=str)))
     return commands

@@ -229,6 +229,11 @@ def test_lab_starts_jupyterlab_of_this_python_at_lesson_00(tmp_path, monkeypatch
     assert "--no-browser" not in started[1][0] and token not in " ".join(command)
 
 
+def test_other_modules_start_processes_while_the_lab_is_replaced(started):
+    assert subprocess.run([sys.executable, "-c", ""]).returncode == 0 and not started
+    assert importlib.util.find_spec("iocourse").name == "iocourse"
+
+
 def test_a_page_of_the_lab_is_told_at_once_what_its_kernel_says(monkeypatch):
     channels = pytest.importorskip("jupyter_server.services.kernels.connection.channels")
     module, kind = lab.OURS[0].partition("=")[2].rsplit(".", 1)

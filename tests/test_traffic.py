@@ -337,6 +337,23 @@ def test_past_the_end_raises_and_moves_nothing(kernel):
     assert not memory[20:].any() and not y[16:].any()
 
 
+def test_past_the_end_of_an_array_with_heads_names_its_shape():
+    """The number of a query's head, 4 of them, in place of that of its key, 2 of them."""
+    k, y = torch.zeros(128)[:64].view(1, 2, 2, 16), torch.zeros(16)
+    with pytest.raises(InterpreterError) as caught, traffic.count(K=k, Y=y):
+        copy_from_kernel[(1,)](k, y, 2 * k.stride(1), BLOCK=16)
+    assert str(caught.value.__cause__).endswith(
+        "0 bytes behind the end of K: "
+        "is a mask missing, a stride wrong, or an index too large for K (1, 2, 2, 16)?"
+    )
+
+
+@triton.jit
+def copy_from_kernel(X, Y, first, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(Y + i, tl.load(X + first + i))
+
+
 def test_an_atomic_far_outside():
     y = torch.zeros(20)
     with pytest.raises(InterpreterError) as caught, traffic.count(y=y):

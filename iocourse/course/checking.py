@@ -125,9 +125,9 @@ def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = No
         print(f"{exercise.id} {exercise.title}\n  {NOT_TRIED}: {what_to_do()}")
         return None
     solved = all(complaint is None for _, complaint in verdicts)
-    if exercise.function in _stale:
-        cell = f"The last run of the cell that defines {exercise.function} failed"
-        print(f"{cell} ({_stale[exercise.function]}), so its old version is checked.")
+    old, failure = _stale.get(exercise.function, (None, ""))
+    if failure and answer is old:
+        print(f"The last run of the cell that defines {exercise.function} failed {failure}")
     print(report(exercise, verdicts, chosen))
     if solved and exercise.compiles and not nbgrader_execution():
         from .trials.compiled_launch import compiler_lines  # other checks do not need the compiler
@@ -451,7 +451,7 @@ def _tell(activity: Activity, over: threading.Event) -> None:
 # ------------------------------------------------------------------ old versions of functions
 # Indented lines too, since the indentation may be the error.
 _DEFINITION = re.compile(r"^[ \t]*(?:async[ \t]+)?def[ \t]+(\w+)", re.MULTILINE)
-_stale: dict[str, str] = {}  # the name of a function: the type of the error
+_stale: dict[str, tuple[Any, str]] = {}  # by the name of a function: the old one, and why in words
 
 
 def watch_cells() -> None:
@@ -477,13 +477,26 @@ class _Hooks:
     def end(self, result: Any) -> None:
         """Record the functions that a failed cell has not defined again."""
         error = result.error_before_exec or result.error_in_exec
-        for name, now in self._now(result.info.raw_cell):
+        now = dict(self._now(result.info.raw_cell))
+        old = [name for name in now if now[name] is self.before.get(name)]
+        new = [name for name in now if name not in (*old, "_")]
+        for name in now:
             _stale.pop(name, None)
-            if error is not None and now is self.before.get(name):
-                _stale[name] = type(error).__name__
+        for name in old if error is not None else ():
+            if now[name] is not None:
+                _stale[name] = now[name], _in_words(error, result.error_before_exec is not None, new)
 
     def _now(self, text: str) -> Iterator[tuple[str, Any]]:
         return ((name, self.shell.user_ns.get(name)) for name in _DEFINITION.findall(text))
+
+
+def _in_words(error: BaseException, at_once: bool, new: Sequence[str]) -> str:
+    """Return why a failed cell has left a function as it was; `new` are the functions it replaced."""
+    kind = type(error).__name__
+    if at_once:
+        return f"({kind}) before its first line, so the version of an earlier run is checked."
+    others = f", with the new {', '.join(new)}" if new else ""
+    return f"({kind}), so its old version is checked{others}."
 
 
 # ------------------------------------------------------------------ hints

@@ -104,6 +104,7 @@ def _values(expression: str, wanted: int, known: dict[str, Any]) -> list[Any] | 
     """Return the values of an expression; None if it raises an error, as it then confirms nothing."""
     names = declared_numbers.used_names(expression)
     try:
+        declared_numbers.import_submodules(declared_numbers.parse(expression))
         scope = {name: known[name] if name in known else declared_numbers.look_up(name) for name in names}
         value = eval(expression, scope)
         return [value] if wanted == 1 else list(value)

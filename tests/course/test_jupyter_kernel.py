@@ -17,7 +17,8 @@ LONGEST = 60  # time limit of a cell in seconds
 SETUP = "from iocourse.course import check, hint, measured, predict, progress"
 STUB = "def my_compulsory(Nq, Nk, d):\n    raise NotImplementedError"
 SOLVED = "def my_compulsory(Nq, Nk, d):\n    return 2 * (Nq + Nk) * d"
-OLD = "The last run of the cell that defines my_compulsory failed ({}), so its old version is checked.\n"
+FAILED = "The last run of the cell that defines my_compulsory failed "
+NOT_RUN = FAILED + "({}) before its first line, so the version of an earlier run is checked.\n"
 
 
 class Kernel:
@@ -83,11 +84,15 @@ def test_the_check_says_that_it_has_the_old_version_of_a_cell_that_failed(kernel
     kernel.run(STUB)
     assert "The last run" not in checked()
     assert "IndentationError" in kernel.run(f"  {SOLVED}\n x")
-    assert checked().startswith(OLD.format("IndentationError")) and "not written yet" in checked()
+    assert checked().startswith(NOT_RUN.format("IndentationError")) and "not written yet" in checked()
     kernel.run(SOLVED.replace(":", "", 1))
-    assert checked().startswith(OLD.format("SyntaxError"))
+    assert checked().startswith(NOT_RUN.format("SyntaxError"))
     kernel.run(SOLVED.replace("d)", "d=nobody)"))
-    assert checked().startswith(OLD.format("NameError"))
+    assert checked().startswith(f"{FAILED}(NameError), so its old version is checked.\n")
+    kernel.run(f"def helper():\n    pass\n{SOLVED.replace('d)', 'd=nobody)')}")
+    with_new = f"{FAILED}(NameError), so its old version is checked, with the new helper.\n"
+    assert checked().startswith(with_new)
+    assert "The last run" not in kernel.run('import math; check("0A", math.prod)')
     kernel.run(f"{SOLVED}\nmy_compulsory(1)")  # the new version is defined, and a later statement fails
     assert checked().endswith("Solved.\n") and "The last run" not in checked()
     kernel.run("def my_other(:\n    pass")

@@ -168,7 +168,7 @@ def test_no_record_has_the_kernels_that_are_called_not_recorded():
 def test_lines_about_the_interpreter_are_replaced_in_every_lesson(solved):
     for exercise in EXERCISES:
         text = "\n".join(source for _, source, _ in solved.cells_of(exercise))
-        for old, new in compiled_run.INTERPRETED.items():
+        for old, new in compiled_run.COMPILED_INSTEAD.items():
             assert text.count(old) == 1, exercise
             text = text.replace(old, new)
         assert "INTERPRET" in text and '"] = "1"' not in text
@@ -389,6 +389,20 @@ def test_files_are_read_without_a_gpu(no_cuda, capsys, tmp_path):
     assert main(["gpu", "11B", "--json", "--file", str(broken)]) == 1
     file, exercise = json.loads(capsys.readouterr().out)["exercises"]
     assert file["exercise"] == str(broken) and "fault" in file and "fault" not in exercise
+
+
+def test_a_broken_copy_of_another_lesson_is_a_line_and_no_failure(no_cuda, no_copies, capsys):
+    (no_copies / "work").mkdir()
+    (no_copies / "work" / LESSON_11.name).write_bytes(LESSON_11.read_bytes())
+    broken = no_copies / "work" / "12_flash_attention_backward_triton.ipynb"
+    broken.write_text("{")
+    line = f"{broken}: not a valid notebook"
+    for asked, wanted in ((["11B"], 0), (["11B", "12B"], 1), (["12B"], 1), ([], 1)):
+        code, lines = no_gpu(capsys, *asked)
+        assert code == wanted and sum(one.startswith(line) for one in lines) == 1, asked
+    assert main(["gpu", "11B", "--json"]) == 0
+    file, exercise = json.loads(capsys.readouterr().out)["exercises"]
+    assert file["exercise"] == str(broken) and not file["requested"] and "fault" not in exercise
 
 
 def test_answers_are_judged_without_a_gpu(no_cuda, no_copies, capsys):

@@ -25,7 +25,6 @@ from iocourse.course.student_copies.copies import KEPT
 from iocourse.course.student_copies.notebook import text_of
 
 EXERCISES = ("10A", "10B", "11A", "12A", "12D")
-FUNCTIONS = {key: find(key).function for key in EXERCISES}  # now, because `started` replaces Popen
 TEN, ELEVEN, TWELVE = ("10A", "10B", "10.4"), ("11A", "11.2"), ("12A", "12D", "12.7")
 
 
@@ -41,7 +40,7 @@ def asked(key, text="..."):
     """The cells of an exercise such as 10A, with its check, or of a prediction such as 10.4."""
     if "." in key:
         return [code(f'predict("{key}", words={text})', f"id-of-{key.replace('.', '-')}", "predict")]
-    stub = f"def {FUNCTIONS[key]}(x):\n    {text}"
+    stub = f"def {find(key).function}(x):\n    {text}"
     return [code(stub, f"ex-{key}", "exercise"), code(f'check("{key}", {key})', f"check-{key}", "check")]
 
 

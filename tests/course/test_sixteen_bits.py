@@ -1,5 +1,7 @@
 """Exercise 11F: the error that rounding to 16 bits allows, and what is read off the machine code."""
 
+import re
+
 import numpy as np
 import pytest
 from lesson_source import Lesson
@@ -141,7 +143,7 @@ def test_a_solved_check_shows_the_compiled_kernel_and_a_failed_one_does_not(caps
     monkeypatch.delenv("IOCOURSE_STRICT", raising=False)
     checking.check("11F", answer(), seed=0)
     shown = capsys.readouterr().out
-    line = "Compiled for sm_90, sixteen_bits_kernel (BM = 128, BN = 64): "
+    line = "Compiled for sm_90, sixteen_bits_kernel (d = 64, BM = 128, BN = 64): "
     assert (
         shown.count("Compiled for ") == 1
         and line in shown
@@ -149,6 +151,18 @@ def test_a_solved_check_shows_the_compiled_kernel_and_a_failed_one_does_not(caps
     )
     checking.check("11F", answer(("l = l * old + ", "l = l + ")), seed=0)
     assert "Compiled for " not in capsys.readouterr().out
+
+
+def test_the_lines_of_one_kernel_at_two_head_sizes_name_the_size():
+    """Exercise 12E launches the kernel of dQ at another d than 12B, so its counts differ."""
+    lines = []
+    for exercise in ("12B", "12E"):
+        one = find(exercise)
+        solved = build(exercise, exercise_source(exercise, solved=True))
+        shown = compiler_lines(one.run_case, solved, one.cases(np.random.default_rng(0)))
+        lines += [line for line in shown.splitlines() if "my_dq_kernel" in line]
+    heads = [int(re.search(r"my_dq_kernel \(d = (\d+), BM = 32, BN = 32\): ", line)[1]) for line in lines]
+    assert len({*heads}) == 2, lines
 
 
 def test_launches_that_compile_alike_are_compiled_once(monkeypatch):

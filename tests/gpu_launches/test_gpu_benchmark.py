@@ -16,6 +16,7 @@ import pytest
 from fake_gpu import LAP, CpuPlace, in_a_hurry, needs_the_interpreter
 from test_launches import kernels
 
+from iocourse.course.own_gpu.compiled_run import CudaDevice
 from iocourse.data.records import format_record, missing_metadata
 from tools.bench import (
     checks,
@@ -714,6 +715,14 @@ def test_every_lesson_on_kernels_says_what_is_replaced():
         )
         assert "assert kernels.INTERPRETED" not in changed
     assert len(compiled_lessons.files(ROOT)) == 8
+
+
+def test_the_students_command_replaces_the_same_lines_and_the_benchmark_does_not_load_the_course():
+    assert CudaDevice.replacements is compiled_lessons.COMPILED_INSTEAD
+    code = "import sys, tools.bench.compiled_lessons; print('iocourse.course' in sys.modules)"
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True)
+    assert done.stdout == "False\n"
 
 
 def test_a_count_raises_and_launches_are_wrapped():

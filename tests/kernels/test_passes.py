@@ -11,6 +11,7 @@ import torch
 from iocourse import traffic
 from iocourse.data.records import load_record
 from iocourse.gpu import CHIPS
+from iocourse.gpu.choices import KERNELS_OF
 from iocourse.kernels import INTERPRETED, attention, attention_with_lse, resources_of, tiled_mask, using
 from iocourse.kernels.host import launches, passes
 from iocourse.kernels.host.choices import (
@@ -240,6 +241,12 @@ def test_every_default_fits_its_chip():
                         name,
                         case,
                     )
+
+
+def test_the_kernels_of_complete_rows_are_those_of_the_choices():
+    recorded = {value: kernels for values in KERNELS_OF.values() for value, kernels in values.items()}
+    assert len(passes.OF_PASS) == 3
+    assert all(kernels is recorded[value] for value, kernels in passes.OF_PASS.items())
 
 
 # P and dS of a few heads at once.

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from iocourse.files import read_json
+from iocourse.gpu.interpreter_lines import COMPILED_INSTEAD
 from iocourse.ledger import Ledger
 from iocourse.traffic import CannotCount
 from tools.bench import Row
@@ -28,10 +29,6 @@ from tools.build.notebook_execution import ExecutionFailed, cell_label, execute,
 LESSONS = "1[0-4]*.ipynb"
 UNCOUNTED = "needs the interpreter, because no words are counted in compiled kernels"
 START = "from tools.bench.compiled_lessons import compile_kernels\ncompile_kernels()"
-INTERPRETED = {  # replacements of a lesson's lines about the interpreter
-    'os.environ["TRITON_INTERPRET"] = "1"': 'os.environ["TRITON_INTERPRET"] = "0"',
-    "assert kernels.INTERPRETED": "assert not kernels.INTERPRETED",
-}
 
 
 def files(root: Path) -> list[Path]:
@@ -96,7 +93,7 @@ def for_the_gpu(notebook: Row) -> Row:
     notebook = json.loads(json.dumps(notebook))
     for cell in notebook["cells"]:
         text = "".join(cell["source"])
-        for said, instead in INTERPRETED.items():
+        for said, instead in COMPILED_INSTEAD.items():
             text = text.replace(said, instead)
         cell["source"] = text
         if cell["cell_type"] == "code":

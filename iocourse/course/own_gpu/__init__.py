@@ -48,7 +48,10 @@ def time_in_colab(*named: str, tflops: float | None = None, gbytes: float | None
 
 
 def time_exercises(arguments: Namespace) -> int:
-    """Handle `iocourse gpu` and return its exit code: 1 for a fault of a file or an exercise, otherwise 0."""
+    """Handle `iocourse gpu` and return its exit code: 1 for a fault of a file or an exercise, otherwise 0.
+
+    A fault of a copy of another lesson than those of the named exercises is a line, and does not count.
+    """
     reason = what_to_install() or cuda_unavailable_reason()
     requested, cells = _requested(arguments, can_run=not reason)
     say: Say = (lambda text: None) if arguments.json else partial(print, flush=True)
@@ -69,17 +72,20 @@ def time_exercises(arguments: Namespace) -> int:
                     say(_text(reports[-1]))
     if arguments.json:
         print(json.dumps({"not_run": reason, "exercises": reports}, indent=1))
-    return int(any("fault" in one for one in reports))
+    return int(any("fault" in one and one.get("requested", True) for one in reports))
 
 
 # ------------------------------------------------------------------ reports
 def _requested(arguments: Namespace, *, can_run: bool) -> tuple[list[Report], dict[str, list[Cell]]]:
     """Return a report of each faulty notebook and of each exercise, and the cells of the solved exercises."""
     answers = SavedAnswers(arguments.file)
-    reports: list[Report] = [{"exercise": file, "fault": fault} for file, fault in answers.faults.items()]
+    named = list(dict.fromkeys(one.strip().upper() for one in arguments.exercises))
+    reports: list[Report] = [
+        {"exercise": file, "fault": fault, "requested": answers.concerns(file, named or [*PROBLEMS])}
+        for file, fault in answers.faults.items()
+    ]
     # Without a GPU no answer is needed, and a file that cannot be read has its own line.
     silent = not answers.found and bool(answers.faults if arguments.file else not can_run)
-    named = list(dict.fromkeys(one.strip().upper() for one in arguments.exercises))
     cells: dict[str, list[Cell]] = {}
     for exercise in named or PROBLEMS:
         report = _recorded(exercise, arguments)

@@ -20,6 +20,7 @@ from typing import Any
 
 from ...console import with_unit
 from ...errors import error_text
+from ...gpu.interpreter_lines import COMPILED_INSTEAD
 from ...gpu.timing import CudaStopwatch, time_of
 from ..exercise import find
 from ..grade.submission_process import execute, notebook_names
@@ -30,10 +31,6 @@ PROGRAM = "from iocourse.course.own_gpu.compiled_run import main; main()"
 SECONDS = 600.0  # time limit of one exercise; a float32 kernel can take a minute to compile
 BUDGET_MS = 500  # approximate total time of the laps
 OLDEST = (7, 5)  # compute capability of the oldest GPU that was compiled for
-INTERPRETED = {  # replacements of a lesson's lines about the interpreter
-    'os.environ["TRITON_INTERPRET"] = "1"': 'os.environ["TRITON_INTERPRET"] = "0"',
-    "assert kernels.INTERPRETED": "assert not kernels.INTERPRETED",
-}
 MEMORY = "not enough free GPU memory. Close other programs that use it"
 Report = dict[str, Any]
 Launcher = Callable[..., Any]
@@ -91,7 +88,7 @@ class CudaDevice:
     """The GPU that runs the kernels. In tests the CPU replaces it, with the interpreter and made-up times."""
 
     name = "cuda"
-    replacements: Mapping[str, str] = INTERPRETED
+    replacements: Mapping[str, str] = COMPILED_INSTEAD
 
     def sizes(self, problem: TimedProblem) -> Sizes:
         """Return the sizes at which a problem is timed."""

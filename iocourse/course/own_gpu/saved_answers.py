@@ -35,6 +35,7 @@ class SavedAnswers:
         self._lessons = [one for one in every if {exercise.id for exercise in one.exercises} & {*PROBLEMS}]
         self._cells: dict[str, list[Json]] = {}  # by lesson; of several notebooks the last
         self.where, self.faults = ", ".join(map(str, files)) or str(course.work), dict[str, str]()
+        self._broken: dict[str, str] = {}  # the lesson of a copy in `faults`
         if files:
             for path in files:
                 self._add(path)
@@ -45,6 +46,7 @@ class SavedAnswers:
         for copy in sorted(copies, key=lambda one: one.path.stat().st_mtime):
             if copy.notebook is None:
                 self.faults[str(copy.path)] = copy.fault
+                self._broken[str(copy.path)] = copy.lesson
             else:
                 self._cells[copy.lesson] = copy.notebook["cells"]
 
@@ -64,6 +66,16 @@ class SavedAnswers:
     def found(self) -> bool:
         """True if the notebook of a lesson was read."""
         return bool(self._cells)
+
+    def concerns(self, file: str, exercises: Sequence[str]) -> bool:
+        """Return False if a file in `faults` is the copy of a lesson with none of these exercises."""
+        ids = {
+            one.id
+            for lesson in self._lessons
+            if lesson.stem == self._broken.get(file)
+            for one in lesson.exercises
+        }
+        return not ids or bool(ids & {*exercises})
 
     def cells_of(self, exercise_id: str) -> list[Cell]:
         """Return the cells to run for an exercise, in order. Raises NoAnswer if it is not solved."""

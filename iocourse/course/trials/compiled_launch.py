@@ -7,6 +7,7 @@ have no meaning and each compilation takes time.
 
 from __future__ import annotations
 
+import inspect
 import tempfile
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from .compile_check import Launch
 from .kernel_launch import KernelTrial
 from .sixteen_bit_inputs import COMPILED, type_of
 
+TILE = ("BM", "BN", "BK")  # constants of a kernel
 _compiled: dict[Hashable, Resources | CompilationFailed] = {}
 MOST_KEPT = 200
 
@@ -71,11 +73,13 @@ def _tile_size(case: Case) -> int:
 
 
 def _described(launch: Launch, arch: int) -> str:
-    sizes: dict[str, int] = {name: launch.named[name] for name in ("BM", "BN", "BK") if name in launch.named}
-    tile = ", ".join(f"{name} = {size}" for name, size in sizes.items())
+    parameters = list(inspect.signature(launch.kernel.fn).parameters)
+    constants = {parameters[at]: value for (at, *_), value in launch.constants.items()}
+    sizes: dict[str, int] = {name: constants[name] for name in ("d", *TILE) if name in constants}
+    listed = ", ".join(f"{name} = {size}" for name, size in sizes.items())
     found = compiled(launch, arch)
     told = _in_words(found, sizes) if isinstance(found, Resources) else f"not compiled, {found}"
-    return f"sm_{arch}, {launch.kernel.fn.__name__}{f' ({tile})' if tile else ''}: {told}"
+    return f"sm_{arch}, {launch.kernel.fn.__name__}{f' ({listed})' if listed else ''}: {told}"
 
 
 def _in_words(found: Resources, sizes: Mapping[str, int]) -> str:
@@ -86,7 +90,7 @@ def _in_words(found: Resources, sizes: Mapping[str, int]) -> str:
     if (loop := found.hot_loop) is None:
         return words
     per_score = ""
-    if sizes.keys() == {"BM", "BN"}:  # a tile of scores
+    if sizes.keys() - {"d"} == {"BM", "BN"}:  # a tile of scores
         per_score = f" ({loop.instructions * 32 * found.warps / (sizes['BM'] * sizes['BN']):.1f} per score)"
     return (
         f"{words}, inner loop {loop.instructions:,} instructions{per_score}, of them {loop.products_in_words}"

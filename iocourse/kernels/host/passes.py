@@ -9,13 +9,19 @@ import torch
 from torch import Tensor
 
 from ...gpu import CHIPS
+from ...gpu.choices import KERNELS_OF
 from . import backend
 from .choices import MATRIX_BYTES, PASSES, Case, architecture, choice, matrix_bytes, matrix_bytes_of, tile
 from .launches import BACKWARD, FORWARD, Inputs, Results, decode_launches
 from .ranges import VisiblePairs, sizes_of
 
 # Kernels with complete rows that a pass launches.
-OF_PASS = {"complete rows": ("forward",), "fused": ("fused",), "two-pass": ("queries", "keys")}
+OF_PASS = {
+    value: kernels
+    for choices in KERNELS_OF.values()
+    for value, kernels in choices.items()
+    if value not in ("slices", "materialised")
+}
 
 
 def launch_forward(

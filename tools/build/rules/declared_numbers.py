@@ -129,7 +129,7 @@ def evaluate(declaration: Declaration, known: Mapping[str, Any]) -> list[Any]:
     tree = parse(declaration.right)
     names = used_names(declaration.right)
     try:
-        _import_submodules(tree)
+        import_submodules(tree)
         scope = {name: known[name] if name in known else look_up(name) for name in names}
         value = eval(compile(tree, "<declared>", "eval"), scope)
         wanted = len(declaration.numbers or declaration.names or (declaration.words,))
@@ -215,7 +215,7 @@ def as_decimal(value: object) -> Decimal | None:
     return exact if exact.is_finite() else None
 
 
-def _import_submodules(tree: ast.AST) -> None:
+def import_submodules(tree: ast.AST) -> None:
     """Import the submodules of `iocourse` that an expression names, as in `course.predictions.CLOSE`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and re.fullmatch(r"[\w.]+", name := ast.unparse(node)):
