@@ -88,9 +88,9 @@ def single(value: Any) -> Any:
     return value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value
 
 
-def several(value: Any, count: int) -> Sequence[Any] | None:
-    """Return a tuple, list or one-dimensional array of `count` elements; None for any other value."""
-    if isinstance(value, np.ndarray) and value.ndim == 1:
+def several(value: Any, count: int, *, numbers: bool = False) -> Sequence[Any] | None:
+    """Return a tuple or list of `count` elements, for `numbers` also an array; None for any other value."""
+    if numbers and isinstance(value, np.ndarray) and value.ndim == 1:
         value = list(value)
     return value if isinstance(value, (tuple, list)) and len(value) == count else None
 
@@ -272,7 +272,7 @@ def part(
     """
 
     def judge(trial: Trial) -> str | None:
-        found = several(trial.value, len(results))
+        found = several(trial.value, len(results), numbers=not any(map(np.ndim, trial.case.expected)))
         if found is None:
             return WrongForm(f"expected {len(results)} results: {', '.join(results)}")
         want = trial.case.expected[k]

@@ -78,7 +78,7 @@ def _decode_bytes(B: int, H: int, H_kv: int, N: int, d: int, itemsize: int) -> i
 
 def _in_microseconds(trial: Trial) -> str | None:
     """Compare the time with that of the student's own bytes, so that a fault in the bytes is one fault."""
-    found = [single(one) for one in several(trial.value, 2) or ()]
+    found = [single(one) for one in several(trial.value, 2, numbers=True) or ()]
     if not found or not all(isinstance(one, Real) for one in found):  # a Fraction is a number, too
         return WrongForm("expected 2 numbers: bytes, microseconds")
     moved, time = map(float, found)
@@ -151,7 +151,7 @@ def _least_bytes(pass_: str, sizes: dict[str, int]) -> int:
 
 
 def _limit(trial: Trial) -> str | None:
-    found = several(trial.value, 2)
+    found = several(trial.value, 2, numbers=True)
     if found is None:
         return WrongForm("expected 2 results: time, limit")
     got, want = found[1], trial.case.expected[1]
