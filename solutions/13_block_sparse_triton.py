@@ -417,11 +417,10 @@ for mask in (masks.Causal(N), masks.bigbird(N, 16, 1, 1, 1), masks.Window(N, 20)
 
 
 # %% [markdown]
-# Both kernels move the same words, 89,339, 137,488 and 85,758. Without tile sizes from you, each side of the library's tiles is at most a block of the mask, because larger tiles would be partial more often, but at least 64. A model calls `kernels.tiled_mask(mask, q, k)` once and passes the result to every layer. Masks may differ between heads; then each head has its own lists.
+# Both kernels move the same words, 89,339, 137,488 and 85,758. Without tile sizes from you, no side of the library's tiles is larger than a block of the mask or 64, whichever is larger, because larger tiles would be partial more often. A model calls `kernels.tiled_mask(mask, q, k)` once and passes the result to every layer. Masks may differ between heads; then each head has its own lists.
 # <!-- words = lambda mask: kernel_costs.attention_forward(costs.kernel_masks.BlockLists(200, 200, 32, pairs=mask.pairs()[None, None]), BM=32, BN=64).total -->
 # <!-- 89,339, 137,488, 85,758 = words(masks.Causal(200)), words(masks.bigbird(200, 16, 1, 1, 1)), words(masks.Window(200, 20)) -->
-# <!-- "each side of the library's tiles is at most a block of the mask" if kernels.host.masks.within_blocks((256, 256), (128, 64)) == (128, 64) -->
-# <!-- "but at least 64" if kernels.host.masks.within_blocks((256, 256), (16, 16)) == (64, 64) -->
+# <!-- "no side of the library's tiles is larger than a block of the mask or 64" if all(kernels.host.masks.within_blocks((tile, tile), (block, block)) == (min(tile, max(64, block)),) * 2 for tile in (16, 32, 64, 256) for block in (16, 64, 128)) -->
 #
 # ## 13.5 Bytes and times per visited block
 #
@@ -735,7 +734,7 @@ for d in (64, 256, 320, 512, 1024):
     print(f"d = {d:4}: {choice.value}, because: {choice.why}")
 
 # %% [markdown]
-# At $d = 256$ and 512 the faster kernel is the one with fewer bytes; at $d = 320$ it is not. So the library follows the record. On an H200 in 16 bits it takes slices from $d = 257$ to 320, if no key heads are shared and batch × heads × $N$ is at least 16,896, and otherwise the kernel with fewer bytes. Chips without recorded times use the bytes alone. Section 11.13 has another case in which the tile with more words is faster; lesson 14c returns to this one.
+# At $d = 256$ and 512 the faster kernel is the one with fewer bytes; at $d = 320$ it is not. So the library follows the record. On an H200 in 16 bits it takes slices from $d = 257$ to 320 for full and causal attention, if no key heads are shared and batch × heads × $N$ is at least 16,896. Block masks and packed sequences take complete rows, and all other cases the kernel with fewer bytes. Chips without recorded times use the bytes alone. Section 11.13 has another case in which the tile with more words is faster; lesson 14c returns to this one.
 # <!-- "At $d = 256$ and 512 the faster kernel is the one with fewer bytes; at $d = 320$ it is not" if [timed(d, "whole rows") < timed(d, "fused split-d") for d in (256, 320, 512)] == [True, False, True] -->
 # <!-- tried = {tuple(it["tile"]): it["ms"][0] for it in next(one for one in rows("tune", "kernels", kernel="forward") if one["d"] == 128)["tried"] if it.get("ms")} -->
 # <!-- "the tile with more words is faster" if tried[64, 64, 4, 3] < tried[128, 128, 8, 3] -->
@@ -744,6 +743,8 @@ for d in (64, 256, 320, 512, 1024):
 # <!-- 257 as input -->
 # <!-- 16,896 = min(one.where["rows"][0] for one in choices.read_rows() if (one.name, one.value) == ("forward pass", "slices") and 90 in one.where["arch"] and "rows" in one.where) -->
 # <!-- "if no key heads are shared" if choice("forward pass", launch(90, 320)._replace(group=2)).value == "complete rows" -->
+# <!-- "for full and causal attention" if [choice("forward pass", launch(90, 320, mask=mask)).value for mask in ("full", "causal", "window")] == ["slices", "slices", "complete rows"] -->
+# <!-- "Block masks and packed sequences take complete rows" if all(choice("forward pass", launch(90, d, mask=mask)).value == "complete rows" for d in (256, 257, 320, 512) for mask in ("blocks", "packed")) -->
 # <!-- "Chips without recorded times use the bytes alone" if all(taken(d, arch) == dict(rows="complete rows").get(fewest(arch, d), "slices") for arch in (75, 80, 89, 100) for d in (64, 128, 256, 512)) -->
 #
 # ## Misconceptions

@@ -150,7 +150,7 @@ def counted(launcher, *arguments, **keywords):
 
 
 # %% [markdown]
-# Now the schedule with slices of $d$ (section 13.7) as a kernel. It keeps a tile of scores, $B_M B_N$ numbers for any $d$. The head size `d` is a number, and the width of a slice is a constant, so one compiled kernel is correct for every head size. The last slice may be ragged. The first step, a tile of scores, is given here, and the second one in the kernel below:
+# Now the schedule with slices of $d$ (section 13.7) as a kernel. It keeps a tile of scores, $B_M B_N$ numbers for any $d$. The head size `d` is a number, and the width of a slice is a constant, so one kernel is correct for every head size. The last slice may be ragged. The first step, a tile of scores, is given here, and the second one in the kernel below:
 
 # %% tags=["given", "listing"]
 @triton.jit
@@ -257,7 +257,8 @@ measured("13.10", o_sum_written=mine[0].writes.get("O_sum", 0))
 #
 # </details>
 #
-# The compiler's line for this kernel reports some bytes per thread that are spilled. They are the same for every $d$, because $d$ is not a constant of the kernel.
+# The compiler's line for this kernel reports some bytes per thread that are spilled at the sizes of the check. They do not grow with $d$, because $d$ is not a constant of the kernel. Triton compiles a separate version if $d$ and $N$ are multiples of 16, and that version may spill less.
+# <!-- 16 as definition -->
 #
 # No array of the ledger is larger than $N \times d$, and no tile is $d$ columns wide. The library's kernel, `sliced_forward_kernel` in `iocourse/kernels/sliced_head_dim.py`, also has heads, masks and strides. Its backward pass has scores in slices too, and partial sums of $dQ$, $dK$ and $dV$ in slow memory.
 #
@@ -348,11 +349,14 @@ for name, form in forms.items():
 # <!-- 64 = 4 * stored.writes["S"] / 2**20 -->
 # <!-- "in the forward pass the library takes it only on request" if not any((one.name, one.value) == ("forward pass", "materialised") for one in choices.read_rows()) -->
 #
-# In the backward pass the times are in the opposite order. Materialised means here that $P$ and $dS$ are computed once and stored, and that three products in large tiles load them. On an H200 this takes less than half of the time of the other two at $d = 512$. It is the default there in 16 bits from $d = 256$ on, without a window or shared key heads, and if batch × heads × $N$ is at least 16,896. The library keeps the matrices of a few heads at a time. At $d = 256$ this backward pass has 0.60 of the speed of FlashAttention-2 in PyTorch (row *materialised* of the record). The row *default*, with 0.33, is the kernel that the library took at the time of the run.
+# In the backward pass the times are in the opposite order. Materialised means here that $P$ and $dS$ are computed once and stored, and that three products in large tiles load them. On an H200 this takes less than half of the time of the other two at $d = 512$. It is the default there for full and causal attention in 16 bits from $d = 256$ on, if no key heads are shared, batch × heads × $N$ is at least 16,896, and $P$ and $dS$ of one head fit in 1 GiB ($N$ up to 16,384). The library keeps the matrices of a few heads at a time. At $d = 256$ this backward pass has 0.60 of the speed of FlashAttention-2 in PyTorch (row *materialised* of the record). The row *default*, with 0.33, is the kernel that the library took at the time of the run.
 # <!-- "less than half of the time of the other two at $d = 512$" if all(2 * took("materialised", "backward") < took(name, "backward") for name in ("whole rows", "fused split-d")) -->
 # <!-- few = min(row.where["rows"][0] for row in choices.read_rows() if (row.name, row.value) == ("backward pass", "materialised")) -->
 # <!-- default = lambda **of: choice("backward pass", launch(90, 256)._replace(**of)).value == "materialised" -->
-# <!-- "It is the default there in 16 bits from $d = 256$ on, without a window or shared key heads" if default() and default(mask="causal") and default(d=512) and not any((default(d=255), default(arch=100), default(itemsize=4), default(mask="window"), default(group=2), default(rows=few - 1))) -->
+# <!-- "It is the default there for full and causal attention in 16 bits from $d = 256$ on, if no key heads are shared" if default() and default(mask="causal") and default(d=512) and not any((default(d=255), default(arch=100), default(itemsize=4), default(mask="window"), default(mask="blocks"), default(mask="packed"), default(group=2), default(rows=few - 1))) -->
+# <!-- "fit in 1 GiB" if default(matrices=4 * 16384**2) and not default(matrices=4 * 16385**2) -->
+# <!-- 1 = choices.MATRIX_BYTES / 2**30 -->
+# <!-- 16,384 = math.isqrt(choices.MATRIX_BYTES // 4) -->
 # <!-- 0.33 = max(speeds("small-cache", "SDPA flash", "default", d=256, pass_="backward")) -->
 # <!-- 16,896 = few -->
 # <!-- 0.60 = max(speeds("small-cache", "SDPA flash", "materialised", d=256, pass_="backward")) -->

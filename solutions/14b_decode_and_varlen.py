@@ -197,7 +197,7 @@ print(f"K and V: {keys:,} words; partial results: {between:,} words written and 
 
 
 # %% [markdown]
-# The extra words are 0.49 % of the bytes of $K$ and $V$. Their number grows with the parts and not with $N$, so the percentage is larger for a short cache. The library takes as many parts as give each SM two programs, but at most 64.
+# The extra words are 0.49 % of the bytes of $K$ and $V$. Their number grows with the parts and not with $N$, so the percentage is larger for a short cache. The library takes as many parts as give each SM two programs, rounded down, but at most 64.
 # <!-- split = kernel_costs.attention_decode(kernel_costs.KernelProblem(1, 32768, 128, H=32, H_kv=8), parts=16) -->
 # <!-- percent = 100 * (2 * 4 * (split.reads["O_parts"] + split.reads["LSE_parts"]) + 2 * (split.reads["Q"] - 32 * 128)) / (2 * (split.reads["K"] + split.reads["V"])) -->
 # <!-- 0.49 = percent -->
@@ -386,10 +386,12 @@ for contender in ("SDPA efficient", "SDPA flash", "SDPA cuDNN", "split-KV"):
     print(f"{contender:15} {recorded_us(contender, B=1):7.1f} µs")
 
 # %% [markdown]
-# On an H200, split-KV takes 142 µs and is 7.6 times as fast as SDPA efficient. These are different kernels, but the ratio is consistent with their programs, which are 256 by the rule above and 32. Each then reads 14.8 and 15.6 GB/s. SDPA flash takes 145 µs and SDPA cuDNN 129 µs; the record does not show how they divide the keys. Lesson 14c compares the recorded decode steps with their bytes.
+# On an H200, split-KV with a second launch for the merge takes 142 µs and is 7.6 times as fast as SDPA efficient. These are different kernels, but the ratio is consistent with their programs, which are 256 by the rule above and 32. Each then reads 14.8 and 15.6 GB/s. SDPA flash takes 145 µs and SDPA cuDNN 129 µs; the record does not show how they divide the keys. The library's default at this size is now a merge by the last program of a head, 138 µs. Lesson 14c compares the recorded decode steps with their bytes.
 # <!-- "On an H200" if device("decode")["name"] == "NVIDIA H200" -->
 # <!-- us = lambda name: row("decode", N=32768, B=1, H_kv=32, contender=name)["us"] -->
 # <!-- 142, 7.6 = us("split-KV"), us("SDPA efficient") / us("split-KV") -->
+# <!-- 138 = us("last program merges") -->
+# <!-- "default at this size is now a merge by the last program" if choice("decode step", launch(90, 128, heads=32)).value == "last program" -->
 # <!-- 145, 129 = us("SDPA flash"), us("SDPA cuDNN") -->
 # <!-- started = 32 * kernels.host.launches.enough_parts(processors, 32) -->
 # <!-- 256, 32 = started, efficient[0]["H"] -->
@@ -579,10 +581,10 @@ for name in ("log-uniform", "equal"):
           f"relative to flash {flash:.2f}, to cuDNN {cudnn:.2f}")
 
 # %% [markdown]
-# Packing saves a factor of 4.39 in pairs, and it is 4.95 times as fast as SDPA flash. The second line shows why the time gains more: without padding, the packed kernel is already 1.16 times as fast. $4.95/1.16 = 4.26$ remain for the padding, slightly less than 4.39. SDPA cuDNN is faster than SDPA flash. Packing is 2.57 times as fast as cuDNN on the padded batch, and at equal lengths cuDNN is 1.52 times as fast as the packed kernel.
+# Packing saves a factor of 4.39 in pairs, and it is 4.95 times as fast as SDPA flash. The second line shows why the time gains more: without padding, the packed kernel is already 1.16 times as fast. $4.95/1.16 \approx 4.3$ remains for the padding, slightly less than 4.39. SDPA cuDNN is faster than SDPA flash. Packing is 2.57 times as fast as cuDNN on the padded batch, and at equal lengths cuDNN is 1.52 times as fast as the packed kernel.
 # <!-- gain = lambda lengths: speeds("varlen", "SDPA flash", "packed by descriptors", d=128, lengths=lengths, pass_="forward")[0] -->
 # <!-- 4.39 = 16 * max(drawn) ** 2 / sum(n * n for n in drawn) -->
-# <!-- 4.95, 1.16, 4.26 = gain("log-uniform"), gain("equal"), gain("log-uniform") / gain("equal") -->
+# <!-- 4.95, 1.16, 4.3 = gain("log-uniform"), gain("equal"), gain("log-uniform") / gain("equal") -->
 # <!-- cudnn = lambda lengths: speeds("varlen", "SDPA cuDNN", "packed by descriptors", d=128, lengths=lengths, pass_="forward")[0] -->
 # <!-- 2.57, 1.52 = cudnn("log-uniform"), 1 / cudnn("equal") -->
 # <!-- "SDPA cuDNN is faster than SDPA flash" if all(cudnn(lengths) < gain(lengths) for lengths in ("log-uniform", "equal")) -->

@@ -531,8 +531,8 @@ SLICED = kernel_exercise(
     sliced,
     {
         ("O", ONE): "O is correct when one tile holds all keys",
-        ("O", RAGGED_D): "O is correct when slices do not divide d",
         ("O", LARGE): "rescales partial sums that are already stored",
+        ("O", RAGGED_D): "O is correct when slices do not divide d",
         **ATTENTION,
     },
     loads="Q K V",
