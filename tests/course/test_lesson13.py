@@ -287,12 +287,36 @@ def test_cut_tiles_that_are_alike_may_share_a_pattern():
         (lambda s, e, *rest: (s, e.astype(np.int8), *rest), "entries has dtype int8"),
         (lambda s, e, *rest: (s, e.astype(object), *rest), "entries has dtype object"),
         (lambda s, e, t, p, o: (s, e, t, 255 * p, o), "patterns has the value 255"),
+        (lambda s, e, t, p, o: (s, e, t, [p[:, 1:], p], o), "patterns has parts of different shapes"),
+        (lambda s, e, t, p, o: (s, e, t, np.repeat(p, 2, axis=0), o), "but your lists have"),
     ],
 )
 def test_lists_of_another_type_get_one_line(change, said):
     lists = build("13B", exercise_source("13B", solved=True))
     verdicts = dict(judge(find("13B"), lambda *given: change(*lists(*given)), 0))
     assert said in verdicts["the five parts have the lengths that the mask requires"]
+
+
+def test_lists_in_torch_tensors_are_accepted():
+    lists = build("13B", exercise_source("13B", solved=True))
+    verdicts = judge(find("13B"), lambda *given: tuple(map(torch.from_numpy, lists(*given))), 0)
+    assert not any(complaint for _, complaint in verdicts)
+
+
+def test_partial_blocks_past_the_last_query_fail_the_property_about_them():
+    source = exercise_source("13B", solved=True)
+    assert "unasked[Nq:] = True" in source
+    lists = build("13B", source.replace("unasked[Nq:] = True", "unasked[Nq:] = False"))
+    verdicts = dict(judge(find("13B"), lists, 0))
+    assert verdicts["the five parts have the lengths that the mask requires"] is None
+    assert "2 partial ones" in verdicts["out-of-bounds queries do not make a block partial"]
+
+
+def test_sums_that_are_not_rescaled_are_first_reported_as_such():
+    source = exercise_source("13D", solved=True)
+    assert "so_far * old[:, None]" in source
+    verdicts = judge(find("13D"), build("13D", source.replace("so_far * old[:, None]", "so_far")), 0)
+    assert next(name for name, complaint in verdicts if complaint).startswith("rescales partial sums")
 
 
 def test_rows_that_attend_to_no_key_are_judged_apart_from_the_others():

@@ -225,27 +225,41 @@ def _shapes(trial: Trial) -> str | None:
     """Return a message about the first part with a wrong length or type, or None."""
     if not isinstance(trial.value, (tuple, list)) or len(trial.value) != len(PARTS):
         return WrongForm(f"expected a tuple of five results: {', '.join(PARTS)}")
-    for name, got, want in zip(PARTS, trial.value, trial.case.expected, strict=True):
-        shape = np.shape(got)
-        shared = name == "patterns" and shape[1:] == want.shape[1:] and len(got) < len(want)
-        if shape != want.shape and not shared and not (want.size == 0 and np.size(got) == 0):
+    for name, part, want in zip(PARTS, trial.value, trial.case.expected, strict=True):
+        try:
+            got = np.asarray(part)
+        except ValueError:
+            return WrongForm(f"{name} has parts of different shapes, expected shape {want.shape}")
+        shape, kind = got.shape, got.dtype
+        other_number = name == "patterns" and shape[1:] == want.shape[1:]
+        if shape != want.shape and not other_number and not (want.size == 0 and got.size == 0):
             return WrongForm(f"{name} has shape {shape}, expected {want.shape}")
-        kind = np.asarray(got).dtype
-        if kind.kind not in "iub" and np.size(got):
+        if kind.kind not in "iub" and got.size:
             return WrongForm(f"{name} has dtype {kind}, expected integers")
-        if name != "patterns" and kind.itemsize < 4 and np.size(got):
+        if name != "patterns" and kind.itemsize < 4 and got.size:
             return WrongForm(f"{name} has dtype {kind}, which is too small for long lists; use int32")
-        if name == "patterns" and np.size(got) and np.max(got) > 1:
-            return WrongForm(f"patterns has the value {np.max(got)}, expected 0 and 1")
+        if name == "patterns" and got.size and got.max() > 1:
+            return WrongForm(f"patterns has the value {got.max()}, expected 0 and 1")
     return None
 
 
 def _lengths(trials: Sequence[Trial]) -> str | None:
-    """Return `_shapes` of the first wrong case, or a remark if equal partial blocks share a pattern."""
-    complaint = each("", _shapes).judge(trials)
+    """Return `_shapes` of the first wrong case, or a message about patterns that no partial block has, or a
+    remark if equal partial blocks share a pattern.
+    """
+    complaint = each("", lambda trial: _shapes(trial) or _unused_patterns(trial)).judge(trials)
     if complaint is None and any(len(t.value[3]) < len(t.case.expected[3]) for t in trials):
         return Better("fewer patterns than partial blocks: equal blocks share one")
     return complaint
+
+
+def _unused_patterns(trial: Trial) -> str | None:
+    """Test that there are no more patterns than partial blocks in the lists."""
+    spans, patterns = np.asarray(trial.value[0]), np.asarray(trial.value[3])
+    partial = int((spans[:, 2] - spans[:, 1]).sum())
+    if len(patterns) <= partial or len(patterns) <= len(trial.case.expected[3]):
+        return None
+    return f"patterns has shape {patterns.shape}, but your lists have {partial} partial blocks"
 
 
 def _of_the_lists(name: str, judge: Callable[[Trial], str | None], label: str = "") -> Property:
