@@ -202,7 +202,7 @@ square.touched("move", x + width / 2 + 20, y)
 print(square, square.words)
 """
     assert re.search(
-        r"SquareExplorer\(N=512, d=64\).*<b>The scores are 8 times as large", printed("-c", code)
+        r"explore\.square_explorer\(N=512, d=64\).*<b>The scores are 8 times as large", printed("-c", code)
     )
     assert checked("tests/explore/test_every_explorer.py") >= 8
 
