@@ -391,10 +391,11 @@ for name, group in {"draft": draft, "forward": forward, "halves": halves}.items(
 #
 # <!-- exercise 14G --> Choose a row with at most three timings. `rows` is one table in a random order, without times. `stopwatch(row)` returns the time of a row in milliseconds, and raises an error at the fourth call. The check calls your function on every table of the draft, of the library's forward pass and of its backward halves, in 200 random orders each.
 #
-# The effects were found on these tables, so a small regret there is not a test. The check therefore has a fourth group, 800 made-up tables with the draft's columns and new times. Beyond the third stage, 32 rows per warpgroup and one warpgroup per SM, nothing known without a run predicts these times. For each group, the mean regret must be at most $1 + 0.6\,(c_3 - 1)$, with the mean of $c_3$ over its tables, so at most 0.6 of the *excess* of three random rows. On the recorded groups these limits are 1.104, 1.022 and 1.017. If you are stuck after seven minutes, run `hint("14G")`.
+# The effects were found on these tables, so a small regret there is not a test. The check therefore has a fourth group, 800 made-up tables with the draft's columns and new times. Beyond the third stage, 32 rows per warpgroup and one warpgroup per SM, nothing known without a run predicts these times. For each group, the mean regret must be at most $1 + 0.6\,(c_3 - 1)$, with the mean of $c_3$ over its tables, so at most 0.6 of the *excess* of three random rows. On the recorded groups these limits are 1.104, 1.022 and 1.017, on the made-up one about 1.13. If you are stuck after seven minutes, run `hint("14G")`.
 #
 # <!-- 200, 800 = course.exercises.lesson14_tuning.ORDERS, len(draft) * course.exercises.lesson14_tuning.ORDERS -->
 # <!-- 0.6 = course.exercises.lesson14_tuning.SHARE -->
+# <!-- 1.13 = 1 + course.exercises.lesson14_tuning.SHARE * (statistics.fmean(course.tuning.chance_of_best(course.exercises.lesson14_tuning.made_up_table(np.random.default_rng(n), rows), 3) for rows in draft for n in range(200)) - 1) -->
 # <!-- 1.104, 1.022, 1.017 = (1 + course.exercises.lesson14_tuning.SHARE * (chance(3, group) - 1) for group in (draft, ahead, behind)) -->
 
 # %% [raw] name="about-14G"
