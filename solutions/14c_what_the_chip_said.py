@@ -190,7 +190,7 @@ for size in (256, 512, 1280):
 
 
 # %% [markdown]
-# In step, $r = \lceil 8/n_p \rceil$. One iteration late, 256 rows give $r = 7.75$ instead of 2, because the cache must span the distance between the first program and the last. With 1,280 rows, more than $K$ and $V$ of a head, it has no effect whether programs run in step. An H200 is in this case. $K$ and $V$ of the head of section 14.16 are 2 MiB. With two programs per SM, the 264 programs that run at once belong to three or four heads, which need 8 MiB, and L2 has 60 MiB. In the order *scattered* over 32 heads they would need 64 MiB.
+# In step, $r = \lceil 8/n_p \rceil$. One iteration late, 256 rows give $r = 7.75$ instead of 2, because the cache must span the distance between the first program and the last. With 1,280 rows, more than $K$ and $V$ of a head, it has no effect whether programs run in step. An H200 is in this case. $K$ and $V$ of the head of section 14.16 are 2 MiB. With two programs per SM, the 264 programs that run at once belong to three or four heads with at most 8 MiB, and L2 has 60 MiB. In the order *scattered* over 32 heads they would need 64 MiB.
 # <!-- at_once = 2 * device("profile")["multiprocessors"] -->
 # <!-- 264 = at_once -->
 # <!-- "belong to three or four heads" if {len({(first + n) // 128 for n in range(at_once)}) for first in range(0, 32 * 128 - at_once, at_once)} <= {3, 4} -->
@@ -420,7 +420,8 @@ for contender in ("split-KV", "SDPA cuDNN"):
           f"residuals {rest.min():+.1f} to {rest.max():+.1f} µs")
 print("excess in µs for N = 4,096, 8,192, 16,384, 32,768:")
 for contender, B, H_kv in [*(("split-KV", B, H_kv) for B in (1, 8) for H_kv in (32, 8, 1)),
-                           ("last program merges", 1, 32), ("SDPA cuDNN", 8, 32)]:
+                           *(("last program merges", 1, H_kv) for H_kv in (32, 8, 1)),
+                           ("SDPA cuDNN", 8, 32)]:
     excess = {row["N"]: row["us"] * (1 - row["share"]) for row in decode["rows"]
               if (row["contender"], row["B"], row["H_kv"]) == (contender, B, H_kv)}
     print(f"{contender:19} B = {B}, H_kv = {H_kv:2}:",
@@ -429,8 +430,8 @@ for contender, B, H_kv in [*(("split-KV", B, H_kv) for B in (1, 8) for H_kv in (
 # %% [markdown]
 # The excess of split-KV is 10.7 to 24.7 µs and grows with $N$ in each series. Copy + 15 µs has errors of −4.3 to +9.7 µs, about 1 % of the longest step and up to 38 % of a short one. A share of the copy, from 0.04 to 0.98, is mostly this constant in another form.
 #
-# - With MQA and $B = 1$, the excess grows by 9.9 µs while the copy time grows by 3.4 µs. This is consistent with idle SMs: the library (also at the recorded commit) makes at most 64 parts, for 132 SMs.
-# - With MHA and $B = 1$, one launch takes 2.1 to 3.3 µs less than two. The record does not divide the rest.
+# - With MQA and $B = 1$, the excess grows by 9.9 µs while the copy time grows by 3.4 µs. This is consistent with idle SMs: the library made at most 64 parts, for 132 SMs.
+# - With $B = 1$, one launch takes 2.1 to 3.3 µs less than two with MHA, 1.0 to 3.0 µs more with GQA and 38 to 48 µs more with MQA. The record does not show why.
 # - The copy is not a lower limit. The slope of cuDNN is 0.93, and its longest step takes 950 µs instead of 1,004. A copy also writes.
 # <!-- copied = np.array([one["us"] * one["share"] for one in rows("decode", contender="split-KV")]) -->
 # <!-- excess = taken - copied -->
@@ -446,8 +447,9 @@ for contender, B, H_kv in [*(("split-KV", B, H_kv) for B in (1, 8) for H_kv in (
 # <!-- 64 = kernels.host.launches.enough_parts(device("decode")["multiprocessors"], 1) -->
 # <!-- 132 = device("decode")["multiprocessors"] -->
 # <!-- "at most 64 parts" if kernels.host.launches.enough_parts(device("decode")["multiprocessors"], 1) == 64 -->
-# <!-- saved = [two - one for one, two in zip(series("last program merges", 1, 32), series("split-KV", 1, 32))] -->
-# <!-- 2.1, 3.3 = min(saved), max(saved) -->
+# <!-- saved = lambda H_kv: [two - one for one, two in zip(series("last program merges", 1, H_kv), series("split-KV", 1, H_kv), strict=True)] -->
+# <!-- 2.1, 3.3 = min(saved(32)), max(saved(32)) -->
+# <!-- 1.0, 3.0, 38, 48 = -max(saved(8)), -min(saved(8)), -max(saved(1)), -min(saved(1)) -->
 # <!-- cudnn = [(one["us"] * one["share"], one["us"]) for one in rows("decode", contender="SDPA cuDNN")] -->
 # <!-- 0.93 = np.polyfit(*zip(*cudnn), 1)[0] -->
 # <!-- 950, 1,004 = max(cudnn)[1], max(cudnn)[0] -->
@@ -579,7 +581,7 @@ measured("14.22", **{pass_: attempt(first_compute_bound, my_least_time, pass_)
 #
 # </details>
 #
-# The explorer draws the roof of DRAM, the largest recorded traffic from L2, and the launches of section 14.18. A circle is the intensity between L2 and the SMs, a triangle the intensity at DRAM. Choose another $d$ or tile, and compare.
+# The explorer draws the roof of DRAM, the largest recorded traffic from L2, and the launches of section 14.18. A circle is the intensity between L2 and the SMs, a triangle the intensity at DRAM.
 
 # %%
 explore.kernel_explorer(90, d=64)
@@ -672,7 +674,7 @@ parts = {}
 for line in sparse["lines"][:2]:
     points = line["points"]
     parts[line["pass"]] = points[0][1] / points[-1][1]
-    print(line["pass"])
+    print(f"{line['pass']}, N = {line['N']:,}")
     for density, ms in points:
         print(f"  density {density:.3f}: {ms:.2f} ms, {ms / density:5.2f} ms / density")
 measured("14.23b", **parts)
@@ -680,7 +682,7 @@ measured("14.23b", **parts)
 # %% [markdown]
 # <details><summary>A line and a floor</summary>
 #
-# 0.09 and 0.18. The line of the record for the forward pass, 0.08 ms + density · 2.45 ms, is within 2.3 %. The backward pass takes 7.5 to 8.1 ms times the density from 0.25 on, and below that it stays at 1.4 ms. This floor is consistent with host time, which the record does not have. With $N = 4096$ and density 0.12, the backward pass took 1.40 ms here and 0.71 ms in the later record `sparse`, of other code.
+# 0.09 and 0.18. The line of the record for the forward pass, 0.08 ms + density · 2.45 ms, is within 2.3 %. The backward pass takes 7.5 to 8.1 ms times the density from 0.25 on, and below that it stays at 1.4 ms. This floor is consistent with host time, which the record does not have. Another row of this record ($N = 4096$, density 0.12, backward) has 1.40 ms, and the later record `sparse`, of other code, 0.71 ms.
 # <!-- 0.09, 0.18 = (line(pass_)[0][1] / line(pass_)[-1][1] for pass_ in ("forward", "backward")) -->
 # <!-- fitted = row("sparse-lines", "lines", pass_="forward") -->
 # <!-- 0.08, 2.45, 2.3 = fitted["overhead_ms"], fitted["dense_ms"], 100 * fitted["deviation"] -->
@@ -833,7 +835,7 @@ measured("14.24", backward=fused_ms / split_ms, forward=first / second)
 # ## Misconceptions
 #
 # - **"FlashAttention reads $K$ and $V$ from DRAM $\lceil N/B_M \rceil$ times."** Its programs request them so often. DRAM delivered each input once in the recorded forward passes (14.18).
-# - **"The profiler's L2 counter is the closed form."** L2 looks up fewer words, because requests are merged on the way. The counter on the side of the SMs was within 0.13 % of the closed form (14.18).
+# - **"The profiler's L2 counter is the closed form."** L2 looks up fewer words, because requests are merged on the way. The counter on the side of the SMs was within 0.14 % of the closed form (14.18).
 # - **"Grouped-query attention saves FLOPs."** It has the same FLOPs and fewer words of $K$ and $V$ (14.20). But 32 times fewer words gave 5.8 times less time (14.21).
 # <!-- 32, 5.8 = 32 / 1, own(32)["us"] / own(1)["us"] -->
 # - **"The kernel with fewer bytes takes less time."** Complete rows at $d = 320$ have fewer bytes and take more time, and so does the tile of $128 \times 64$ in section 14.24.
@@ -842,8 +844,8 @@ measured("14.24", backward=fused_ms / split_ms, forward=first / second)
 #
 # ## Take-away
 #
-# - The closed form was within 0.13 % of the bytes that the SMs read. In the recorded forward passes, DRAM delivered each word once: programs that share keys ran together, and their keys fit in L2.
-# <!-- 0.13 = 100 * max(first(run) / form(run) - 1 for run in launches) -->
+# - The closed form was within 0.14 % of the bytes that the SMs read. In the recorded forward passes, DRAM delivered each word once: programs that share keys ran together, and their keys fit in L2.
+# <!-- 0.14 = math.ceil(10000 * max(abs(first(run) / form(run) - 1) for run in launches)) / 100 -->
 # - A split-KV step took the copy time of its bytes plus 11 to 25 µs on the recorded H200.
 # <!-- 11, 25 = min(excess), max(excess) -->
 # - Test each prediction on a record that can refute it, and add a control.

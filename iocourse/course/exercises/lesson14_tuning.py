@@ -372,7 +372,7 @@ LOOK = {
     LAPS: "what do five disturbed laps do to your result?",
     FIRST: "how many launches run before the first lap that counts?",
     HOST: "is the device still busy when the last event of a lap is queued?",
-    ALL: "which of the properties above fails?",
+    ALL: "if every property above holds, are slow and disturbed laps together half of your laps?",
 }
 
 
