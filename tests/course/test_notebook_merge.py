@@ -223,6 +223,29 @@ def test_an_exercise_that_has_gone_stands_at_the_end_under_one_heading():
     assert sources(later).count(sources(merged)[3]) == 1 and sources(later)[-2:] == ["answer A", "answer B"]
 
 
+def prediction(text, name):
+    return code(text, name, tags=["predict"])
+
+
+@pytest.mark.parametrize("answer", ['predict("1.2", heads=207)', 'predict("1.2", heads=...)'])
+def test_a_number_of_another_prediction_gets_no_answer_to_the_earlier_one(answer):
+    stub = 'predict("1.2", words=...)'
+    mine = as_copy(small(prediction('predict("1.2", heads=...)', "p"), markdown("end", "t")), "l")
+    with_source(mine["cells"][0], answer)
+    merged = merge_copy(mine, small(prediction(stub, "p"), markdown("end", "t")), "l")
+    kept = [answer] if "207" in answer else []
+    assert sources(merged)[:2] == [stub, "end"] and sources(merged)[3:] == kept
+    assert merged.homeless == ["prediction 1.2"] * len(kept) and merged.answers == []
+
+
+@pytest.mark.parametrize("answer", ['predict("1.2", words=7)', 'predict("1.2", words=7'])  # not Python
+def test_an_answer_to_the_same_prediction_stays_in_its_cell(answer):
+    mine = as_copy(small(prediction('predict("1.2", words=...)', "p")), "l")
+    with_source(mine["cells"][0], answer)
+    merged = merge_copy(mine, small(prediction('predict("1.2", words=...)  # new', "p")), "l")
+    assert sources(merged) == [answer] and merged.answers == ["prediction 1.2"]
+
+
 def test_a_stub_that_nobody_wrote_in_goes_with_its_exercise():
     lesson = small(markdown("title", "t"), exercise("stub A", "ex-1A"))
     assert sources(merge_copy(as_copy(lesson, "l"), small(markdown("title", "t")), "l")) == ["title"]

@@ -349,6 +349,21 @@ def test_both_copies_are_updated_when_an_answer_moves_between_them(desk, run):
         shutil.rmtree(desk.work)
 
 
+def test_an_answer_to_another_question_of_the_same_number_does_not_move(desk, run):
+    """The prediction 12.7 of another lesson predicts `words`; the copy of 12 predicted `heads`."""
+    desk.release(BEFORE)
+    run("--update")
+    path = desk.work / "12_back.ipynb"
+    notebook = read(path)
+    cell = next(one for one in notebook["cells"] if "12.7" in text_of(one) and "predict" in text_of(one))
+    cell["source"] = 'predict("12.7", heads=8)'
+    write(path, notebook)
+    desk.release(BEFORE | {"11_next": (*ELEVEN, "12.7"), "12_back": ("12A",)})
+    run("--update")
+    assert text_of(read(desk.work / "12_back.ipynb")["cells"][-1]) == 'predict("12.7", heads=8)'
+    assert desk.answer_in("11_next.ipynb", "12.7") == text_of(asked("12.7")[0])
+
+
 def test_the_copy_with_the_latest_former_name_gets_the_new_one(renamed, run):
     shutil.copy(renamed.work / "10_first.ipynb", renamed.work / "10_second.ipynb")
     renamed.release(TRITON, {"10_triton": ["10_first", "10_second"]})

@@ -26,6 +26,7 @@ from .notebook import (
     fingerprints,
     is_student_cell,
     recorded_fingerprints,
+    same_question,
     text_of,
 )
 
@@ -61,6 +62,7 @@ class _Old:
         record = recorded_fingerprints(mine)
         self.known = record is not None
         self.base = {one[13:]: one[:12] for one in record or ()}  # key -> hash of the text it was copied with
+        self.lesson = lesson
         self.ids = {cell["id"] for cell in lesson}
         self.by_key = {cell_key(cell): at for at, cell in enumerate(lesson)}
         self.by_print: dict[str, list[int]] = defaultdict(list)
@@ -91,7 +93,8 @@ class _Old:
         if self.known and name not in self.base:
             return ADDED
         if is_student_cell(cell):
-            return self.by_key.get(name, GONE)
+            at = self.by_key.get(name, GONE)
+            return at if at < 0 or same_question(cell, self.lesson[at]) else GONE
         alike = self.by_print.get(self.base.get(name, cell_hash(cell)), [])
         at = self.by_key.get(name, GONE if self.known else ADDED)
         return alike[0] if alike and at not in alike else at

@@ -20,6 +20,7 @@ from .notebook import (
     cell_title,
     is_student_cell,
     recorded_fingerprints,
+    same_question,
 )
 
 
@@ -122,7 +123,7 @@ def _answer(copy: Copy, theirs: Json) -> Json | None:
     others = {*base, *(cell_key(cell) for cell in cells if is_student_cell(cell))} - {key}
     found = [cells[n] for n in find_answer_cells(cells, [theirs])]
     found = [cell for cell in found if cell_key(cell) not in others]
-    named = [cell for cell in cells if cell_key(cell) == key]
+    named = [cell for cell in cells if cell_key(cell) == key and same_question(cell, theirs)]
     cell = next(iter([*found, *named]), None)
     blank = {cell_hash(theirs), base.get(key)}
     return None if cell is None or cell_hash(cell) in blank else cell

@@ -98,6 +98,28 @@ def cell_key(cell: Json) -> str:
     return f"predict-{'-'.join(questions)}" if questions else str(cell.get("id") or name or "")
 
 
+def same_question(mine: Json, theirs: Json) -> bool:
+    """Return False if two cells with the same key predict numbers of different names.
+
+    A lesson may use the number of an earlier prediction for another question; exercises keep their names.
+    """
+    before, now = _predicted_names(mine), _predicted_names(theirs)
+    return before is None or now is None or before == now
+
+
+def _predicted_names(cell: Json) -> set[str] | None:
+    """Return the names of the numbers in a cell's calls of `predict`; None if there are none to read."""
+    if "predict" not in cell_tags(cell):
+        return None
+    try:
+        code = ast.parse(text_of(cell))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    calls = (node for node in ast.walk(code) if isinstance(node, ast.Call))
+    found = [one for one in calls if isinstance(one.func, ast.Name) and one.func.id == "predict"]
+    return {one.arg for call in found for one in call.keywords if one.arg} or None
+
+
 def cell_title(cell: Json) -> str:
     """Return the name of a student's cell in messages, such as "4B" or "prediction 4.5"."""
     return cell_key(cell).removeprefix("ex-").replace("predict-", "prediction ")
