@@ -79,9 +79,8 @@ kernels = {"selftest_kernel", "kernels", "gpu", "traffic", "profile", "__main__"
 with_torch = {"iocourse.lowrank." + name for name in ("transformer", "character_model", "torch_backend")}
 with_torch |= {"iocourse.doctor." + name for name in ("bfloat16_repair", "fast_interpreter")}
 with_torch |= {"iocourse.distributed.engines." + name for name in ("torch_backend", "multiprocess")}
-with_numba = {"iocourse.lowrank.numba_backend." + name for name in ("loops", "causal_loops")}
-registers = ("calls", "causal", "dense", "guarding", "room", "rows", "sixteen", "steps", "writer")
-with_numba |= {"iocourse.lowrank.numba_backend.registers." + name for name in registers}
+compiled = ("products", "tiles", "dense", "causal", "checks")
+with_numba = {"iocourse.lowrank.numba_backend." + name for name in compiled}
 for module in pkgutil.walk_packages(iocourse.__path__, "iocourse."):
     if not kernels & set(module.name.split(".")) and module.name not in with_torch | with_numba:
         importlib.import_module(module.name)

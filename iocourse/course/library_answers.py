@@ -126,8 +126,7 @@ ANSWERS: dict[str, AnswersOf] = {
     "iocourse.lowrank.polynomials": "largest_error smallest_degree",
     "iocourse.lowrank.per_head": "forward_heads backward_heads",
     "iocourse.lowrank.numpy_backend": "forward backward causal_forward causal_backward",
-    "iocourse.lowrank.numba_backend": "forward backward causal_forward causal_backward",
-    "iocourse.lowrank.numba_backend.registers.calls": "forward backward causal_forward causal_backward",
+    "iocourse.lowrank.numba_backend": "forward from_state backward causal_forward causal_backward",
     "iocourse.lowrank.torch_backend": (
         "attention_with_autograd features_vjp forward backward causal_forward causal_backward"
     ),

@@ -118,14 +118,6 @@ def check_entries(Q: Array, K: Array, V: Array, options: Options) -> None:
             error_certificates.check_bound(name, X, options.bound)
 
 
-@lru_cache(maxsize=256)
-def fixed_approximation(d: int, options: Options, g: int) -> Approximation:
-    """Return the approximation of one head that depends only on the options, not on the data."""
-    made, variance = options.make_polynomial(g), options.key_variance
-    covariance = variance * np.eye(d) if variance is not None and made.per_row else None
-    return Approximation(plan(d, g), made, options.factor(d), None, covariance)
-
-
 def head_approximation(K: Array, options: Options, g: int, compiled: bool) -> Approximation:
     """Return the approximation of one head, with the mean and covariance of its keys unless causal."""
     d = K.shape[1]

@@ -20,7 +20,6 @@ from .options import (
     check_entries,
     check_output_gradient,
     check_shapes,
-    fixed_approximation,
     head_approximation,
 )
 from .polynomials import Polynomial
@@ -78,15 +77,13 @@ def checked(
     heads = [(Q, K, V)] if Q.ndim == 2 else list(zip(as_heads(Q), as_heads(K), as_heads(V), strict=True))
     for g in {options.degree, options.gradient_degree or options.degree}:
         error_certificates.check_rank(Q.shape[-1], g, V.shape[-1], len(heads), Q.dtype.itemsize)
-    if options.engine is None and not in_registers(Q, V, options, options.degree):
+    if options.engine is None:
         work = Q.size // Q.shape[-1] * rank_of(Q.shape[-1], options.degree)
         options = replace(options, engine="numpy") if work < SMALL else options
-    # The passes in registers check the entries themselves.
-    if options.bound is not None or not in_registers(Q, V, options, options.degree):
-        compiled = is_compiled(options)
-        for head in heads:
-            if options.bound is not None or not (compiled and fast.finite(*head)):
-                check_entries(*head, options)
+    compiled = is_compiled(options)
+    for head in heads:
+        if options.bound is not None or not (compiled and fast.finite(*head)):
+            check_entries(*head, options)
     return heads, options
 
 
@@ -128,8 +125,6 @@ def head_forward(Q: Array, K: Array, V: Array, options: Options, g: int) -> Atte
     offset = value_offset(V, options.causal)
     values = V - offset if offset.any() else V
     was = _attended(Q, K, values, options, g)
-    if not was.fine and in_registers(Q, V, options, g):  # these passes check the entries themselves
-        check_entries(Q, K, V, options)
     # `fine` is a sufficient test. A result that fails it is examined below, and may still be certified.
     found, s, fine = was
     p = s.polynomial
@@ -167,13 +162,8 @@ def _warn_if_inaccurate(Q: Array, K: Array, s: Approximation, options: Options) 
 
 
 def _attended(Q: Array, K: Array, V: Array, options: Options, g: int) -> Attended:
-    """Run the forward pass of an available engine; the passes in registers also check inputs and outputs."""
+    """Run the forward pass of an available engine."""
     threads = options.threads or 1
-    if in_registers(Q, V, options, g):
-        calls, s = fast.register_calls(), fixed_approximation(Q.shape[1], options, g)
-        return Attended(
-            *(calls.causal_forward(Q, K, V, s) if options.causal else calls.forward(Q, K, V, s, threads))
-        )
     compiled = is_compiled(options)
     passes, s = fast if compiled else plain, head_approximation(K, options, g, compiled)
     if options.causal:
@@ -197,10 +187,9 @@ def head_backward(Q: Array, K: Array, V: Array, was: Attended, dO: Array, option
         if options.causal:  # made without the offset
             O[:FIRST] = _first_tile(Q, K, V, options, s.plan.g)
         was = was._replace(found=was.found._replace(O=O))
-    found, fine = _pulled_back(Q, K, V, was, dO, options)
+    found = _pulled_back(Q, K, V, was, dO, options)
     add_gradient(found.dQ, found.dK, Q, K, dO, was.found, _two_degrees_lower(Q, K, V, was, options), s)
-    if not (fine and isfinite(error_certificates.sum_of_squares(found.dQ))):
-        _certify_gradients(s.polynomial, found, dO)
+    _certify_gradients(s.polynomial, found, dO)
     return found
 
 
@@ -210,42 +199,29 @@ def _two_degrees_lower(Q: Array, K: Array, V: Array, was: Attended, options: Opt
     if s.covariance is None or (s.plan.g == 1 and not options.causal):
         return None  # 1 + s has no variance in it
     low = of_second_derivative(s)
-    if not options.causal:
-        return plain.from_state(Q, f.T[: rank_of(s.plan.d, s.plan.g - 2)], low)  # lower degrees come first
-    if in_registers(Q, V, options, low.plan.g):
-        found: Forward = fast.register_calls().causal_forward(Q, K, V, low)[0]
-    else:  # where the passes in registers are used, nothing else is compiled
-        compiled = is_compiled(options) and not in_registers(Q, V, options, s.plan.g)
-        found = (fast if compiled else plain).causal_forward(Q, K, V, low)
+    compiled = is_compiled(options)
+    if options.causal:
+        forward = fast.causal_forward if compiled else plain.causal_forward
+        found = forward(Q, K, V, low)
+    else:
+        T = f.T[: rank_of(s.plan.d, s.plan.g - 2)]  # lower degrees come first
+        if not compiled or low.plan.g == 1:  # then NumPy needs one product
+            return plain.from_state(Q, T, low)
+        found = fast.from_state(Q, T, low, options.threads or 1)
     return plain.with_ones(found.O) * found.den[:, None]
 
 
-def _pulled_back(
-    Q: Array, K: Array, V: Array, was: Attended, dO: Array, options: Options
-) -> tuple[Gradients, bool]:
-    """Run the backward pass of an available engine; return the gradients, and True if it checked them."""
+def _pulled_back(Q: Array, K: Array, V: Array, was: Attended, dO: Array, options: Options) -> Gradients:
+    """Run the backward pass of an available engine."""
     f, s, _ = was
-    threads = options.threads or 1
-    if in_registers(Q, V, options, s.plan.g):
-        calls = fast.register_calls()
-        found: tuple[Gradients, bool] = (
-            calls.causal_backward(Q, K, V, f, dO, s) if options.causal
-            else calls.backward(Q, K, V, f, dO, s, threads)
-        )  # fmt: skip
-        return found
     compiled = is_compiled(options)
     if options.causal:
-        return (fast if compiled else plain).causal_backward(Q, K, V, f, dO, s), False
+        return (
+            fast.causal_backward(Q, K, V, f, dO, s) if compiled else plain.causal_backward(Q, K, V, f, dO, s)
+        )
     if compiled:
-        return fast.backward(Q, K, V, f, dO, s, threads), False
-    return plain.backward(Q, K, V, f, dO, s), False
-
-
-def in_registers(Q: Array, V: Array, options: Options, g: int) -> bool:
-    """Return True if the passes in vector registers are used."""
-    if options.engine is not None and not is_compiled(options):
-        return False
-    return fast.in_registers(Q, V, g)
+        return fast.backward(Q, K, V, f, dO, s, options.threads or 1)
+    return plain.backward(Q, K, V, f, dO, s)
 
 
 def is_compiled(options: Options) -> bool:

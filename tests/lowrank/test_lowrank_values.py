@@ -160,10 +160,11 @@ def test_arrays_that_may_not_be_written_and_broadcast_ones(engine):
 def test_loops_are_compiled_once_whether_arrays_may_be_written_or_not(causal):
     """Read-only arrays do not cause another compilation, although Numba treats them as another type."""
     pytest.importorskip("numba")
-    from iocourse.lowrank.numba_backend import causal_loops, loops
+    from iocourse.lowrank.numba_backend import causal as causal_loops
+    from iocourse.lowrank.numba_backend import dense, products, tiles
 
     def types():
-        functions = (f for module in (loops, causal_loops) for f in vars(module).values())
+        functions = (f for module in (products, tiles, dense, causal_loops) for f in vars(module).values())
         return {f: f.signatures for f in functions if hasattr(f, "signatures")}
 
     arrays, options = (

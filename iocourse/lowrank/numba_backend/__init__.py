@@ -1,28 +1,30 @@
 """Passes of `numpy_backend` compiled by Numba, if it is installed, on one or more threads.
 
-There are two implementations. `loops` and `causal_loops` support every type and size. `registers` contains
-the same passes for float32 on processors with AVX-512, or AVX2 and FMA; they run and compile in less time.
+Read `products` first, then `tiles`, `dense` and `causal`; `checks` has the checks of complete arrays.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from importlib.util import find_spec
+from functools import cache, lru_cache
+from math import isfinite
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ...monomials import Array
+from ...monomials import Array, plan
 from ..approximation import Approximation
-from ..numpy_backend import Forward, Gradients
+from ..numpy_backend import CAUSAL_TILE, Forward, Gradients
 
 SPAN = 8192  # minimum number of tokens per thread
+STORED = 128  # up to this rank all features of a tile are stored, because blocks of few features take longer
+CACHE = 1 << 20  # bytes of a second-level cache
+TILES = (512, 256, 128, 64)
 
 Found = TypeVar("Found")
 
@@ -48,23 +50,6 @@ def _kernels(name: str) -> Any:
     return importlib.import_module(f".{name}", __package__)
 
 
-@cache
-def _found() -> bool:
-    """Return True if Numba and llvmlite are installed, without importing them, which takes half a second."""
-    names = ("numba", "llvmlite")
-    return all(sys.modules.get(name, name) is not None and find_spec(name) is not None for name in names)
-
-
-def in_registers(Q: Array, V: Array, g: int) -> bool:
-    """Return True if the passes in `registers` support these arrays, degree g and this processor."""
-    return _found() and bool(register_calls().suits(Q, V, g))
-
-
-def register_calls() -> Any:
-    """Return the module `registers.calls`, which calls the passes in registers."""
-    return _kernels("registers.calls")
-
-
 def _sum(parts: list[Array], weights: Array) -> Array:
     """Return the sum of the parts times weights, in the memory of the first part."""
     total = parts[0]
@@ -82,11 +67,26 @@ def _constants(s: Approximation, X: Array) -> tuple[Any, Array, Array, Array]:
     return kind.type(s.factor), shift, covariance, s.weights(X)
 
 
-def _bits(X: Array) -> Array:
-    """Allocate one integer per token of a tile, of the size of an entry of X."""
-    from .causal_loops import TILE
+class Blocks(NamedTuple):
+    """The features that are stored: their number, and the blocks (S, 4) that are stored and that are not."""
 
-    return np.empty(TILE, np.int32 if X.itemsize == 4 else np.int64)
+    base: int
+    low: NDArray[np.int64]
+    top: NDArray[np.int64]
+
+
+@lru_cache(maxsize=256)
+def blocks(d: int, g: int) -> Blocks:
+    """Return the blocks of d coordinates and degree g; those of degree g are stored if there are few."""
+    p = plan(d, g)
+    base = p.rank if g == 1 or p.rank <= STORED else int(p.starts[g])
+    inside = p.table[:, 0] < base
+    return Blocks(base, p.table[inside], p.table[~inside])
+
+
+def tile_of(base: int, itemsize: int) -> int:
+    """Return the tokens of a tile, so that its features and their gradients fit in CACHE bytes."""
+    return next((C for C in TILES if 2 * base * C * itemsize <= CACHE), TILES[-1])
 
 
 def _rows(*arrays: Array) -> tuple[Array, ...]:
@@ -106,15 +106,20 @@ def _of_one_type(X: Array) -> Array:
     return np.asarray(SimpleNamespace(__array_interface__=same, held=X))
 
 
+def _flat(*arrays: Array) -> tuple[Array, ...]:
+    """Return all entries of each array, (n · m,)."""
+    return tuple(X.reshape(-1) for X in _rows(*arrays))
+
+
 def moments(K: Array) -> tuple[Array, Array]:
     """Return the mean (d,) of the rows of K (n, d) and their covariance (d, d)."""
-    found: tuple[Array, Array] = _kernels("loops").moments(*_rows(K))
+    found: tuple[Array, Array] = _kernels("checks").moments(*_rows(K))
     return found
 
 
-def finite(Q: Array, K: Array, V: Array) -> bool:
+def finite(*arrays: Array) -> bool:
     """Return True if all entries are finite and the sums of their squares do not overflow."""
-    return bool(_kernels("loops").finite(*map(_of_one_type, (Q, K, V))))
+    return all(isfinite(_kernels("checks").sum_of_squares(flat)) for flat in _flat(*arrays))
 
 
 def output_fine(O: Array, den: Array, V: Array, least: float) -> bool:
@@ -122,25 +127,37 @@ def output_fine(O: Array, den: Array, V: Array, least: float) -> bool:
 
     The range is that of `error_certificates.within`.
     """
-    return bool(_kernels("loops").output_fine(O, den, _of_one_type(V), least))
+    o, v = _flat(O, V)
+    return bool(_kernels("checks").output_fine(o, den, v, V.shape[1], least))
 
 
 def forward(Q: Array, K: Array, V: Array, s: Approximation, threads: int = 1) -> Forward:
     """Return the result of `numpy_backend.forward`, computed by compiled loops."""
-    loops = _kernels("loops")
-    Q, K, V = _rows(Q, K, V)
-    factor, shift, covariance, weights = _constants(s, Q)
+    K, V = _rows(K, V)
+    _, shift, _, weights = _constants(s, K)
+    stored = blocks(s.plan.d, s.plan.g)
+    tile = tile_of(stored.base, K.itemsize)
 
     def state(start: int, stop: int) -> Array:
-        T = np.zeros((s.plan.rank, V.shape[1] + 1), Q.dtype)
-        loops.keys_forward(T, K, V, start, stop, shift, s.plan.table)
+        T = np.zeros((s.plan.rank, V.shape[1] + 1), K.dtype)
+        _kernels("dense").keys_forward(T, K, V, start, stop, shift, *stored, tile)
         return T
 
-    T = _sum(map_spans(state, len(K), threads), weights)
-    O, den = np.empty((len(Q), V.shape[1]), Q.dtype), np.empty(len(Q), Q.dtype)
+    return from_state(Q, _sum(map_spans(state, len(K), threads), weights), s, threads)
+
+
+def from_state(Q: Array, T: Array, s: Approximation, threads: int = 1) -> Forward:
+    """Return the Forward of the queries Q (n, d) from the weighted state T of the keys."""
+    (Q,) = _rows(Q)
+    factor, _, covariance, _ = _constants(s, Q)
+    stored = blocks(s.plan.d, s.plan.g)
+    tile = tile_of(stored.base, Q.itemsize)
+    O, den = np.empty((len(Q), T.shape[1] - 1), Q.dtype), np.empty(len(Q), Q.dtype)
 
     def rows(start: int, stop: int) -> None:
-        loops.queries_forward(O, den, T, Q, start, stop, factor, covariance, s.plan.table, s.plan.starts)
+        _kernels("dense").queries_forward(
+            O, den, T, Q, start, stop, factor, covariance, s.plan.starts, *stored, tile
+        )
 
     map_spans(rows, len(Q), threads)
     return Forward(O, den, T)
@@ -150,48 +167,54 @@ def backward(
     Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Approximation, threads: int = 1
 ) -> Gradients:
     """Return the result of `numpy_backend.backward`, computed by compiled loops."""
-    loops = _kernels("loops")
+    dense = _kernels("dense")
     Q, K, V, dO = _rows(Q, K, V, dO)
     factor, shift, covariance, weights = _constants(s, Q)
+    stored = blocks(s.plan.d, s.plan.g)
+    tile = tile_of(stored.base, Q.itemsize)
     dQ, dK, dV = np.empty_like(Q), np.empty_like(K), np.empty_like(V)
+    given = f.T, Q, f.O, f.den, dO
 
     def state(start: int, stop: int) -> Array:
         U = np.zeros_like(f.T)
-        loops.queries_backward(
-            dQ, U, f.T, Q, f.O, f.den, dO, start, stop, factor, covariance, s.plan.table, s.plan.starts
-        )
+        dense.queries_backward(dQ, U, *given, start, stop, factor, covariance, s.plan.starts, *stored, tile)
         return U
 
     U = _sum(map_spans(state, len(Q), threads), weights)
 
     def rows(start: int, stop: int) -> None:
-        loops.keys_backward(dK, dV, U, K, V, start, stop, shift, s.plan.table)
+        dense.keys_backward(dK, dV, U, K, V, start, stop, shift, *stored, tile)
 
     map_spans(rows, len(K), threads)
     return Gradients(dQ, dK, dV)
 
 
-def causal_forward(Q: Array, K: Array, V: Array, s: Approximation) -> Forward:
-    """Return the result of `numpy_backend.causal_forward` without the state T, computed by compiled loops."""
-    causal = _kernels("causal_loops")
+def causal_forward(Q: Array, K: Array, V: Array, s: Approximation, T: Array | None = None) -> Forward:
+    """Return the result of `numpy_backend.causal_forward`, computed by compiled loops."""
     Q, K, V = _rows(Q, K, V)
-    factor, _, covariance, weights = _constants(s, Q)
+    T = np.zeros((s.plan.rank, V.shape[1] + 1), Q.dtype) if T is None else T.copy()
     O, den = np.empty((len(Q), V.shape[1]), Q.dtype), np.empty(len(Q), Q.dtype)
-    head = (Q, K, V, factor, covariance, s.plan.table, s.plan.starts, weights[:, 0], _bits(Q))
-    causal.forward_of_head(O, den, *head)
-    return Forward(O, den, np.empty((0, 0), Q.dtype))
+    _kernels("causal").forward_of_head(O, den, T, Q, K, V, *_causal_constants(Q, K, s))
+    return Forward(O, den, T)
 
 
 def causal_backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Approximation) -> Gradients:
     """Return the result of `numpy_backend.causal_backward`, computed by compiled loops."""
-    causal = _kernels("causal_loops")
     Q, K, V, dO = _rows(Q, K, V, dO)
-    factor, _, covariance, weights = _constants(s, Q)
     dQ, dK, dV = np.empty_like(Q), np.empty_like(K), np.empty_like(V)
-    head = (Q, K, V, f.O, f.den, dO, factor, covariance, s.plan.table, s.plan.starts, weights[:, 0], _bits(Q))
-    causal.queries_backward(dQ, *head)
-    causal.keys_backward(dK, dV, *head)
+    given = Q, K, V, f.O, f.den, dO, *_causal_constants(Q, K, s)
+    _kernels("causal").queries_backward(dQ, *given)
+    _kernels("causal").keys_backward(dK, dV, *given)
     return Gradients(dQ, dK, dV)
+
+
+def _causal_constants(Q: Array, K: Array, s: Approximation) -> tuple[Any, ...]:
+    """Return the arguments of the causal passes after the arrays of the head."""
+    factor, _, covariance, weights = _constants(s, Q)
+    # One integer per token of a tile, of the size of an entry: the bits of powers of two.
+    bits = np.empty(CAUSAL_TILE, np.int32 if Q.itemsize == 4 else np.int64)
+    stored = blocks(s.plan.d, s.plan.g)
+    return len(K) - len(Q), factor, covariance, s.plan.starts, weights[:, 0], *stored, bits
 
 
 # ---- spans of tokens, one thread per span
