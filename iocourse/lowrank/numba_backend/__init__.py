@@ -23,6 +23,7 @@ from ..numpy_backend import CAUSAL_TILE, Forward, Gradients
 
 SPAN = 8192  # minimum number of tokens per thread
 STORED = 128  # up to this rank all features of a tile are stored, because blocks of few features take longer
+SINGLE = 256  # up to this rank causal tiles are processed one by one
 CACHE = 1 << 20  # bytes of a second-level cache
 TILES = (512, 256, 128, 64)
 
@@ -213,8 +214,10 @@ def _causal_constants(Q: Array, K: Array, s: Approximation) -> tuple[Any, ...]:
     factor, _, covariance, weights = _constants(s, Q)
     # One integer per token of a tile, of the size of an entry: the bits of powers of two.
     bits = np.empty(CAUSAL_TILE, np.int32 if Q.itemsize == 4 else np.int64)
-    stored = blocks(s.plan.d, s.plan.g)
-    return len(K) - len(Q), factor, covariance, s.plan.starts, weights[:, 0], *stored, bits
+    coefficients = s.polynomial.coefficients[: s.plan.g + 1].astype(Q.dtype)
+    features = s.plan.starts, weights[:, 0], coefficients, *blocks(s.plan.d, s.plan.g)
+    group = CAUSAL_TILE if s.plan.rank <= SINGLE else 2 * CAUSAL_TILE
+    return len(K) - len(Q), factor, covariance, *features, group, bits
 
 
 # ---- spans of tokens, one thread per span

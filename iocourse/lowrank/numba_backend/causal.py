@@ -1,8 +1,10 @@
-"""Compiled causal passes: exact within a tile, with the state of the earlier or later tiles for the rest.
+"""Compiled causal passes: exact within a tile, with the polynomial for the earlier tiles.
 
-Tiles are cut by keys, TILE at a time. The queries are the last tokens: query i attends to the keys up to
-first + i, so tiles before `first` have keys only. Within a tile the scores P are a matrix (row, key), and
-the products of features are used for it, with tokens instead of features. If each query row has its own
+Tiles of TILE keys are processed `group` keys at a time, because products of features with few tokens take
+longer. The state has the keys of earlier groups. Within a group the weights P are a matrix (row, key): exp of
+the scores in the row's own tile, and the same polynomial, evaluated at the scores, in earlier ones. The
+products of features are used for it, with tokens instead of features. The queries are the last tokens: query
+i attends to the keys up to first + i, so groups before `first` have keys only. If each query row has its own
 polynomial, its variance comes from the given key covariance, not from the sequence. E then includes e^(σ²/2),
 needed when exact and polynomial parts are added.
 """
@@ -36,8 +38,7 @@ LARGEST = 80  # 2ᵏ of a larger exponent would not be a float32
 def scaled_row_factors(E, half, x, covariance, C):
     """Store `row_factors` times e^(σ²/2) in E; without a covariance E is 1."""
     if len(covariance) == 0:
-        for t in range(C):
-            E[0, t] = 1
+        E[:] = 1
         return
     row_factors(E, half, x, covariance, C)
     for t in range(C):
@@ -94,99 +95,133 @@ def turn(rows, x, C):
 
 
 @compiled
-def diagonal_weights(P, q_rows, xk, before, R, C, bits):
-    """Store in P (R, C) the exp of the scores of row t with the keys u ≤ before + t, 0 for later keys."""
-    store_row_products(P, q_rows, xk, R, C)
-    scale = bits.view(P.dtype)
+def store_row_products(P, rows, W, before, R, C):
+    """Store the products of R rows (R, m) and columns W (m, C) in P: of each row up to the end of its tile.
+
+    before: number of the group's keys before the key of row 0.
+    """
+    for begin in range(0, before + R, TILE):
+        t, stop, end = max(begin - before, 0), begin + TILE - before, min(begin + TILE, C)
+        count = min(stop, R) - t
+        for at in range(t, t + count):
+            for u in range(end):
+                P[at, u] = 0
+        if count > 0:
+            add_column_sums(P, t, rows, t, count, W, end)
+
+
+@compiled
+def store_polynomials(p, slopes, scores, count, E, coefficients):
+    """Store the polynomial of one row at `count` scores in p, and its derivative in slopes, by Horner's rule.
+
+    E (⌊g/2⌋ + 1,): the row's factors.
+    """
+    g = len(coefficients) - 1
+    for u in range(count):
+        scores[u] = p[u]
+        p[u] = coefficients[g] * E[0]
+        slopes[u] = 0
+    for l in range(g - 1, -1, -1):
+        coefficient = coefficients[l] * E[(g - l) // 2]
+        for u in range(count):
+            slopes[u] = slopes[u] * scores[u] + p[u]
+            p[u] = p[u] * scores[u] + coefficient
+
+
+@compiled
+def store_weights(P, slopes, q_rows, xk, before, R, C, E, coefficients, bits):
+    """Store the weights of R rows in P (R, C), and their derivatives by the scores in slopes (R, C)."""
+    store_row_products(P, q_rows, xk, before, R, C)
+    scale, scores = bits.view(P.dtype), np.empty(P.shape[1], P.dtype)
     for t in range(R):
-        seen = before + t + 1  # later keys must not influence the method chosen for exp
-        exponentials(P[t], seen, scale, bits)
+        seen = before + t + 1
+        own = (seen - 1) // TILE * TILE
+        store_polynomials(P[t], slopes[t], scores, own, E[:, t], coefficients)
+        exponentials(P[t, own:], seen - own, scale, bits)  # later keys must not influence the method chosen
+        for u in range(own, seen):
+            slopes[t, u] = P[t, u]
         for u in range(seen, C):
             P[t, u] = 0
+            slopes[t, u] = 0
 
 
 @compiled
-def store_row_products(P, rows, W, R, C):
-    """Store the products of R rows (R, m) with the columns W (m, C) in P (R, C)."""
+def store_score_gradients(S, slopes, g_rows, W, before, R, C):
+    """Store slopes ∘ (G W) in S (R, C)."""
+    store_row_products(S, g_rows, W, before, R, C)
     for t in range(R):
-        for u in range(C):
-            P[t, u] = 0
-    add_column_sums(P, 0, rows, 0, R, W, C)
+        seen = before + t + 1
+        for u in range(seen):
+            S[t, u] *= slopes[t, u]
+        for u in range(seen, C):
+            S[t, u] = 0
 
 
 @compiled
-def score_gradients(S, P, g_rows, W, R, C):
-    """Store P ∘ (G W) in S (R, C)."""
-    store_row_products(S, g_rows, W, R, C)
-    for t in range(R):
-        for u in range(C):
-            S[t, u] *= P[t, u]
+def add_complete_tiles(T, F, x, W, scaled, low, top, C):
+    """Add the keys of a group to the state, except those of an incomplete tile, which has no later tile."""
+    complete = C - C % TILE
+    if complete > 0:
+        fill_monomials(F, x, low, complete)
+        add_state(T, F, x, W, scaled, low, top, complete)
 
 
 @compiled
-def add_complete_tile(T, F, x, W, scaled, low, top, C):
-    """Add the keys of a tile to the state; those of an incomplete tile are attended to exactly instead."""
-    if C == TILE:
-        fill_monomials(F, x, low, C)
-        add_state(T, F, x, W, scaled, low, top, C)
-
-
-@compiled
-def forward_of_head(O, den, T, Q, K, V, first, factor, covariance, starts, w, base, low, top, bits):
-    """Compute O and den of one head, and add its complete tiles to the state T, which has no weights."""
+def forward_of_head(
+    O, den, T, Q, K, V, first, factor, covariance, starts, w, coefficients, base, low, top, group, bits
+):
+    """Compute O and den of one head, and add the complete tiles to the state T, which has no weights."""
     n_k, d, m, rank = K.shape[0], K.shape[1], V.shape[1], len(w)
-    Tw, E, half = (
-        np.empty((rank, m + 1), Q.dtype),
-        aligned(len(starts) // 2, TILE, Q),
-        np.empty(TILE, Q.dtype),
-    )
-    F, xq, xk = aligned(base, TILE, Q), aligned(d, TILE, Q), aligned(d, TILE, Q)
-    W, N, scaled = aligned(m + 1, TILE, Q), aligned(m + 1, TILE, Q), aligned(m + 1, TILE, Q)
-    P, near, q_rows = aligned(TILE, TILE, Q), np.empty((TILE, m + 1), Q.dtype), np.empty((TILE, d), Q.dtype)
+    Tw = np.empty((rank, m + 1), Q.dtype)
+    E, half = aligned(len(starts) // 2, group, Q), np.empty(group, Q.dtype)
+    F, xq, xk = aligned(base, group, Q), aligned(d, group, Q), aligned(d, group, Q)
+    W, N, scaled = aligned(m + 1, group, Q), aligned(m + 1, group, Q), aligned(m + 1, group, Q)
+    P, slopes = aligned(group, group, Q), aligned(group, group, Q)
+    near, q_rows = np.empty((group, m + 1), Q.dtype), np.empty((group, d), Q.dtype)
     zero = np.zeros(d, Q.dtype)
-    for at in range(0, n_k, TILE):
-        C, begin = min(TILE, n_k - at), max(at, first)
-        row, R = (
-            begin - first,
-            at + min(TILE, n_k - at) - begin,
-        )  # the first query of the tile, and their number
+    for at in range(0, n_k, group):
+        C, begin = min(group, n_k - at), max(at, first)
+        row, R = begin - first, at + C - begin  # the first query of the group, and their number
         take(xk, K, at, C, Q.dtype.type(1), zero)
         take_with_ones(W, V, at, C)
         if R > 0:
             take(xq, Q, row, R, factor, zero)
             fill_monomials(F, xq, low, R)
+            scaled_row_factors(E, half, xq, covariance, R)
             if len(covariance) > 0:
-                scaled_row_factors(E, half, xq, covariance, R)
                 times_row_factors(F, E, starts, len(starts) - 2, R)
-            # A copy with weights: T itself is a sum to which the next tile is added.
+            # A copy with weights: T itself is a sum to which the next group is added.
             times_weights(Tw, T, w)
             store_output(N, Tw, F, xq, scaled, top, R)
             turn(q_rows, xq, R)
-            diagonal_weights(P, q_rows, xk, begin - at, R, C, bits)
+            store_weights(P, slopes, q_rows, xk, begin - at, R, C, E, coefficients, bits)
             near[:] = 0
             add_token_sums(near, 0, P, 0, R, W, C)
             for t in range(R):
                 den[row + t] = N[m, t] + near[t, m]
                 for i in range(m):
                     O[row + t, i] = (N[i, t] + near[t, i]) / den[row + t]
-        # After the rows of this tile, which use the exact weights of `diagonal_weights` for it.
-        add_complete_tile(T, F, xk, W, scaled, low, top, C)
+        # After the rows of this group, which use the weights of `store_weights` for it.
+        add_complete_tiles(T, F, xk, W, scaled, low, top, C)
 
 
 @compiled
-def queries_backward(dQ, Q, K, V, O, den, dO, first, factor, covariance, starts, w, base, low, top, bits):
-    """Compute dQ of one head, from the first tile to the last."""
+def queries_backward(
+    dQ, Q, K, V, O, den, dO, first, factor, covariance, starts, w, coefficients, base, low, top, group, bits
+):
+    """Compute dQ of one head, from the first group to the last."""
     n_k, d, m, rank = K.shape[0], K.shape[1], V.shape[1], len(w)
     T, Tw = np.zeros((rank, m + 1), Q.dtype), np.empty((rank, m + 1), Q.dtype)
-    E, half = aligned(len(starts) // 2, TILE, Q), np.empty(TILE, Q.dtype)
-    F, D, xq, xk = aligned(base, TILE, Q), aligned(base, TILE, Q), aligned(d, TILE, Q), aligned(d, TILE, Q)
-    dx, near, q_rows = aligned(d, TILE, Q), np.empty((TILE, d), Q.dtype), np.empty((TILE, d), Q.dtype)
-    W, G, far = aligned(m + 1, TILE, Q), aligned(m + 1, TILE, Q), aligned(m + 1, TILE, Q)
-    N, scaled, g_rows = aligned(m + 1, TILE, Q), aligned(m + 1, TILE, Q), np.empty((TILE, m + 1), Q.dtype)
-    P, S = aligned(TILE, TILE, Q), aligned(TILE, TILE, Q)
+    E, half = aligned(len(starts) // 2, group, Q), np.empty(group, Q.dtype)
+    F, D = aligned(base, group, Q), aligned(base, group, Q)
+    xq, xk = aligned(d, group, Q), aligned(d, group, Q)
+    dx, near, q_rows = aligned(d, group, Q), np.empty((group, d), Q.dtype), np.empty((group, d), Q.dtype)
+    W, G, far = aligned(m + 1, group, Q), aligned(m + 1, group, Q), aligned(m + 1, group, Q)
+    N, scaled, g_rows = aligned(m + 1, group, Q), aligned(m + 1, group, Q), np.empty((group, m + 1), Q.dtype)
+    P, slopes, S = aligned(group, group, Q), aligned(group, group, Q), aligned(group, group, Q)
     zero = np.zeros(d, Q.dtype)
-    for at in range(0, n_k, TILE):
-        C, begin = min(TILE, n_k - at), max(at, first)
+    for at in range(0, n_k, group):
+        C, begin = min(group, n_k - at), max(at, first)
         row, R = begin - first, at + C - begin
         take(xk, K, at, C, Q.dtype.type(1), zero)
         take_with_ones(W, V, at, C)
@@ -205,32 +240,53 @@ def queries_backward(dQ, Q, K, V, O, den, dO, first, factor, covariance, starts,
             pull_back(dx, D, N, F, xq, Tw, far, scaled, low, top, R)
             turn(q_rows, xq, R)
             turn(g_rows, G, R)
-            diagonal_weights(P, q_rows, xk, begin - at, R, C, bits)
-            score_gradients(S, P, g_rows, W, R, C)
+            store_weights(P, slopes, q_rows, xk, begin - at, R, C, E, coefficients, bits)
+            store_score_gradients(S, slopes, g_rows, W, begin - at, R, C)
             near[:] = 0
             add_token_sums(near, 0, S, 0, R, xk, C)
             for t in range(R):
                 for i in range(d):
                     dQ[row + t, i] = (dx[i, t] + near[t, i]) * factor
-        add_complete_tile(T, F, xk, W, scaled, low, top, C)
+        add_complete_tiles(T, F, xk, W, scaled, low, top, C)
 
 
 @compiled
-def keys_backward(dK, dV, Q, K, V, O, den, dO, first, factor, covariance, starts, w, base, low, top, bits):
-    """Compute dK and dV of one head, from the last tile to the first."""
+def keys_backward(
+    dK,
+    dV,
+    Q,
+    K,
+    V,
+    O,
+    den,
+    dO,
+    first,
+    factor,
+    covariance,
+    starts,
+    w,
+    coefficients,
+    base,
+    low,
+    top,
+    group,
+    bits,
+):
+    """Compute dK and dV of one head, from the last group to the first."""
     n_k, d, m, rank = K.shape[0], K.shape[1], V.shape[1], len(w)
     U, Uw = np.zeros((rank, m + 1), Q.dtype), np.empty((rank, m + 1), Q.dtype)
-    E, half = aligned(len(starts) // 2, TILE, Q), np.empty(TILE, Q.dtype)
-    F, D, xq, xk = aligned(base, TILE, Q), aligned(base, TILE, Q), aligned(d, TILE, Q), aligned(d, TILE, Q)
-    dx, q_rows, g_rows = aligned(d, TILE, Q), np.empty((TILE, d), Q.dtype), np.empty((TILE, m + 1), Q.dtype)
-    W, G, N, scaled = (
-        aligned(m + 1, TILE, Q), aligned(m + 1, TILE, Q), aligned(m + 1, TILE, Q), aligned(m + 1, TILE, Q),
-    )  # fmt: skip
-    P, S = aligned(TILE, TILE, Q), aligned(TILE, TILE, Q)
+    E, half = aligned(len(starts) // 2, group, Q), np.empty(group, Q.dtype)
+    F, D = aligned(base, group, Q), aligned(base, group, Q)
+    xq, xk = aligned(d, group, Q), aligned(d, group, Q)
+    dx, q_rows = aligned(d, group, Q), np.empty((group, d), Q.dtype)
+    g_rows = np.empty((group, m + 1), Q.dtype)
+    W, G = aligned(m + 1, group, Q), aligned(m + 1, group, Q)
+    N, scaled = aligned(m + 1, group, Q), aligned(m + 1, group, Q)
+    P, slopes, S = aligned(group, group, Q), aligned(group, group, Q), aligned(group, group, Q)
     zero = np.zeros(d, Q.dtype)
-    # The same tiles as in the forward pass, from the last, because keys need the later queries.
-    for at in range((n_k - 1) // TILE * TILE, -1, -TILE):
-        C, begin = min(TILE, n_k - at), max(at, first)
+    # The same groups as in the forward pass, from the last, because keys need the later queries.
+    for at in range((n_k - 1) // group * group, -1, -group):
+        C, begin = min(group, n_k - at), max(at, first)
         row, R = begin - first, at + C - begin
         take(xk, K, at, C, Q.dtype.type(1), zero)
         take_with_ones(W, V, at, C)
@@ -244,13 +300,13 @@ def keys_backward(dK, dV, Q, K, V, O, den, dO, first, factor, covariance, starts
             take_gradient(G, O, den, dO, row, R)
             turn(q_rows, xq, R)
             turn(g_rows, G, R)
-            diagonal_weights(P, q_rows, xk, begin - at, R, C, bits)
-            score_gradients(S, P, g_rows, W, R, C)
+            scaled_row_factors(E, half, xq, covariance, R)
+            store_weights(P, slopes, q_rows, xk, begin - at, R, C, E, coefficients, bits)
+            store_score_gradients(S, slopes, g_rows, W, begin - at, R, C)
             add_feature_sums(N, g_rows, 0, P, 0, R, C)
             add_feature_sums(dx, q_rows, 0, S, 0, R, C)
             fill_monomials(F, xq, low, R)
             if len(covariance) > 0:
-                scaled_row_factors(E, half, xq, covariance, R)
                 times_row_factors(F, E, starts, len(starts) - 2, R)
             add_state(U, F, xq, G, scaled, low, top, R)
         for i in range(m):
