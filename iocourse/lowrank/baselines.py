@@ -1,9 +1,8 @@
 """Baselines: published methods for attention in linear time, with their multiply-adds, and the SVD floor.
 
 Every entry of `FIELD` takes q (n, d), k (n_k, d), v (n_k, d_v), a number m and a generator. It returns O
-(n, d_v), an approximation of softmax(QKᵀ)V; scores are not scaled again. Each query combines at most m rows.
-`feature_maps` has the methods with a state of features, `key_selection` those with fewer keys, or with exact
-pairs and a polynomial for the rest.
+(n, d_v), an approximation of softmax(QKᵀ)V; scores are not scaled again. A query combines about m rows: the
+features of a state (`feature_maps`), selected keys, or both (`key_selection`).
 
 Low-rank attention of this package differs from all of them: its features do not depend on the data, its
 coefficients are chosen, and it has certificates and a gradient.
@@ -41,38 +40,35 @@ FIELD: dict[str, Attend] = {
 def multiply_adds(name: str, n: int, n_k: int, d: int, d_v: int, m: int) -> int:
     """Return the multiply-adds of a forward pass: n queries, n_k keys, d and d_v columns, m features.
 
-    `name` is a key of `FIELD`, "exact", or "low rank" (this package, with m = C(d + g, g) features). Products
-    of matrices and factorisations are counted. The number is an upper bound where it depends on the data.
-    Exponentials, products of entries, sorting and random numbers are not counted. Raises ValueError for an
-    unknown name.
+    `name` is a key of `FIELD`, "exact", or "low rank" (this package, with m = C(d + g, g) features, without
+    its statistics). Products of matrices and factorisations are counted, as an upper bound where the number
+    depends on the data. Exponentials, products of entries, sorting and random numbers are not counted.
+    Raises ValueError for an unknown name.
     """
-
-    def state(features: int) -> int:
-        """Count the sums over keys of features times values, and their products with the queries."""
-        return (n + n_k) * features * (d_v + 1)
-
+    state = (n + n_k) * (d_v + 1)  # per feature: sums over the keys, and their products with queries
     few, r = min(m, n_k), isqrt(m)
     _, features, exactly = keys.split(m, d)
     window = 2 * min(max(exactly - 1, 0) // 2, n_k - 1) + 1
     rows, columns = min(exactly, n), min(exactly, n_k)
-    blocks, sample = keys.blocks_and_sample(n_k, m)
+    half = max(m // 2, 1)
+    block, sample = -(-n_k // max(n_k // half, 1)), min(m - half, n_k)
     counts: dict[str, int] = {
         "exact": n * n_k * (d + d_v),
-        "low rank": state(m),
-        "SATA": state(comb(d + maps.degree_of(m, d), d)),
+        "low rank": state * m,
+        "SATA": state * comb(d + maps.degree_of(m, d), d),
         "WildCat": n_k * few * (2 * d + few - 1) // 2  # selection
         + few**3 // 3 + few**2 * n_k + few * n_k * d_v + n * few * (d + d_v + 1),
         "Nyström": few * few * d + 11 * few**3 // 2  # eigenvectors, about 9m³/2, and a product
-        + (n + n_k) * few * d + n * few**2 + state(few),
-        "FAVOR+": (n + n_k) * m * d + state(m),
-        "elu + 1": state(d),
+        + (n + n_k) * few * d + n * few**2 + state * few,
+        "FAVOR+": (n + n_k) * m * d + state * m,
+        "elu + 1": state * d,
         "centroids": (n + n_k) * d * d + keys.ROUNDS * n_k * few * d + n * few * (d + d_v),
         "KDEformer": min(m, n) * n_k * d + n * m * (d + d_v),
-        "HyperAttention": (n + n_k) * (d + 1) * keys.BITS + n * (-(-n_k // blocks) + sample) * (d + d_v),
-        "Based": state(features) + n * window * (d + d_v + 1),
+        "HyperAttention": (n + n_k) * (d + 1) * keys.BITS + n * (block + sample) * (d + d_v),
+        "Based": state * features + n * window * (d + d_v + 1),
         "support basis": rows * n_k * (d + d_v) + (n - rows) * columns * (d + d_v + 1)
         + (n + n_k - rows - columns) * features * (d_v + 1),
-        "PolySketch": 2 * (n + n_k) * (d + 1) * r + state(r * r),
+        "PolySketch": 2 * (n + n_k) * (d + 1) * r + state * r * r,
         "Linformer": (n + n_k) * m * (d + d_v),
     }  # fmt: skip
     if name not in counts:

@@ -1,8 +1,4 @@
-"""Baselines with feature maps: O is the product of features of the queries and features of the keys.
-
-Every function takes q (n, d), k (n_k, d), v (n_k, d_v), a number of features m and a generator, and returns O
-(n, d_v), without an n × n_k array. `baselines` lists them.
-"""
+"""Baselines with feature maps: O is the product of features of the queries and a state of keys and values."""
 
 from __future__ import annotations
 
@@ -91,10 +87,10 @@ def taylor(x: Rows, g: int) -> Rows:
 def polysketch(q: Rows, k: Rows, v: Rows, m: int, rng: np.random.Generator) -> Rows:
     """Return O by PolySketchFormer's sketch, with non-negative weights close to (1 + q·k/4)⁴.
 
-    A random sketch of r = ⌊√m⌋ entries approximates degree 2. The features are the r² products of two
-    entries, so that weights are squares. Source: 2310.01655, where a model is trained with (q·k)^p of
-    normalised rows and local tokens are exact, not an approximation of softmax. Differences: the constant 1
-    of degree 4, which makes it close to e^{q·k}; keys minus their mean; no training and no exact tokens.
+    A random sketch of r = ⌊√m⌋ entries approximates degree 2; the features are the r² products of two
+    entries, so that weights are squares. Source: 2310.01655, which trains a model with (q·k)^p of normalised
+    rows and has exact local tokens. Here 1 is added to q·k/4 for weights close to e^{q·k}, keys are minus
+    their mean, nothing is trained, and no tokens are exact.
     """
     G, H = rng.standard_normal((2, q.shape[1] + 1, isqrt(m))).astype(q.dtype)
     left, right = (sketch(with_ones(x / 2), G, H) for x in (q, k - k.mean(axis=0)))
@@ -108,9 +104,6 @@ def sketch(x: Rows, G: Rows, H: Rows) -> Rows:
 
 
 def elu(q: Rows, k: Rows, v: Rows, m: int = 0, rng: np.random.Generator | None = None) -> Rows:
-    """Return O by linear attention with the d features elu + 1 of every entry; m and rng are ignored.
-
-    This is a different model, not an approximation of softmax. Source: Katharopoulos and others, 2006.16236.
-    """
+    """Return O with elu + 1 of each entry as features (2006.16236), a different model; m, rng are unused."""
     left, right = (np.where(x > 0, x + 1, np.exp(np.minimum(x, 0))) for x in (q, k))
     return linear(left, right, v)
