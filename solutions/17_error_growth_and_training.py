@@ -572,7 +572,7 @@ def on_heads(m=235):
 on_heads()
 
 # %% [markdown]
-# On the flattest head our 33 features leave 4.49 percent, less than the 235 of any of these five. SATA's same monomials leave 99.9: without the mean taken off the keys, row sums come near zero, and then anything may come out. On head 0.2 ours refuses. On six of the others WildCat is ahead, between 5.73 and 73.6 percent with half of all keys. Exact attention is what seven of them want, at 471 tokens and at any length that this model can read.
+# On the flattest head our 33 features leave 4.49 percent, less than any of these five methods with 235 features. SATA's same monomials leave 99.9: without the mean taken off the keys, row sums come near zero, and then anything may come out. On head 0.2 ours refuses. On six of the others WildCat is ahead, between 5.73 and 73.6 percent with half of all keys. Exact attention is what seven of them want, at 471 tokens and at any length that this model can read.
 # <!-- 4.49, 5.73, 73.6 as output -->
 #
 # Is low rank impossible here, or do monomials not find it? The singular value decomposition of the softmax weights gives their best approximation of each rank, if all weights are known. The next cell compares the error in $O$ of that matrix with ours, with WildCat, and with *centroids*: means of clusters of keys, weighted by the number of keys.
@@ -599,7 +599,7 @@ for name, m in (("exact", 1), ("low rank", 33), ("low rank", 561),
     print(f"{name:9} {m:3} {multiply_adds(name, 471, 471, 32, 32, m):12,} multiply-adds")
 
 # %% [markdown]
-# The last two heads, with $\sigma$ of 1.23 and 1.42, are close to rank 33: the best matrix of that rank leaves 6.96 and 3.29 percent. Our 33 monomials leave 55.4 and 63.4 percent, and even 561 leave 51.7 and 37.8, because low degree is not low rank. At $d = 32$ degree 2 cannot save anything for these heads in any case: its 561 features are more than the 471 tokens. Centroids find more of it, and leave less than WildCat on six of the eight heads. But with 235 features WildCat takes 57,565,443 multiply-adds here, centroids 18,674,208, and exact attention 14,197,824.
+# The last two heads, with $\sigma$ of 1.23 and 1.42, are close to rank 33: the best matrix of that rank has errors of 6.96 and 3.29 percent. Our 33 monomials have 55.4 and 63.4 percent, and even 561 have 51.7 and 37.8, because low degree is not low rank. At $d = 32$ degree 2 cannot save anything for these heads in any case: its 561 features are more than the 471 tokens. Centroids are closer to the best matrix, and more accurate than WildCat on six of the eight heads. But with 235 features WildCat takes 57,565,443 multiply-adds here, centroids 18,674,208, and exact attention 14,197,824.
 # <!-- 6.96, 3.29, 55.4, 63.4, 51.7, 37.8 as output -->
 # <!-- 57,565,443, 18,674,208, 14,197,824 as output -->
 # <!-- 561, 471 = math.comb(34, 2), len(real_head(0, 11).Q) -->

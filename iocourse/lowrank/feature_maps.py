@@ -93,8 +93,9 @@ def polysketch(q: Rows, k: Rows, v: Rows, m: int, rng: np.random.Generator) -> R
     their mean, nothing is trained, and no tokens are exact.
     """
     G, H = rng.standard_normal((2, q.shape[1] + 1, isqrt(m))).astype(q.dtype)
-    left, right = (sketch(with_ones(x / 2), G, H) for x in (q, k - k.mean(axis=0)))
-    return linear(*((s[:, :, None] * s[:, None]).reshape(len(s), -1) for s in (left, right)), v)
+    sketches = (sketch(with_ones(x / 2), G, H) for x in (q, k - k.mean(axis=0)))
+    left, right = ((s[:, :, None] * s[:, None]).reshape(len(s), -1) for s in sketches)
+    return linear(left, right, v)
 
 
 def sketch(x: Rows, G: Rows, H: Rows) -> Rows:

@@ -29,7 +29,8 @@ def weights(q: Rows, k: Rows, log_counts: Rows | float = 0.0) -> Rows:
     """Return softmax(QKᵀ + log_counts), (n, n_k), in the type of q."""
     scores = q @ k.T + np.asarray(log_counts, q.dtype)
     found: Rows = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return found / found.sum(axis=1, keepdims=True)
+    found /= found.sum(axis=1, keepdims=True)
+    return found
 
 
 def centroids(q: Rows, k: Rows, v: Rows, m: int, rng: np.random.Generator) -> Rows:
@@ -38,7 +39,7 @@ def centroids(q: Rows, k: Rows, v: Rows, m: int, rng: np.random.Generator) -> Ro
     k-means, with the sum of (q·(k - k'))² over the queries as squared distance: keys of a cluster have
     similar logits. Multipole semantic attention, 2509.10406, also clusters the queries and adds dipoles.
     """
-    x = k @ np.linalg.qr(q, mode="r").T  # |x - x'|² is the sum of (q·(k - k'))²
+    x = k @ np.asarray(np.linalg.qr(q, mode="r")).T  # |x - x'|² is the sum of (q·(k - k'))²
     rows, d = np.hstack([x, k, v]), x.shape[1]
     centres = rows[rng.permutation(len(k))[:m]]
     for _ in range(ROUNDS):
@@ -55,9 +56,8 @@ def centroids(q: Rows, k: Rows, v: Rows, m: int, rng: np.random.Generator) -> Ro
 def kdeformer(q: Rows, k: Rows, v: Rows, m: int, rng: np.random.Generator) -> Rows:
     """Return O over m keys drawn with chances proportional to the column norms of the softmax weights.
 
-    A drawn key counts 1/chance times. Source: KDEformer, 2302.02451, where norms and row sums come from fast
-    kernel density estimation, and large entries are found by hashing. Here the norms are those of the rows of
-    m random queries (the simplest estimate), and the row sums those of the drawn keys.
+    A drawn key counts 1/chance times. Source: KDEformer, 2302.02451, with fast kernel density estimates of
+    norms and row sums. Here the norms are those of m random queries, the row sums those of the drawn keys.
     """
     some = rng.permutation(len(q))[:m]
     norms = np.linalg.norm(weights(q[some], k).astype(np.float64), axis=0)
@@ -104,9 +104,9 @@ def linformer(q: Rows, k: Rows, v: Rows, m: int, rng: np.random.Generator) -> Ro
 def based(q: Rows, k: Rows, v: Rows, m: int, rng: np.random.Generator | None = None) -> Rows:
     """Return O with the exponential for keys at positions i - h to i + h, Taylor's polynomial for others.
 
-    Degree and window are as large as `split` allows. Source: Based, 2402.18668, a causal model with layers of
-    the polynomial, of trained projections to few columns, and layers of sliding-window attention. Here both
-    are one attention, the window is symmetrical, and keys are minus their mean.
+    Source: Based, 2402.18668, a causal model with layers of the polynomial, of trained projections to few
+    columns, and layers of sliding-window attention. Here both are one attention, degree and h depend on m by
+    `split`, the window is symmetrical, and keys are minus their mean.
     """
     if len(q) != len(k):
         raise ValueError(f"q and k must have the same number of rows for a window, got {len(q)} and {len(k)}")
@@ -132,9 +132,8 @@ def split(m: int, d: int) -> tuple[int, int, int]:
 def support_basis(q: Rows, k: Rows, v: Rows, m: int, rng: np.random.Generator | None = None) -> Rows:
     """Return O with the exponential for pairs with a large query or key, Taylor's polynomial for others.
 
-    A row is large if an entry is above a threshold, here such that as many queries, and as many keys, are
-    large as `split` allows. Source: support basis, 2510.01643, with one threshold. Its sketches of the
-    polynomial are not used; keys are minus their mean.
+    A row is large if an entry is above a threshold, here such that `split` fixes how many queries and keys
+    are large. Source: 2510.01643, with one threshold, here without sketches and with keys minus their mean.
     """
     g, _, exactly = split(m, q.shape[1])
     k, v1 = k - k.mean(axis=0), with_ones(v)

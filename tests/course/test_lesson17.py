@@ -365,7 +365,7 @@ def test_the_best_matrix_of_a_rank_in_17_6_is_nearer_than_monomials_and_centroid
             for name in ("WildCat", "centroids")
         )
         nearer += centroids < wildcat
-    assert nearer == 6 and "less than WildCat on six of the eight heads" in section("17.6")
+    assert nearer == 6 and "more accurate than WildCat on six of the eight heads" in section("17.6")
 
 
 # ---------------------------------------------------------------------- 17.10: the project
