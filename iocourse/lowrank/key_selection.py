@@ -112,12 +112,12 @@ def based(q: Rows, k: Rows, v: Rows, m: int, rng: np.random.Generator | None = N
         raise ValueError(f"q and k must have the same number of rows for a window, got {len(q)} and {len(k)}")
     g, _, exactly = split(m, q.shape[1])
     k, v1, h = k - k.mean(axis=0), with_ones(v), min(max(exactly - 1, 0) // 2, len(k) - 1)
-    pairs = (np.pad(x, ((h, h), (0, 0))) for x in (k, v1, np.ones((len(k), 1), q.dtype)))
-    near, near_v1, exists = (sliding_window_view(x, 2 * h + 1, axis=0) for x in pairs)
-    scores = (q[:, None] @ near)[:, 0]  # (n, 2h + 1), 0 beyond the ends
+    padded = (np.pad(x, ((h, h), (0, 0))) for x in (k, v1))  # rows beyond the ends have weight 0 in v1
+    near, near_v1 = (sliding_window_view(x, 2 * h + 1, axis=0) for x in padded)
+    scores = (q[:, None] @ near)[:, 0]  # (n, 2h + 1)
     top = scores.max(axis=1, initial=0, keepdims=True)
     polynomial = sum(scores**p / factorial(p) for p in range(g + 1))
-    extra = exists[:, 0] * (np.exp(scores - top) - np.exp(-top) * polynomial)
+    extra = np.exp(scores - top) - np.exp(-top) * polynomial
     others = taylor(q, g) @ (taylor(k, g).T @ v1)
     return means(np.exp(-top) * others + (near_v1 @ extra[:, :, None])[:, :, 0])
 
