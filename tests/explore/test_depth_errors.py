@@ -3,7 +3,7 @@
 from math import exp, log, sqrt
 
 import pytest
-from fake_depth_record import depth_record, training_record
+from fake_depth_record import depth_record, trained_record, training_record
 from figure_layout import texts
 
 from iocourse.course import explore
