@@ -15,7 +15,7 @@ from tools.bench import Row, verdict
 from tools.bench.depth import layers, real_heads, trained_gradient, training
 
 NAME = "depth"
-HELP = "low-rank attention in deep models: error over layers, training, real heads (CPU, needs torch)"
+HELP = "low-rank attention in deep models: errors over layers and in training, real heads (CPU, needs torch)"
 
 
 SECTIONS: dict[str, Callable[[bool], Row]] = {

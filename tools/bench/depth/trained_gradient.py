@@ -44,7 +44,7 @@ def measured(sizes: Sizes) -> Row:
 
     A model is trained with exact attention in float32. The gradient is measured in float64, on the batch of
     the next step. The seed sets the initial weights and the windows of text. Attention is that of
-    `lowrank.attention`: causal, with exact weights within a tile of 64 tokens.
+    `lowrank.attention`: causal, and exact between tokens of the same tile.
 
     Returns:
         `sizes`, `polynomial`, `text` (a digest) and `rows`. A row has, by layer: `sigma`, the standard
