@@ -276,6 +276,7 @@ def figures(record: Json) -> Iterator[Picture]:
             yield explore.benchmark_bars(record, pass_=pass_, dtype=dtype, d=d)
     elif record["subject"] == "depth":
         yield from (explore.depth_errors(record), explore.training_curves(record))
+        yield explore.depth_errors(record, what="trained")
     elif record["subject"] == "lowrank":
         yield from (
             explore.lowrank_vs_published(record),

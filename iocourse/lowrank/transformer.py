@@ -6,7 +6,7 @@ scaled before they are passed to the callable, so every callable computes softma
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,9 +127,12 @@ class Layer(nn.Module):  # type: ignore[misc]
 
 
 class Transformer(nn.Module):  # type: ignore[misc]
-    """Model from tokens (B, n) to scores (B, n, vocabulary) of the next token; `attend` may be replaced."""
+    """Model from tokens (B, n) to scores (B, n, vocabulary) of the next token.
 
-    def __init__(self, shape: Shape, attend: Attend) -> None:
+    attend: attention of all layers, or a sequence with that of each layer; it may be replaced.
+    """
+
+    def __init__(self, shape: Shape, attend: Attend | Sequence[Attend]) -> None:
         super().__init__()
         self.shape, self.attend = shape, attend
         self.of_token = nn.Embedding(shape.vocabulary, shape.width)
@@ -147,8 +150,9 @@ class Transformer(nn.Module):  # type: ignore[misc]
 
     def from_stream(self, x: Tensor) -> Tensor:
         """Return the scores (B, n, vocabulary) from the input of the first layer."""
-        for layer in self.layers:
-            x = layer(x, self.attend)
+        each = [self.attend] * len(self.layers) if callable(self.attend) else self.attend
+        for layer, attend in zip(self.layers, each, strict=True):
+            x = layer(x, attend)
         return self.scores(self.before_scores(x))
 
 

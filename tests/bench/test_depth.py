@@ -18,9 +18,13 @@ from tools.bench import depth
 from tools.bench.__main__ import SUBJECTS
 from tools.bench.depth import layers as over_layers
 from tools.bench.depth import real_heads as real
+from tools.bench.depth import trained_gradient
 from tools.bench.depth import training as trainings
 
 TINY_LAYERS = over_layers.Sizes(layers=(1, 2), degrees=(2, 4), seeds=(0,), n=80, heads=2, d=4)
+TINY_TRAINED = trained_gradient.Sizes(
+    seeds=(0,), steps=(0,), degrees=(2,), n=80, layers=2, heads=2, d=4, batch=1
+)
 TINY_TRAINING = trainings.Sizes(steps=7, n=96, layers=1, heads=2, d=4, bounds=(2.0, None))
 
 
@@ -185,6 +189,7 @@ def test_a_quick_run_from_the_command_line(tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr(over_layers, "QUICK", TINY_LAYERS)
     monkeypatch.setattr(trainings, "QUICK", TINY_TRAINING)
+    monkeypatch.setattr(trained_gradient, "QUICK", TINY_TRAINED)
     file = tmp_path / "depth.json"
     assert main(["depth", "--quick", "--json", str(file)]) == 0
     record, said = json.loads(file.read_text(encoding="utf-8")), capsys.readouterr().out
@@ -197,6 +202,7 @@ def test_a_quick_run_from_the_command_line(tmp_path, capsys, monkeypatch):
         "W_QK",
         "minimax, g = 4",
         "better choice for 0 of 8",
+        "gradient at trained weights: 2 layers",
         "not judged",
         record["date"],
         "1 thread",

@@ -34,6 +34,24 @@ def training_record(ways, steps=400, bound=2.0):
     return made_up({"training": {"runs": runs}})
 
 
+def trained_record(bounds=(None, 2.0), steps=(0, 60, 200), degrees=(2, 4, 6), seeds=(0, 1), layers=4):
+    """Return a record of gradients at trained weights whose errors add in quadrature, up to 2 % per seed."""
+    rows = []
+    for bound in bounds:
+        for seed in seeds:
+            for step in steps:
+                for g in degrees:
+                    sigma = 0.7 if bound else 0.3 + step / 100
+                    alone = [10.0**-g * (1 + at) * (1 + step) for at in range(layers)]
+                    root = sum(x * x for x in alone) ** 0.5
+                    rows.append(
+                        {"bound": bound, "seed": seed, "step": step, "degree": g, "loss": 2.0, "norm": 1.0}
+                        | {"sigma": [sigma] * layers, "by_layer": alone, "alone": alone, "cosine": 1.0}
+                        | {"root_of_squares": root, "together": root * (1 + 0.02 * seed), "sum": sum(alone)}
+                    )
+    return made_up({"trained_gradient": {"rows": rows}})
+
+
 def made_up(parts):
     """Add the date and the versions that every record has."""
     return {"date": "no date", "versions": {"made up": "0"}} | parts

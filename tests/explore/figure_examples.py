@@ -7,7 +7,7 @@ from functools import cache
 from itertools import product
 
 import numpy as np
-from fake_depth_record import depth_record, training_record
+from fake_depth_record import depth_record, trained_record, training_record
 from fake_lowrank_record import degree as lowrank_degree
 from fake_lowrank_record import record as lowrank_record
 from fake_lowrank_record import row as lowrank_entry
@@ -331,6 +331,10 @@ EXAMPLES = {
         lambda: explore.depth_errors(depth_record()),
         lambda: explore.depth_errors(depth_record((1, 3), (2,), (0,)), what="W_QK", title="T" * 90),
         lambda: explore.depth_errors({"layers": depth_record((5,))["layers"]}),
+        lambda: explore.depth_errors(trained_record(), what="trained"),
+        lambda: explore.depth_errors(
+            trained_record((3.0,), (7,), (2,), (0,), 1), what="trained", title="T" * 90
+        ),
         lambda: explore.depth_errors(None),
     ],
     "training_curves": [

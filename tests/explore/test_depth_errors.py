@@ -3,7 +3,7 @@
 from math import exp, log, sqrt
 
 import pytest
-from fake_depth_record import depth_record, training_record
+from fake_depth_record import depth_record, trained_record, training_record
 from figure_layout import texts
 
 from iocourse.course import explore
@@ -58,8 +58,34 @@ def test_every_training_of_the_bound_is_labelled_and_no_other():
     assert "hermite, g = 2" in texts(explore.training_curves(record, None))
 
 
+def test_at_trained_weights_the_ratio_to_quadrature_and_the_means_over_seeds_are_printed():
+    picture = explore.depth_errors(trained_record(), what="trained")
+    assert "1.00 to 1.02 times the root of the sum" in picture.alt
+    assert "in 36 cases" in picture.alt
+    root = sqrt(1 + 4 + 9 + 16) * 201 * 1e-2  # four layers, step 200, degree 2
+    (line,) = [x for x in picture.numbers.splitlines() if x.split()[:4] == ["free", "logits", "200", "2"]]
+    assert line.split()[-2:] == [f"{root:.3g}", f"{root * sqrt((1 + 1.02**2) / 2):.3g}"]
+    assert "2.3 to 2.3" in line  # σ
+
+
+def test_the_layers_alone_are_drawn_at_one_degree_for_each_bound():
+    picture = explore.depth_errors(
+        trained_record(degrees=(2, 4, 6), seeds=(0,), steps=(0, 9)), what="trained"
+    )
+    assert "error of one layer alone, g = 4" in texts(picture)
+    assert "free logits: from 0.0001 at 0.3 to 0.004 at 0.39" in picture.alt
+
+
+def test_the_section_of_trained_weights_has_its_own_date_if_it_was_measured_alone():
+    record = trained_record()
+    assert "no date" in " ".join(texts(explore.depth_errors(record, what="trained")))
+    record["trained_gradient"] |= {"date": "a later day", "versions": {}}
+    assert "a later day" in texts(explore.depth_errors(record, what="trained"))
+
+
 def test_without_a_record_the_picture_says_so():
-    for picture in (explore.depth_errors(None), explore.training_curves(None)):
+    of_others = explore.depth_errors(depth_record(), what="trained")  # without that section
+    for picture in (explore.depth_errors(None), explore.training_curves(None), of_others):
         said = "no recorded run yet: `python -m tools.bench depth` makes one"
         assert any(said in text for text in texts(picture))
 
@@ -71,7 +97,9 @@ def test_a_quick_run_and_a_live_one_are_called_so():
 
 
 def test_what_is_not_there_is_refused_with_what_is():
-    with pytest.raises(ValueError, match="what must be one of output, dX, parameters, W_QK, got 'dY'"):
+    with pytest.raises(
+        ValueError, match="what must be one of output, dX, parameters, W_QK, trained, got 'dY'"
+    ):
         explore.depth_errors(depth_record(), what="dY")
     with pytest.raises(
         ValueError, match=r"bound must be one of \[2\.0\] \(recorded runs of exact attention\), got 3\.0"

@@ -194,3 +194,20 @@ def test_sizes_that_cannot_be(wrong, said):
 def test_sizes_of_numpy_are_those_of_python():
     found = Shape(*map(np.int32, (11, 70)), layers=np.int8(2), heads=np.uint8(100), d=np.uint8(4))
     assert found == Shape(11, 70, layers=2, heads=100, d=4) and found.width == 400  # too large for uint8
+
+
+def test_each_layer_may_have_its_own_attention():
+    model, calls = transformer(SMALL, exactly()), []
+
+    def named(name, attend):
+        return lambda q, k, v: calls.append(name) or attend(q, k, v)
+
+    exact = model(tokens(SMALL))
+    model.attend = [named("first", exactly()), named("last", uniformly)]
+    mixed = model(tokens(SMALL))
+    assert calls == ["first", "last"] and not torch.equal(mixed, exact)
+    model.attend = [exactly(), exactly()]
+    assert torch.equal(model(tokens(SMALL)), exact)
+    model.attend = [exactly()]
+    with pytest.raises(ValueError, match="shorter"):
+        model(tokens(SMALL))

@@ -66,13 +66,15 @@ def parser() -> Parser:
     made.add_argument(
         "--threads", metavar="T", type=int, help="for lowrank: threads of all implementations (1)"
     )
+    made.add_argument(
+        "--only", metavar="PART", action="append",
+        help="for gpu: run only this step, listed below; for depth: measure only this section and keep the "
+        "others of the shipped record; repeatable",
+    )  # fmt: skip
     group = made.add_argument_group("gpu")
     group.add_argument("--minutes", metavar="M", type=float, help="maximum time of the whole run (15)")
     group.add_argument(
         "--tutorial", metavar="FILE", type=Path, help="also time this copy of Triton's tutorial 06"
-    )
-    group.add_argument(
-        "--only", metavar="STEP", action="append", help="run only this step; repeatable. The steps are below"
     )
     group.add_argument(
         "--install", metavar="FILE", type=Path,

@@ -1,44 +1,58 @@
-"""Depth and training with low-rank attention: errors over layers, loss curves, and heads of a real model."""
+"""Depth and training with low-rank attention: errors over layers, loss curves, heads of a real model, and the
+gradient at trained weights.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from iocourse.console import DASH
-from iocourse.data.records import record_source, run_metadata
+from iocourse.data.records import load_record, record_source, run_metadata
 from iocourse.doctor import install_command
 from iocourse.errors import UsageError
 from tools.bench import Row, verdict
-from tools.bench.depth import layers, real_heads, training
+from tools.bench.depth import layers, real_heads, trained_gradient, training
 
 NAME = "depth"
-HELP = "low-rank attention in deep models: error over layers, training, real heads (CPU, needs torch)"
+HELP = "low-rank attention in deep models: errors over layers and in training, real heads (CPU, needs torch)"
 
 
-def run(quick: bool) -> Row:
-    """Measure layers, training and heads on one thread with fixed seeds, and return the record.
+SECTIONS: dict[str, Callable[[bool], Row]] = {
+    "layers": lambda quick: layers.measured(layers.QUICK if quick else layers.Sizes()),
+    "training": lambda quick: training.measured(training.QUICK if quick else training.Sizes()),
+    "heads": lambda quick: real_heads.measured(),
+    "trained_gradient": lambda quick: trained_gradient.measured(
+        trained_gradient.QUICK if quick else trained_gradient.Sizes()
+    ),
+}
+
+
+def run(quick: bool, only: Sequence[str] = ()) -> Row:
+    """Measure the sections on one thread with fixed seeds, and return the record.
 
     Args:
-        quick: fewer layers, 12 training steps, shorter sequences; goals are then not judged.
+        quick: fewer layers, few training steps, shorter sequences; goals are then not judged.
+        only: measure only these sections, and keep the others of the shipped record. Each of them has its own
+            date, cores, versions and commit, because the others were measured before.
 
     Raises:
-        UsageError: torch is missing.
+        UsageError: torch is missing, `only` has an unknown section, or there is no record to add it to.
     """
+    for name in only:
+        if name not in SECTIONS:
+            raise UsageError(f"--only must be one of {', '.join(SECTIONS)}; got {name!r}")
+    if only and quick:
+        raise UsageError("--quick cannot be used with --only, which renews sections of a whole run: omit one")
+    made = run_metadata("numpy", "torch", "numba")
+    record = load_record(NAME) if only else {"subject": NAME, **made, "quick": quick, "threads": 1}
+    if record is None:
+        raise UsageError("--only renews sections of a recorded run, and there is none: omit --only")
     with _one_thread():
-        depths = layers.measured(layers.QUICK if quick else layers.Sizes())
-        trained = training.measured(training.QUICK if quick else training.Sizes())
-    goals = [layers.verdict(depths["rows"]), training.verdict(trained)]
-    return {
-        "subject": NAME,
-        **run_metadata("numpy", "torch", "numba"),
-        "quick": quick,
-        "threads": 1,
-        "layers": depths,
-        "training": trained,
-        "heads": real_heads.measured(),
-        "goals": [goal | {"verdict": _verdict(goal)} for goal in goals],
-    }
+        for name in only or SECTIONS:
+            record[name] = (made if only else {}) | SECTIONS[name](quick)
+    goals = [layers.verdict(record["layers"]["rows"]), training.verdict(record["training"])]
+    return record | {"goals": [goal | {"verdict": _verdict(goal)} for goal in goals]}
 
 
 @contextmanager
@@ -67,8 +81,10 @@ def show(result: Row) -> str:
         layers.show(result["layers"]),
         training.show(result["training"]),
         real_heads.show(result["heads"]),
+        trained_gradient.show(result["trained_gradient"]),
         "\n".join(_goal(goal) for goal in result["goals"]),
         f"{record_source(result)}, {result['threads']} thread",
+        *(f"{name}: {record_source(result[name])}" for name in SECTIONS if "date" in result[name]),
     ]
     return "\n\n".join(parts)
 

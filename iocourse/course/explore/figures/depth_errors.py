@@ -1,4 +1,6 @@
-"""Figures of a record of `tools.bench depth`: error of low-rank attention over layers, and training."""
+"""Figures of a record of `tools.bench depth`: error of low-rank attention over layers and at trained weights,
+and training.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,17 @@ from typing import NamedTuple
 import numpy as np
 
 from ....console import number, table
-from ..draw.line_chart import Axis, Frame, Line, Scale, end_labels, every_line, frame_around
+from ..draw.line_chart import (
+    Axis,
+    Frame,
+    Line,
+    Panel,
+    Scale,
+    end_labels,
+    every_line,
+    frame_around,
+    panels_picture,
+)
 from ..draw.palette import BOUND, QUIET, Stroke, stroke_of
 from ..draw.picture import (
     SMALL,
@@ -42,6 +54,7 @@ ERRORS = {
     "parameters": "gradient with respect to all parameters",
     "W_QK": "gradient with respect to W_Q and W_K",
 }
+TRAINED = "trained"
 
 
 # ---------------------------------------------------------------------- error over layers
@@ -52,14 +65,17 @@ def depth_errors(record: Record | None, *, what: str = "parameters", title: str 
     Args:
         record: the record of `python -m tools.bench depth`, or a new measurement {"layers": …}; None draws a
             placeholder.
-        what: "output", "dX", "parameters" or "W_QK".
+        what: "output", "dX", "parameters" or "W_QK"; or "trained": charts of the gradient with respect to all
+            parameters during training, with the errors of single layers and of all together.
         title: of the figure.
 
     Raises:
         ValueError: unknown `what`.
     """
+    if what == TRAINED:
+        return _trained_picture(record, title or "Error of the gradient at trained weights")
     if what not in ERRORS:
-        raise ValueError(f"what must be one of {', '.join(ERRORS)}, got {what!r}")
+        raise ValueError(f"what must be one of {', '.join([*ERRORS, TRAINED])}, got {what!r}")
     name = title or f"Error over layers: {ERRORS[what]}"
     if record is None:
         return none_yet(name, "depth")
@@ -88,7 +104,7 @@ def _by_degree(rows: Sequence[Record], what: str) -> dict[int, tuple[Point, ...]
         if row["gradient_degree"] == row["degree"]:
             found.setdefault(row["degree"], {}).setdefault(row["layers"], []).append(row[what])
     return {
-        g: tuple((float(m), float(np.sqrt(np.mean(np.square(errors))))) for m, errors in sorted(by.items()))
+        g: tuple((float(m), _mean(errors)) for m, errors in sorted(by.items()))
         for g, by in sorted(found.items())
     }
 
@@ -111,6 +127,80 @@ def _errors_table(errors: Mapping[int, tuple[Point, ...]]) -> str:
         cells = [f"{points[k][1]:.2e}" for points in errors.values()]
         rows.append([words(m), *cells, f"{sqrt(m):.2f}", f"{exp(m - 1):,.1f}"])
     return table(rows, left=0)
+
+
+# ---------------------------------------------------------------------- gradient at trained weights
+def _trained_picture(record: Record | None, name: str) -> Picture:
+    """Return the figure of the section `trained_gradient`."""
+    part = (record or {}).get("trained_gradient")
+    if record is None or part is None:
+        return none_yet(name, "depth")
+    by_bound: dict[float | None, list[Record]] = {}
+    for row in part["rows"]:
+        by_bound.setdefault(row["bound"], []).append(row)
+    degrees = sorted({row["degree"] for row in part["rows"]})
+    middle = degrees[len(degrees) // 2]  # one degree, because the error of a layer depends on it as well
+    joint, alone, over_steps = [], [], []
+    for k, (bound, rows) in enumerate(by_bound.items()):
+        label, stroke = _logits(bound), stroke_of(3 + k)  # the first three belong to the degrees
+        points = tuple((row["root_of_squares"], row["together"]) for row in rows)
+        joint.append(Line(label, points, stroke, False, 1))
+        some = [row for row in rows if row["degree"] == middle]
+        pairs = tuple(pair for row in some for pair in zip(row["sigma"], row["alone"], strict=True))
+        alone.append(Line(label, pairs, stroke, False, 1))
+        over_steps.append(Panel(f"error of all layers together, {label}", "step", _steps(rows), (None, 10)))
+    ends = [end for line in joint for point in line.points for end in point]
+    diagonal = Line("equal", ((min(ends),) * 2, (max(ends),) * 2), BOUND, marker_every=0)
+    panels = [
+        Panel("error of all layers together", "root of sum of squares", [diagonal, *joint], (10, 10)),
+        Panel(f"error of one layer alone, g = {middle}", "σ of its logits", alone, (10, 10)),
+        *over_steps,
+    ]
+    ratios = [row["together"] / row["root_of_squares"] for row in part["rows"]]
+    note = (
+        "The error of all layers together is "
+        f"{min(ratios):.2f} to {max(ratios):.2f} times the root of the sum of squares of the errors of the "
+        f"layers alone, in {len(ratios)} cases. Errors over steps are root mean squares over seeds."
+    )
+    source = source_of(part if "date" in part else record)
+    return panels_picture(name, panels, source, _trained_table(by_bound), note)
+
+
+def _logits(bound: float | None) -> str:
+    return "free logits" if bound is None else f"logits within ±{bound:g}"
+
+
+def _steps(rows: Sequence[Record]) -> list[Line]:
+    """Return one line per degree: `together` against the step, root mean square over seeds."""
+    lines = []
+    for k, degree in enumerate(sorted({row["degree"] for row in rows})):
+        at: dict[int, list[float]] = {}
+        for row in rows:
+            if row["degree"] == degree:
+                at.setdefault(row["step"], []).append(row["together"])
+        points = tuple((float(step), _mean(errors)) for step, errors in sorted(at.items()))
+        lines.append(Line(f"g = {degree}", points, stroke_of(k), marker_every=1))
+    return lines
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Return the root mean square."""
+    return float(np.sqrt(np.mean(np.square(values))))
+
+
+def _trained_table(by_bound: Mapping[float | None, Sequence[Record]]) -> str:
+    lines = [["logits", "step", "g", "σ", "one layer alone", "root", "together"]]
+    for bound, rows in by_bound.items():
+        for step, g in sorted({(row["step"], row["degree"]) for row in rows}):
+            some = [row for row in rows if (row["step"], row["degree"]) == (step, g)]
+            spans = (
+                (min(values), max(values))
+                for values in ([x for row in some for x in row[key]] for key in ("sigma", "alone"))
+            )
+            ends = (f"{low:.2g} to {high:.2g}" for low, high in spans)
+            means = (f"{_mean([row[key] for row in some]):.3g}" for key in ("root_of_squares", "together"))
+            lines.append([_logits(bound), str(step), str(g), *ends, *means])
+    return table(lines)
 
 
 # ---------------------------------------------------------------------- training
