@@ -29,7 +29,7 @@ RUNS = [
     ("trick", "speedup", "error"),
     [
         ("none", 20.0, 4.0),
-        ("the slower of two baselines", 30.0, 4.0),
+        ("a slower baseline", 30.0, 4.0),
         ("own lower quartile, their upper one", 24.4, 4.0),
         ("two threads against one", 33.3, 4.0),
         ("one pass against two", 50.0, 4.0),
