@@ -85,9 +85,11 @@ def measured(plan: Plan) -> Record:
         found["scaling"] += scaling.times(n, d, degrees, plan)
     found["fits"] = scaling.fits(found["scaling"])
     found["memory"] = scaling.memory(plan.memory, 12, 3, plan.threads)
-    spreads, heads = with_progress_bar(plan.spreads, "panels"), with_progress_bar(range(plan.heads), "heads")
-    found["panels"] = [row for spread in spreads for row in linear_time_baselines.panel(spread, plan)]
-    found["heads"] = [row for at in heads for row in linear_time_baselines.head_panel(at, plan)]
+    found["panels"], found["heads"] = [], []
+    for spread in with_progress_bar(plan.spreads, "panels"):
+        found["panels"] += linear_time_baselines.panel(spread, plan)
+    for at in with_progress_bar(range(plan.heads), "heads"):
+        found["heads"] += linear_time_baselines.head_panel(at, plan)
     return {
         "subject": NAME, **run_metadata("torch", "numpy", "numba"), "device": processor(), "load": load,
         "threads": plan.threads, "engine": "Numba" if numba_backend.installed() else "NumPy", **found,

@@ -44,8 +44,11 @@ from ..models.lowrank_record import (
 Row = Mapping[str, Any]
 ELSEWHERE = "published (forward), another machine"
 PUBLISHED = Stroke(BLACK, (), "square")
-THEIRS = Stroke(QUIET, (5, 3), "plus")
-CONTROL = Stroke(QUIET, (2, 3), "cross")
+STROKES = {  # of the methods other than ours
+    "the script": Stroke(QUIET, (5, 3), "plus"),
+    "the script, on softmax": Stroke(QUIET, (1, 3), "star"),
+    "mean of V": Stroke(QUIET, (2, 3), "cross"),
+}
 EXTRAPOLATED = Stroke(QUIET, (2, 4), "")
 PASSES = ("forward", "forward+backward")
 
@@ -101,9 +104,8 @@ def _row_lines(rows: Sequence[Row], number: str) -> list[Line]:
         for one in methods(row):
             if (value := getattr(one, number)) is not None:
                 points.setdefault(one.who, []).append((float(row["d"]), float(value)))
-    strokes = {"the script": THEIRS, "mean of V": CONTROL}
     return [
-        Line(who, tuple(some), strokes.get(who) or stroke_of(int(who[-1]) - 2), marker_every=1)
+        Line(who, tuple(some), STROKES.get(who) or stroke_of(int(who[-1]) - 2), marker_every=1)
         for who, some in points.items()
     ]
 
@@ -258,7 +260,7 @@ def _source(record: Record) -> str:
 
 
 # ---------------------------------------------------------------------- bars of one row
-LEFT, LONGEST, TOP, STEP, BAR = 170.0, 300.0, 84.0, 24.0, 15.0
+LEFT, LONGEST, TOP, STEP, BAR = 170.0, 300.0, 102.0, 24.0, 15.0
 GREY = "#BDBDBD"
 FILLS = {"ours": Fill(BLUE, ""), "the script": Fill(SKY, "/"), "exact": Fill(GREY, "")}
 
@@ -286,8 +288,8 @@ def lowrank_times(record: Record | None, d: int = 12, g: int = 3, n: int | None 
     n = tokens(record, d)[0] if n is None else n
     title = f"d = {d}, n = {n:,}, degree {g}: milliseconds of exact attention and of low rank"
     times = [one.ms for section in WHAT for row in record[section] for one in methods(row) if one.ms]
-    source = f"{source_of(record)}; bars on one logarithmic scale; × over the fastest exact run"
-    drawn: list[Element] = [Text(18, 50, source, SMALL, colour=QUIET)]
+    source, note = source_of(record), "× over the fastest exact run; bars on one logarithmic scale"
+    drawn: list[Element] = [Text(18, y, line, SMALL, colour=QUIET) for y, line in ((50, source), (68, note))]
     y = TOP
     for one in found:
         drawn.append(Text(18, y, one.what, NORMAL, bold=True))
@@ -297,8 +299,8 @@ def lowrank_times(record: Record | None, d: int = 12, g: int = 3, n: int | None 
     heads = ["passes", "who", "ms", "over the fastest exact", "multiply-adds", "error"]
     sentences = ". ".join(" ".join(filter(None, [f"{what}: {who}", *others])) for what, who, *others in rows)
     return titled(
-        title, (820.0, y - 10), f"{title}. {sentences}. {source}.",
-        f"{table([heads, *rows], left=2)}\n{source}", drawn,
+        title, (820.0, y - 10), f"{title}. {sentences}. {note}. {source}.",
+        f"{table([heads, *rows], left=2)}\n{note}\n{source}", drawn,
     )  # fmt: skip
 
 
