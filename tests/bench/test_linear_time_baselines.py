@@ -79,7 +79,7 @@ def test_every_exact_run_is_in_a_panel_and_is_refused_if_it_is_not_exact(monkeyp
         "bad": lambda: torch.full((60, 8), np.nan),
     }
     monkeypatch.setattr(baselines, "exact_runs", lambda tensors: runs)
-    good, bad = baselines.rows({}, [inputs], iter(()), 0.0)
+    good, bad, *_ = baselines.rows({}, [inputs], 1, 0.0)
     assert good["contender"] == "exact, good" and good["features"] is None and good["error"] < 1e-4
     assert good["ms"] > 0 and bad["refused"] == "it is not exact for these logits" and "ms" not in bad
 

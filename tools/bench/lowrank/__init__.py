@@ -35,14 +35,9 @@ show, pictures = text.text, text.pictures
 
 
 def run(quick: bool, threads: int = 1) -> Record:
-    """Measure everything in a new process and return the record.
+    """Measure everything in a new process and return the record; `quick`: small rows, few laps.
 
-    Args:
-        quick: the five small rows, shorter sequences and fewer laps.
-        threads: of all implementations.
-
-    Raises:
-        UsageError: torch is not installed, threads is below 1, or the process failed; its output is printed.
+    Raises UsageError if torch is not installed, threads is below 1, or the process failed.
     """
     if importlib.util.find_spec("torch") is None:
         raise UsageError(f"torch is not installed here: {install_command.command('torch')}")

@@ -80,30 +80,30 @@ def draw(n: int, spread: float, seed: int) -> Inputs:
 def panel(spread: float, plan: Plan) -> list[Row]:
     """Measure every method at one spread of logits, and return the rows."""
     drawn = [draw(plan.panel, spread, seed) for seed in range(plan.seeds)]
-    about: Row = {"spread": spread, "n": plan.panel, "d": D}
-    return rows(about, drawn, field(plan.most_features, plan.panel), plan.seconds / 10)
+    return rows({"spread": spread}, drawn, plan.most_features, plan.seconds / 10)
 
 
 def head_panel(at: int, plan: Plan) -> list[Row]:
     """Measure every method on one stored head of all-MiniLM-L6-v2, with the scale 1/√d in its queries."""
     layer, head = real_heads()[at]
     stored = real_head(layer, head)
-    n, d = stored.Q.shape
-    q = stored.Q / np.float32(d**0.5)
+    q = stored.Q / np.float32(stored.Q.shape[1] ** 0.5)
     spread = float((q @ (stored.K - stored.K.mean(axis=0)).T).std())
-    about: Row = {"layer": layer, "head": head, "spread": spread, "n": n, "d": d}
+    about: Row = {"layer": layer, "head": head, "spread": spread}
     drawn = [(q, stored.K, stored.V)] * plan.seeds
-    return rows(about, drawn, field(plan.most_head_features, n, d), plan.seconds / 10)
+    return rows(about, drawn, plan.most_head_features, plan.seconds / 10)
 
 
-def rows(about: Row, drawn: Sequence[Inputs], taking_part: Iterator[Contender], seconds: float) -> list[Row]:
-    """Return one row per exact run and method, with the reason if it is refused.
+def rows(about: Row, drawn: Sequence[Inputs], most: int, seconds: float) -> list[Row]:
+    """Return one row per exact run and method with at most `most` features, with the reason if it is refused.
 
     Errors are usual relative errors of O in per cent: the median over seeds, because the errors of FAVOR+
     have heavy tails. Milliseconds are for one forward pass.
     """
     tensors = [[torch.from_numpy(x) for x in inputs] for inputs in drawn]
     right = [sdpa(*(x.double() for x in some)) for some in tensors]
+    n, d = drawn[0][0].shape
+    about = about | {"n": n, "d": d}
     found: list[Row] = []
     works: dict[int, Work] = {}
     for name, run in exact_runs(tensors[0]).items():
@@ -111,7 +111,7 @@ def rows(about: Row, drawn: Sequence[Inputs], taking_part: Iterator[Contender], 
         outcome: Row = {"error": off} if off <= EXACT else {"refused": "it is not exact for these logits"}
         works |= {len(found): run} if "error" in outcome else {}
         found.append({**about, "contender": f"exact, {name}", "features": None, **outcome})
-    for name, features, attend in taking_part:
+    for name, features, attend in field(most, n, d):
         outcome = error_of(attend, drawn, right)
         works |= {len(found): partial(attend, *drawn[0], 0)} if "error" in outcome else {}
         found.append({**about, "contender": name, "features": features, **outcome})

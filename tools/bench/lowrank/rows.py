@@ -25,6 +25,12 @@ SEED = 1  # of dO
 COMPILED = 256  # tokens of the runs that compile
 
 
+def draw(d: int, n: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return q, k, v of the published protocol, and normal dO, each (n, d) float32."""
+    do = torch.randn(n, d, generator=torch.Generator().manual_seed(SEED))
+    return *published_protocol.draw(d, n), do
+
+
 def degrees(d: int) -> list[int]:
     """Return the degrees to measure: 2 to 4 below a limit of the rank, and 5 for small d."""
     return [g for g in range(2, 6 if d <= FIVE_TO else 5) if rank_of(d, g) <= MOST_RANK]
@@ -56,8 +62,7 @@ def measure(d: int, n: int, causal: bool, plan: Plan) -> dict[str, Row]:
     `their_ms`, `their_error` and `their_softmax_error` (forward) belong to the published script: its error on
     its own operator, and that of its features on softmax.
     """
-    q, k, v = published_protocol.draw(d, n)
-    do = torch.randn(v.shape, generator=torch.Generator().manual_seed(SEED))
+    q, k, v, do = draw(d, n)
     exact, control = truth(q, k, v, do, causal), equal_weights(q, v, do, causal)
     error, speedup = published_protocol.TABLE[d] if (d, n) in published_protocol.ROWS else (None, None)
     found: dict[str, Row] = {}

@@ -17,26 +17,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from iocourse.monomials import rank_of
 from tools.bench import Row, grouped
 from tools.bench.lowrank.exact_baselines import sampled_truth
 from tools.bench.lowrank.published_protocol import relative_error
-from tools.bench.lowrank.rows import exact_runs, ours
+from tools.bench.lowrank.rows import draw, exact_runs, ours
 from tools.bench.lowrank.timing import Plan, Work, interleaved
 
 SAMPLED = 64  # queries whose O and dQ are compared with float64
 FIT_FROM, FIT_LEAST = 2**12, 3  # of the lengths to fit an exponent: the first, and how many
 THREADED_FROM = 2**14  # shorter sequences use one thread
 KIND = ("contender", "d", "g", "threads", "pass")
-
-
-def draw(n: int, d: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Draw q, k, v, dO (n, d) float32; q and k are divided by √d, so logits have standard deviation 1/√d."""
-    source = torch.Generator().manual_seed(n + d)
-    q, k, v, do = (torch.randn(n, d, generator=source) for _ in range(4))
-    return q / d**0.5, k / d**0.5, v, do
 
 
 def times(n: int, d: int, degrees: Sequence[int], plan: Plan) -> list[Row]:
@@ -46,13 +38,12 @@ def times(n: int, d: int, degrees: Sequence[int], plan: Plan) -> list[Row]:
     """
     works: dict[tuple[Any, ...], Work] = {}
     off: dict[int | None, dict[str, float]] = {None: {}}
-    drawn, rows = draw(n, d), torch.linspace(0, n - 1, min(SAMPLED, n)).long()
+    drawn, rows = draw(d, n), torch.linspace(0, n - 1, min(SAMPLED, n)).long()
     exact = sampled_truth(*drawn, rows)
     for g in degrees:
         got = (torch.from_numpy(x)[rows] for x in ours(drawn, g, plan.threads)()[:2])
         off[g] = {name: relative_error(*pair) for name, *pair in zip(("O", "dQ"), got, exact, strict=True)}
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    counts = {plan.threads} | ({2} if cores >= 2 and n >= THREADED_FROM else set())
+    counts = {plan.threads} | ({2} if n >= THREADED_FROM and (os.cpu_count() or 1) >= 2 else set())
     for pass_, inputs in (("forward", drawn[:3]), ("forward+backward", drawn)):
         for g, threads in product(degrees, sorted(counts)):
             works["ours", d, g, threads, pass_] = ours(inputs, g, threads)
@@ -101,7 +92,7 @@ def resident(name: str) -> int:
 
 if __name__ == "__main__":
     tokens, columns, degree, threads = map(int, sys.argv[1:])
-    ours(draw(512, columns), degree, threads)()
+    ours(draw(columns, 512), degree, threads)()
     before = resident("VmRSS")
-    ours(draw(tokens, columns), degree, threads)()
+    ours(draw(columns, tokens), degree, threads)()
     print(resident("VmHWM") - before)
