@@ -14,14 +14,14 @@ Name = TypeVar("Name", bound=Hashable)
 Work = Callable[[], Any]
 ROUNDS = 3
 SLOW_S = 1.0  # a slower first lap is one of the three laps; a faster one is repeated and not counted
-MOST = 200  # laps per round
+MOST = 200  # laps in one round
 
 
 def interleaved(works: Mapping[Name, Work], seconds: float) -> dict[Name, Timing]:
     """Time several pieces of work in rounds over all of them, in rotated order.
 
     A temporary slowdown of the machine then affects all of them. `seconds`: approximate total time of the
-    laps of one piece; each runs at least once per round. Compile before: a first lap may count.
+    laps of one piece; each runs at least once in every round. Compile before: a first lap may count.
     """
     laps: dict[Name, list[float]] = {}
     repeats: dict[Name, int] = {}
