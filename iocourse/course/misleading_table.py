@@ -20,11 +20,13 @@ SHOWN = 3  # digits of a claim
 
 # ------------------------------------------------------------------ measurements
 def runs_of(record: Mapping[str, Any]) -> list[Run]:
-    """Return the runs of a record of `lowrank`: those of its tables, and those of lengths up to a million."""
+    """Return the runs of a record of `lowrank`: those of lengths up to a million, and of its other shapes."""
     found = [_scaling_run(row) for row in record["scaling"]]
+    timed = {(row["d"], row["n"]) for row in record["scaling"]}
     for name, passes in (("forward", "forward"), ("gradient", "both")):
         for row in record[name]:
-            found += _table_runs(row, passes)
+            if (row["d"], row["n"]) not in timed:
+                found += _table_runs(row, passes)
     return found
 
 

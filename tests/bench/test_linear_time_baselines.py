@@ -1,6 +1,7 @@
 """Methods in the panels, the entries of their rows, and the timing of interleaved work."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -103,16 +104,22 @@ def test_every_round_runs_all_works_and_begins_with_another(monkeypatch):
     works = {name: (lambda name=name: order.append(name)) for name in "abc"}
     monkeypatch.setattr(timing, "MOST", 1)
     found = timing.interleaved(works, 0.0)
-    assert "".join(order) == "aabbcc" + "abc" + "bca" + "cab"
+    assert "".join(order) == "abc" + "abc" + "abc" + "bca" + "cab"
     assert {timing.repeats for timing in found.values()} == {3}
 
 
-def test_the_first_lap_of_slow_work_is_one_of_three(monkeypatch):
-    order = []
-    works = {name: (lambda name=name: order.append(name)) for name in "ab"}
-    monkeypatch.setattr(timing, "SLOW_S", -1.0)
-    found = timing.interleaved(works, 0.0)
-    assert "".join(order) == "ab" + "ba" + "ab" and {one.repeats for one in found.values()} == {3}
+def test_the_first_lap_of_slow_work_is_one_of_three_and_of_the_slowest_the_only_one(monkeypatch):
+    seconds, order, clock = {"a": 2.0, "b": 2.9, "c": 3.1, "d": 0.5}, [], [0.0]
+
+    def work(name):
+        order.append(name)
+        clock[0] += seconds[name]
+
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: clock[0])
+    found = timing.interleaved({name: partial(work, name) for name in seconds}, 0.0)
+    assert "".join(order) == "abcd" + "d" + "d" + "bda" + "dab"
+    assert {name: one.repeats for name, one in found.items()} == {"a": 3, "b": 3, "c": 1, "d": 3}
+    assert all(one.ms == pytest.approx(1000 * seconds[name]) for name, one in found.items())
 
 
 def test_quick_work_is_repeated_until_its_time_is_over(monkeypatch):

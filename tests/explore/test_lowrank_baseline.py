@@ -85,9 +85,9 @@ def test_a_figure_of_one_row_has_both_quotients_and_the_control(found):
 
 def test_the_headline_of_the_explorer_names_the_exact_run():
     table = explore.lowrank_table(8, 3)
-    for d, n, g in ((8, "2,560", 3), (12, "40,960", 3)):
-        table.set("d", d)
-        assert f"Forward, d = {d}, n = {n}, degree {g}: " in table.words
+    for d, n in ((8, 2560), (12, 40_960)):
+        table.set("row", (d, n))
+        assert f"Forward, d = {d}, n = {n:,}, degree 3: " in table.words
         assert re.search(
             r"times as fast as the fastest exact run \(\w[\w ,]*\), with [\d.e]+ times", table.words
         )

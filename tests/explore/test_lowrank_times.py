@@ -132,13 +132,13 @@ def test_the_table_offers_what_was_measured_at_its_d():
         explore.lowrank_times(load_record("lowrank"), 8, 5).to_svg(),
     )
     assert "Forward, d = 8, n = 2,560, degree 5: " in table.words
-    table.set("d", 12)
+    table.set("row", (12, 40_960))
     assert table.state == (12, 4, 40_960) and list(table.controls["g"].offered.values()) == [2, 3, 4]
-    assert list(table.controls["n"].offered.values()) == [4096, 10_240, 40_960]
-    table.set("n", 4096)
+    assert len(table.controls["row"].offered) == len(load_record("lowrank")["forward"])
+    table.set("row", (12, 4096))
     assert "Forward, d = 12, n = 4,096, degree 4: " in table.words
-    table.set("d", 32)
-    assert table.state == (32, 3, 4096)
+    table.set("row", (32, 4096))
+    assert table.state == (32, 3, 4096) and explore.lowrank_table(12, 3, 4096).state == (12, 3, 4096)
     with pytest.raises(
         ValueError, match=r"d must be one of 4, 5, 6, 7, 8, 9, 10, 11, 12, 16, 32 \(recorded\), got 3"
     ):

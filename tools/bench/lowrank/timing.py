@@ -14,26 +14,30 @@ Name = TypeVar("Name", bound=Hashable)
 Work = Callable[[], Any]
 ROUNDS = 3
 SLOW_S = 1.0  # a slower first lap is one of the three laps; a faster one is repeated and not counted
-MOST = 200  # laps in one round
+FAR = 1.5  # slow work that takes longer than the fastest slow one by this factor has one lap alone
+MOST = 200  # laps of one piece in a row
 
 
 def interleaved(works: Mapping[Name, Work], seconds: float) -> dict[Name, Timing]:
     """Time several pieces of work in rounds over all of them, in rotated order.
 
     A temporary slowdown of the machine then affects all of them. `seconds`: approximate total time of the
-    laps of one piece; each runs at least once in every round. Compile before: a first lap may count.
+    laps of one piece. Each has three laps or more; slow work that is `FAR` from the fastest has one. Compile
+    before: a first lap may count.
     """
     laps: dict[Name, list[float]] = {}
     repeats: dict[Name, int] = {}
+    firsts = {name: lap(work) for name, work in works.items()}
+    slow = {name: first for name, first in firsts.items() if first > SLOW_S}
+    alone = {name for name, first in slow.items() if first > FAR * min(slow.values())}
     for name, work in works.items():
-        first = lap(work)
-        laps[name] = [first] if first > SLOW_S else []
-        again = first if first > SLOW_S else lap(work)
+        laps[name] = [slow[name]] if name in slow else []
+        again = slow[name] if name in slow else lap(work)
         repeats[name] = max(1, min(MOST, int(seconds / ROUNDS / again)))
     names = list(works)
     for turn in range(ROUNDS):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
-            if turn or not laps[name]:
+            if not laps[name] or (turn and name not in alone):
                 laps[name] += [lap(works[name]) for _ in range(repeats[name])]
     return {name: summary([1000 * one for one in laps[name]]) for name in works}
 
@@ -56,11 +60,11 @@ class Plan:
     memory: int = 2**20  # tokens at which the peak memory of a gradient is measured
     spreads: Sequence[float] = (0.25, 0.5, 1.0, 2.0)  # standard deviations of logits, one panel each
     panel: int = 2048  # keys and queries in a panel
-    seeds: int = 5  # draws over which a panel takes the median error
+    seeds: int = 3  # draws over which a panel takes the median error
     most_features: int = 1300  # of a method in a panel
     heads: int = 8  # stored heads of a real model
     most_head_features: int = 7000  # of a method on these heads
-    seconds: float = 0.3  # approximate total time of the laps of one piece of work
+    seconds: float = 0.2  # approximate total time of the laps of one piece of work
     threads: int = 1  # of all implementations
 
 

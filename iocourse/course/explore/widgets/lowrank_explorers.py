@@ -127,8 +127,8 @@ class RecordedRow(NamedTuple):
 class LowrankTable(Explorer):
     """Interactive view of the shipped record of `python -m tools.bench lowrank`; nothing is measured.
 
-    Controls: d, n and g, with the n and the degrees recorded at d. Without a record it has no controls, and
-    the figure names the command that creates one. Raises the errors of `lowrank_times`.
+    Controls: row, a pair (d, n), and g, with the degrees recorded there. Without a record it has no controls,
+    and the figure names the command that creates one. Raises the errors of `lowrank_times`.
     """
 
     def __init__(self, d: int = 12, g: int = 3, n: int | None = None) -> None:
@@ -136,12 +136,20 @@ class LowrankTable(Explorer):
         controls = []
         if self._record:
             n = tokens(self._record, d)[0] if n is None else n
+            rows = [(d, n) for d in sizes(self._record) for n in sorted(tokens(self._record, d))]
             controls = [
-                slider("d", "d (head dimension)", sizes(self._record)),
+                choice("row", "row", {f"d = {d}, n = {n:,}": (d, n) for d, n in rows}),
                 slider("g", "degree g", degrees(self._record, d, n)),
-                slider("n", "n (tokens)", tokens(self._record, d)),
             ]
-        super().__init__(RecordedRow(d, g, n or 0), controls)
+        super().__init__(RecordedRow(d, g, n or 0), controls, row=(d, n))
+
+    @property
+    def state(self) -> RecordedRow:
+        """The selected d, degree and n."""
+        if not self.controls:
+            return RecordedRow(*self._start)
+        d, n = self.value("row")
+        return RecordedRow(d, self.value("g"), n)
 
     def shown(self) -> Shown:
         picture = lowrank_times(self._record, *self.state)
@@ -150,8 +158,6 @@ class LowrankTable(Explorer):
         return Shown(picture, in_html([words]))
 
     def _after(self, name: str) -> None:
-        if name == "d":
-            known = tokens(self._record or {}, self.value("d"))
-            self.controls["n"].offer(by_name(known))
-            self.controls["n"].value = known[0]
-            self.controls["g"].offer(by_name(degrees(self._record or {}, self.value("d"))))
+        if name == "row":
+            d, n = self.value("row")
+            self.controls["g"].offer(by_name(degrees(self._record or {}, d, n)))
