@@ -786,7 +786,7 @@ if importlib.util.find_spec("torch") is not None:
 # </details>
 #
 # `lowrank.attention` does the same for tensors of any leading axes, all heads at once, on the CPU or a GPU, and keeps the same arrays. What becomes of the error in twelve layers, and in training, is the subject of lesson 17; so are times. Low rank has no recorded run on a GPU yet.
-# <!-- "no recorded run" if "absent" in load_record("lowrank")["gpu"] -->
+# <!-- "no recorded run" if "gpu" not in load_record("lowrank") -->
 #
 # ## Misconceptions
 #

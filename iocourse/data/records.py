@@ -100,6 +100,7 @@ def _device(device: dict[str, Any] | None) -> str:
         return ""
     facts = [f"sm_{device['arch']}"] if device.get("arch") else []
     facts += [f"driver {device['driver']}"] if device.get("driver") else []
+    facts += [f"{device['vector_bits']}-bit vectors"] if device.get("vector_bits") else []
     return f"{device['name']} ({', '.join(facts)})" if facts else str(device["name"])
 
 

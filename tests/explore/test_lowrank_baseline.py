@@ -1,66 +1,101 @@
-"""Tests that each ratio to exact attention comes with the remark that a faster exact run exists."""
+"""Tests that a printed quotient comes with d, n, degree, error, the exact run, and the multiply-adds."""
 
 import re
 from pathlib import Path
 
 import pytest
-from fake_lowrank_record import record
+from fake_lowrank_record import degree, record, row
 from figure_layout import check_layout, texts
 
 from iocourse.course import explore
-from iocourse.course.course_map import course_map, lesson_of
+from iocourse.course.explore.models.lowrank_record import WHAT, baselines, methods
 from iocourse.data.records import load_record
-from tools.bench.lowrank import pictures
 from tools.bench.lowrank.text import text
 
 ROOT = Path(__file__).parents[2]
-SAID = "exact run of compiled loops was measured 1.1 to 3.8 times faster than this baseline"
-TOLD = "by another factor in each row and pass, so every ratio is an upper limit"
+RECORDS = pytest.mark.parametrize("found", [record(), load_record("lowrank")], ids=["made up", "recorded"])
 RATIO = re.compile(r"[\d,.]+×")
-PAGES = (
-    "docs/guide/low-rank.md",
-    *(f"solutions/{course_map()[lesson_of(id)].file}.py" for id in ("17A", "17C")),
+# d, n, method, ms, quotient, exact run, multiply-adds, error, usual error (not of the script)
+LINE = re.compile(
+    r" *\d+ +[\d,]+ +(ours, g = \d|the script) +[\d.e,-]+ +[\d.e,-]+× +\w[\w ,]* +[\d.e,-]+× +[\d.e-]+.*"
 )
 
 
-def says_it(words):
-    joined = " ".join(words.split())
-    return SAID in joined and TOLD in joined
+@RECORDS
+@pytest.mark.parametrize("section", WHAT)
+def test_every_line_with_a_quotient_has_all_that_belongs_to_it(found, section):
+    picture = explore.lowrank_vs_published(found, section=section)
+    check_layout(picture)
+    with_ratio = [line for line in picture.numbers.splitlines() if RATIO.search(line)]
+    shown = sum(one.quotient is not None for row in found[section] for one in methods(row))
+    assert len(with_ratio) == shown > 0 and all(map(LINE.fullmatch, with_ratio))
+    note = baselines(found[section])
+    assert note in picture.alt and note in " ".join(texts(picture))
 
 
-@pytest.mark.parametrize("found", [record(), load_record("lowrank")], ids=["made up", "recorded"])
-def test_every_table_of_the_bench_with_a_ratio_says_it(found):
-    every = text(found).split("\n\n")
-    parts = [part for part in every if RATIO.search(part) and not part.startswith("milliseconds at n")]
-    assert [part.split()[0].rstrip(":") for part in parts] == [
-        "forward", "forward+backward", "causal", "goals",
-    ]  # fmt: skip
-    assert all(map(says_it, parts))
+@RECORDS
+def test_the_report_has_no_other_quotient(found):
+    with_ratio = [line for line in text(found).splitlines() if RATIO.search(line)]
+    assert with_ratio and all(map(LINE.fullmatch, with_ratio))
 
 
-@pytest.mark.parametrize("section", ["forward", "gradient", "causal"])
-@pytest.mark.parametrize("found", [record(), load_record("lowrank")], ids=["made up", "recorded"])
-def test_every_picture_of_rows_says_it_to_the_eye_in_words_and_in_numbers(found, section):
-    for picture in (explore.lowrank_vs_published(found, section=section), explore.lowrank_times(found, 8, 3)):
-        check_layout(picture)
-        assert RATIO.search(picture.numbers)
-        assert says_it(picture.numbers) and says_it(picture.alt) and says_it(" ".join(texts(picture)))
+@RECORDS
+@pytest.mark.parametrize("section", WHAT)
+def test_the_mean_of_v_is_a_line_of_every_row(found, section):
+    lines = explore.lowrank_vs_published(found, section=section).numbers.splitlines()
+    assert sum("mean of V" in line for line in lines) == len(found[section])
+    assert "mean of V: from " in explore.lowrank_vs_published(found, section=section).alt
 
 
-def test_every_recorded_picture_with_a_ratio_says_it():  # that the site does: tests/site/test_built_site.py
-    drawn = pictures(load_record("lowrank"))
-    with_ratio = [name for name, picture in drawn.items() if RATIO.search(picture.numbers)]
-    assert with_ratio == ["rows", "gradient"] and all(says_it(drawn[name].numbers) for name in with_ratio)
+@RECORDS
+def test_the_mean_of_v_is_a_line_of_every_panel(found):
+    lines = explore.lowrank_baselines(found).numbers.splitlines()
+    problems = {
+        (one.get("layer"), one.get("head"), one["spread"]) for one in found["panels"] + found["heads"]
+    }
+    assert sum("mean of V" in line for line in lines) == len(problems)
 
 
-def test_the_explorer_says_it_at_every_setting():
+def test_a_quotient_is_over_the_fastest_run_of_all():
+    found = load_record("lowrank")
+    for one in (one for section in WHAT for one in found[section]):
+        assert one["baseline_ms"] == min(one["exact_ms"].values()) == one["exact_ms"][one["baseline"]]
+        assert "SDPA" in one["exact_ms"] and ("SDPA, padded" in one["exact_ms"]) == (one["d"] % 16 != 0)
+        for mine in one["degrees"]:
+            assert mine["speedup"] == pytest.approx(one["baseline_ms"] / mine["ms"])
+
+
+def test_the_note_names_every_run_with_its_rows():
+    rows = [row(4, degree(2, 1, 2)), row(8, degree(2, 1, 2), baseline="SDPA"), row(12, degree(2, 1, 2))]
+    first = "compiled loops at (d, n) = (4, 160), (12, 40,960)"
+    assert (
+        baselines(rows) == f"Quotients are over the fastest exact run: {first}; SDPA at (d, n) = (8, 2,560)."
+    )
+
+
+@RECORDS
+def test_a_figure_of_one_row_has_both_quotients_and_the_control(found):
+    picture = explore.lowrank_times(found, 8, 3)
+    check_layout(picture)
+    assert "d = 8, n = 2,560, degree 3" in picture.alt and "× over the fastest exact run" in picture.alt
+    bars = [words for words in texts(picture) if RATIO.search(words) and "over the" not in words]
+    assert bars and all(re.search(r"×, [\d.e,-]+× fewer multiply-adds, off by ", words) for words in bars)
+    assert sum(words == "mean of V" for words in texts(picture)) == len(WHAT)
+
+
+def test_the_headline_of_the_explorer_names_the_exact_run():
     table = explore.lowrank_table(8, 3)
-    assert says_it(table.words)
-    table.set("d", 12)
-    assert "times as fast as exact attention" in table.words and says_it(table.words)
+    for d, n in ((8, 2560), (12, 40_960)):
+        table.set("row", (d, n))
+        assert f"Forward, d = {d}, n = {n:,}, degree 3: " in table.words
+        assert re.search(
+            r"times as fast as the fastest exact run \(\w[\w ,]*\), with [\d.e]+ times", table.words
+        )
+        assert "(the mean of V: " in table.words
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_pages_that_state_a_ratio_say_it_once(page):
-    words = " ".join((ROOT / page).read_text(encoding="utf-8").split())
-    assert words.count(SAID) == words.count(TOLD) == 1
+def test_the_guide_says_what_belongs_to_a_quotient():
+    words = " ".join((ROOT / "docs/guide/low-rank.md").read_text(encoding="utf-8").split())
+    (sentence,) = re.findall(r"Each quotient is printed with .*? on every machine\.", words)
+    for part in ("d, n, the degree, the error", "the name of the exact run", "the quotient of multiply-adds"):
+        assert part in sentence

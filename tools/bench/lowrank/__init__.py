@@ -14,11 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import partial
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from iocourse.console import with_progress_bar
 from iocourse.data.records import run_metadata
@@ -26,45 +23,38 @@ from iocourse.doctor import install_command
 from iocourse.doctor.thread_settings import environment
 from iocourse.errors import UsageError
 from tools.bench import Row as Record
-from tools.bench.lowrank.text import text
-from tools.bench.lowrank.timing import QUICK, WHOLE, Plan
-
-if TYPE_CHECKING:
-    from iocourse.course.explore.draw.picture import Picture
+from tools.bench.lowrank import text
+from tools.bench.lowrank.timing import QUICK, Plan
 
 NAME = "lowrank"
 HELP = "low-rank and exact attention on the CPU: the published rows, gradients, scaling (needs torch)"
 # glibc keeps freed memory, for all implementations, so that only the first lap includes page faults.
 WARM_HEAP = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
-# Sections to which every job adds rows.
-LISTS = ("forward", "gradient", "causal", "scaling", "scaling_errors", "panels", "heads")
-Job = tuple[str, Callable[[], Any]]  # a section of the record, and the work
+VECTORS = {"avx512f": 512, "avx2": 256, "avx": 256, "sse2": 128, "asimd": 128}  # bits by flag of the CPU
+show, pictures = text.text, text.pictures
 
 
 def run(quick: bool, threads: int = 1) -> Record:
-    """Measure everything in a new process and return the record.
+    """Measure everything in a new process and return the record; `quick`: small rows, few laps.
 
-    Args:
-        quick: the five small rows, shorter sequences and fewer laps.
-        threads: of all implementations.
-
-    Raises:
-        UsageError: torch is not installed, threads is below 1, or the process failed; its output is printed.
+    Raises UsageError if torch is not installed, threads is below 1, or the process failed.
     """
     if importlib.util.find_spec("torch") is None:
         raise UsageError(f"torch is not installed here: {install_command.command('torch')}")
     if threads < 1:
         raise UsageError(f"--threads must be 1 or more, got {threads}")
-    return {"quick": quick} | in_own_process(replace(QUICK if quick else WHOLE, threads=threads))
+    plan = Plan(**QUICK) if quick else Plan()
+    return {"quick": quick} | in_own_process(replace(plan, threads=threads))
 
 
 def in_own_process(plan: Plan) -> Record:
     """Measure a plan in a new process with its number of threads set for all libraries. Return the record."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "record.json")
-        wanted = environment(plan.threads) | WARM_HEAP
-        asked = [sys.executable, "-c", f"from {__name__} import main; main()", plan.to_json(), str(file)]
-        if subprocess.run(asked, env=os.environ | wanted, check=False).returncode or not file.is_file():
+        code = f"from {__name__} import main; main()"
+        command = [sys.executable, "-c", code, json.dumps(asdict(plan)), str(file)]
+        wanted = os.environ | environment(plan.threads) | WARM_HEAP
+        if subprocess.run(command, env=wanted, check=False).returncode or not file.is_file():
             raise UsageError("the measuring process ended early. Its last output is above")
         record: Record = json.loads(file.read_text(encoding="utf-8"))
     return record
@@ -75,71 +65,44 @@ def measured(plan: Plan) -> Record:
     import torch
 
     from iocourse.lowrank import numba_backend
-    from tools.bench.lowrank.scaling import fits
+    from tools.bench.lowrank import linear_time_baselines, rows, scaling
 
     torch.set_num_threads(plan.threads)
     started, load = time.perf_counter(), os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-    found: Record = {name: [] for name in LISTS}
-    for section, work in with_progress_bar(list(jobs(plan)), "low rank"):
-        made = work()
-        if section in LISTS:
-            found[section] += made if isinstance(made, list) else [made]
-        else:
-            found[section] = made
+    found: Record = {"forward": [], "gradient": [], "causal": [], "causal_gradient": []}
+    shapes = [(d, n, causal) for d, n in plan.rows for causal in (False, True)]
+    for d, n, causal in with_progress_bar(shapes, "rows"):
+        for section, row in rows.measure(d, n, causal, plan).items():
+            found[section].append(row)
+    lengths = [(n, d, degrees) for d, degrees in plan.shapes for n in plan.lengths]
+    found["scaling"] = []
+    for n, d, degrees in with_progress_bar(lengths, "scaling"):
+        found["scaling"] += scaling.times(n, d, degrees, plan)
+    found["fits"] = scaling.fits(found["scaling"])
+    found["memory"] = scaling.memory(plan.memory, 12, 3, plan.threads)
+    found["panels"], found["heads"] = [], []
+    for spread in with_progress_bar(plan.spreads, "panels"):
+        found["panels"] += linear_time_baselines.panel(spread, plan)
+    for at in with_progress_bar(range(plan.heads), "heads"):
+        found["heads"] += linear_time_baselines.head_panel(at, plan)
     return {
-        "subject": NAME, **run_metadata("torch", "numpy", "numba"), "device": {"name": processor()},
-        "load": load, "threads": plan.threads, "engine": "Numba" if numba_backend.installed() else "NumPy",
-        **found, "fits": fits(found["scaling"]), "seconds": round(time.perf_counter() - started),
+        "subject": NAME, **run_metadata("torch", "numpy", "numba"), "device": processor(), "load": load,
+        "threads": plan.threads, "engine": "Numba" if numba_backend.installed() else "NumPy", **found,
+        "seconds": round(time.perf_counter() - started),
     }  # fmt: skip
 
 
-def jobs(plan: Plan) -> Iterator[Job]:
-    """Yield every piece of the measurement."""
-    from tools.bench.lowrank import linear_time_baselines, rows, scaling
-
-    for d in plan.rows:
-        yield "forward", partial(rows.forward, d, plan)
-        yield "gradient", partial(rows.gradient, d, plan)
-        yield "causal", partial(rows.causal, d, plan)
-    for d, degrees in plan.shapes:
-        for n in plan.lengths:
-            yield "scaling", partial(scaling.times, n, d, degrees, plan)
-            yield "scaling_errors", partial(scaling.errors, n, d, degrees)
-    yield "memory", partial(scaling.memory, plan.memory, 12, 3, plan.threads)
-    for spread in plan.spreads:
-        yield "panels", partial(linear_time_baselines.panel, spread, plan)
-    for at in range(plan.heads):
-        yield "heads", partial(linear_time_baselines.head_panel, at, plan)
-
-
-def processor() -> str:
-    """Return the name of the CPU."""
-    told = Path("/proc/cpuinfo")
-    if told.is_file():
-        for line in told.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def show(result: Record) -> str:
-    """Format the record: all tables, the goals with their verdicts, and the source."""
-    return text(result)
-
-
-def pictures(result: Record) -> dict[str, Picture]:
-    """Return figures of the rows, the scaling and the baselines, by file name."""
-    from iocourse.course.explore import lowrank_baselines, lowrank_scaling, lowrank_vs_published
-
-    return {
-        "rows": lowrank_vs_published(result),
-        "gradient": lowrank_vs_published(result, section="gradient"),
-        "scaling": lowrank_scaling(result),
-        "contenders": lowrank_baselines(result),
-    }
+def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> Record:
+    """Return the name of the CPU and the bits of its widest vectors, None if they are not known."""
+    content = cpuinfo.read_text(encoding="utf-8", errors="replace") if cpuinfo.is_file() else ""
+    pairs = [map(str.strip, line.split(":", 1)) for line in content.splitlines() if ":" in line]
+    facts = {key.lower(): value for key, value in pairs}
+    flags = facts.get("flags", facts.get("features", "")).split()
+    name = facts.get("model name") or platform.processor() or platform.machine()
+    return {"name": name, "vector_bits": max((VECTORS[one] for one in flags if one in VECTORS), default=None)}
 
 
 def main() -> None:
     """Measure the plan of the first argument and write the record to the file of the second."""
-    record = measured(Plan.from_json(sys.argv[1]))
+    record = measured(Plan(**json.loads(sys.argv[1])))
     Path(sys.argv[2]).write_text(json.dumps(record), encoding="utf-8")

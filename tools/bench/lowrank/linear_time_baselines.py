@@ -2,7 +2,7 @@
 
 The problems are normal queries and keys, with one panel per spread of logits, and the stored heads of a real
 model. The baselines are those of `iocourse.lowrank.baselines`; ours is `lowrank.attention` at one degree,
-including its checks. Exact attention is included, without features and with rounding errors only.
+including its checks. The mean of V is degree 0. Exact runs have no features and rounding errors only.
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from math import isfinite
 from statistics import median
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,38 +18,29 @@ import torch
 import iocourse.lowrank as lowrank
 from iocourse.data.attention_heads import real_head, real_heads
 from iocourse.lowrank.baselines import FIELD, Rows
-from iocourse.lowrank.error_certificates import NotCertified
 from iocourse.monomials import rank_of
 from tools.bench import Row
 from tools.bench.lowrank.exact_baselines import sdpa
 from tools.bench.lowrank.published_protocol import relative_error
-from tools.bench.lowrank.timing import Plan, interleaved
+from tools.bench.lowrank.rows import exact_runs
+from tools.bench.lowrank.timing import Plan, Work, interleaved
 
 Inputs = tuple[Rows, Rows, Rows]  # q, k (n, d), v (n, d_v), float32, scores not scaled again
-Work = Callable[[Rows, Rows, Rows, int], Rows]  # the last is a seed
+Attend = Callable[[Rows, Rows, Rows, int], Rows]  # the last argument is a seed
+Contender = tuple[str, int, Attend]  # name, number of features, function
 D = 8
-DEGREES = range(1, 7)
 COUNTS = (16, 45, 165, 495, 1287)  # features of the methods that allow any number
-HERMITE, TAYLOR, EXACT = "Hermite (ours)", "Taylor (our passes)", "exact (SDPA)"
-POLYNOMIALS = {TAYLOR: "taylor", HERMITE: "hermite"}
+POLYNOMIALS = {"Taylor (our passes)": "taylor", "Hermite (ours)": "hermite"}
 ANY_NUMBER = ("WildCat", "Nyström", "FAVOR+")
+EXACT = 0.01  # per cent: an exact run with a larger error is refused
 
 
-class Contender(NamedTuple):
-    """Name, number of features (None for exact attention), and function of one method."""
-
-    name: str
-    features: int | None
-    attend: Work
+def mean_of_v(q: Rows, k: Rows, v: Rows, seed: int) -> Rows:
+    """Return the mean of V for every query: the control."""
+    return np.repeat(v.mean(axis=0, keepdims=True), len(q), axis=0)
 
 
-def exact(q: Rows, k: Rows, v: Rows, seed: int) -> Rows:
-    """Compute exact attention with PyTorch."""
-    found: Rows = sdpa(*(torch.from_numpy(x) for x in (q, k, v))).numpy()
-    return found
-
-
-def polynomial(name: str, degree: int) -> Work:
+def polynomial(name: str, degree: int) -> Attend:
     """Return our attention at one degree, with a Hermite polynomial per row or the Taylor polynomial."""
 
     def attend(q: Rows, k: Rows, v: Rows, seed: int) -> Rows:
@@ -63,27 +52,22 @@ def polynomial(name: str, degree: int) -> Work:
     return attend
 
 
-def neighbour(name: str, m: int) -> Work:
+def neighbour(name: str, m: int) -> Contender:
     """Return a method of `FIELD` with m features."""
-
-    def attend(q: Rows, k: Rows, v: Rows, seed: int) -> Rows:
-        return FIELD[name](q, k, v, m, np.random.default_rng(seed))
-
-    return attend
+    return name, m, lambda q, k, v, seed: FIELD[name](q, k, v, m, np.random.default_rng(seed))
 
 
 def field(most: int, n: int, d: int = D) -> Iterator[Contender]:
     """Yield the methods with up to `most` features; methods with landmarks have at most n, one per key."""
-    yield Contender(EXACT, None, exact)
-    for g in DEGREES:
+    yield "mean of V", 1, mean_of_v
+    for g in range(1, 7):
         if (rank := rank_of(d, g)) <= most:
-            for name, kind in POLYNOMIALS.items():
-                yield Contender(name, rank, polynomial(kind, g))
-            yield Contender("SATA", rank, neighbour("SATA", rank))
+            yield from ((name, rank, polynomial(kind, g)) for name, kind in POLYNOMIALS.items())
+            yield neighbour("SATA", rank)
     for m in COUNTS:
         if m <= min(most, n):
-            yield from (Contender(name, m, neighbour(name, m)) for name in ANY_NUMBER)
-    yield Contender("elu + 1", d, neighbour("elu + 1", d))
+            yield from (neighbour(name, m) for name in ANY_NUMBER)
+    yield neighbour("elu + 1", d)
 
 
 def draw(n: int, spread: float, seed: int) -> Inputs:
@@ -96,51 +80,53 @@ def draw(n: int, spread: float, seed: int) -> Inputs:
 def panel(spread: float, plan: Plan) -> list[Row]:
     """Measure every method at one spread of logits, and return the rows."""
     drawn = [draw(plan.panel, spread, seed) for seed in range(plan.seeds)]
-    about: Row = {"spread": spread, "n": plan.panel, "d": D}
-    return rows(about, drawn, field(plan.most_features, plan.panel), plan.seconds / 10)
+    return rows({"spread": spread}, drawn, plan.most_features, plan.seconds / 10)
 
 
 def head_panel(at: int, plan: Plan) -> list[Row]:
     """Measure every method on one stored head of all-MiniLM-L6-v2, with the scale 1/√d in its queries."""
     layer, head = real_heads()[at]
     stored = real_head(layer, head)
-    n, d = stored.Q.shape
-    q = stored.Q / np.float32(d**0.5)
+    q = stored.Q / np.float32(stored.Q.shape[1] ** 0.5)
     spread = float((q @ (stored.K - stored.K.mean(axis=0)).T).std())
-    about: Row = {"layer": layer, "head": head, "spread": spread, "n": n, "d": d}
+    about: Row = {"layer": layer, "head": head, "spread": spread}
     drawn = [(q, stored.K, stored.V)] * plan.seeds
-    return rows(about, drawn, field(plan.most_head_features, n, d), plan.seconds / 10)
+    return rows(about, drawn, plan.most_head_features, plan.seconds / 10)
 
 
-def rows(about: Row, drawn: Sequence[Inputs], taking_part: Iterator[Contender], seconds: float) -> list[Row]:
-    """Return one row per method, with the reason if it is refused.
+def rows(about: Row, drawn: Sequence[Inputs], most: int, seconds: float) -> list[Row]:
+    """Return one row per exact run and method with at most `most` features, with the reason if it is refused.
 
-    Errors are usual relative errors of O in per cent: median, minimum and maximum over seeds. There is no
-    mean, because the errors of FAVOR+ have heavy tails. Milliseconds are for one forward pass.
+    Errors are usual relative errors of O in per cent: the median over seeds, because the errors of FAVOR+
+    have heavy tails. Milliseconds are for one forward pass.
     """
-    right = [sdpa(*(torch.from_numpy(x).double() for x in inputs)) for inputs in drawn]
+    tensors = [[torch.from_numpy(x) for x in inputs] for inputs in drawn]
+    right = [sdpa(*(x.double() for x in some)) for some in tensors]
+    n, d = drawn[0][0].shape
+    about = about | {"n": n, "d": d}
     found: list[Row] = []
-    works: dict[int, Callable[[], object]] = {}
-    for one in taking_part:
-        row = {**about, "contender": one.name, "features": one.features}
-        outcome = errors(one, drawn, right)
-        if "refused" not in outcome:
-            works[len(found)] = partial(one.attend, *drawn[0], 0)
-        found.append(row | outcome)
+    works: dict[int, Work] = {}
+    for name, run in exact_runs(tensors[0]).items():
+        off = relative_error(run(), right[0])
+        outcome: Row = {"error": off} if off <= EXACT else {"refused": "it is not exact for these logits"}
+        works |= {len(found): run} if "error" in outcome else {}
+        found.append({**about, "contender": f"exact, {name}", "features": None, **outcome})
+    for name, features, attend in field(most, n, d):
+        outcome = error_of(attend, drawn, right)
+        works |= {len(found): partial(attend, *drawn[0], 0)} if "error" in outcome else {}
+        found.append({**about, "contender": name, "features": features, **outcome})
     for at, took in interleaved(works, seconds).items():
-        found[at] |= {"ms": took.ms, "repeats": took.repeats}
+        found[at]["ms"] = took.ms
     return found
 
 
-def errors(one: Contender, drawn: Sequence[Inputs], right: Sequence[torch.Tensor]) -> Row:
-    """Return the median, minimum and maximum error over the draws, or the reason why there is none."""
+def error_of(attend: Attend, drawn: Sequence[Inputs], right: Sequence[torch.Tensor]) -> Row:
+    """Return the median error over the draws, or the reason why there is none."""
     each = []
     for seed, (inputs, o) in enumerate(zip(drawn, right, strict=True)):
         with np.errstate(all="ignore"):
             try:
-                each.append(relative_error(torch.from_numpy(one.attend(*inputs, seed)), o))
-            except NotCertified as error:
+                each.append(relative_error(torch.from_numpy(attend(*inputs, seed)), o))
+            except lowrank.NotCertified as error:
                 return {"refused": str(error)}
-    if not all(map(isfinite, each)):
-        return {"refused": "its result is not finite"}
-    return {"error": median(each), "least": min(each), "largest": max(each)}
+    return {"error": median(each)} if np.isfinite(each).all() else {"refused": "its result is not finite"}

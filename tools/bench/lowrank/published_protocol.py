@@ -7,48 +7,32 @@ row i by the sum of row i. The published error is ‖x - y‖ / ‖x + y‖, hal
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 SEED = 2
-ROWS = range(4, 13)  # d; n = 10 · 2ᵈ
 BLOCK = 1 << 22  # scores in memory at a time in the exact operator
-# As printed in the paper's table: d -> (error in per cent, speed-up).
+# As printed in the paper's table: d -> (error in per cent, speed-up), with n = 10 · 2ᵈ.
 TABLE = {
     4: (4.673, 1.42), 5: (2.505, 1.73), 6: (2.846, 2.58), 7: (1.838, 3.90), 8: (2.005, 9.43),
     9: (1.620, 26.4), 10: (1.286, 26.7), 11: (1.558, 40.3), 12: (0.773, 79.0),
 }  # fmt: skip
+ROWS = tuple((d, 10 * 2**d) for d in TABLE)  # (d, n)
 
 
-class Data(NamedTuple):
-    """Inputs of one row: d and q, k, v, each (n, d) float32."""
-
-    d: int
-    q: Tensor
-    k: Tensor
-    v: Tensor
-
-
-def rows() -> Iterator[Data]:
-    """Yield the nine rows, drawn one after the other from one generator."""
+def draw(d: int, n: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return q, k, v (n, d) float32. A published row is drawn after the rows above it, as in the script; for
+    another shape the generator is new.
+    """
     import torch
 
     source = torch.Generator().manual_seed(SEED)
-    for d in ROWS:
-        n = 10 * 2**d
-        q, k, v = (torch.randn(1, 1, n, d, generator=source)[0, 0] for _ in range(3))
-        yield Data(d, q / d**0.5, k / d**0.5, v)
-
-
-def row(d: int) -> Data:
-    """Return the row of one d. Earlier rows are drawn too, because they share the generator."""
-    for found in rows():
-        if found.d == d:
-            return found
-    raise ValueError(f"d must be {ROWS.start} to {ROWS.stop - 1}, got {d}")
+    above = [at for at in ROWS if at[0] < d] if (d, n) in ROWS else []
+    for columns, rows in (*above, (d, n)):
+        q, k, v = (torch.randn(1, 1, rows, columns, generator=source)[0, 0] for _ in range(3))
+    return q / d**0.5, k / d**0.5, v
 
 
 def their_operator(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -69,11 +53,16 @@ def their_features(x: Tensor) -> Tensor:
     return torch.cat([torch.ones_like(x[:, :1]), x, squares], 1)
 
 
-def their_algorithm(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Return the published operator (n, d) with the exponential's series of degree 2 and all features."""
+def their_algorithm(q: Tensor, k: Tensor, v: Tensor, softmax: bool = False) -> Tensor:
+    """Return the published operator (n, d) with the exponential's series of degree 2 and all features.
+
+    softmax: divide each row of the output by its own sum, so that the result approximates softmax attention.
+    """
     left, right = their_features(q), their_features(k)
-    sums = left @ right.sum(0)
-    return left @ (right.T @ (v / sums[:, None]))
+    sums = (left @ right.sum(0))[:, None]
+    if softmax:
+        return left @ (right.T @ v) / sums
+    return left @ (right.T @ (v / sums))
 
 
 def their_error(x: Tensor, y: Tensor) -> float:

@@ -1,144 +1,143 @@
-"""Measurement of the published rows with our, exact and the published code: forward, gradient and causal."""
+"""Measurement of one shape with our and all exact runs: forward, both passes, and both with a causal mask."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from iocourse.gpu.timing import Timing
+import iocourse.lowrank as lowrank
+from iocourse.lowrank.numpy_backend import CAUSAL_TILE
 from iocourse.monomials import rank_of
 from tools.bench import Row
 from tools.bench.lowrank import published_protocol
-from tools.bench.lowrank.exact_baselines import Best, best_gradient, best_in_place, sdpa, truth
-from tools.bench.lowrank.library_calls import Ours
+from tools.bench.lowrank.exact_baselines import forward_runs, gradient_runs, truth
 from tools.bench.lowrank.timing import Plan, Work, interleaved
 
-IN_PLACE, SDPA, THEIRS = "in place", "SDPA", "theirs"
-MASKED = "not made: SDPA skips the masked half of the pairs, a matrix that is masked in place does not"
+SECTIONS = {False: ("forward", "gradient"), True: ("causal", "causal_gradient")}
 NAMES = ("O", "dQ", "dK", "dV")
-FIVE_TO = 8  # the largest d at which degree 5 takes part
+FIVE_TO = 8  # the largest d at which degree 5 is measured
+MOST_RANK = 7000
 SEED = 1  # of dO
+COMPILED = 256  # tokens of the runs that compile
 
 
-def degrees(d: int) -> tuple[int, ...]:
-    """Return the degrees to measure: 2 to 4, and 5 for small ranks."""
-    return tuple(range(2, 6 if d <= FIVE_TO else 5))
+def draw(d: int, n: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return q, k, v of the published protocol, and normal dO, each (n, d) float32."""
+    do = torch.randn(n, d, generator=torch.Generator().manual_seed(SEED))
+    return *published_protocol.draw(d, n), do
 
 
-def forward(d: int, plan: Plan) -> Row:
-    """Measure errors and times of O for one row: softmax in both metrics, the published operator in its own.
+def degrees(d: int) -> list[int]:
+    """Return the degrees to measure: 2 to 4 below a limit of the rank, and 5 for small d."""
+    return [g for g in range(2, 6 if d <= FIVE_TO else 5) if rank_of(d, g) <= MOST_RANK]
 
-    In the row, `their_error` and `their_ms` belong to the reimplemented published script. In a degree,
-    `judged_error` and `ms` belong to softmax, `their_error` and `their_operator_ms` to their operator.
-    All speed-ups are over exact softmax, never over another operator.
+
+def ours(inputs: Sequence[Tensor], g: int, threads: int, causal: bool = False) -> Work:
+    """Return the library's call for q, k, v (n, d), which computes O, or the gradients too if dO is there."""
+    d = inputs[0].shape[1]
+    known = {"key_variance": 1 / d} if causal else {}  # of the keys' distribution, so of no later key
+    call = lowrank.attention if len(inputs) == 3 else lowrank.gradient
+    arrays = [x.numpy() for x in inputs]
+    return partial(call, *arrays, degree=g, scale=1.0, causal=causal, threads=threads, **known)
+
+
+def exact_runs(inputs: Sequence[Tensor], causal: bool = False) -> dict[str, Work]:
+    """Return the exact runs for q, k, v, and dO if there are gradients, compiled by a run on few tokens."""
+    make: Any = forward_runs if len(inputs) == 3 else gradient_runs
+    for run in make(*(x[:COMPILED] for x in inputs), causal).values():
+        run()
+    runs: dict[str, Work] = make(*inputs, causal)
+    return runs
+
+
+def measure(d: int, n: int, causal: bool, plan: Plan) -> dict[str, Row]:
+    """Return the rows of both sections: times of the exact runs, and times and errors of every degree.
+
+    In a degree, `judged` is the error of O in the published metric, or with gradients the largest of dQ, dK
+    and dV. `mean_of_v_error` has the same errors of equal weights for all keys that a row attends to.
+    `their_ms`, `their_error` and `their_softmax_error` (forward) belong to the published script: its error on
+    its own operator, and that of its features on softmax.
     """
-    data = published_protocol.row(d)
-    q, k, v = data.q, data.k, data.v
-    theirs, (o,) = published_protocol.their_operator(q, k, v), truth(q, k, v)
-    best = best_in_place(q, k, v)
-    works = _those_made({IN_PLACE: best})
-    works |= {SDPA: lambda: sdpa(q, k, v), THEIRS: lambda: published_protocol.their_algorithm(q, k, v)}
-    found = []
-    for g in degrees(d):
-        ours = Ours(q, k, v, None, g, plan.threads)
-        works |= {("ours", g): ours.forward, ("torch", g): ours.torch_forward}
-        works |= {("operator", g): ours.their_operator}
-        softmax, operator = torch.from_numpy(ours.forward()), torch.from_numpy(ours.their_operator())
-        found.append(_degree(d, g) | {
-            "judged_error": published_protocol.their_error(softmax, o),
-            "error": published_protocol.relative_error(softmax, o),
-            "their_error": published_protocol.their_error(operator, theirs),
-        })  # fmt: skip
-    took = interleaved(works, plan.seconds)
-    head = _head(data) | _baselines(took) | {"in_place_note": best.note}
-    head |= {
-        "their_error": published_protocol.their_error(published_protocol.their_algorithm(q, k, v), theirs)
-    }
-    head |= {"their_ms": took[THEIRS].ms}
-    return head | {"degrees": [one | _times(one, took, head) for one in found]}
+    q, k, v, do = draw(d, n)
+    exact, control = truth(q, k, v, do, causal), equal_weights(q, v, do, causal)
+    error, speedup = published_protocol.TABLE[d] if (d, n) in published_protocol.ROWS else (None, None)
+    found: dict[str, Row] = {}
+    for section, inputs in zip(SECTIONS[causal], ((q, k, v), (q, k, v, do)), strict=True):
+        shown = 1 if len(inputs) == 3 else 4
+        works: dict[Any, Work] = {g: ours(inputs, g, plan.threads, causal) for g in degrees(d)}
+        row: Row = {"d": d, "n": n, "published_error": error, "published_speedup": speedup}
+        row["mean_of_v_error"] = errors(control[:shown], exact)
+        off = {g: errors(_outputs(work()), exact) for g, work in works.items()}
+        runs = exact_runs(inputs, causal)
+        if section == "forward":
+            works["script"] = partial(published_protocol.their_algorithm, q, k, v)
+        took = interleaved(works | runs, plan.seconds)
+        if section == "forward":
+            row |= script(q, k, v, exact[0]) | {"their_ms": took["script"].ms}
+        row["exact_ms"] = {name: took[name].ms for name in runs}
+        row["baseline"] = min(row["exact_ms"], key=row["exact_ms"].__getitem__)
+        row["baseline_ms"] = row["exact_ms"][row["baseline"]]
+        row["degrees"] = [
+            {"g": g, "rank": rank_of(d, g), "ms": took[g].ms, "quartiles_ms": took[g].quartiles_ms,
+             "repeats": took[g].repeats, "speedup": row["baseline_ms"] / took[g].ms,
+             "multiply_adds": multiply_adds(n, n, d, rank_of(d, g), causal, shown > 1)} | off[g]
+            for g in off
+        ]  # fmt: skip
+        found[section] = row
+    return found
 
 
-def gradient(d: int, plan: Plan) -> Row:
-    """Measure O, dQ, dK, dV of one row and the time of both passes; the same of SDPA and of in-place code."""
-    return _both_passes(d, plan, causal=False)
+def script(q: Tensor, k: Tensor, v: Tensor, softmax: Tensor) -> Row:
+    """Return the script's errors, on its own operator and on softmax, and its quotient of multiply-adds."""
+    own = published_protocol.their_algorithm(q, k, v), published_protocol.their_operator(q, k, v)
+    other = published_protocol.their_algorithm(q, k, v, softmax=True), softmax
+    error = published_protocol.their_error
+    features = published_protocol.their_features(q[:1]).shape[1]
+    adds = multiply_adds(len(q), len(k), q.shape[1], features, causal=False, both=False)
+    return {"their_error": error(*own), "their_softmax_error": error(*other), "their_multiply_adds": adds}
 
 
-def causal(d: int, plan: Plan) -> Row:
-    """Measure the same as `gradient` with a causal mask, and the time of the forward pass alone."""
-    return _both_passes(d, plan, causal=True)
+def equal_weights(q: Tensor, v: Tensor, do: Tensor, causal: bool) -> list[Tensor]:
+    """Return O, dQ, dK, dV (n, d) if every row outputs the mean of V over the keys that it attends to."""
+    values = v.double().requires_grad_()
+    counts = torch.arange(1, len(v) + 1)[:, None]
+    o = values.cumsum(0) / counts if causal else values.mean(0).expand_as(values)
+    (dv,) = torch.autograd.grad(o, values, do.double())
+    return [o.detach(), torch.zeros_like(q), torch.zeros_like(q), dv]
 
 
-def _both_passes(d: int, plan: Plan, causal: bool) -> Row:
-    data = published_protocol.row(d)
-    do = torch.randn(data.v.shape, generator=torch.Generator().manual_seed(SEED))
-    exact = truth(data.q, data.k, data.v, do, causal)
-    best = Best(None, MASKED) if causal else best_gradient(data.q, data.k, data.v, do)
-    works = _those_made({IN_PLACE: best}) | {SDPA: _sdpa_both(data, do, causal)}
-    if causal:
-        works["SDPA forward"] = lambda: sdpa(data.q, data.k, data.v, causal=True)
-    found = []
-    for g in degrees(d):
-        ours = Ours(data.q, data.k, data.v, do, g, plan.threads, causal)
-        works |= {("ours", g): ours.backward, ("torch", g): ours.torch_backward}
-        if causal:
-            works["forward", g] = ours.forward
-        got = [torch.from_numpy(x) for x in ours.backward()]
-        found.append(_degree(d, g) | _gradient_errors(got, exact))
-    took = interleaved(works, plan.seconds)
-    head = _head(data) | _baselines(took) | {"in_place_note": best.note}
-    if causal:
-        head["sdpa_forward_ms"] = took["SDPA forward"].ms
-    return head | {"degrees": [one | _times(one, took, head) for one in found]}
-
-
-def _those_made(candidates: Mapping[str, Best]) -> dict[Any, Work]:
-    return {name: best.attend for name, best in candidates.items() if best.attend is not None}
-
-
-def _sdpa_both(data: published_protocol.Data, do: Tensor, causal: bool) -> Work:
-    q, k, v = (x.clone().requires_grad_() for x in (data.q, data.k, data.v))
-    return lambda: torch.autograd.grad(sdpa(q, k, v, causal), (q, k, v), do)
-
-
-def _gradient_errors(got: Sequence[Tensor], exact: Sequence[Tensor]) -> Row:
-    """Return both error metrics of O, dQ, dK, dV, and the worst gradient in the published metric."""
-    pairs = list(zip(NAMES, got, exact, strict=True))
+def errors(got: Sequence[Tensor], exact: Sequence[Tensor]) -> Row:
+    """Return the usual and the published errors by output, in per cent, and the judged one."""
+    pairs = list(zip(NAMES, got, exact, strict=False))
     theirs = {name: published_protocol.their_error(x, y) for name, x, y in pairs}
     usual = {name: published_protocol.relative_error(x, y) for name, x, y in pairs}
-    return {"their_errors": theirs, "errors": usual, "worst": max(theirs[name] for name in NAMES[1:])}
+    judged = max(list(theirs.values())[1:] or theirs.values())
+    return {"errors": usual, "their_errors": theirs, "judged": judged}
 
 
-def _head(data: published_protocol.Data) -> Row:
-    error, speedup = published_protocol.TABLE[data.d]
-    return {"d": data.d, "n": len(data.q), "published_error": error, "published_speedup": speedup}
+def _outputs(found: Any) -> list[Tensor]:
+    return [torch.from_numpy(x) for x in (found if isinstance(found, tuple) else (found,))]
 
 
-def _degree(d: int, g: int) -> Row:
-    return {"g": g, "rank": rank_of(d, g)}
+def multiply_adds(n: int, n_k: int, d: int, rank: int, causal: bool, both: bool) -> float:
+    """Return the multiply-adds of the products of exact attention, divided by those of low rank.
 
+    Exact attention has two products of d per pair of a query and a key (S, O), and four more for both passes
+    (dP, dQ, dK, dV) if each score is computed once. A product of low rank has r (d + 1) per row: forward, one
+    per query and one per key (T, [N, den]); for both passes three of each (T, U, and the derivatives of the
+    features). Without a mask both quotients are therefore 2 n n_k d / ((n + n_k) r (d + 1)).
 
-def _baselines(took: Mapping[Any, Timing]) -> Row:
-    """Return the times of exact attention, and the faster one, which is the baseline of speed-ups."""
-    times = {name: took[name].ms for name in (IN_PLACE, SDPA) if name in took}
-    baseline = min(times, key=lambda name: times[name])
-    return {
-        "in_place_ms": times.get(IN_PLACE), "sdpa_ms": times[SDPA],
-        "baseline": baseline, "baseline_ms": times[baseline],
-    }  # fmt: skip
-
-
-def _times(one: Row, took: Mapping[Any, Timing], head: Row) -> Row:
-    """Return milliseconds and speed-ups of one degree: from arrays, from tensors, and others if timed."""
-    ours, tensors, baseline_ms = took["ours", one["g"]], took["torch", one["g"]], head["baseline_ms"]
-    found: Row = asdict(ours) | {"speedup": baseline_ms / ours.ms}
-    found |= {"torch_ms": tensors.ms, "torch_speedup": baseline_ms / tensors.ms}
-    if ("operator", one["g"]) in took:
-        found["their_operator_ms"] = took["operator", one["g"]].ms
-    if ("forward", one["g"]) in took:
-        alone = took["forward", one["g"]].ms
-        found |= {"forward_ms": alone, "forward_speedup": head["sdpa_forward_ms"] / alone}
-    return found
+    With a causal mask, exact attention has n (n + 1) / 2 pairs. Low rank computes tiles of C tokens exactly,
+    2d + 1 per pair of a tile forward and 9d + 4 for both passes, and computes T again in the backward pass:
+    two products per row forward, seven for both passes. The features themselves, about one multiplication per
+    monomial and row, are not counted.
+    """
+    pairs = n * (n + 1) / 2 if causal else n * n_k
+    exact = pairs * d * (6 if both else 2)
+    products = (7 if both else 2) * n if causal else (3 if both else 1) * (n + n_k)
+    tiles = n * min(CAUSAL_TILE, n) * (9 * d + 4 if both else 2 * d + 1) if causal else 0
+    return exact / (products * rank * (d + 1) + tiles)

@@ -1,16 +1,15 @@
 """Figures of a recorded run of `tools.bench lowrank`.
 
-They show the published rows, one of these rows as bars, time against length, and other methods.
+They show the published rows, one row as bars, time against length, and other methods.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import log
-from textwrap import wrap
 from typing import Any
 
-from ....console import table, with_unit
+from ....console import DASH, table, with_unit
 from ..draw.line_chart import Line, Panel, panels_picture
 from ..draw.palette import BLACK, BLUE, INK, QUIET, SKY, Fill, Stroke, stroke_of
 from ..draw.picture import (
@@ -28,14 +27,29 @@ from ..draw.picture import (
     titled,
 )
 from ..draw.text import figures
-from ..models.lowrank_record import FASTER_EXACT, Compared, Measured, compared, degrees, sizes
+from ..models.lowrank_record import (
+    LIMITS,
+    WHAT,
+    Compared,
+    Measured,
+    baselines,
+    compared,
+    fastest,
+    fastest_exact,
+    methods,
+    panels_of,
+    tokens,
+)
 
 Row = Mapping[str, Any]
 ELSEWHERE = "published (forward), another machine"
 PUBLISHED = Stroke(BLACK, (), "square")
-THEIRS = Stroke(QUIET, (5, 3), "plus")
+STROKES = {  # of the methods other than ours
+    "the script": Stroke(QUIET, (5, 3), "plus"),
+    "the script, on softmax": Stroke(QUIET, (1, 3), "star"),
+    "mean of V": Stroke(QUIET, (2, 3), "cross"),
+}
 EXTRAPOLATED = Stroke(QUIET, (2, 4), "")
-SECTIONS = ("forward", "gradient", "causal")
 PASSES = ("forward", "forward+backward")
 
 
@@ -43,68 +57,70 @@ PASSES = ("forward", "forward+backward")
 def lowrank_vs_published(
     record: Record | None, *, section: str = "forward", title: str | None = None
 ) -> Picture:
-    """Error and speed-up of each published row: published values and ours for every degree.
+    """Error, quotient of times and quotient of multiply-adds of each published row, for every degree.
 
-    All speed-ups except the published ones are over one baseline, the exact softmax attention of the record
-    that takes less time. Errors use the published metric ‖x - y‖ / ‖x + y‖. They are errors of O for
-    "forward", the largest of dQ, dK and dV for "gradient" (time of both passes), and of O for "causal" (time
-    of the forward pass).
+    A quotient of times, except a published one, is the time of the record's fastest exact run over that of
+    the method. The quotient of multiply-adds does not depend on the machine. Errors use the published metric
+    ‖x - y‖ / ‖x + y‖, of O, or with gradients of the worst of dQ, dK and dV. The mean of V is the control.
+    The rows of other shapes are in the numbers.
 
     Args:
         record: the record `load_record("lowrank")`; None draws a placeholder.
-        section: "forward", "gradient" or "causal".
+        section: "forward", "gradient" (both passes), "causal" (forward) or "causal_gradient".
         title: of the figure.
 
     Raises:
-        ValueError: unknown section, or a section without rows.
+        ValueError: unknown section, or a section without published rows.
     """
-    if section not in SECTIONS:
-        raise ValueError(f"section must be one of {', '.join(SECTIONS)}, got {section!r}")
-    name = title or f"Low rank and the published rows: {section}"
+    if section not in WHAT:
+        raise ValueError(f"section must be one of {', '.join(WHAT)}, got {section!r}")
+    name = title or f"Low rank and the published rows: {WHAT[section]}"
     if record is None:
         return none_yet(name, "lowrank")
-    rows: Sequence[Row] = record[section]
+    rows = [row for row in record[section] if row["published_error"] is not None]
     if not rows:
-        raise ValueError(f"record must have rows of {section}, got none")
-    error, speed = _ERROR_AND_SPEED[section]
-    lines = [_row_lines(rows, error, "published_error"), _row_lines(rows, speed, "published_speedup")]
-    if section == "forward":
-        points = tuple((float(row["d"]), row["baseline_ms"] / row["their_ms"]) for row in rows)
-        lines[1].append(Line("published script, this machine", points, THEIRS, marker_every=1))
-    panels = [
-        Panel("error in the published metric, %", "d (n = 10 · 2ᵈ)", lines[0], (None, 10)),
-        Panel("speed-up over exact attention", "d (n = 10 · 2ᵈ)", lines[1], (None, 10)),
-    ]
-    return panels_picture(name, panels, _source(record), _rows_table(rows, error, speed), FASTER_EXACT)
+        raise ValueError(f"record must have published rows of {section}, got none")
+    parts = (
+        ("error in the published metric, %", "error", _line(rows, "published_error")),
+        ("exact time / time, fastest exact run", "quotient", _line(rows, "published_speedup")),
+        ("exact / low-rank multiply-adds", "multiply_adds", ()),
+    )
+    panels = []
+    for ylabel, number, published in parts:
+        lines = [Line(ELSEWHERE, published, PUBLISHED, marker_every=1)] if published else []
+        panels.append(Panel(ylabel, "d (n = 10 · 2ᵈ)", lines + _row_lines(rows, number), (None, 10)))
+    numbers = f"{_rows_table(record[section])}\n* ‖x - y‖ / ‖x + y‖; usual: ‖x - y‖ / ‖y‖"
+    return panels_picture(name, panels, _source(record), numbers, baselines(record[section]))
 
 
-_ERROR_AND_SPEED: dict[str, tuple[Callable[[Row], float], Callable[[Row], float]]] = {
-    "forward": (lambda one: float(one["judged_error"]), lambda one: float(one["speedup"])),
-    "gradient": (lambda one: float(one["worst"]), lambda one: float(one["speedup"])),
-    "causal": (lambda one: float(one["their_errors"]["O"]), lambda one: float(one["forward_speedup"])),
-}
+def _line(rows: Sequence[Row], key: str) -> tuple[tuple[float, float], ...]:
+    return tuple((float(row["d"]), float(row[key])) for row in rows)
 
 
-def _row_lines(rows: Sequence[Row], number: Callable[[Row], float], published: str) -> list[Line]:
-    """Return one line for the published values and one for each degree."""
-    known = tuple((float(row["d"]), float(row[published])) for row in rows if row[published] is not None)
-    lines = [Line(ELSEWHERE, known, PUBLISHED, marker_every=1)]
-    for g in sorted({one["g"] for row in rows for one in row["degrees"]}):
-        points = tuple(
-            (float(row["d"]), number(one)) for row in rows for one in row["degrees"] if one["g"] == g
-        )
-        lines.append(Line(f"ours, g = {g}", points, stroke_of(g - 2), marker_every=1))
-    return lines
-
-
-def _rows_table(rows: Sequence[Row], error: Callable[[Row], float], speed: Callable[[Row], float]) -> str:
-    degrees = sorted({one["g"] for row in rows for one in row["degrees"]})
-    lines = [["d", "n", "published", *(f"g = {g}" for g in degrees)]]
+def _row_lines(rows: Sequence[Row], number: str) -> list[Line]:
+    """Return one line for each method that has this number."""
+    points: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
-        by_degree = {one["g"]: f"{error(one):.3g} %, {speed(one):.3g}×" for one in row["degrees"]}
-        published = f"{row['published_error']:.3f} %, {row['published_speedup']:.3g}×"
-        cells = [by_degree.get(g, "") for g in degrees]
-        lines.append([str(row["d"]), f"{row['n']:,}", published, *cells])
+        for one in methods(row):
+            if (value := getattr(one, number)) is not None:
+                points.setdefault(one.who, []).append((float(row["d"]), float(value)))
+    return [
+        Line(who, tuple(some), STROKES.get(who) or stroke_of(int(who[-1]) - 2), marker_every=1)
+        for who, some in points.items()
+    ]
+
+
+def _rows_table(rows: Sequence[Row]) -> str:
+    """Format one line per row and method."""
+    lines = [["d", "n", "method", "ms", "over exact", "exact run", "multiply-adds", "error*, %", "usual, %"]]
+    for row in rows:
+        for one in methods(row):
+            quotient = ["", ""] if one.quotient is None else [f"{figures(one.quotient)}×", row["baseline"]]
+            others = (one.multiply_adds, one.error, one.usual)
+            adds, error, usual = ("" if x is None else figures(x) for x in others)
+            ms = "" if one.ms is None else figures(one.ms)
+            place = [str(row["d"]), f"{row['n']:,}", one.who]
+            lines.append([*place, ms, *quotient, f"{adds}×" if adds else "", error, usual])
     return table(lines, left=0)
 
 
@@ -112,7 +128,8 @@ def _rows_table(rows: Sequence[Row], error: Callable[[Row], float], speed: Calla
 def lowrank_scaling(record: Record | None, *, title: str | None = None) -> Picture:
     """Milliseconds against tokens on logarithmic axes, forward and forward with backward.
 
-    Beyond the measured lengths, SDPA is extrapolated by the line fitted for n ≥ 2¹³.
+    Exact attention is the run with the least time at the longest length at which it was timed. Beyond that
+    length it is extrapolated by the line fitted for n ≥ 2¹². The other exact runs are in the numbers.
 
     Args:
         record: the record of `python -m tools.bench lowrank`; None draws a placeholder.
@@ -126,36 +143,49 @@ def lowrank_scaling(record: Record | None, *, title: str | None = None) -> Pictu
     panels = []
     for pass_ in PASSES:
         some = [row for row in rows if row["pass"] == pass_]
-        kinds = sorted({_kind(row) for row in some}, key=lambda kind: (kind.startswith("SDPA"), kind))
+        exact = _fastest_exact(some)
+        kinds = list(dict.fromkeys(_kind(row) for row in some if row["g"] is not None)) + exact
         lines = []
         for at, kind in enumerate(kinds):
             points = tuple((float(row["n"]), float(row["ms"])) for row in some if _kind(row) == kind)
             lines.append(Line(kind, points, stroke_of(at), marker_every=1))
         for fit in record["fits"]:  # from the last measured length on; all d share one label
-            if (fit["pass"], fit["contender"], fit["threads"]) == (pass_, "SDPA", 1) and fit["to"] < last:
+            if fit["pass"] == pass_ and _kind(fit) in exact and fit["to"] < last:
                 points = tuple((float(n), fit["ms_at_1"] * n ** fit["exponent"]) for n in (fit["to"], last))
-                lines.append(Line("SDPA, extrapolated", points, EXTRAPOLATED, marker_every=0))
+                lines.append(Line("exact, extrapolated", points, EXTRAPOLATED, marker_every=0))
         panels.append(Panel(f"milliseconds, {pass_}", "tokens n", lines, (10, 10)))
     return panels_picture(name, panels, _source(record), _lengths_table(rows, record["fits"]))
 
 
 def _kind(row: Row) -> str:
-    degree = "" if row["g"] is None else f", g = {row['g']}"
-    return f"{row['contender']}, d = {row['d']}{degree}"
+    return f"exact, {row['contender']}, d = {row['d']}" if row["g"] is None else (
+        f"{row['contender']}, d = {row['d']}, g = {row['g']}"
+    )  # fmt: skip
+
+
+def _fastest_exact(rows: Sequence[Row]) -> list[str]:
+    """Return the exact run of every d that takes the least time at the longest exact length."""
+    exact = [row for row in rows if row["g"] is None]
+    best = []
+    for d in dict.fromkeys(row["d"] for row in exact):
+        here = [row for row in exact if row["d"] == d]
+        longest = max(row["n"] for row in here)
+        best.append(
+            _kind(min((row for row in here if row["n"] == longest), key=lambda row: float(row["ms"])))
+        )
+    return best
 
 
 def _lengths_table(rows: Sequence[Row], fits: Sequence[Row]) -> str:
     lengths = sorted({row["n"] for row in rows})
     kinds = list(dict.fromkeys((_kind(row), row["pass"]) for row in rows))
-    slopes = {
-        (_kind(fit), fit["pass"]): fit["exponent"] for fit in fits if fit["threads"] == rows[0]["threads"]
-    }
+    slopes = {(_kind(fit), fit["pass"]): fit["exponent"] for fit in fits}
     lines = [["n", *(f"{n:,}" for n in lengths), "exponent"]]
     for kind in kinds:
         times = {row["n"]: f"{row['ms']:.3g}" for row in rows if (_kind(row), row["pass"]) == kind}
         slope = f"{slopes[kind]:.3f}" if kind in slopes else ""
         lines.append([f"{kind[0]}, {kind[1]}", *(times.get(n, "") for n in lengths), slope])
-    return f"milliseconds; exponents over n ≥ 8,192\n{table(lines, left=0)}"
+    return f"milliseconds; exponents over n ≥ 4,096\n{table(lines, left=1)}"
 
 
 @figure
@@ -163,6 +193,9 @@ def lowrank_baselines(
     record: Record | None, *, against: str = "features", title: str | None = None
 ) -> Picture:
     """Error of O against the number of features or the measured time, one panel per spread of the logits.
+
+    The mean of V has one feature. Against time, exact attention is its fastest run. All runs, and the panels
+    of the heads of a real model, are in the numbers.
 
     Args:
         record: the record of `python -m tools.bench lowrank`; None draws a placeholder.
@@ -177,31 +210,48 @@ def lowrank_baselines(
     name = title or f"Error of linear attentions against {'features' if against == 'features' else 'time'}"
     if record is None:
         return none_yet(name, "lowrank")
-    rows = [row for row in record["panels"] if "refused" not in row and row[against] is not None]
-    names = list(dict.fromkeys(row["contender"] for row in rows))
+    named: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for problem, panel in panels_of(record["panels"]).items():
+        for row in panel:
+            slower = row["features"] is None and row is not fastest_exact(panel)
+            if "refused" not in row and row[against] is not None and not slower:
+                who = "fastest exact run" if row["features"] is None else row["contender"]
+                points = named.setdefault(problem, {}).setdefault(who, [])
+                points.append((float(row[against]), float(row["error"])))
+    names = list(dict.fromkeys(who for panel in named.values() for who in panel))
+    xlabel = "features" if against == "features" else "milliseconds"
     panels = []
-    for spread in dict.fromkeys(row["spread"] for row in rows):
-        shown = []
-        for at, who in enumerate(names):
-            some = [row for row in rows if (row["spread"], row["contender"]) == (spread, who)]
-            if points := tuple((float(row[against]), float(row["error"])) for row in some):
-                shown.append(Line(who, points, stroke_of(at), len(points) > 1, 1))
-        xlabel = "features" if against == "features" else "milliseconds"
-        panels.append(Panel(f"error of O in %, logits spread by {spread:g}", xlabel, shown, (10, 10)))
-    return panels_picture(name, panels, _source(record), _contenders_table(record["panels"]))
+    for problem, lines in named.items():
+        shown = [Line(who, tuple(some), stroke_of(names.index(who)), len(some) > 1, 1)
+                 for who, some in lines.items()]  # fmt: skip
+        panels.append(Panel(f"error of O in %, {problem}", xlabel, shown, (10, 10)))
+    return panels_picture(name, panels, _source(record), _contenders_table(record))
 
 
-def _contenders_table(rows: Sequence[Row]) -> str:
-    counts = sorted({row["features"] for row in rows}, key=lambda m: m or 0)
-    lines = [["logits", "features", *("none" if m is None else str(m) for m in counts)]]
-    for spread, who in dict.fromkeys((row["spread"], row["contender"]) for row in rows):
-        cells = {
-            row["features"]: "refused" if "refused" in row else f"{row['error']:.3g} ({row['ms']:.2g})"
-            for row in rows
-            if (row["spread"], row["contender"]) == (spread, who)
-        }
-        lines.append([f"± {spread:g}", who, *(cells.get(m, "") for m in counts)])
-    return f"error of O in per cent, median over draws (milliseconds)\n{table(lines, left=0)}"
+def _contenders_table(record: Record) -> str:
+    """Format the errors and times of all methods, and the fastest method below some errors, by problem."""
+    problems = panels_of([*record["panels"], *record["heads"]])
+    counts = sorted({row["features"] or 0 for rows in problems.values() for row in rows})
+    lines = [["problem", "features", *("none" if m == 0 else f"{m:,}" for m in counts)]]
+    best = [["problem", *(f"fastest at ≤ {limit:g} %" for limit in LIMITS)]]
+    for problem, rows in problems.items():
+        for who in dict.fromkeys(row["contender"] for row in rows):
+            cells = {row["features"] or 0: _cell(row) for row in rows if row["contender"] == who}
+            lines.append([problem, who, *(cells.get(m, "") for m in counts)])
+        best.append([problem, *(_fastest(fastest(rows, limit)) for limit in LIMITS)])
+    head = "error of O in per cent, median over draws (milliseconds)"
+    return f"{head}\n{table(lines, left=2)}\n\n{table(best, left=1)}"
+
+
+def _cell(row: Row) -> str:
+    return "refused" if "refused" in row else f"{row['error']:.3g} ({row['ms']:.2g})"
+
+
+def _fastest(row: Row | None) -> str:
+    if row is None:
+        return DASH
+    features = "" if row["features"] is None else f", {row['features']:,}"
+    return f"{row['contender']}{features}: {row['ms']:.3g} ms"
 
 
 # ---------------------------------------------------------------------- source
@@ -210,75 +260,84 @@ def _source(record: Record) -> str:
 
 
 # ---------------------------------------------------------------------- bars of one row
-LEFT, LONGEST, TOP, STEP, BAR = 150.0, 330.0, 84.0, 24.0, 15.0
-CHARACTERS, LINE = 110, 18.0  # characters and height of a text line below the bars
-FILLS = (Fill("#BDBDBD", ""), Fill(BLUE, ""), Fill(SKY, "/"))  # exact, ours, the script
+LEFT, LONGEST, TOP, STEP, BAR = 170.0, 300.0, 102.0, 24.0, 15.0
+GREY = "#BDBDBD"
+FILLS = {"ours": Fill(BLUE, ""), "the script": Fill(SKY, "/"), "exact": Fill(GREY, "")}
 
 
 @figure
-def lowrank_times(record: Record | None, d: int = 12, g: int = 3) -> Picture:
-    """Bars of milliseconds for one row at degree g: forward, both passes and causal, on a logarithmic scale.
+def lowrank_times(record: Record | None, d: int = 12, g: int = 3, n: int | None = None) -> Picture:
+    """Bars of milliseconds for one row at degree g, on a logarithmic scale: exact runs, the script, ours.
 
-    Each bar is labelled with its speed-up over exact attention of the same run and its error in per cent. The
-    metric is ‖x - y‖ / ‖x + y‖, of O, or of the largest of dQ, dK and dV if there is a gradient.
+    A bar that is not exact is labelled with its quotient over the fastest exact run, the quotient of the
+    multiply-adds, and the error in per cent. The metric is ‖x - y‖ / ‖x + y‖, of O, or of the largest of dQ,
+    dK and dV if there is a gradient. The error of the mean of V is the control.
 
     Args:
         record: the record of `python -m tools.bench lowrank`; None draws a placeholder.
-        d: head dimension; n = 10 · 2ᵈ.
+        d: head dimension.
         g: degree.
+        n: tokens; by default the first recorded at d, 10 · 2ᵈ for a published row.
 
     Raises:
-        ValueError: d or g is not recorded; the message lists the recorded values.
+        ValueError: d, g or n is not recorded; the message lists the recorded values.
     """
     if record is None:
         return none_yet("One row of the table", "lowrank")
-    found = compared(record, d, g)
-    title = f"d = {d}, n = {10 * 2**d:,}: milliseconds of exact attention and of degree {g}"
-    times = [  # of all rows, so that all figures have the same scale
-        row.ms
-        for columns in sizes(record)
-        for degree in degrees(record, columns)
-        for one in compared(record, columns, degree)
-        for row in one.rows
-    ]
-    source = f"{source_of(record)}; bars on one logarithmic scale"
-    drawn: list[Element] = [Text(18, 50, source, SMALL, colour=QUIET)]
+    found = compared(record, d, g, n)
+    n = tokens(record, d)[0] if n is None else n
+    title = f"d = {d}, n = {n:,}, degree {g}: milliseconds of exact attention and of low rank"
+    times = [one.ms for section in WHAT for row in record[section] for one in methods(row) if one.ms]
+    source, note = source_of(record), "× over the fastest exact run; bars on one logarithmic scale"
+    drawn: list[Element] = [Text(18, y, line, SMALL, colour=QUIET) for y, line in ((50, source), (68, note))]
     y = TOP
     for one in found:
         drawn.append(Text(18, y, one.what, NORMAL, bold=True))
         drawn += _bars(one.rows, y + 8, min(times), max(times))
         y += STEP * len(one.rows) + 40
-    for line in wrap(FASTER_EXACT, CHARACTERS):
-        drawn.append(Text(18, y, line, SMALL, colour=QUIET))
-        y += LINE
     rows = [[one.what, *_facts(row)] for one in found for row in one.rows]
-    numbers = table([["passes", "who", "ms", "speed-up", "error"], *rows], left=2)
-    sentences = ". ".join(f"{what}: {who} {ms} {times} {off}".rstrip() for what, who, ms, times, off in rows)
-    alt = f"{title}. {sentences}. {FASTER_EXACT} {source}."
-    return titled(title, (780.0, y), alt, f"{numbers}\n{FASTER_EXACT}\n{source}", drawn)
+    heads = ["passes", "who", "ms", "over the fastest exact", "multiply-adds", "error"]
+    sentences = ". ".join(" ".join(filter(None, [f"{what}: {who}", *others])) for what, who, *others in rows)
+    return titled(
+        title, (820.0, y - 10), f"{title}. {sentences}. {note}. {source}.",
+        f"{table([heads, *rows], left=2)}\n{note}\n{source}", drawn,
+    )  # fmt: skip
 
 
 def _bars(rows: Sequence[Measured], top: float, low: float, high: float) -> Iterator[Element]:
     for at, row in enumerate(rows):
-        y, fill = top + STEP * at, FILLS[0 if at == 0 else 1 if at == len(rows) - 1 else 2]
-        length = 6 + LONGEST * log(row.ms / low) / max(log(high / low), 1e-9)
+        y, end = top + STEP * at, LEFT
         yield Text(18, centred(y + BAR / 2, SMALL), row.who, SMALL)
-        yield Rect(LEFT, y, length, BAR, *fill, INK, 0.7)
-        said = ", ".join(filter(None, _facts(row)[1:]))
-        yield Text(LEFT + length + 8, centred(y + BAR / 2, SMALL), said, SMALL)
+        if row.ms is not None:
+            length = 6 + LONGEST * log(row.ms / low) / max(log(high / low), 1e-9)
+            fill = next(fill for name, fill in FILLS.items() if row.who.startswith(name))
+            yield Rect(LEFT, y, length, BAR, *fill, INK, 0.7)
+            end = LEFT + length + 8
+        facts = ", ".join(filter(None, _facts(row)[1:]))
+        yield Text(end, centred(y + BAR / 2, SMALL), facts, SMALL)
 
 
 def _facts(row: Measured) -> list[str]:
-    """Return name, milliseconds, speed-up and error as text."""
-    exact = row.error is None
-    off = "" if exact else f"off by {figures(row.error or 0.0)} %"
-    return [row.who, f"{figures(row.ms)} ms", "" if exact else f"{figures(row.speedup)}×", off]
+    """Return name, milliseconds, both quotients and error as text."""
+    ms = "" if row.ms is None else f"{figures(row.ms)} ms"
+    quotient = "" if row.quotient is None else f"{figures(row.quotient)}×"
+    adds = "" if row.multiply_adds is None else f"{figures(row.multiply_adds)}× fewer multiply-adds"
+    off = "" if row.error is None else f"off by {figures(row.error)} %"
+    return [row.who, ms, quotient, adds, off]
 
 
-def lowrank_times_words(found: Sequence[Compared]) -> str:
-    """Return the headline: our forward pass compared with the published script."""
-    _, script, ours = found[0].rows
+def lowrank_times_words(found: Sequence[Compared], d: int, g: int, n: int) -> str:
+    """Return the headline: our forward pass compared with the fastest exact run and the published script."""
+    by_name = {row.who: row for row in found[0].rows}
+    exact, ours = found[0].rows[0], found[0].rows[-1]
+    script, control = by_name["the script"], by_name["mean of V"]
     better = "a smaller error" if (ours.error or 0.0) < (script.error or 0.0) else "a larger error"
-    faster = "and less time" if ours.ms < script.ms else "and more time"
-    times = f"{figures(ours.speedup)} times as fast as exact attention, the script {figures(script.speedup)}"
-    return f"Forward: {better} {faster} than the published script; {times}. {FASTER_EXACT}"
+    faster = "less time" if (ours.ms or 0.0) < (script.ms or 0.0) else "more time"
+    quotient, adds, off, mean = (
+        figures(x or 0.0) for x in (ours.quotient, ours.multiply_adds, ours.error, control.error)
+    )
+    return (
+        f"Forward, d = {d}, n = {n:,}, degree {g}: {quotient} times as fast as the fastest exact run "
+        f"({exact.who.removeprefix('exact, ')}), with {adds} times fewer multiply-adds, off by {off} % "
+        f"(the mean of V: {mean} %). It has {better} and takes {faster} than the published script."
+    )

@@ -1,4 +1,4 @@
-"""Read a record of `python -m tools.bench lowrank`: a row at one degree, the method with the least time."""
+"""Read a record of `python -m tools.bench lowrank`: the methods of a row, and the fastest method."""
 
 from __future__ import annotations
 
@@ -7,28 +7,35 @@ from typing import Any, NamedTuple
 
 Row = Mapping[str, Any]
 LIMITS = (10.0, 1.0, 0.1)  # error limits in per cent for `fastest`
-# Remark for every ratio to the exact attention of the record.
-FASTER_EXACT = (
-    "At d = 8 to 12 an exact run of compiled loops was measured 1.1 to 3.8 times faster than this baseline, "
-    "by another factor in each row and pass, so every ratio is an upper limit."
-)
-WHAT = {"forward": "forward", "gradient": "forward and backward", "causal": "the same, causal"}
+WHAT = {
+    "forward": "forward",
+    "gradient": "forward and backward",
+    "causal": "causal, forward",
+    "causal_gradient": "causal, forward and backward",
+}
 
 
-# ------------------------------------------------------------------ the published rows
+# ------------------------------------------------------------------ rows
 class Measured(NamedTuple):
-    """One method: name, milliseconds, speed-up over the baseline, and error in per cent (None if exact)."""
+    """One method of a row; what does not apply is None.
+
+    ms: milliseconds. quotient: time of the fastest exact run, divided by that of the method. multiply_adds:
+    the same quotient of the multiply-adds. error: in the published metric, per cent, of O, or with gradients
+    the largest of dQ, dK and dV. usual: the usual relative error of the same outputs.
+    """
 
     who: str
-    ms: float
-    speedup: float
-    error: float | None
+    ms: float | None
+    quotient: float | None = None
+    multiply_adds: float | None = None
+    error: float | None = None
+    usual: float | None = None
 
 
 class Compared(NamedTuple):
-    """One row of one section: the baseline, the published script (forward only), then ours.
+    """One row of one section at one degree: exact runs (the fastest first), the mean of V, ours last.
 
-    Errors use the published metric: of O for the forward pass, otherwise the largest of dQ, dK and dV.
+    In the forward section the published script is before ours: on its own operator, and on softmax.
     """
 
     what: str
@@ -37,42 +44,81 @@ class Compared(NamedTuple):
 
 def sizes(record: Row) -> list[int]:
     """Return all d in the record."""
-    return [row["d"] for row in record["forward"]]
+    return list(dict.fromkeys(row["d"] for row in record["forward"]))
 
 
-def degrees(record: Row, d: int) -> list[int]:
-    """Return the recorded degrees of the forward pass at d. Raises ValueError if d is not recorded."""
+def tokens(record: Row, d: int) -> list[int]:
+    """Return all n recorded at d; the first is the published one if there is one. Raises ValueError for a d
+    that is not recorded.
+    """
     if d not in sizes(record):
         raise ValueError(f"d must be one of {', '.join(map(str, sizes(record)))} (recorded), got {d}")
-    return [one["g"] for one in _row(record, "forward", d)["degrees"]]
+    return [row["n"] for row in record["forward"] if row["d"] == d]
 
 
-def compared(record: Row, d: int, g: int) -> list[Compared]:
-    """Return the comparison in every section that has this d and degree.
+def degrees(record: Row, d: int, n: int | None = None) -> list[int]:
+    """Return the recorded degrees of the forward pass at d and n (by default the first of `tokens`).
+
+    Raises ValueError if d or n is not recorded.
+    """
+    return [one["g"] for one in _row(record, "forward", d, n)["degrees"]]
+
+
+def compared(record: Row, d: int, g: int, n: int | None = None) -> list[Compared]:
+    """Return the comparison in every section that has this d, n and degree.
 
     Raises:
-        ValueError: d or g is not recorded; the message lists the recorded values.
+        ValueError: d, n or g is not recorded; the message lists the recorded values.
     """
-    known = degrees(record, d)
+    known = degrees(record, d, n)
     if g not in known:
         raise ValueError(f"g must be one of {', '.join(map(str, known))} (recorded at d = {d}), got {g}")
-    rows = ((section, _row(record, section, d)) for section in WHAT)
-    return [_compared(section, row, g) for section, row in rows if g in (one["g"] for one in row["degrees"])]
-
-
-def _row(record: Row, section: str, d: int) -> Row:
-    found: Row = next(row for row in record[section] if row["d"] == d)
+    found = []
+    for section, what in WHAT.items():
+        row = _row(record, section, d, n)
+        if one := [one for one in row["degrees"] if one["g"] == g]:
+            found.append(Compared(what, tuple(methods(row | {"degrees": one}))))
     return found
 
 
-def _compared(section: str, row: Row, g: int) -> Compared:
-    one, exact = next(one for one in row["degrees"] if one["g"] == g), row["baseline_ms"]
-    rows = [Measured(f"exact, {row['baseline']}", exact, 1.0, None)]
-    if section == "forward":
-        rows.append(Measured("the script", row["their_ms"], exact / row["their_ms"], row["their_error"]))
-    error = one["judged_error"] if section == "forward" else one["worst"]
-    rows.append(Measured(f"ours, g = {g}", one["ms"], exact / one["ms"], error))
-    return Compared(WHAT[section], tuple(rows))
+def methods(row: Row) -> list[Measured]:
+    """Return the methods of a row: exact runs (the fastest first), mean of V, published script, degrees."""
+    exact = row["baseline_ms"]
+    runs = sorted(row["exact_ms"].items(), key=lambda run: float(run[1]))
+    found = [Measured(f"exact, {name}", ms) for name, ms in runs]
+    control = row["mean_of_v_error"]
+    found.append(Measured("mean of V", None, error=control["judged"], usual=worst(control)))
+    if "their_ms" in row:
+        took, adds = row["their_ms"], row["their_multiply_adds"]
+        found.append(Measured("the script", took, exact / took, adds, row["their_error"]))
+        found.append(Measured("the script, on softmax", None, error=row["their_softmax_error"]))
+    for one in row["degrees"]:
+        name, numbers = f"ours, g = {one['g']}", (one["ms"], one["speedup"], one["multiply_adds"])
+        found.append(Measured(name, *numbers, one["judged"], worst(one)))
+    return found
+
+
+def worst(one: Row) -> float:
+    """Return the usual relative error, in per cent, of O, or with gradients the largest of dQ, dK and dV."""
+    each = [float(error) for error in one["errors"].values()]
+    return max(each[1:] or each)
+
+
+def baselines(rows: Sequence[Row]) -> str:
+    """Name the fastest exact run of every row: the baseline of its quotients."""
+    names: dict[str, list[str]] = {}
+    for row in rows:
+        names.setdefault(row["baseline"], []).append(f"({row['d']}, {row['n']:,})")
+    each = (f"{name} at (d, n) = {', '.join(places)}" for name, places in names.items())
+    return f"Quotients are over the fastest exact run: {'; '.join(each)}."
+
+
+def _row(record: Row, section: str, d: int, n: int | None) -> dict[str, Any]:
+    known = tokens(record, d)
+    n = known[0] if n is None else n
+    if n not in known:
+        raise ValueError(f"n must be one of {', '.join(map(str, known))} (recorded at d = {d}), got {n}")
+    return next((dict(row) for row in record[section] if (row["d"], row["n"]) == (d, n)), {"degrees": []})
 
 
 # ------------------------------------------------------------------ other methods
@@ -89,3 +135,9 @@ def fastest(panel: Sequence[Row], limit: float) -> Row | None:
     """Return the row with the least time and an error of at most `limit` per cent, or None."""
     fine = [row for row in panel if "refused" not in row and row["error"] <= limit]
     return min(fine, key=lambda row: float(row["ms"]), default=None)
+
+
+def fastest_exact(panel: Sequence[Row]) -> Row:
+    """Return the exact run (without features) with the least time."""
+    exact = [row for row in panel if row["features"] is None and "refused" not in row]
+    return min(exact, key=lambda row: float(row["ms"]))

@@ -19,7 +19,7 @@ from ..models.lowrank_explorer import (
     head_logits,
     smallest_covering_B,
 )
-from ..models.lowrank_record import compared, degrees, sizes
+from ..models.lowrank_record import compared, degrees, sizes, tokens
 from .controls import button, by_name, choice, slider
 from .explorer import Explorer, Grab, Shown, explorer
 
@@ -116,36 +116,48 @@ class LowRankExplorer(Explorer):
 
 # ---------------------------------------------------------------------- the recorded table
 class RecordedRow(NamedTuple):
-    """Selected d and degree."""
+    """Selected d, degree and number of tokens."""
 
     d: int
     g: int
+    n: int
 
 
 @explorer
 class LowrankTable(Explorer):
     """Interactive view of the shipped record of `python -m tools.bench lowrank`; nothing is measured.
 
-    Controls: d and g, with the degrees recorded at d. Without a record it has no controls, and the figure
-    names the command that creates one. Raises the errors of `lowrank_times`.
+    Controls: row, a pair (d, n), and g, with the degrees recorded there. Without a record it has no controls,
+    and the figure names the command that creates one. Raises the errors of `lowrank_times`.
     """
 
-    def __init__(self, d: int = 12, g: int = 3) -> None:
+    def __init__(self, d: int = 12, g: int = 3, n: int | None = None) -> None:
         self._record = load_record("lowrank")
         controls = []
         if self._record:
-            known = degrees(self._record, d)
+            n = tokens(self._record, d)[0] if n is None else n
+            rows = [(d, n) for d in sizes(self._record) for n in sorted(tokens(self._record, d))]
             controls = [
-                slider("d", "d (head dimension)", sizes(self._record)),
-                slider("g", "degree g", known),
+                choice("row", "row", {f"d = {d}, n = {n:,}": (d, n) for d, n in rows}),
+                slider("g", "degree g", degrees(self._record, d, n)),
             ]
-        super().__init__(RecordedRow(d, g), controls)
+        super().__init__(RecordedRow(d, g, n or 0), controls, row=(d, n))
+
+    @property
+    def state(self) -> RecordedRow:
+        """The selected d, degree and n."""
+        if not self.controls:
+            return RecordedRow(*self._start)
+        d, n = self.value("row")
+        return RecordedRow(d, self.value("g"), n)
 
     def shown(self) -> Shown:
         picture = lowrank_times(self._record, *self.state)
         known = self._record and compared(self._record, *self.state)
-        return Shown(picture, in_html([lowrank_times_words(known) if known else picture.alt]))
+        words = lowrank_times_words(known, *self.state) if known else picture.alt
+        return Shown(picture, in_html([words]))
 
     def _after(self, name: str) -> None:
-        if name == "d":
-            self.controls["g"].offer(by_name(degrees(self._record or {}, self.value("d"))))
+        if name == "row":
+            d, n = self.value("row")
+            self.controls["g"].offer(by_name(degrees(self._record or {}, d, n)))
