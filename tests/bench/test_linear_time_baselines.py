@@ -18,7 +18,7 @@ from tools.bench.lowrank.timing import QUICK, Plan  # noqa: E402
 
 METHODS = {
     *("mean of V", "Taylor (our passes)", "Hermite (ours)", "SATA"),
-    *("WildCat", "Nyström", "FAVOR+", "elu + 1"),
+    *("WildCat", "Nyström", "FAVOR+", "elu + 1", "centroids", "PolySketch", "Based", "support basis"),
 }
 
 

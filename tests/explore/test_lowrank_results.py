@@ -83,6 +83,8 @@ def test_there_is_a_panel_for_every_spread_and_refusals_are_in_the_numbers():
     assert "mean of V: 40 at 1" in picture.alt and "exact" not in picture.alt
     by_time = explore.lowrank_baselines(record(), against="ms")
     assert "milliseconds" in texts(by_time) and "fastest exact run: 0.0001 at 6" in by_time.alt
+    by_work = explore.lowrank_baselines(record(), against="multiply_adds")
+    assert "multiply-adds" in texts(by_work) and "fastest exact run: 0.0001 at 65" in by_work.alt
     assert "fastest at ≤ 0.1 %" in by_time.numbers and "1e-05 (9)" in by_time.numbers
 
 
@@ -91,7 +93,7 @@ def test_what_cannot_be_drawn_is_refused():
         explore.lowrank_vs_published(record(), section="backward")
     with pytest.raises(ValueError, match="record must have published rows of causal, got none"):
         explore.lowrank_vs_published(record(causal=[]), section="causal")
-    with pytest.raises(ValueError, match="against must be features or ms, got 'words'"):
+    with pytest.raises(ValueError, match="against must be one of features, multiply_adds, ms, got 'words'"):
         explore.lowrank_baselines(record(), against="words")
     with pytest.raises(
         ValueError, match="panels must contain at least one panel, each with at least one line"

@@ -188,26 +188,30 @@ def _lengths_table(rows: Sequence[Row], fits: Sequence[Row]) -> str:
     return f"milliseconds; exponents over n ≥ 4,096\n{table(lines, left=1)}"
 
 
+AGAINST = {"features": "features", "multiply_adds": "multiply-adds", "ms": "milliseconds"}
+
+
 @figure
 def lowrank_baselines(
     record: Record | None, *, against: str = "features", title: str | None = None
 ) -> Picture:
-    """Error of O against the number of features or the measured time, one panel per spread of the logits.
+    """Error of O against features, multiply-adds or measured time, one panel per spread of the logits.
 
-    The mean of V has one feature. Against time, exact attention is its fastest run. All runs, and the panels
-    of the heads of a real model, are in the numbers.
+    The mean of V has one feature. Against the others, exact attention is its fastest run. All runs, and the
+    panels of the heads of a real model, are in the numbers.
 
     Args:
         record: the record of `python -m tools.bench lowrank`; None draws a placeholder.
-        against: "features" or "ms".
+        against: "features", "multiply_adds" (of a forward pass) or "ms".
         title: of the figure.
 
     Raises:
-        ValueError: `against` is neither.
+        ValueError: `against` is another word.
     """
-    if against not in ("features", "ms"):
-        raise ValueError(f"against must be features or ms, got {against!r}")
-    name = title or f"Error of linear attentions against {'features' if against == 'features' else 'time'}"
+    if against not in AGAINST:
+        raise ValueError(f"against must be one of {', '.join(AGAINST)}, got {against!r}")
+    xlabel = AGAINST[against]
+    name = title or f"Error of linear attentions against {xlabel}"
     if record is None:
         return none_yet(name, "lowrank")
     named: dict[str, dict[str, list[tuple[float, float]]]] = {}
@@ -219,7 +223,6 @@ def lowrank_baselines(
                 points = named.setdefault(problem, {}).setdefault(who, [])
                 points.append((float(row[against]), float(row["error"])))
     names = list(dict.fromkeys(who for panel in named.values() for who in panel))
-    xlabel = "features" if against == "features" else "milliseconds"
     panels = []
     for problem, lines in named.items():
         shown = [Line(who, tuple(some), stroke_of(names.index(who)), len(some) > 1, 1)
