@@ -90,8 +90,9 @@ class FeatureTile:
         self.s, self.of_queries = s, queries
         self.layout = cut = layout(s.plan, m, queries and s.covariance is not None)
         factors = cut.series + cut.open
-        rows = (cut.stored, cut.stored, factors, factors * m, factors * m)
-        self._arrays = [np.empty((count, columns), like.dtype) for count in rows]
+        counts = np.cumsum([cut.stored, factors, factors * m, factors * m, cut.stored])
+        # In one piece, which is not returned to the system after a call.
+        self._arrays = np.split(np.empty((counts[-1], columns), like.dtype), counts[:-1])
 
     def load(self, X: Array, parts: int = 1, true_scale: bool = False) -> None:
         """Compute the features of the rows X (columns, d).
@@ -99,7 +100,7 @@ class FeatureTile:
         true_scale: multiply those of queries by e^(σ²/2), see `Approximation.series`.
         """
         self.parts, cut, n = parts, self.layout, len(X)
-        self.F, self.dF, self.factors, P, xW = (array[:, :n] for array in self._arrays)
+        self.F, self.factors, P, xW, self.dF = (array[:, :n] for array in self._arrays)
         self.P, self.xW = (array.reshape(len(self.factors), -1, n) for array in (P, xW))
         self.F[0], self.factors[0], self.scale = 1, 1, None
         self.x = self.F[1 : 1 + X.shape[1]]
@@ -115,7 +116,10 @@ class FeatureTile:
         self.W = np.ascontiguousarray(W.T)
         if self.scale is not None:
             self.W *= self.scale
-        np.multiply(self.factors[:, None], self.W, out=self.xW)
+        if len(self.factors) == 1:  # it is 1
+            self.xW = self.W[None]
+        else:
+            np.multiply(self.factors[:, None], self.W, out=self.xW)
 
     def sums(self, out: Array) -> None:
         """Store Σ features Wᵀ of each part in `out` (parts, rank, m)."""
@@ -127,7 +131,8 @@ class FeatureTile:
         """Return Tᵀ features, (m, columns)."""
         for each in self.layout.products:
             self._multiply(T, each)
-        found: Array = np.einsum("imc,ic->mc", self.P, self.factors)
+        single = len(self.factors) == 1  # it is 1
+        found: Array = self.P[0] if single else np.einsum("imc,ic->mc", self.P, self.factors)
         if self.scale is not None:
             found *= self.scale
         return found

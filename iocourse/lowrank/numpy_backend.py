@@ -81,6 +81,9 @@ def _state(K: Array, V: Array, s: Approximation) -> Array:
 
 def _products(Q: Array, T: Array, s: Approximation) -> Iterator[tuple[slice, Array]]:
     """Yield the rows of each tile and its [N, den] as columns, (d_v + 1, rows)."""
+    if s.plan.g == 1:  # the features are 1 and the row, and their factors are 1; T may have the first only
+        yield slice(0, len(Q)), (T[:1] + s.queries(Q)[:, : len(T) - 1] @ T[1:]).T
+        return
     q = FeatureTile(s, T.shape[1], size := min(columns_of(s, T.shape[1]), len(Q)), Q, queries=True)
     for rows in slices(len(Q), size):
         q.load(Q[rows])
@@ -89,8 +92,6 @@ def _products(Q: Array, T: Array, s: Approximation) -> Iterator[tuple[slice, Arr
 
 def from_state(Q: Array, T: Array, s: Approximation) -> Array:
     """Return [N, den] (n, d_v + 1) from the weighted state T, which may have fewer features than s."""
-    if s.plan.g == 1:  # the features are 1 and the row, and their factors are 1
-        return T[:1] + s.queries(Q)[:, : len(T) - 1] @ T[1:]
     found = np.empty((len(Q), T.shape[1]), Q.dtype)
     for rows, N in _products(Q, T, s):
         found[rows] = N.T
@@ -110,6 +111,7 @@ def backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Approximati
         dQ[rows] = q.gradient(f.T).T
         q.sums(added)
         U += added[0]
+    del q  # so that the keys' features can have the same memory
     dQ *= s.factor
     U *= s.weights(Q)
     k = FeatureTile(s, m, size, K, queries=False)
