@@ -19,7 +19,8 @@ import numpy as np
 
 from ..monomials import Array
 from .approximation import Approximation
-from .feature_tiles import CACHE, FeatureTile, columns_of
+from .causal_groups import CausalGroups, with_ones
+from .feature_tiles import FeatureTile, columns_of
 
 CAUSAL_TILE = 64
 
@@ -38,11 +39,6 @@ class Gradients(NamedTuple):
     dQ: Array
     dK: Array
     dV: Array
-
-
-def with_ones(x: Array) -> Array:
-    """Return [x, 1], (n, d + 1)."""
-    return np.concatenate([x, np.ones((len(x), 1), x.dtype)], axis=1)
 
 
 def over_denominators(dO: Array, O: Array, den: Array) -> Array:
@@ -120,4 +116,70 @@ def backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Approximati
         k.values(with_ones(V[rows]))
         dV[rows] = k.product(U)[:-1].T
         dK[rows] = k.gradient(U, multiplied=True).T
+    return Gradients(dQ, dK, dV)
+
+
+def causal_forward(
+    Q: Array, K: Array, V: Array, s: Approximation, tile: int = CAUSAL_TILE, first: int = 0,
+    T: Array | None = None,
+) -> Forward:  # fmt: skip
+    """Return approximate causal attention of Q (n, d), K (n_k, d), V (n_k, d_v), where n = n_k - first.
+
+    Row i of Q is that of token first + i. T (rank, d_v + 1): weighted state of tokens before those of K, in
+    complete tiles; None if there are none. The T of the result has the complete tiles of K added.
+    """
+    groups = CausalGroups(Q, K, V, s, tile, first)
+    if T is not None:
+        groups.state = T
+    O, den = np.empty((len(Q), V.shape[1]), Q.dtype), np.empty(len(Q), Q.dtype)
+    for span in groups.spans:
+        groups.load(*span)
+        earlier = groups.states_before()
+        if groups.has_queries:
+            N = groups.q.product(earlier)
+            # Within a tile, attention is exact.
+            groups.q.in_parts(N)[...] += groups.in_tiles(groups.values).mT @ groups.inside()
+            groups.store(N[:-1] / N[-1], O, first)
+            groups.store(N[-1:], den[:, None], first)
+    return Forward(O, den, groups.state)
+
+
+def causal_backward(
+    Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Approximation, tile: int = CAUSAL_TILE,
+    first: int = 0,
+) -> Gradients:  # fmt: skip
+    """Return the gradient of Σ dO ∘ O of causal attention, without a state before the keys.
+
+    dQ is computed in increasing order with the state of the earlier keys; dK and dV in decreasing order with
+    the state of the later queries.
+    """
+    G = over_denominators(dO, f.O, f.den)
+    dQ, dK, dV = np.empty_like(Q), np.empty_like(K), np.empty_like(V)
+    groups = CausalGroups(Q, K, V, s, tile, first)
+    q, k = groups.q, groups.k
+    for span in groups.spans:
+        groups.load(*span)
+        earlier = groups.states_before()
+        if groups.has_queries:
+            g = groups.rows(G, first)
+            q.values(g)
+            dx = q.gradient(earlier)
+            near = groups.inside() * (groups.in_tiles(groups.values) @ groups.in_tiles(g).mT)
+            q.in_parts(dx)[...] += k.in_parts(k.x) @ near
+            groups.store(dx, dQ, first)
+    dQ *= s.factor
+    groups.state = np.zeros_like(groups.state)
+    # Backwards, because keys get their gradient from later queries: their state is a suffix sum.
+    for span in reversed(groups.spans):
+        groups.load(*span)
+        g = groups.rows(G, first)
+        later = groups.states_after(g)
+        dv, dk = k.product(later), k.gradient(later, multiplied=True)
+        if groups.has_queries:
+            inside = groups.inside()
+            near = inside * (groups.in_tiles(groups.values) @ groups.in_tiles(g).mT)
+            k.in_parts(dv)[...] += groups.in_tiles(g).mT @ inside.mT
+            k.in_parts(dk)[...] += q.in_parts(q.x) @ near.mT
+        groups.store(dv[:-1], dV)
+        groups.store(dk, dK)
     return Gradients(dQ, dK, dV)
