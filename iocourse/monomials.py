@@ -7,6 +7,7 @@ multiplication.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import comb
@@ -111,20 +112,30 @@ def features(x: Array, p: Plan) -> Array:
     found = np.empty((p.rank, len(x)), dtype=x.dtype)
     found[0] = 1.0
     found[1 : p.d + 1] = x.T
-    for step in p.steps:
-        count = step.last - step.first
-        np.multiply(
-            found[step.source : step.source + count], x[:, step.axis], out=found[step.first : step.last]
-        )
+    fill(found, p.steps)
     return found
+
+
+def fill(found: Array, steps: Iterable[FeatureBlock]) -> None:
+    """Compute the features of the steps in `found` (…, n), whose first rows are 1 and the coordinates."""
+    for step in steps:
+        source = found[step.source : step.source + step.last - step.first]
+        np.multiply(source, found[1 + step.axis], out=found[step.first : step.last])
 
 
 def features_vjp(dfeatures: Array, found: Array, x: Array, p: Plan) -> Array:
     """Return the gradient of x (n, d) from that of its features (rank, n), which is overwritten."""
-    dx = np.zeros_like(x)
-    for step in reversed(p.steps):
-        count = step.last - step.first
-        source, up = slice(step.source, step.source + count), dfeatures[step.first : step.last]
-        dx[:, step.axis] += (up * found[source]).sum(0)
-        dfeatures[source] += up * x[:, step.axis]
-    return dx + dfeatures[1 : p.d + 1].T
+    pull_back(dfeatures, found, p.steps)
+    return np.ascontiguousarray(dfeatures[1 : p.d + 1].T, dtype=x.dtype)
+
+
+def pull_back(dfound: Array, found: Array, steps: Sequence[FeatureBlock]) -> None:
+    """Add to the gradients of the coordinates, rows 1 … d of `dfound` (…, n), those through the steps.
+
+    The other rows of `dfound` are overwritten.
+    """
+    for step in reversed(steps):
+        source, up = slice(step.source, step.source + step.last - step.first), dfound[step.first : step.last]
+        dfound[1 + step.axis] += np.einsum("fn,fn->n", up, found[source])
+        up *= found[1 + step.axis]
+        dfound[source] += up

@@ -1,6 +1,6 @@
 """Attention with a polynomial for the exponential, and its gradient, in NumPy.
 
-No n × n array is formed, and n × rank features exist for one tile at a time:
+No n × n array is formed, and n × rank features exist for one tile at a time (`feature_tiles`):
 
     T = Σⱼ w ∘ ψ(kⱼ) [vⱼ, 1]ᵀ        (rank, d_v + 1)
     [Nᵢ, denᵢ] = φ(qᵢ)ᵀ T,   Oᵢ = Nᵢ / denᵢ
@@ -12,14 +12,17 @@ on later tokens or on statistics of them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from ..monomials import Array, features, features_vjp
+from ..monomials import Array
 from .approximation import Approximation
+from .causal_groups import CausalGroups, with_ones
+from .feature_tiles import FeatureTile, columns_of
 
-TILE, CAUSAL_TILE = 256, 64
+CAUSAL_TILE = 64
 
 
 class Forward(NamedTuple):
@@ -38,14 +41,10 @@ class Gradients(NamedTuple):
     dV: Array
 
 
-def with_ones(x: Array) -> Array:
-    """Return [x, 1], (n, d + 1)."""
-    return np.concatenate([x, np.ones((len(x), 1), x.dtype)], axis=1)
-
-
 def over_denominators(dO: Array, O: Array, den: Array) -> Array:
     """Return [dO, -δ] / den, (n, d_v + 1), with δ = Σ dO ∘ O along a row."""
-    return np.concatenate([dO, -(dO * O).sum(1, keepdims=True)], axis=1) / den[:, None]
+    delta = np.einsum("nd,nd->n", dO, O)  # faster than a sum along a short axis
+    return np.concatenate([dO, -delta[:, None]], axis=1) / den[:, None]
 
 
 def slices(n: int, tile: int) -> list[slice]:
@@ -53,94 +52,134 @@ def slices(n: int, tile: int) -> list[slice]:
     return [slice(at, at + tile) for at in range(0, n, tile)]
 
 
-def forward(Q: Array, K: Array, V: Array, s: Approximation, tile: int = TILE) -> Forward:
+def forward(Q: Array, K: Array, V: Array, s: Approximation) -> Forward:
     """Return approximate attention of Q (n, d), K (n_k, d), V (n_k, d_v), with denominators and state."""
-    T = np.zeros((s.plan.rank, V.shape[1] + 1), Q.dtype)
-    for rows in slices(len(K), tile):
-        T += features(s.keys(K[rows]), s.plan) @ with_ones(V[rows])
+    T, O, den = _state(K, V, s), np.empty((len(Q), V.shape[1]), Q.dtype), np.empty(len(Q), Q.dtype)
+    for rows, N in _products(Q, T, s):
+        O[rows], den[rows] = (N[:-1] / N[-1]).T, N[-1]
+    return Forward(O, den, T)
+
+
+def _state(K: Array, V: Array, s: Approximation) -> Array:
+    """Return the weighted state T of all keys."""
+    m = V.shape[1] + 1
+    T, added = np.zeros((s.plan.rank, m), K.dtype), np.empty((1, s.plan.rank, m), K.dtype)
+    k = FeatureTile(s, m, size := min(columns_of(s, m), len(K)), K, queries=False)
+    for rows in slices(len(K), size):
+        k.load(K[rows])
+        k.values(with_ones(V[rows]))
+        k.sums(added)
+        T += added[0]
     # Once for the state and not for each key, because the weights belong to the features.
-    T *= s.weights(Q)
-    return _divided(from_state(Q, T, s, tile), T)
+    T *= s.weights(K)
+    return T
 
 
-def from_state(Q: Array, T: Array, s: Approximation, tile: int = TILE) -> Array:
+def _products(Q: Array, T: Array, s: Approximation) -> Iterator[tuple[slice, Array]]:
+    """Yield the rows of each tile and its [N, den] as columns, (d_v + 1, rows)."""
+    if s.plan.g == 1:  # the features are 1 and the row, and their factors are 1; T may have the first only
+        yield slice(0, len(Q)), (T[:1] + s.queries(Q)[:, : len(T) - 1] @ T[1:]).T
+        return
+    q = FeatureTile(s, T.shape[1], size := min(columns_of(s, T.shape[1]), len(Q)), Q, queries=True)
+    for rows in slices(len(Q), size):
+        q.load(Q[rows])
+        yield rows, q.product(T)
+
+
+def from_state(Q: Array, T: Array, s: Approximation) -> Array:
     """Return [N, den] (n, d_v + 1) from the weighted state T, which may have fewer features than s."""
-    if s.plan.g == 1:  # the features are 1 and the row, and their factors are 1
-        return T[:1] + s.queries(Q)[:, : len(T) - 1] @ T[1:]
     found = np.empty((len(Q), T.shape[1]), Q.dtype)
-    for rows in slices(len(Q), tile):
-        x = s.queries(Q[rows])
-        found[rows] = (features(x, s.plan) * s.row_factors(x)).T @ T
+    for rows, N in _products(Q, T, s):
+        found[rows] = N.T
     return found
 
 
-def _divided(found: Array, T: Array) -> Forward:
-    """Return the Forward with O = N / den, from [N, den] (n, d_v + 1) and the state T."""
-    # A copy, because a view of the last column would keep all of `found` alive.
-    return Forward(found[:, :-1] / found[:, -1:], found[:, -1].copy(), T)
-
-
-def backward(
-    Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Approximation, tile: int = TILE
-) -> Gradients:
+def backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Approximation) -> Gradients:
     """Return the gradient of Σ dO ∘ O without the part through shift and covariance, see `statistics`."""
-    G = over_denominators(dO, f.O, f.den)  # (n, d_v + 1)
     dQ, dK, dV = np.empty_like(Q), np.empty_like(K), np.empty_like(V)
-    U = np.zeros_like(f.T)
-    for rows in slices(len(Q), tile):
-        x = s.queries(Q[rows])
-        phi, factors = features(x, s.plan), s.row_factors(x)
-        U += (phi * factors) @ G[rows]
-        dQ[rows] = features_vjp(f.T @ G[rows].T * factors, phi, x, s.plan) * s.factor
+    U, added = np.zeros_like(f.T), np.empty((1, *f.T.shape), Q.dtype)
+    m = V.shape[1] + 1
+    size = min(columns_of(s, m), max(len(Q), len(K)))
+    q = FeatureTile(s, m, size, Q, queries=True)
+    for rows in slices(len(Q), size):
+        q.load(Q[rows])
+        q.values(over_denominators(dO[rows], f.O[rows], f.den[rows]))
+        dQ[rows] = q.gradient(f.T).T
+        q.sums(added)
+        U += added[0]
+    del q  # so that the keys' features can have the same memory
+    dQ *= s.factor
     U *= s.weights(Q)
-    for rows in slices(len(K), tile):
-        x = s.keys(K[rows])
-        psi = features(x, s.plan)
-        dV[rows] = (psi.T @ U)[:, :-1]
-        dK[rows] = features_vjp(U @ with_ones(V[rows]).T, psi, x, s.plan)
+    k = FeatureTile(s, m, size, K, queries=False)
+    for rows in slices(len(K), size):
+        k.load(K[rows])
+        k.values(with_ones(V[rows]))
+        dV[rows] = k.product(U)[:-1].T
+        dK[rows] = k.gradient(U, multiplied=True).T
     return Gradients(dQ, dK, dV)
 
 
-def _inside(q: Array, k: Array) -> Array:
-    """Return exp of the scores within a tile, and 0 where the key is after the query."""
-    return np.tril(np.exp(q @ k.T))
+def causal_forward(
+    Q: Array, K: Array, V: Array, s: Approximation, tile: int = CAUSAL_TILE, first: int = 0,
+    T: Array | None = None,
+) -> Forward:  # fmt: skip
+    """Return approximate causal attention of Q (n, d), K (n_k, d), V (n_k, d_v), where n = n_k - first.
 
-
-def causal_forward(Q: Array, K: Array, V: Array, s: Approximation, tile: int = CAUSAL_TILE) -> Forward:
-    """Return approximate causal attention of Q, K (n, d), V (n, d_v); T is the state of all keys."""
-    T = np.zeros((s.plan.rank, V.shape[1] + 1), Q.dtype)
-    found = np.empty((len(Q), V.shape[1] + 1), Q.dtype)
-    for rows in slices(len(Q), tile):
-        x, k, values = s.queries(Q[rows]), s.keys(K[rows]), with_ones(V[rows])
-        phi = features(x, s.plan) * s.row_factors(x, true_scale=True)
-        found[rows] = phi.T @ T + _inside(x, k) @ values
-        # Only after this tile's rows: within a tile, attention is exact.
-        T += s.weights(Q) * (features(k, s.plan) @ values)
-    return _divided(found, T)
+    Row i of Q is that of token first + i. T (rank, d_v + 1): weighted state of tokens before those of K, in
+    complete tiles; None if there are none. The T of the result has the complete tiles of K added.
+    """
+    groups = CausalGroups(Q, K, V, s, tile, first)
+    if T is not None:
+        groups.state = T
+    O, den = np.empty((len(Q), V.shape[1]), Q.dtype), np.empty(len(Q), Q.dtype)
+    for span in groups.spans:
+        groups.load(*span)
+        earlier = groups.states_before()
+        if groups.has_queries:
+            N = groups.q.product(earlier)
+            # Within a tile, attention is exact.
+            groups.q.in_parts(N)[...] += groups.in_tiles(groups.values).mT @ groups.inside()
+            groups.store(N[:-1] / N[-1], O, first)
+            groups.store(N[-1:], den[:, None], first)
+    return Forward(O, den, groups.state)
 
 
 def causal_backward(
-    Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Approximation, tile: int = CAUSAL_TILE
-) -> Gradients:
-    """Return the gradient of Σ dO ∘ O of causal attention.
+    Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Approximation, tile: int = CAUSAL_TILE,
+    first: int = 0,
+) -> Gradients:  # fmt: skip
+    """Return the gradient of Σ dO ∘ O of causal attention, without a state before the keys.
 
     dQ is computed in increasing order with the state of the earlier keys; dK and dV in decreasing order with
     the state of the later queries.
     """
     G = over_denominators(dO, f.O, f.den)
     dQ, dK, dV = np.empty_like(Q), np.empty_like(K), np.empty_like(V)
-    T, U = np.zeros_like(f.T), np.zeros_like(f.T)
-    for rows in slices(len(Q), tile):
-        x, k, values = s.queries(Q[rows]), s.keys(K[rows]), with_ones(V[rows])
-        far = T @ G[rows].T * s.row_factors(x, true_scale=True)
-        near = _inside(x, k) * (G[rows] @ values.T)
-        dQ[rows] = (features_vjp(far, features(x, s.plan), x, s.plan) + near @ k) * s.factor
-        T += s.weights(Q) * (features(k, s.plan) @ values)
-    # Backwards, because keys get their gradient from later queries: U is a suffix sum.
-    for rows in reversed(slices(len(Q), tile)):
-        x, k, values = s.queries(Q[rows]), s.keys(K[rows]), with_ones(V[rows])
-        near, psi = _inside(x, k), features(k, s.plan)
-        dV[rows] = (psi.T @ U + near.T @ G[rows])[:, :-1]
-        dK[rows] = features_vjp(U @ values.T, psi, k, s.plan) + (near * (G[rows] @ values.T)).T @ x
-        U += s.weights(Q) * ((features(x, s.plan) * s.row_factors(x, true_scale=True)) @ G[rows])
+    groups = CausalGroups(Q, K, V, s, tile, first)
+    q, k = groups.q, groups.k
+    for span in groups.spans:
+        groups.load(*span)
+        earlier = groups.states_before()
+        if groups.has_queries:
+            g = groups.rows(G, first)
+            q.values(g)
+            dx = q.gradient(earlier)
+            near = groups.inside() * (groups.in_tiles(groups.values) @ groups.in_tiles(g).mT)
+            q.in_parts(dx)[...] += k.in_parts(k.x) @ near
+            groups.store(dx, dQ, first)
+    dQ *= s.factor
+    groups.state = np.zeros_like(groups.state)
+    # Backwards, because keys get their gradient from later queries: their state is a suffix sum.
+    for span in reversed(groups.spans):
+        groups.load(*span)
+        g = groups.rows(G, first)
+        later = groups.states_after(g)
+        dv, dk = k.product(later), k.gradient(later, multiplied=True)
+        if groups.has_queries:
+            inside = groups.inside()
+            near = inside * (groups.in_tiles(groups.values) @ groups.in_tiles(g).mT)
+            k.in_parts(dv)[...] += groups.in_tiles(g).mT @ inside.mT
+            k.in_parts(dk)[...] += q.in_parts(q.x) @ near.mT
+        groups.store(dv[:-1], dV)
+        groups.store(dk, dK)
     return Gradients(dQ, dK, dV)
