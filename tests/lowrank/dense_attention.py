@@ -1,8 +1,8 @@
 """Dense reference for low-rank attention: the same formula with the complete n × n score matrix, in float64.
 
 It does not use the library. The polynomial of each query row is built from the generating function of Hermite
-polynomials, e^(σx) = e^(σ²/2) Σ σˡ/l! Heₗ(x), and the gradients are derived by hand. `in_torch` is the same
-function with autograd; `test_true_gradient` compares both.
+polynomials, e^(σx) = e^(σ²/2) Σ σˡ/l! Heₗ(x), and the gradients are derived by hand; `test_true_gradient`
+compares them with finite differences.
 """
 
 import math
@@ -101,29 +101,6 @@ def every_head(Q, K, V, dO, **options):
         return attend(Q, K, V, dO, **options)[:4]
     heads = [every_head(*head, **options) for head in zip(Q, K, V, dO, strict=True)]
     return tuple(np.stack(each) for each in zip(*heads, strict=True))
-
-
-def in_torch(q, k, v, degree, polynomial="hermite", causal=False, key_variance=None, radius=None):
-    """Return O of tensors (…, n, d) for autograd; the Hermite polynomial is a cut exponential series."""
-    import torch
-
-    x, y = q / math.sqrt(q.shape[-1]), k if causal else k - k.mean(-2, keepdim=True)
-    s = x @ y.mT
-    if polynomial == "hermite":
-        given = key_variance is not None
-        covariance = key_variance * torch.eye(q.shape[-1], dtype=q.dtype) if given else y.mT @ y / y.shape[-2]
-        half = -((x @ covariance) * x).sum(-1, keepdim=True).clamp(max=CLIP) / 2
-        P = 0
-        for l in range(degree + 1):
-            cut = sum(half**m / math.factorial(m) for m in range((degree - l) // 2 + 1))
-            P = P + (-half).exp() * cut * s**l / math.factorial(l)
-    else:
-        coefficients = lowrank.polynomial(polynomial, degree, radius).coefficients
-        P = sum(c * s**l for l, c in enumerate(coefficients.tolist()))
-    if causal:
-        i = torch.arange(q.shape[-2])
-        P = torch.where(i[:, None] // TILE == i // TILE, s.exp(), P) * (i <= i[:, None])
-    return P @ v / P.sum(-1, keepdim=True)
 
 
 def softmax(Q, K, V, dO, scale, causal=False):

@@ -15,8 +15,6 @@ pytest.importorskip("numba")
 
 from iocourse.lowrank.numba_backend import causal_loops, loops
 
-# ---- values ----------------------------------------------------------------------------------------------
-
 # Widths around multiples of the columns and of the tokens that one loop takes.
 SIZES = [(1, 1, 1, 1), (9, 23, 2, 3), (130, 67, 5, 7), (64, 500, 8, 8), (41, 27, 3, 12), (41, 17, 7, 27)]
 
@@ -72,9 +70,6 @@ def test_rows_start_at_a_cache_line(dtype):
         X = loops.aligned(3, columns, np.empty(1, dtype))
         assert X.shape == (3, columns) and X.dtype == dtype
         assert all(row.ctypes.data % 64 == 0 for row in X)
-
-
-# ---- compilation and processes ---------------------------------------------------------------------------
 
 
 def compiled_types():

@@ -21,8 +21,6 @@ def python(code):
     return done.stdout.split()
 
 
-# ---- importing -------------------------------------------------------------------------------------------
-
 LOADED = """
 import sys
 import numpy as np
@@ -55,9 +53,6 @@ except ImportError as error:
     print("numba" in str(error) and "pip install" in str(error))
 """
     assert python(code) == ["10.0", "True"]
-
-
-# ---- memory ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -71,9 +71,6 @@ def test_many_tokens_over_spans_and_tiles(engine):
     agree(by(engine, *arrays, degree=3), wanted, 1e-4, arrays[3])
 
 
-# ---- memory layouts --------------------------------------------------------------------------------------
-
-
 def every_other_column(X):
     wide = np.zeros((*X.shape[:-1], 2 * X.shape[-1]))
     wide[..., ::2] = X
@@ -115,9 +112,6 @@ def test_lists_are_arrays():
     Q, K, V, _ = draw(9, (), 4, 5, 2, 3)
     O = lowrank.attention(Q.tolist(), K.tolist(), V.tolist(), degree=2)
     np.testing.assert_array_equal(O, lowrank.attention(Q, K, V, degree=2))
-
-
-# ---- special inputs --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("offset", [30.0, 300.0])
