@@ -12,9 +12,7 @@ from numpy.polynomial import polynomial as poly
 
 from iocourse import lowrank
 from iocourse.lowrank.advice import predicted_error
-from iocourse.lowrank.approximation import Approximation
 from iocourse.lowrank.polynomials import CLIP, chebyshev, hermite, minimax, taylor
-from iocourse.monomials import plan
 
 MAKERS = {"taylor": taylor, "chebyshev": chebyshev, "minimax": minimax}
 
@@ -199,21 +197,6 @@ def test_hermite_is_the_best_under_a_normal_distribution(g, variance):
     for l in range(g + 1):
         assert abs((weight * (np.exp(s) - p) * x**l).sum()) < 1e-11
     assert abs((weight * (np.exp(s) - p) * x ** (g + 1)).sum()) > 1e-9  # it is not orthogonal to degree g + 1
-
-
-@given(st.integers(1, 8), st.integers(1, 5), st.integers(0, 10**6), st.booleans())
-@settings(max_examples=40)
-def test_row_factors_make_each_rows_polynomial(g, d, seed, true_scale):
-    rng = np.random.default_rng(seed)
-    x, k = rng.standard_normal((6, d)), rng.standard_normal((40, d))
-    covariance = k.T @ k / 40
-    s = Approximation(plan(d, g), lowrank.polynomial("hermite", g), covariance=covariance)
-    factors = s.row_factors(x, true_scale)
-    variance = np.einsum("ia,ab,ib->i", x, covariance, x)
-    wanted = hermite(g, variance) * np.array([[factorial(l)] for l in range(g + 1)])
-    if true_scale:
-        wanted = wanted * np.exp(np.minimum(variance, CLIP) / 2)
-    np.testing.assert_allclose(factors, wanted[s.plan.degrees], rtol=1e-12)
 
 
 # ---- how far off attention is ----------------------------------------------------------------------------
