@@ -40,14 +40,14 @@ def test_threads_change_no_more_than_rounding(threads, dtype, tolerance):
     assert not np.array_equal(one.dK, more.dK)  # the sums were really split
 
 
-@pytest.mark.parametrize("logits", [[-20, -1, -1e-3, 0, 1e-3, 0.3, 1, 5], [-79, -30, 3], [-50, 0, 20, 85]])
-def test_the_exponential_of_float32(logits):
+@pytest.mark.parametrize("low, high", [(-20, 5), (-79, 3), (-1e-3, 1e-3), (-50, 85)])
+def test_the_exponential_of_float32(low, high):
     """Causal weights within a tile are exact, also above 80, where another loop computes the exponential."""
-    x = np.array(logits, np.float32)[:, None]
+    x = np.linspace(low, high, 60, dtype=np.float32)[:, None]
     options = options_of("taylor", causal=True) | {"degree": 2, "scale": 1.0, "engine": "numba"}
     weights = lowrank.attention(np.ones_like(x), x, np.eye(len(x), dtype=np.float32), **options)[-1]
     wanted = np.exp(x[:, 0].astype(np.float64) - x.max())
-    np.testing.assert_allclose(weights, wanted / wanted.sum(), rtol=1e-6, atol=1e-37)
+    np.testing.assert_allclose(weights, wanted / wanted.sum(), rtol=6e-7, atol=1e-37)
 
 
 @pytest.mark.parametrize("bad", [(0, -0.6), (1, 1.6), (2, np.inf), (2, np.nan), "den", None])
