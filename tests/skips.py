@@ -21,7 +21,6 @@ HERE = Path(__file__).parent
 # not run the test. On macOS and Windows the workflow installs neither torch nor Triton, so tests are skipped.
 ALLOWED_IN_CI = {
     "no CUDA GPU": "the runners of CI have no GPU",
-    "these passes are for AVX-512 or AVX2": "the processor has other instructions",
     "4 GB of address space": "the machine limits the memory of a process",
     "the variables that simulate another processor": "the processor is not an x86-64",
     "this processor has no AVX2": "the processor is as old as the simulated one",
@@ -32,7 +31,6 @@ ALLOWED_IN_CI = {
     "the goals were renewed from another record": "the test concerns an older record",
     "no git checkout to compare with": "an archive of the sources has no list of tracked files",
     "torch has no negative strides": "this combination of parameters does not exist",
-    "arrays have no torch engine": "this combination of parameters does not exist",
     "a gradient that autograd brings": "this combination of parameters does not exist",
 }
 MISSING = ("pytest.importorskip", "skips.unless_installed")

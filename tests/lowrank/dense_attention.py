@@ -1,14 +1,14 @@
 """Dense reference for low-rank attention: the same formula with the complete n × n score matrix, in float64.
 
 It does not use the library. The polynomial of each query row is built from the generating function of Hermite
-polynomials, e^(σx) = e^(σ²/2) Σ σˡ/l! Heₗ(x), and the gradients are derived by hand.
+polynomials, e^(σx) = e^(σ²/2) Σ σˡ/l! Heₗ(x), and the gradients are derived by hand; `test_true_gradient`
+compares them with finite differences.
 """
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-from hypothesis import strategies as st
 from numpy.polynomial import polynomial as poly
 
 from iocourse import lowrank
@@ -16,12 +16,6 @@ from iocourse import lowrank
 CLIP = 0.8
 NAMES = ("O", "dQ", "dK", "dV")
 TILE = 64  # causal attention is exact within it
-# Types, and widths of keys and values. In float32 the passes in registers are compiled for each pair of
-# widths, which takes most of the time: these are among those of test_registers.
-widths = st.one_of(
-    st.tuples(st.just(np.float32), st.sampled_from([(1, 1), (2, 3), (5, 7), (8, 8)])),
-    st.tuples(st.just(np.float64), st.tuples(st.integers(1, 9), st.integers(1, 9))),
-)
 
 
 def draw(seed, heads, n, n_k, d, d_v, dtype=np.float64, size=0.7):
@@ -30,6 +24,16 @@ def draw(seed, heads, n, n_k, d, d_v, dtype=np.float64, size=0.7):
     shapes = ((n, d), (n_k, d), (n_k, d_v), (n, d_v))
     Q, K, V, dO = (rng.standard_normal((*heads, *shape)).astype(dtype) for shape in shapes)
     return Q * dtype(size), K * dtype(size), V, dO
+
+
+def options_of(polynomial, causal=False, radius=4.0, key_variance=0.4):
+    """Return the options of a call with this polynomial, with the radius or key variance only if needed."""
+    options = {"polynomial": polynomial, "causal": causal}
+    if polynomial in ("chebyshev", "minimax"):
+        options["radius"] = radius
+    if polynomial == "hermite" and causal:
+        options["key_variance"] = key_variance
+    return options
 
 
 def hermite_values(g, s, variance):
@@ -46,8 +50,7 @@ def hermite_values(g, s, variance):
     return p, sum(scaled[:g]), (p - sum(scaled[: max(g - 1, 0)])) / 2 * (variance < CLIP)[:, None]
 
 
-@dataclass
-class Dense:
+class Dense(NamedTuple):
     """Result and gradients of one head; P (n, n_k) are the weights before normalisation."""
 
     O: np.ndarray
@@ -94,13 +97,10 @@ def attend(
 
 def every_head(Q, K, V, dO, **options):
     """Return O, dQ, dK, dV of all heads (…, n, d) by the dense formula."""
-    heads = [X.reshape(-1, *X.shape[-2:]) for X in (Q, K, V, dO)]
-    found = [attend(*head, **options) for head in zip(*heads, strict=True)]
-    shapes = (dO.shape, Q.shape, K.shape, V.shape)
-    return tuple(
-        np.stack([getattr(f, name) for f in found]).reshape(shape)
-        for name, shape in zip(NAMES, shapes, strict=True)
-    )
+    if Q.ndim == 2:
+        return attend(Q, K, V, dO, **options)[:4]
+    heads = [every_head(*head, **options) for head in zip(Q, K, V, dO, strict=True)]
+    return tuple(np.stack(each) for each in zip(*heads, strict=True))
 
 
 def softmax(Q, K, V, dO, scale, causal=False):
@@ -128,12 +128,15 @@ def off(found, wanted):
 
 
 def by(engine, Q, K, V, dO, **options):
-    """Return O, dQ, dK, dV by an engine: "numpy", "numba", or "torch …" (autograd with the second engine)."""
+    """Return O, dQ, dK, dV by an engine: "numpy", "numba", or "torch …" (autograd with the second engine).
+
+    Tensors share the memory of the arrays, with its strides.
+    """
     if not engine.startswith("torch"):
         return tuple(lowrank.gradient(Q, K, V, dO, engine=engine, **options))
     import torch
 
-    q, k, v = (torch.from_numpy(X).clone().requires_grad_() for X in (Q, K, V))
+    q, k, v = (torch.from_numpy(X).requires_grad_() for X in (Q, K, V))
     O = lowrank.attention(q, k, v, engine=engine.split()[-1], **options)
     O.backward(torch.from_numpy(dO))
     return tuple(X.detach().numpy() for X in (O, q.grad, k.grad, v.grad))

@@ -1,32 +1,31 @@
 """A key mask is the same as slicing the keys, in every engine; masks that are not understood are refused."""
 
-import dense_attention
 import numpy as np
 import pytest
+from dense_attention import by, draw, off, options_of
 
 from iocourse import lowrank
 
 LENGTHS = np.array([[70, 70], [33, 33], [1, 1]])  # of three texts with two heads each
 
 
-def padded(dtype=np.float64, n=70):
+def padded(n=70):
     """Return Q, K, V, dO (3, 2, n, d) whose padding is not a number, and the mask (3, 1, n)."""
-    arrays = dense_attention.draw(0, (3, 2), n, n, 4, 3, dtype, size=0.5)
+    arrays = draw(0, (3, 2), n, n, 4, 3, size=0.5)
     mask = np.arange(n) < LENGTHS[:, :1, None]
     for X in arrays[1:3]:
         X[~np.broadcast_to(mask, X.shape[:-1])] = np.nan
     return arrays, mask
 
 
-def sliced(engine, arrays, mask, causal=False, **options):
+def sliced(engine, arrays, mask, causal, **options):
     """Return O, dQ, dK, dV of every head with its keys sliced by hand, and zeros elsewhere."""
-    shapes = (arrays[3], *arrays[:3])
-    whole = [np.zeros_like(X) for X in shapes]
+    whole = [np.zeros_like(X) for X in (arrays[3], *arrays[:3])]
     for head in np.ndindex(*arrays[0].shape[:-2]):
         keys = np.broadcast_to(mask, arrays[1].shape[:-1])[head]
         rows = keys if causal else slice(None)
         Q, K, V, dO = (X[head] for X in arrays)
-        found = dense_attention.by(engine, Q[rows], K[keys], V[keys], dO[rows], causal=causal, **options)
+        found = by(engine, Q[rows], K[keys], V[keys], dO[rows], causal=causal, **options)
         for X, part, at in zip(whole, found, (rows, rows, keys, keys), strict=True):
             X[head][at] = part
     return whole
@@ -37,37 +36,24 @@ def sliced(engine, arrays, mask, causal=False, **options):
 def test_a_mask_is_slicing(engine, causal, name):
     """Padding that took part as keys of zeros changed the output by half."""
     arrays, mask = padded()
-    options = {"degree": 2, "polynomial": name, "causal": causal}
-    options |= {"key_variance": 0.3} if causal else {}
-    options |= {"radius": 3.0} if name == "minimax" else {}
-    found = dense_attention.by(engine, *arrays, key_mask=mask, **options)
+    options = {"degree": 2} | options_of(name, causal, radius=3.0)
+    found = by(engine, *arrays, key_mask=mask, **options)
     for f, w in zip(found, sliced(engine, arrays, mask, **options), strict=True):
         np.testing.assert_allclose(f, w, rtol=1e-6, atol=1e-12)
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_any_keys_may_be_left_out_and_masks_may_be_shared(engine, causal):
-    arrays = dense_attention.draw(1, (3, 2), 150, 150, 4, 3, np.float32, size=0.5)
+    arrays = draw(1, (3, 2), 150, 150, 4, 3, np.float32, size=0.5)
     rng = np.random.default_rng(2)
     options = {"degree": 3, "key_variance": 0.3, "causal": causal}
     for shape in ((150,), (1, 1, 150), (1, 2, 150), (3, 2, 150)):
         mask = rng.random(shape) < 0.6
-        found = dense_attention.by(engine, *arrays, key_mask=mask, **options)
+        found = by(engine, *arrays, key_mask=mask, **options)
         whole = np.broadcast_to(mask, (3, 2, 150))
         for f, w in zip(found, sliced(engine, arrays, whole, **options), strict=True):
             np.testing.assert_allclose(f, w, rtol=1e-4, atol=1e-6)
         assert not found[3][~whole].any() and found[3][whole].all()
-
-
-def test_without_a_mask_rows_of_zeros_are_keys_that_take_part(engine):
-    """The docstring states it."""
-    Q, K, V, dO = dense_attention.draw(3, (), 50, 100, 4, 3, size=0.3)
-    K[50:] = V[50:] = 0
-    mask = np.arange(100) < 50
-    halved = dense_attention.by(engine, Q, K, V, dO, degree=4)[0]
-    right = dense_attention.by(engine, Q, K, V, dO, degree=4, key_mask=mask)[0]
-    assert dense_attention.off(2 * halved, right) < 0.1 and dense_attention.off(halved, right) > 0.4
-    assert "also a row of zeros" in lowrank.attention.__doc__
 
 
 def test_masks_of_torch():
@@ -78,10 +64,9 @@ def test_masks_of_torch():
     found = lowrank.attention(q, k, v, degree=2, key_mask=torch.from_numpy(mask))
     np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-12)
     short = lowrank.attention(*(x.bfloat16() for x in (q, k, v)), degree=2, key_mask=mask)
-    assert short.dtype == torch.bfloat16 and dense_attention.off(short.float().numpy(), wanted) < 0.02
+    assert short.dtype == torch.bfloat16 and off(short.float().numpy(), wanted) < 0.02
 
 
-@pytest.mark.parametrize("call", ["attention", "gradient"])
 @pytest.mark.parametrize(
     "mask, error, message",
     [
@@ -93,11 +78,12 @@ def test_masks_of_torch():
         (np.arange(70) < np.array([[[5]], [[0]], [[5]]]), ValueError, r"keeps no key in its row \(1, 0\)"),
     ],
 )
-def test_bad_masks(mask, error, message, call):
+def test_bad_masks(mask, error, message):
     arrays, _ = padded()
-    given = arrays if call == "gradient" else arrays[:3]
     with pytest.raises(error, match=message):
-        getattr(lowrank, call)(*given, degree=2, key_mask=mask)
+        lowrank.attention(*arrays[:3], degree=2, key_mask=mask)
+    with pytest.raises(error, match=message):
+        lowrank.gradient(*arrays, degree=2, key_mask=mask)
 
 
 def test_other_errors_stay_those_of_a_call_without_a_mask():

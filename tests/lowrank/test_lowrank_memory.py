@@ -1,14 +1,12 @@
-"""Low rank: modules loaded by its import, memory of a call, and use after a fork."""
+"""Low rank: modules loaded by its import, and memory of a call."""
 
-import importlib.util
-import os
 import subprocess
 import sys
 import tracemalloc
 from pathlib import Path
 
-import dense_attention
 import pytest
+from dense_attention import draw
 
 from iocourse import lowrank
 from iocourse.monomials import rank_of
@@ -23,30 +21,25 @@ def python(code):
     return done.stdout.split()
 
 
-def needs(*modules):
-    for module in modules:
-        if importlib.util.find_spec(module) is None:
-            pytest.skip(f"{module} is not installed")
-
-
-# ---- importing -------------------------------------------------------------------------------------------
-
-
-def test_importing_it_loads_neither_torch_nor_numba():
-    code = """
+LOADED = """
 import sys
+import numpy as np
 import iocourse.lowrank as lowrank
 from iocourse.lowrank import per_head, paper_gradient, numpy_backend
-import numpy as np
 X = np.ones((5, 2))
-lowrank.gradient(X, X, X, X, degree=2, engine="numpy")
+lowrank.gradient(X, X, X, X, degree=2, engine="{engine}")
 lowrank.advise(X, X)
-print(*sorted({"torch", "numba", "llvmlite", "triton"} & set(sys.modules)))
+print(*sorted({{"torch", "numba", "triton"}} & set(sys.modules)))
 """
-    assert python(code) == []
 
 
-def test_arrays_need_no_torch_and_numba_none_either():
+@pytest.mark.parametrize("engine, loaded", [("numpy", []), ("numba", ["numba"])])
+def test_arrays_load_no_torch_and_numba_only_if_requested(engine, loaded):
+    pytest.importorskip(engine)
+    assert python(LOADED.format(engine=engine)) == loaded
+
+
+def test_arrays_need_neither_torch_nor_numba():
     code = """
 import sys
 sys.modules["torch"] = sys.modules["triton"] = sys.modules["numba"] = None
@@ -62,26 +55,10 @@ except ImportError as error:
     assert python(code) == ["10.0", "True"]
 
 
-def test_numba_does_not_bring_torch():
-    needs("numba")
-    code = """
-import sys
-import iocourse.lowrank as lowrank
-import numpy as np
-X = np.ones((5, 2))
-lowrank.attention(X, X, X, degree=2, engine="numba")
-print("numba" in sys.modules, "torch" in sys.modules)
-"""
-    assert python(code) == ["True", "False"]
-
-
-# ---- memory ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("causal", [False, True])
 def test_numpy_takes_no_more_than_what_it_gives_back_and_a_tile(causal):
     n, d, degree = 20_000, 8, 3
-    Q, K, V, dO = (X.astype("f4") for X in dense_attention.draw(0, (), n, n, d, d, size=0.5))
+    Q, K, V, dO = (X.astype("f4") for X in draw(0, (), n, n, d, d, size=0.5))
     rank = rank_of(d, degree)
     states, tile = 2 * rank * (d + 1), 4 * rank * 256
     tracemalloc.start()
@@ -94,117 +71,52 @@ def test_numpy_takes_no_more_than_what_it_gives_back_and_a_tile(causal):
 
 
 # The maximum resident set is per process, so each engine runs in a fresh one.
-RESIDENT = """
-import resource, sys
+GROWN = """
+import resource
 import numpy as np
 import iocourse.lowrank as lowrank
-
-engine, causal, n, d, degree = sys.argv[1], sys.argv[2] == "True", int(sys.argv[3]), 12, 3
-options = dict(degree=degree, polynomial=sys.argv[4], causal=causal, engine=engine.split()[-1])
 
 def work(n):
     rng = np.random.default_rng(0)
-    arrays = [rng.standard_normal((n, d), np.float32) * np.float32(0.7) for _ in range(4)]
+    arrays = [rng.standard_normal((n, 12), np.float32) * np.float32(0.7) for _ in range(4)]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    if engine.startswith("torch"):
+    if "{engine}".startswith("torch"):
         import torch
         torch.set_num_threads(1)
         Q, K, V = (torch.from_numpy(X).requires_grad_() for X in arrays[:3])
-        O = lowrank.attention(Q, K, V, **options)
-        O.backward(torch.from_numpy(arrays[3]))
+        lowrank.attention(Q, K, V, **{options}).backward(torch.from_numpy(arrays[3]))
     else:
-        lowrank.gradient(*arrays, **options)
+        lowrank.gradient(*arrays, **{options})
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
 
 work(7000)  # loads, compiles and allocates everything that is needed once
-print(work(n) * 1024)
+print(work({n}) * 1024)
 """
+RANK, WORDS = rank_of(12, 3), 1 << 19  # torch_backend.CPU_WORDS
 
 
-def grown(engine, causal, n, polynomial="taylor"):
-    """Return the bytes by which a fresh process grows for O and the gradient of n tokens."""
-    command = [sys.executable, "-c", RESIDENT, engine, str(causal), str(n), polynomial]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=250)
-    assert done.returncode == 0, done.stderr
-    return int(done.stdout)
-
-
-in_kilobytes = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="ru_maxrss is in other units elsewhere"
-)
-
-
-@in_kilobytes
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ru_maxrss is in other units elsewhere")
 @pytest.mark.parametrize(
-    "engine, causal", [("numba", False), ("numba", True), ("torch torch", True), ("torch numba", False)]
+    "engine, causal, n, tile",
+    [
+        ("numba", False, 40_000, 4 * RANK * 256),
+        ("numba", True, 40_000, 4 * RANK * 256),
+        ("torch numba", False, 40_000, 4 * RANK * 256),
+        ("torch torch", True, 40_000, 2 * WORDS),
+        ("torch torch", False, 200_000, 3 * WORDS),
+    ],
 )
-def test_a_process_grows_by_what_comes_back_and_half(engine, causal):
-    """NumPy is tested above, and torch without causal attention below with a smaller limit."""
-    needs(*({"numba", "torch"} & set(engine.split())))
-    n = 40_000
-    one, rank = 4 * n * 12, rank_of(12, 3)
-    inputs, outputs = 4 * one, 4 * one  # Q, K, V, dO; O, dQ, dK, dV
-    states, tile = 4 * 2 * rank * 13, 4 * 4 * rank * 256
-    if engine == "torch torch":
-        from iocourse.lowrank.torch_backend import CPU_WORDS
-
-        tile = 2 * 4 * CPU_WORDS
-    allowed = 1.5 * (inputs + outputs + states + tile) - inputs
-    assert grown(engine, causal, n) < allowed
-    assert allowed < 4 * n * rank  # one matrix n × rank
-
-
-@in_kilobytes
-def test_torch_has_two_tiles_of_features_and_no_copy_of_what_comes_back():
-    needs("torch")
-    from iocourse.lowrank.torch_backend import CPU_WORDS
-
-    n = 200_000
-    one, tile = 4 * n * 12, 4 * CPU_WORDS
-    outputs = 4 * one  # O, dQ, dK, dV
-    assert grown("torch torch", False, n, "hermite") < outputs + 3 * tile < outputs + one
-
-
-# ---- processes -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_forked_child_has_threads_of_its_own():
-    """A thread pool inherited from the parent would block the child forever."""
-    needs("numba")
-    code = """
-import os, signal, sys, warnings
-import numpy as np
-import iocourse.lowrank as lowrank
-warnings.simplefilter("ignore")
-X = np.ones((20_000, 2))
-def work():
-    return lowrank.attention(X, X, X, degree=2, threads=2, engine="numba").sum()
-work()
-sys.stdout.flush()
-child = os.fork()
-if child == 0:
-    signal.alarm(30)
-    os._exit(0 if work() == 40_000 else 1)  # style: ok (code)
-print(os.waitpid(child, 0)[1])
-"""
-    assert python(code) == ["0"]
-
-
-FROM_A_READ_ONLY_FOLDER = """
-import numpy as np
-from numba.core import caching
-caching.CacheImpl._locator_classes = []  # as if neither this folder nor the home is writeable
-from iocourse.lowrank.numba_backend import causal_loops, loops
-print(loops.sum_of_squares(np.ones((2, 2))), loops.sum_of_squares(np.ones((2, 2), np.float32)))
-"""
-
-
-def test_numba_compiles_without_a_folder_for_the_result_and_says_so_once():
-    needs("numba")
-    done = subprocess.run(
-        [sys.executable, "-c", FROM_A_READ_ONLY_FOLDER], capture_output=True, text=True, check=False
-    )
-    assert done.stdout.split() == ["4.0", "4.0"], done.stderr
-    assert done.stderr.startswith("iocourse.lowrank: Numba compiles the passes for this type of numbers,")
-    assert done.stderr.count("\n") == 1
+def test_a_process_grows_by_what_comes_back_and_half(engine, causal, n, tile):
+    """NumPy is tested above. Torch without causal attention makes no copy of O, dQ, dK and dV."""
+    for module in engine.split():
+        pytest.importorskip(module)
+    inputs = outputs = 4 * n * 12  # words of Q, K, V, dO, and of O, dQ, dK, dV
+    allowed = 1.5 * (inputs + outputs + 2 * RANK * 13 + tile) - inputs
+    options = {"polynomial": "taylor"}
+    if (engine, causal) == ("torch torch", False):
+        allowed, options = outputs + tile, {"polynomial": "hermite"}
+        assert allowed < outputs + n * 12
+    options |= {"degree": 3, "causal": causal, "engine": engine.split()[-1]}
+    (grown,) = python(GROWN.format(engine=engine, options=options, n=n))
+    assert int(grown) < 4 * allowed
+    assert allowed < n * RANK  # one matrix n × rank

@@ -17,14 +17,13 @@ from iocourse.lowrank.transformer import (  # noqa: E402
 )
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-SMALL = Shape(vocabulary=11, length=70, layers=2, heads=3, d=4)
-BOUNDED = Shape(vocabulary=11, length=70, layers=2, heads=3, d=4, bound=1.0)
+SIZES = {"vocabulary": 11, "length": 70, "layers": 2, "heads": 3, "d": 4}
+SMALL, BOUNDED = Shape(**SIZES), Shape(**SIZES, bound=1.0)
 
 
 def tokens(shape, seed=0, batch=2):
-    return torch.randint(
-        shape.vocabulary, (batch, shape.length), generator=torch.Generator().manual_seed(seed)
-    )
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(shape.vocabulary, (batch, shape.length), generator=generator)
 
 
 def gradients(model, attend):
@@ -45,7 +44,6 @@ def drawn(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-# ---------------------------------------------------------------------- ways to attend
 @pytest.mark.parametrize("causal", [False, True])
 def test_exactly_is_softmax_of_q_k_with_no_further_scale(causal):
     q, k, v = (drawn(2, 3, 9, 4, seed=seed) for seed in range(3))
@@ -54,15 +52,6 @@ def test_exactly_is_softmax_of_q_k_with_no_further_scale(causal):
     if causal:
         S = np.where(np.tri(9, dtype=bool), S, -np.inf)
     np.testing.assert_allclose(found.numpy(), exact.softmax(S) @ v.numpy(), atol=1e-13)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("degree, limit", [(2, 0.1), (4, 5e-3), (8, 1e-6)])
-def test_low_rank_comes_as_near_as_its_degree_allows(causal, degree, limit):
-    q, k = (torch.nn.functional.normalize(drawn(2, 3, 150, 4, seed=seed), dim=-1) for seed in range(2))
-    v = drawn(2, 3, 150, 4, seed=2)
-    error = off(low_rank(degree, causal, polynomial="taylor")(q, k, v), exactly(causal)(q, k, v))
-    assert limit / 100 < error < limit
 
 
 def test_uniform_weights_are_those_of_queries_that_are_0():
@@ -74,14 +63,12 @@ def test_the_largest_logit_is_among_those_that_are_looked_at():
     q, k, v = (drawn(1, 1, 20, 4, seed=seed) for seed in range(3))
     k[0, 0, -1] = 100 * q[0, 0, 3]  # row 3 does not attend to the last key, the last row does
     causal, full = LargestLogit(), LargestLogit(causal=False)
-    assert torch.equal(causal(q, k, v), exactly()(q, k, v)) and torch.equal(
-        full(q, k, v), exactly(False)(q, k, v)
-    )
+    for found, wanted in ((causal, exactly()), (full, exactly(False))):
+        assert torch.equal(found(q, k, v), wanted(q, k, v))
     S = (q @ k.mT).abs()[0, 0]
     assert causal.largest == float(S.tril().max()) < full.largest == float(S.max())
 
 
-# ---------------------------------------------------------------------- the transformer
 @pytest.mark.parametrize("shape", [SMALL, BOUNDED], ids=["free", "bounded"])
 @pytest.mark.parametrize("attend", [exactly(), uniformly, low_rank(2, polynomial="taylor")])
 def test_no_score_depends_on_later_tokens(shape, attend):
@@ -97,47 +84,26 @@ def test_no_score_depends_on_later_tokens(shape, attend):
 def test_the_error_of_all_parameters_gradient_falls_with_the_degree(causal):
     model = transformer(BOUNDED, exactly(causal)).double()
     wanted = gradients(model, exactly(causal))
-    errors = [
-        off(gradients(model, low_rank(g, causal, polynomial="minimax", radius=1.0)), wanted)
-        for g in (2, 4, 6)
-    ]
+    assert all(layer.W_Q.weight.grad.norm() > 0 for layer in model.layers)  # also through the bound
+    ways = [low_rank(g, causal, polynomial="minimax", radius=1.0) for g in (2, 4, 6)]
+    errors = [off(gradients(model, attend), wanted) for attend in ways]
     assert errors[0] > 10 * errors[1] > 100 * errors[2] > 0
     assert errors[2] < 1e-5
 
 
-def test_a_gradient_of_one_degree_more_is_nearer():
-    model = transformer(SMALL, exactly()).double()
-    wanted, options = gradients(model, exactly()), {"key_variance": SMALL.key_variance}
-    plain, better = (gradients(model, low_rank(4, gradient_degree=g, **options)) for g in (None, 5))
-    assert off(better, wanted) < off(plain, wanted) / 1.5
-
-
-@pytest.mark.parametrize("bound", [0.5, 2.0, 4.0])
+@pytest.mark.parametrize("bound", [0.5, 2.0, 4.0, None])
 def test_bounded_logits_are_bounded_whatever_the_weights(bound):
-    shape = Shape(vocabulary=11, length=70, layers=2, heads=3, d=4, bound=bound)
     watching = LargestLogit(causal=False)
-    model = transformer(shape, watching)
+    model = transformer(Shape(**SIZES, bound=bound), watching)
     with torch.no_grad():
         for layer in model.layers:
             layer.W_Q.weight.mul_(1000)
             layer.W_K.weight.mul_(1000)
-        assert model(tokens(shape)).isfinite().all()
-    assert 0.8 * bound < watching.largest <= bound * (1 + 1e-6)
-
-
-def test_logits_without_a_bound_have_none():
-    watching = LargestLogit()
-    model = transformer(SMALL, watching)
-    with torch.no_grad():
-        model.layers[0].W_Q.weight.mul_(1000)
-        model(tokens(SMALL))
-    assert watching.largest > 100
-
-
-def test_the_gradient_flows_through_the_bound():
-    found = transformer(BOUNDED, exactly())
-    gradients(found, exactly())
-    assert all(float(layer.W_Q.weight.grad.norm()) > 0 for layer in found.layers)
+        assert model(tokens(SMALL)).isfinite().all()
+    if bound is None:
+        assert watching.largest > 100
+    else:
+        assert 0.8 * bound < watching.largest <= bound * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("bound", [None, 2.0])
