@@ -1,5 +1,7 @@
 """Causal low rank: exact within a tile, values of the polynomial outside, independent of later tokens."""
 
+from unittest.mock import patch
+
 import dense_attention
 import numpy as np
 import pytest
@@ -8,6 +10,9 @@ from hypothesis import strategies as st
 from long_runs import many
 
 from iocourse import lowrank
+from iocourse.lowrank import feature_tiles, numpy_backend
+from iocourse.lowrank.approximation import Approximation
+from iocourse.monomials import plan
 
 TOLERANCE = {np.float64: 1e-10, np.float32: 5e-5}
 OPTIONS = {
@@ -34,6 +39,41 @@ def test_every_engine_computes_the_block_function(engine, n, heads, wide, degree
     options = {"degree": degree, "polynomial": name, "causal": True, **OPTIONS[name]}
     found = dense_attention.by(engine, *arrays, **options)
     dense_attention.agree(found, dense_attention.every_head(*arrays, **options), TOLERANCE[dtype], arrays[3])
+
+
+@given(
+    st.integers(1, 400).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n - 1))),
+    st.tuples(st.integers(1, 6), st.integers(1, 6)),
+    st.integers(1, 5),
+    st.booleans(),
+    st.integers(1, 4),
+    st.integers(0, 10**6),
+)
+@settings(max_examples=many(25, 60))
+def test_numpy_with_fewer_queries_and_a_start_state(rows, wide, degree, per_row, group, seed):
+    """Equal to the call with all queries, which are 0 before the first one."""
+    (n, first), d = rows, wide[0]
+    Q, K, V, dO = dense_attention.draw(seed, (), n, n, *wide, size=0.6)
+    Q[:first] = dO[:first] = 0
+    covariance = 0.4 * np.eye(d) if per_row else None
+    name = "hermite" if per_row else "taylor"
+    s = Approximation(plan(d, degree), lowrank.polynomial(name, degree), 0.5, None, covariance)
+    with patch.multiple(feature_tiles, MOST=64 * group, LEAST=1):
+        whole = numpy_backend.causal_forward(Q, K, V, s)
+        back = numpy_backend.causal_backward(Q, K, V, whole, dO, s)
+        few = numpy_backend.causal_forward(Q[first:], K, V, s, first=first)
+        few_back = numpy_backend.causal_backward(Q[first:], K, V, few, dO[first:], s, first=first)
+        start = first // 64 * 64
+        T = numpy_backend.causal_forward(Q[:start], K[:start], V[:start], s).T if start else None
+        later = numpy_backend.causal_forward(Q[first:], K[start:], V[start:], s, first=first - start, T=T)
+    for found in (few, later):
+        for f, w in zip(found, (whole.O[first:], whole.den[first:], whole.T), strict=True):
+            assert f.shape == w.shape
+            np.testing.assert_allclose(f, w, rtol=1e-11, atol=1e-11)
+    for f, w in zip(few_back, (back.dQ[first:], back.dK, back.dV), strict=True):
+        np.testing.assert_allclose(f, w, rtol=1e-9, atol=1e-9)
+    complete = numpy_backend.forward(Q[:1], K[: n // 64 * 64 or 1], V[: n // 64 * 64 or 1], s).T
+    np.testing.assert_allclose(whole.T, complete * (n >= 64), rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", list(OPTIONS))

@@ -1,5 +1,7 @@
 """Low-rank attention and its gradient equal the dense formula, on every engine and for all memory layouts."""
 
+from unittest.mock import patch
+
 import dense_attention
 import numpy as np
 import pytest
@@ -8,6 +10,8 @@ from hypothesis import strategies as st
 from long_runs import many
 
 from iocourse import lowrank
+from iocourse.lowrank import feature_tiles
+from iocourse.monomials import plan, rank_of
 
 TOLERANCE = {np.float64: 1e-10, np.float32: 3e-5}
 CANCELS = 30  # polynomials of an interval wider than the logits have large coefficients of both signs
@@ -64,6 +68,36 @@ def test_every_engine_computes_the_dense_formula(engine, problem):
         CANCELS if options["polynomial"] in ("chebyshev", "minimax") else 1
     )
     dense_attention.agree(found, dense_attention.every_head(*arrays, **options), tolerance, arrays[3])
+
+
+@given(
+    st.tuples(*[st.integers(1, 70)] * 2, st.integers(1, 6), st.integers(1, 12)),
+    st.integers(1, 5),
+    st.sampled_from(["hermite", "taylor"]),
+    st.sampled_from([np.float32, np.float64]),
+    st.integers(1, 40),
+    st.integers(0, 10**6),
+)
+@settings(max_examples=many(40, 100))
+@pytest.mark.filterwarnings("ignore:degree . is too low for these logits:RuntimeWarning")
+def test_numpy_computes_the_dense_formula_in_tiles_of_any_size(sizes, degree, name, dtype, columns, seed):
+    """Most shapes end with an incomplete tile, and have both stored and omitted blocks of the last degree."""
+    arrays = dense_attention.draw(seed, (), *sizes, dtype, size=0.4)
+    options = {"degree": degree, "polynomial": name}
+    with patch.multiple(feature_tiles, MOST=columns, LEAST=1):
+        try:
+            found = dense_attention.by("numpy", *arrays, **options)
+        except lowrank.NotCertified:
+            assert is_justified(arrays, options)
+            return
+    wanted = dense_attention.every_head(*arrays, **options)
+    dense_attention.agree(found, wanted, {np.float32: 1e-5, np.float64: 1e-12}[dtype], arrays[3])
+
+
+def test_blocks_of_the_last_degree_are_stored_only_if_they_are_short():
+    stored = {d_v: feature_tiles.layout(plan(6, 5), d_v + 1, True).stored for d_v in (1, 12, 200)}
+    assert rank_of(6, 4) + 6 > stored[1] > rank_of(6, 4)
+    assert stored[1] < stored[12] < stored[200] == rank_of(6, 5)
 
 
 @pytest.mark.parametrize("polynomial", ["hermite", "taylor", "minimax"])
