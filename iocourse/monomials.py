@@ -7,7 +7,7 @@ multiplication.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import comb
@@ -125,17 +125,10 @@ def fill(found: Array, steps: Iterable[FeatureBlock]) -> None:
 
 def features_vjp(dfeatures: Array, found: Array, x: Array, p: Plan) -> Array:
     """Return the gradient of x (n, d) from that of its features (rank, n), which is overwritten."""
-    pull_back(dfeatures, found, p.steps)
-    return np.ascontiguousarray(dfeatures[1 : p.d + 1].T, dtype=x.dtype)
-
-
-def pull_back(dfound: Array, found: Array, steps: Sequence[FeatureBlock]) -> None:
-    """Add to the gradients of the coordinates, rows 1 … d of `dfound` (…, n), those through the steps.
-
-    The other rows of `dfound` are overwritten.
-    """
-    for step in reversed(steps):
-        source, up = slice(step.source, step.source + step.last - step.first), dfound[step.first : step.last]
-        dfound[1 + step.axis] += np.einsum("fn,fn->n", up, found[source])
-        up *= found[1 + step.axis]
-        dfound[source] += up
+    dx = np.zeros_like(x)
+    for step in reversed(p.steps):
+        count = step.last - step.first
+        source, up = slice(step.source, step.source + count), dfeatures[step.first : step.last]
+        dx[:, step.axis] += (up * found[source]).sum(0)
+        dfeatures[source] += up * x[:, step.axis]
+    return dx + dfeatures[1 : p.d + 1].T

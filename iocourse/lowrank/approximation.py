@@ -49,7 +49,7 @@ class Approximation:
         return K if self.shift is None else K - self.shift.astype(K.dtype)
 
     def row_factors(self, x: Array) -> Array | float:
-        """Return the factor of each feature of the scaled query rows x (n, d): (rank, n), or 1.0 if shared."""
+        """Return the factor of each feature of the scaled queries x (n, d): (rank, n), or 1.0 if shared."""
         if self.covariance is None:
             return 1.0
         return self.series(x.T)[0][(self.plan.g - self.plan.degrees) // 2]

@@ -1,7 +1,8 @@
 """Tiles of causal attention, whose features are computed together for a group of tiles.
 
-A tile of causal attention is small, and NumPy needs some time per call, so one call serves several tiles. Each
-has its own state: the sum over the tiles before it, or after it for the gradient of keys and values.
+A tile of causal attention is small, and each call of NumPy costs some time, so one call computes several
+tiles. Each has its own state: the sum over the tiles before it, or after it for the gradient of keys and
+values.
 """
 
 from __future__ import annotations
@@ -10,27 +11,26 @@ import numpy as np
 
 from ..monomials import Array
 from .approximation import Approximation
-from .feature_tiles import CACHE, FeatureTile, columns_of
-
-
-def with_ones(x: Array) -> Array:
-    """Return [x, 1], (n, d + 1)."""
-    return np.concatenate([x, np.ones((len(x), 1), x.dtype)], axis=1)
+from .feature_tiles import CACHE, FeatureTile, columns_of, tile_memory
 
 
 class CausalGroups:
     """Walk over groups of tiles: features of the loaded group, and the state before or after it.
 
-    Row i of Q is that of token `first` + i. Rows that are missing in a tile are 0: queries before `first`, and
-    all rows after the last token. spans: start and stop of each group, in tokens.
+    Row i of Q is that of token `first` + i. Rows that are missing in a tile are 0: queries before `first`,
+    and all rows after the last token. spans: start and stop of each group, in tokens.
     """
 
     def __init__(self, Q: Array, K: Array, V: Array, s: Approximation, tile: int, first: int) -> None:
         self.Q, self.K, self.V, self.tile, self.first = Q, K, V, tile, first
         rank, m, end = s.plan.rank, V.shape[1] + 1, -(-len(K) // tile) * tile
-        size = min(end, tile * max(1, min(columns_of(s, m) // tile, CACHE // (rank * m))))
+        size = tile * max(1, min(columns_of(s, m, end) // tile, CACHE // (rank * m)))
         self.spans = [(at, min(at + size, end)) for at in range(0, end, size)]
-        self.q, self.k = (FeatureTile(s, m, size, Q, queries) for queries in (True, False))
+        memory = tile_memory(s, m, size, Q, tiles=2)
+        self.q, self.k = (
+            FeatureTile(s, m, memory[0], queries=True),
+            FeatureTile(s, m, memory[1], queries=False),
+        )
         self.weights, self.state = s.weights(Q), np.zeros((rank, m), Q.dtype)
         self._states = np.empty((size // tile + 1, rank, m), Q.dtype)
 
@@ -39,8 +39,8 @@ class CausalGroups:
         self.start, self.stop, self.has_queries = start, stop, stop > self.first
         tiles = (stop - start) // self.tile
         self.k.load(self.rows(self.K), tiles)
-        self.values = with_ones(self.rows(self.V))
-        self.values[len(self.K) - start :, -1] = 0
+        is_key = np.arange(start, stop)[:, None] < len(self.K)
+        self.values = np.concatenate([self.rows(self.V), is_key], axis=1)  # [V, 1]
         self.k.values(self.values)
         if self.has_queries:
             self.q.load(self.rows(self.Q, self.first), tiles, true_scale=True)
@@ -65,25 +65,35 @@ class CausalGroups:
         return X.reshape(-1, self.tile, X.shape[1])
 
     def inside(self) -> Array:
-        """Return exp of the scores (tiles, keys, queries) within a tile, and 0 if the key is after the query."""
+        """Return exp of the scores within a tile, (tiles, keys, queries); 0 if the key is after the query."""
         scores = self.k.in_parts(self.k.x).mT @ self.q.in_parts(self.q.x)
         np.copyto(scores, -np.inf, where=np.tri(self.tile, k=-1, dtype=bool))
         return np.exp(scores, out=scores)
 
+    def score_gradient(self, inside: Array, G: Array) -> Array:
+        """Return the gradient of the scores within a tile from that of [N, den], G (tokens, m)."""
+        return inside * (self.in_tiles(self.values) @ self.in_tiles(G).mT)
+
     def states_before(self) -> Array:
-        """Return the state of the keys before each tile (tiles, rank, m), and add the complete tiles to it."""
+        """Return the states of the keys before each tile, (tiles, rank, m).
+
+        `state` becomes that of all complete tiles up to this group.
+        """
         states = self._states[: self.k.parts + 1]
         states[0] = self.state
         self.k.sums(states[1:])
         states[1:] *= self.weights
-        for before, after in zip(states[:-1], states[1:], strict=True):
-            after += before
+        for tile in range(self.k.parts):
+            states[tile + 1] += states[tile]
         complete = min(self.stop, len(self.K) // self.tile * self.tile) - self.start
         self.state = states[complete // self.tile].copy()
         return states[:-1]
 
     def states_after(self, G: Array) -> Array:
-        """Return the state of the queries after each tile, with values G, and add those of the group to it."""
+        """Return the states of the queries after each tile, (tiles, rank, m), with values G (tokens, m).
+
+        `state` becomes that of this group and all later ones.
+        """
         if not self.has_queries:
             return self.state
         states = self._states[: self.k.parts + 1]
@@ -91,7 +101,7 @@ class CausalGroups:
         self.q.values(G)
         self.q.sums(states[:-1])
         states[:-1] *= self.weights
-        for before, after in zip(states[-2::-1], states[:0:-1], strict=True):
-            before += after
+        for tile in reversed(range(self.k.parts)):
+            states[tile] += states[tile + 1]
         self.state = states[0].copy()
         return states[1:]

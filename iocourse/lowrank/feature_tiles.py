@@ -1,14 +1,15 @@
 """Features of one tile of tokens, and their products with a state, without most features of degree g.
 
-Arrays of a tile have one column per token. Block i of degree g is coordinate xᵢ times a suffix Sᵢ of degree
-g - 1 (see `monomials.plan`). With Tᵢ for its rows of the state T (rank, m), and ∘ along the tokens,
+The arrays of a tile have one column per token. Block i of degree g is coordinate xᵢ times a suffix Sᵢ of
+degree g - 1 (`monomials.plan`). Let Tᵢ be its rows of the state T (rank, m), W the values (m, columns), and
+N = Tᵀ times the features, (m, columns). With ∘ for a product token by token, the part of block i is
 
-    sums       Tᵢ = Sᵢ (xᵢ ∘ W)ᵀ            of Σ features Wᵀ;       W: values (m, columns)
-    product    N += xᵢ ∘ (Tᵢᵀ Sᵢ)           N = Tᵀ features (m, columns)
-    gradient   dSᵢ += Tᵢ (xᵢ ∘ W),  dxᵢ += Σ W ∘ (Tᵢᵀ Sᵢ)      of Σ W ∘ N
+    sum of features times W       Tᵢ = Sᵢ (xᵢ ∘ W)ᵀ
+    N                             xᵢ ∘ (Tᵢᵀ Sᵢ)
+    gradient of Σ W ∘ N           dSᵢ = Tᵢ (xᵢ ∘ W),   dxᵢ = Σ W ∘ (Tᵢᵀ Sᵢ)
 
-These are products of small matrices, which OpenBLAS computes without copying. A short block is stored, because
-xᵢ ∘ W would be longer. A stored feature has the factor of its degree (`Approximation.series`) in place of xᵢ.
+So block i is not stored, unless it has fewer rows than xᵢ ∘ W. The stored features of a query have the factor
+of their degree (`Approximation.series`) in place of xᵢ. All of these are products of small matrices.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..monomials import Array, FeatureBlock, Plan, fill, pull_back
+from ..monomials import Array, FeatureBlock, Plan, fill
 from .approximation import Approximation
 
 CACHE = 3 * 2**17  # numbers of a tile's arrays: 1.5 MiB of float32, of the order of a second-level cache
 LEAST, MOST = 128, 768  # tokens of a tile
-SMALL = 1200  # numbers of a result up to which OpenBLAS does not copy a transposed operand
+SMALL = 1200  # numbers of a result up to which OpenBLAS uses a transposed operand without a copy
 
 
 class Product(NamedTuple):
@@ -80,19 +81,19 @@ def layout(p: Plan, m: int, by_degree: bool) -> Layout:
 
 
 class FeatureTile:
-    """Features of up to `columns` tokens, in arrays that are used again for the next tile.
+    """Features of the tokens of one tile, in arrays that are used again for the next tile.
 
-    queries: True for scaled queries with their row factors, False for shifted keys. The tokens can be cut into
-    parts of equal size with one state each; a state is (rank, m) or (parts, rank, m).
+    memory (rows, columns): for the arrays, from `tile_memory`, with columns for the largest tile.
+    queries: True for scaled queries with their row factors, False for shifted keys. The tokens can be in
+    `parts` of equal size; states are (parts, rank, m), or (rank, m) if all have the same.
     """
 
-    def __init__(self, s: Approximation, m: int, columns: int, like: Array, queries: bool) -> None:
+    def __init__(self, s: Approximation, m: int, memory: Array, queries: bool) -> None:
         self.s, self.of_queries = s, queries
         self.layout = cut = layout(s.plan, m, queries and s.covariance is not None)
         factors = cut.series + cut.open
-        counts = np.cumsum([cut.stored, factors, factors * m, factors * m, cut.stored])
-        # In one piece, which is not returned to the system after a call.
-        self._arrays = np.split(np.empty((counts[-1], columns), like.dtype), counts[:-1])
+        counts = (cut.stored, factors, factors * m, factors * m, cut.stored)
+        self._arrays = np.split(memory, np.cumsum(counts))[: len(counts)]
 
     def load(self, X: Array, parts: int = 1, true_scale: bool = False) -> None:
         """Compute the features of the rows X (columns, d).
@@ -124,8 +125,7 @@ class FeatureTile:
     def sums(self, out: Array) -> None:
         """Store Σ features Wᵀ of each part in `out` (parts, rank, m)."""
         for factor, rows, stored, _ in self.layout.products:
-            xW = self.in_parts(self.xW[factor]).swapaxes(1, 2)
-            np.matmul(self.in_parts(self.F[stored]), xW, out=out[:, rows])
+            np.matmul(self.in_parts(self.F[stored]), self.in_parts(self.xW[factor]).mT, out=out[:, rows])
 
     def product(self, T: Array) -> Array:
         """Return Tᵀ features, (m, columns)."""
@@ -152,7 +152,12 @@ class FeatureTile:
             if not multiplied:
                 self._multiply(T, each)
         self.dF[1 : 1 + cut.open] += np.einsum("imc,mc->ic", self.P[cut.series :], self.W)
-        pull_back(self.dF, self.F, cut.steps)
+        for step in reversed(cut.steps):
+            up = self.dF[step.first : step.last]
+            source = slice(step.source, step.source + len(up))
+            self.dF[1 + step.axis] += np.einsum("fc,fc->c", up, self.F[source])
+            up *= self.x[step.axis]
+            self.dF[source] += up
         return self.dF[1 : 1 + len(self.x)]
 
     def in_parts(self, X: Array) -> Array:
@@ -160,14 +165,25 @@ class FeatureTile:
         return X.reshape(len(X), self.parts, -1).swapaxes(0, 1)
 
     def _multiply(self, T: Array, each: Product) -> None:
-        rows, F, P = T[..., each.rows, :], self.in_parts(self.F[each.stored]), self.in_parts(self.P[each.factor])
+        """Store one product of T with features in P, or add it."""
+        rows, P = T[..., each.rows, :].mT, self.in_parts(self.P[each.factor])
         if each.first:
-            np.matmul(rows.swapaxes(-1, -2), F, out=P)
+            np.matmul(rows, self.in_parts(self.F[each.stored]), out=P)
         else:
-            P += rows.swapaxes(-1, -2) @ F
+            P += rows @ self.in_parts(self.F[each.stored])
 
 
-def columns_of(s: Approximation, m: int) -> int:
-    """Return the number of tokens whose features and products fit into the cache, between LEAST and MOST."""
+def columns_of(s: Approximation, m: int, n: int) -> int:
+    """Return the number of tokens, at most n, whose features and products fit into the cache."""
     cut = layout(s.plan, m, s.covariance is not None)
-    return min(MOST, max(LEAST, CACHE // (cut.stored + (cut.series + cut.open) * m) // 64 * 64))
+    fit = CACHE // (cut.stored + (cut.series + cut.open) * m) // 64 * 64
+    return min(n, MOST, max(LEAST, fit))
+
+
+def tile_memory(s: Approximation, m: int, columns: int, like: Array, tiles: int) -> Array:
+    """Return memory for the arrays of some `FeatureTile`s, (tiles, rows, columns).
+
+    It is one array, because the process keeps one for the next call, but returns several to the system.
+    """
+    cut = layout(s.plan, m, s.covariance is not None)
+    return np.empty((tiles, 2 * cut.stored + (cut.series + cut.open) * (2 * m + 1), columns), like.dtype)

@@ -19,8 +19,8 @@ import numpy as np
 
 from ..monomials import Array
 from .approximation import Approximation
-from .causal_groups import CausalGroups, with_ones
-from .feature_tiles import FeatureTile, columns_of
+from .causal_groups import CausalGroups
+from .feature_tiles import FeatureTile, columns_of, tile_memory
 
 CAUSAL_TILE = 64
 
@@ -39,6 +39,11 @@ class Gradients(NamedTuple):
     dQ: Array
     dK: Array
     dV: Array
+
+
+def with_ones(x: Array) -> Array:
+    """Return [x, 1], (n, d + 1)."""
+    return np.concatenate([x, np.ones((len(x), 1), x.dtype)], axis=1)
 
 
 def over_denominators(dO: Array, O: Array, den: Array) -> Array:
@@ -64,7 +69,8 @@ def _state(K: Array, V: Array, s: Approximation) -> Array:
     """Return the weighted state T of all keys."""
     m = V.shape[1] + 1
     T, added = np.zeros((s.plan.rank, m), K.dtype), np.empty((1, s.plan.rank, m), K.dtype)
-    k = FeatureTile(s, m, size := min(columns_of(s, m), len(K)), K, queries=False)
+    size = columns_of(s, m, len(K))
+    k = FeatureTile(s, m, tile_memory(s, m, size, K, tiles=1)[0], queries=False)
     for rows in slices(len(K), size):
         k.load(K[rows])
         k.values(with_ones(V[rows]))
@@ -80,7 +86,8 @@ def _products(Q: Array, T: Array, s: Approximation) -> Iterator[tuple[slice, Arr
     if s.plan.g == 1:  # the features are 1 and the row, and their factors are 1; T may have the first only
         yield slice(0, len(Q)), (T[:1] + s.queries(Q)[:, : len(T) - 1] @ T[1:]).T
         return
-    q = FeatureTile(s, T.shape[1], size := min(columns_of(s, T.shape[1]), len(Q)), Q, queries=True)
+    m, size = T.shape[1], columns_of(s, T.shape[1], len(Q))
+    q = FeatureTile(s, m, tile_memory(s, m, size, Q, tiles=1)[0], queries=True)
     for rows in slices(len(Q), size):
         q.load(Q[rows])
         yield rows, q.product(T)
@@ -98,19 +105,17 @@ def backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Approximati
     """Return the gradient of Σ dO ∘ O without the part through shift and covariance, see `statistics`."""
     dQ, dK, dV = np.empty_like(Q), np.empty_like(K), np.empty_like(V)
     U, added = np.zeros_like(f.T), np.empty((1, *f.T.shape), Q.dtype)
-    m = V.shape[1] + 1
-    size = min(columns_of(s, m), max(len(Q), len(K)))
-    q = FeatureTile(s, m, size, Q, queries=True)
+    m, size = f.T.shape[1], columns_of(s, f.T.shape[1], max(len(Q), len(K)))
+    memory = tile_memory(s, m, size, Q, tiles=1)[0]
+    q, k = FeatureTile(s, m, memory, queries=True), FeatureTile(s, m, memory, queries=False)  # one at a time
     for rows in slices(len(Q), size):
         q.load(Q[rows])
         q.values(over_denominators(dO[rows], f.O[rows], f.den[rows]))
         dQ[rows] = q.gradient(f.T).T
         q.sums(added)
         U += added[0]
-    del q  # so that the keys' features can have the same memory
     dQ *= s.factor
     U *= s.weights(Q)
-    k = FeatureTile(s, m, size, K, queries=False)
     for rows in slices(len(K), size):
         k.load(K[rows])
         k.values(with_ones(V[rows]))
@@ -164,7 +169,7 @@ def causal_backward(
             g = groups.rows(G, first)
             q.values(g)
             dx = q.gradient(earlier)
-            near = groups.inside() * (groups.in_tiles(groups.values) @ groups.in_tiles(g).mT)
+            near = groups.score_gradient(groups.inside(), g)
             q.in_parts(dx)[...] += k.in_parts(k.x) @ near
             groups.store(dx, dQ, first)
     dQ *= s.factor
@@ -177,7 +182,7 @@ def causal_backward(
         dv, dk = k.product(later), k.gradient(later, multiplied=True)
         if groups.has_queries:
             inside = groups.inside()
-            near = inside * (groups.in_tiles(groups.values) @ groups.in_tiles(g).mT)
+            near = groups.score_gradient(inside, g)
             k.in_parts(dv)[...] += groups.in_tiles(g).mT @ inside.mT
             k.in_parts(dk)[...] += q.in_parts(q.x) @ near.mT
         groups.store(dv[:-1], dV)
