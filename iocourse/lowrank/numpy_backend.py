@@ -101,27 +101,41 @@ def backward(
     return Gradients(dQ, dK, dV)
 
 
-def _inside(q: Array, k: Array) -> Array:
+def _causal_tiles(n: int, n_k: int) -> list[tuple[slice, slice, int]]:
+    """Return, for each tile of keys, its rows of Q and of K, and its number of keys before its first query.
+
+    The queries are the last n of n_k tokens, so the first tiles may have none.
+    """
+    first = n_k - n
+    begins = [(at, max(at, first), min(at + CAUSAL_TILE, n_k)) for at in range(0, n_k, CAUSAL_TILE)]
+    return [(slice(b - first, max(b, end) - first), slice(at, end), b - at) for at, b, end in begins]
+
+
+def _inside(q: Array, k: Array, before: int) -> Array:
     """Return exp of the scores within a tile, and 0 where the key is after the query."""
-    return np.tril(np.exp(q @ k.T))
+    return np.tril(np.exp(q @ k.T), before)
 
 
-def causal_forward(Q: Array, K: Array, V: Array, s: Approximation, tile: int = CAUSAL_TILE) -> Forward:
-    """Return approximate causal attention of Q, K (n, d), V (n, d_v); T is the state of all keys."""
-    T = np.zeros((s.plan.rank, V.shape[1] + 1), Q.dtype)
+def causal_forward(Q: Array, K: Array, V: Array, s: Approximation, T: Array | None = None) -> Forward:
+    """Return approximate causal attention of Q (n, d), the last n ≤ n_k tokens, K (n_k, d), V (n_k, d_v).
+
+    T: state of earlier tokens, sums of complete tiles without weights. That of the result includes the
+    complete tiles of K.
+    """
+    T = np.zeros((s.plan.rank, V.shape[1] + 1), Q.dtype) if T is None else T.copy()
     found = np.empty((len(Q), V.shape[1] + 1), Q.dtype)
-    for rows in slices(len(Q), tile):
-        x, k, values = s.queries(Q[rows]), s.keys(K[rows]), with_ones(V[rows])
-        phi = features(x, s.plan) * s.row_factors(x, true_scale=True)
-        found[rows] = phi.T @ T + _inside(x, k) @ values
+    for rows, keys, before in _causal_tiles(len(Q), len(K)):
+        x, k, values = s.queries(Q[rows]), s.keys(K[keys]), with_ones(V[keys])
+        if len(x):
+            phi = features(x, s.plan) * (s.weights(Q) * s.row_factors(x, true_scale=True))
+            found[rows] = phi.T @ T + _inside(x, k, before) @ values
         # Only after this tile's rows: within a tile, attention is exact.
-        T += s.weights(Q) * (features(k, s.plan) @ values)
+        if len(k) == CAUSAL_TILE:
+            T += features(k, s.plan) @ values
     return _divided(found, T)
 
 
-def causal_backward(
-    Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Approximation, tile: int = CAUSAL_TILE
-) -> Gradients:
+def causal_backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Approximation) -> Gradients:
     """Return the gradient of Σ dO ∘ O of causal attention.
 
     dQ is computed in increasing order with the state of the earlier keys; dK and dV in decreasing order with
@@ -130,17 +144,18 @@ def causal_backward(
     G = over_denominators(dO, f.O, f.den)
     dQ, dK, dV = np.empty_like(Q), np.empty_like(K), np.empty_like(V)
     T, U = np.zeros_like(f.T), np.zeros_like(f.T)
-    for rows in slices(len(Q), tile):
-        x, k, values = s.queries(Q[rows]), s.keys(K[rows]), with_ones(V[rows])
+    tiles = _causal_tiles(len(Q), len(K))
+    for rows, keys, before in tiles:
+        x, k, values = s.queries(Q[rows]), s.keys(K[keys]), with_ones(V[keys])
         far = T @ G[rows].T * s.row_factors(x, true_scale=True)
-        near = _inside(x, k) * (G[rows] @ values.T)
+        near = _inside(x, k, before) * (G[rows] @ values.T)
         dQ[rows] = (features_vjp(far, features(x, s.plan), x, s.plan) + near @ k) * s.factor
         T += s.weights(Q) * (features(k, s.plan) @ values)
     # Backwards, because keys get their gradient from later queries: U is a suffix sum.
-    for rows in reversed(slices(len(Q), tile)):
-        x, k, values = s.queries(Q[rows]), s.keys(K[rows]), with_ones(V[rows])
-        near, psi = _inside(x, k), features(k, s.plan)
-        dV[rows] = (psi.T @ U + near.T @ G[rows])[:, :-1]
-        dK[rows] = features_vjp(U @ values.T, psi, k, s.plan) + (near * (G[rows] @ values.T)).T @ x
+    for rows, keys, before in reversed(tiles):
+        x, k, values = s.queries(Q[rows]), s.keys(K[keys]), with_ones(V[keys])
+        near, psi = _inside(x, k, before), features(k, s.plan)
+        dV[keys] = (psi.T @ U + near.T @ G[rows])[:, :-1]
+        dK[keys] = features_vjp(U @ values.T, psi, k, s.plan) + (near * (G[rows] @ values.T)).T @ x
         U += s.weights(Q) * ((features(x, s.plan) * s.row_factors(x, true_scale=True)) @ G[rows])
     return Gradients(dQ, dK, dV)
