@@ -6,7 +6,8 @@ and their errors), `approximation` (for one head), `numpy_backend` (forward and 
 causal), `paper_gradient` (the gradient in the paper's form), `error_certificates` (checks that raise errors);
 then `statistics` (the gradient through means and variances), `numba_backend` (the same passes compiled),
 `torch_backend` (for torch, with autograd), `per_head`, which chooses the engine for NumPy arrays, `key_mask`
-(calls without some keys), `state` (decoding) and `grouped_heads`. `baselines` contains other linear-time methods for comparison.
+(calls without some keys), `state` (decoding) and `grouped_heads`. `baselines` contains other linear-time
+methods for comparison.
 """
 
 from __future__ import annotations
@@ -88,7 +89,6 @@ def attention(
             key takes part. The result is that of slicing K and V. With causal=True a token that does not
             take part is left out as a query too, and its row of O is 0. Rows named in errors then count
             those that take part.
-
         state: state of the tokens before K, from an earlier call with causal=True, the same degree and
             return_state=True. Many calls give the result of one call with all tokens; a decoding step has
             n = n_k = 1. The state has the size of (rank + 64) · (d_v + 1 + d) numbers at most per head of K.
@@ -105,8 +105,8 @@ def attention(
         RuntimeError: in a backward pass with create_graph=True.
 
     Positive denominators do not imply an accurate output. Except with causal=True, a RuntimeWarning is issued
-    if every polynomial of this degree has an error of 50 % or more in at least a tenth of the rows. A UserWarning
-    is issued if the arrays seem to be (…, n, H, d).
+    if every polynomial of this degree has an error of 50 % or more in at least a tenth of the rows. A
+    UserWarning is issued if the arrays seem to be (…, n, H, d).
 
     Source: 2408.13233; the row-adaptive coefficients were developed in this course.
     """
@@ -120,19 +120,15 @@ def attention(
         from .torch_backend import attention_with_autograd as call
     Q, K, V = (X if is_tensor(X) else np.asarray(X) for X in (Q, K, V))
     check_shapes(Q.shape, K.shape, V.shape, options.causal)
-    groups = groups_of(Q.shape, K.shape, options.causal)
+    groups, mask = groups_of(Q.shape, K.shape, options.causal), checked_mask(key_mask, K)
     if state is None:
         warn_of_layout(Q.shape, K.shape)
     if state is not None or return_state:
-        check_state(state, K, V, options, key_mask)
+        check_state(state, K, V, options, mask)
         call = partial(call, state=state and state.each(groups.keys), return_state=return_state)
     call, arrays = partial(call, options=options), (groups.queries(Q), groups.keys(K), groups.keys(V))
     with groups.naming_rows():
-        if key_mask is None:
-            found = call(*arrays)
-        else:
-            mask = groups.mask(checked_mask(key_mask, K))
-            found = attention_of_kept_keys(call, mask, *arrays, options.causal)
+        found = attention_of_kept_keys(call, groups.mask(mask), *arrays, options.causal)
     if return_state:
         return groups.output(found[0]), found[1].each(groups.first)
     return groups.output(found)
@@ -146,9 +142,9 @@ def gradient(
 ) -> Gradient:  # fmt: skip
     """Return O and the gradient of Σ dO ∘ O by Q, K and V, in almost linear time.
 
-    For NumPy arrays; options and errors as for `attention`, without `state`: a gradient through a state is not
-    supported. dK and dV of grouped heads are sums over the query heads. For torch tensors call `attention`:
-    autograd then runs the same computation.
+    For NumPy arrays; options and errors as for `attention`. A gradient through a state is not supported, so
+    there is no `state`. dK and dV of grouped heads are sums over query heads. For torch tensors call
+    `attention`: autograd then runs the same computation.
     """
     options = checked_options(
         degree=degree, polynomial=polynomial, scale=scale, causal=causal, bound=bound, radius=radius,
@@ -162,13 +158,9 @@ def gradient(
     check_shapes(Q.shape, K.shape, V.shape, options.causal)
     check_output_gradient(dO.shape, Q.shape, V.shape)
     warn_of_layout(Q.shape, K.shape)
-    groups = groups_of(Q.shape, K.shape, options.causal)
-    arrays = groups.queries(Q), groups.keys(K), groups.keys(V), groups.queries(dO)
+    groups, mask = groups_of(Q.shape, K.shape, options.causal), checked_mask(key_mask, K)
     call = partial(backward_heads, options=options)
+    arrays = groups.queries(Q), groups.keys(K), groups.keys(V), groups.queries(dO)
     with groups.naming_rows():
-        if key_mask is None:
-            O, dQ, dK, dV = call(*arrays)
-        else:
-            mask = groups.mask(checked_mask(key_mask, K))
-            O, dQ, dK, dV = gradient_of_kept_keys(call, mask, *arrays, options.causal)
+        O, dQ, dK, dV = gradient_of_kept_keys(call, groups.mask(mask), *arrays, options.causal)
     return Gradient(groups.output(O), groups.output(dQ), groups.sum(dK), groups.sum(dV))

@@ -11,13 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from .state import is_tensor
+from .state import library
 
 
 class Groups(NamedTuple):
-    """Groups of `size` query heads; n: queries of a head. If size is 1, no array is changed."""
+    """Groups of `size` query heads, n queries each. If size is 1, no array is changed."""
 
     size: int
     n: int
@@ -25,31 +23,27 @@ class Groups(NamedTuple):
 
     def queries(self, X: Any) -> Any:
         """Return X (…, H, n, ·) as (…, H/G, G·n, ·), or (…, H/G, G, n, ·) if causal."""
-        if self.size == 1:
-            return X
         rows = (self.size, self.n) if self.causal else (self.size * self.n,)
-        return X.reshape(*X.shape[:-3], X.shape[-3] // self.size, *rows, X.shape[-1])
+        return X if self.size == 1 else X.reshape(*X.shape[:-3], -1, *rows, X.shape[-1])
+
+    def output(self, X: Any) -> Any:
+        """Return X (…, H, n, ·), the inverse of `queries`."""
+        lead = X.shape[: -4 if self.causal else -3]
+        return X if self.size == 1 else X.reshape(*lead, -1, self.n, X.shape[-1])
 
     def keys(self, X: Any) -> Any:
-        """Return X (…, n_k, ·) of the key heads, repeated along a new axis (…, G, n_k, ·) if causal."""
+        """Return X (…, ·, ·) of the key heads, repeated along a new axis as (…, G, ·, ·) if causal."""
         if self.size == 1 or not self.causal:
             return X
-        X, shape = X[..., None, :, :], (*X.shape[:-2], self.size, *X.shape[-2:])
-        return X.expand(shape) if is_tensor(X) else np.broadcast_to(X, shape)
+        return library(X).broadcast_to(X[..., None, :, :], (*X.shape[:-2], self.size, *X.shape[-2:]))
 
     def mask(self, X: Any) -> Any:
-        """Return a key mask (n_k,) or (…, n_k) for the result of `keys`."""
-        return X[..., None, :] if self.size > 1 and self.causal and X.ndim > 1 else X
+        """Return a key mask (n_k,) or (…, n_k), or None, for the result of `keys`."""
+        return X[..., None, :] if self.size > 1 and self.causal and X is not None and X.ndim > 1 else X
 
     def first(self, X: Any) -> Any:
         """Return a copy of the first of each group of X (…, G, ·, ·), where all are equal."""
         return X if self.size == 1 else X[..., 0, :, :] * 1
-
-    def output(self, X: Any) -> Any:
-        """Return X (…, H, n, ·), the inverse of `queries`."""
-        if self.size == 1:
-            return X
-        return X.reshape(*X.shape[: -4 if self.causal else -3], -1, self.n, X.shape[-1])
 
     def sum(self, dX: Any) -> Any:
         """Return the gradient of the argument of `keys` from that of its result."""
@@ -68,5 +62,5 @@ class Groups(NamedTuple):
 
 
 def groups_of(Q: tuple[int, ...], K: tuple[int, ...], causal: bool) -> Groups:
-    """Return the groups for these checked shapes."""
+    """Return the groups of these shapes, which have been checked."""
     return Groups(Q[-3] // K[-3] if len(Q) > 2 else 1, Q[-2], causal)

@@ -15,13 +15,16 @@ from ..monomials import Array
 
 Places = tuple[int | slice, ...]
 Kept = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 
-def checked_mask(key_mask: Any, K: Any) -> NDArray[np.bool_]:
-    """Return the mask as an array for the keys K (…, n_k, d).
+def checked_mask(key_mask: Any, K: Any) -> Mask | None:
+    """Return the mask, if any, as an array for the keys K (…, n_k, d).
 
     Raises TypeError or ValueError for a mask that is not Boolean, has another shape, or keeps no key.
     """
+    if key_mask is None:
+        return None
     mask = np.asarray(key_mask.detach().cpu() if hasattr(key_mask, "detach") else key_mask)
     if mask.dtype != np.bool_:
         raise TypeError(
@@ -44,7 +47,7 @@ def checked_mask(key_mask: Any, K: Any) -> NDArray[np.bool_]:
     return mask
 
 
-def _calls(mask: NDArray[np.bool_], n: int, causal: bool) -> Iterator[tuple[Places, Any, Kept]]:
+def _calls(mask: Mask, n: int, causal: bool) -> Iterator[tuple[Places, Any, Kept]]:
     """Yield, for each row of the mask, its heads, and the indices of the queries and the keys of the call.
 
     With a causal mask the n queries are the last tokens. Those of keys that are left out are left out too.
@@ -62,9 +65,11 @@ def _calls(mask: NDArray[np.bool_], n: int, causal: bool) -> Iterator[tuple[Plac
 
 
 def attention_of_kept_keys(
-    call: Callable[..., Any], mask: NDArray[np.bool_], Q: Any, K: Any, V: Any, causal: bool
+    call: Callable[..., Any], mask: Mask | None, Q: Any, K: Any, V: Any, causal: bool
 ) -> Any:
     """Return O of `call`(q, k, v) with the keys that the mask keeps; rows that are left out are 0."""
+    if mask is None:
+        return call(Q, K, V)
     O = zeros(Q, (*Q.shape[:-1], V.shape[-1]))
     for at, queries, keys in _calls(mask, Q.shape[-2], causal):
         O[at][..., queries, :] = call(Q[at][..., queries, :], *(X[at][..., keys, :] for X in (K, V)))
@@ -72,9 +77,11 @@ def attention_of_kept_keys(
 
 
 def gradient_of_kept_keys(
-    call: Callable[..., Any], mask: NDArray[np.bool_], Q: Array, K: Array, V: Array, dO: Array, causal: bool
+    call: Callable[..., Any], mask: Mask | None, Q: Array, K: Array, V: Array, dO: Array, causal: bool
 ) -> tuple[Array, ...]:
     """Return O, dQ, dK, dV of `call`(q, k, v, dO); rows that are left out are 0."""
+    if mask is None:
+        return tuple(call(Q, K, V, dO))
     whole = tuple(zeros(Q, X.shape) for X in (dO, Q, K, V))
     for at, queries, keys in _calls(mask, Q.shape[-2], causal):
         rows = queries, keys, keys, queries

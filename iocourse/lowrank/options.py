@@ -95,8 +95,8 @@ def check_shapes(Q: tuple[int, ...], K: tuple[int, ...], V: tuple[int, ...], cau
     grouped = len(Q) == len(K) > 2 and Q[:-3] == K[:-3] and Q[-3] % K[-3] == 0
     if K[:-2] != V[:-2] or not (K[:-2] == Q[:-2] or grouped):
         raise ValueError(
-            "Q, K and V must have the same heads and batch, or Q a multiple of the heads of K and V, got "
-            f"{Q[:-2]}, {K[:-2]} and {V[:-2]}"
+            f"Q, K and V must have the same heads and batch, got {Q[:-2]}, {K[:-2]} and {V[:-2]}. Only Q may "
+            "have more heads, a multiple of those of K and V"
         )
     if K[-1] != Q[-1]:
         raise ValueError(f"K must have as many columns as Q, got {K[-1]} and {Q[-1]}")
@@ -104,7 +104,7 @@ def check_shapes(Q: tuple[int, ...], K: tuple[int, ...], V: tuple[int, ...], cau
         raise ValueError(f"V must have as many rows as K, got {V[-2]} and {K[-2]}")
     if causal and Q[-2] > K[-2]:
         raise ValueError(
-            "causal=True needs a key for every query, because queries are the last tokens, got "
+            "causal=True needs at least as many keys as queries, which are the last tokens, got "
             f"{Q[-2]} queries and {K[-2]} keys"
         )
 

@@ -151,10 +151,9 @@ def head_forward(
     p = s.polynomial
     if not fine or (s.shift is None and p.positive_to < np.inf):  # the lower bound of den depends on the row
         keys: Any = summed + np.arange(len(K) - len(Q) + 1, len(K) + 1) if options.causal else len(K)
-        # In place of the state's keys, one of their largest norm.
-        largest = np.zeros((0 if past is None else 1, K.shape[1]), K.dtype)
-        largest[:, :1] = 0 if past is None else past.largest
-        rows = lambda: (s.queries(Q), np.concatenate([s.keys(K), largest]))  # noqa: E731
+        # One key of the largest norm stands for those of the state.
+        longest = np.eye(0 if past is None else 1, K.shape[1]) * (1 if past is None else past.largest)
+        rows = lambda: (s.queries(Q), np.concatenate([s.keys(K), longest]))  # noqa: E731
         error_certificates.check_denominators(p, rows, found.den, keys, centred=s.shift is not None)
     if not fine:
         finite = bool(np.isfinite(found.O).all())
@@ -248,9 +247,8 @@ def _pulled_back(Q: Array, K: Array, V: Array, was: Attended, dO: Array, options
     f, s, _ = was
     compiled = is_compiled(options)
     if options.causal:
-        return (
-            fast.causal_backward(Q, K, V, f, dO, s) if compiled else plain.causal_backward(Q, K, V, f, dO, s)
-        )
+        found: Gradients = (fast if compiled else plain).causal_backward(Q, K, V, f, dO, s)
+        return found
     if compiled:
         return fast.backward(Q, K, V, f, dO, s, options.threads or 1)
     return plain.backward(Q, K, V, f, dO, s)

@@ -16,7 +16,7 @@ from .numpy_backend import CAUSAL_TILE
 from .options import Options
 from .statistics import value_offset
 
-COMPUTED_IN = {"float16": "float32", "bfloat16": "float32"}
+COMPUTED_IN = {"float16": "float32", "torch.float16": "torch.float32", "torch.bfloat16": "torch.float32"}
 
 
 class State(NamedTuple):
@@ -49,7 +49,7 @@ ARRAYS = State._fields[:-2]
 
 
 def check_state(state: Any, K: Any, V: Any, options: Options, key_mask: Any) -> None:
-    """Raise TypeError or ValueError unless a call with K (…, n_k, d) and V can continue the state, if any."""
+    """Raise TypeError or ValueError unless a call with these K and V can continue the state, if any."""
     if not options.causal:
         raise ValueError("state and return_state need causal=True: otherwise all keys belong to one call")
     if key_mask is not None:
@@ -58,30 +58,26 @@ def check_state(state: Any, K: Any, V: Any, options: Options, key_mask: Any) -> 
         return
     if not isinstance(state, State):
         raise TypeError(f"state must be a State, from return_state=True, got {type(state).__name__}")
-    if is_tensor(state.T) != is_tensor(K):
-        found, wanted = ("tensors", "an array") if is_tensor(state.T) else ("arrays", "a tensor")
-        convert = "lambda X: X.numpy()" if is_tensor(state.T) else "torch.from_numpy"
-        raise TypeError(f"state has {found}, but K is {wanted}. Pass state.each({convert})")
-    kinds = [str(X.dtype).removeprefix("torch.") for X in (state.T, K)]
-    if kinds[0] != COMPUTED_IN.get(kinds[1], kinds[1]):
-        raise TypeError(f"state must have the dtype that K is computed in, got {kinds[0]} for {kinds[1]}")
-    if state.degree != options.degree:
-        raise ValueError(f"degree must be that of the state, {state.degree}, got {options.degree}")
-    if tuple(state.K.shape[:-2]) != tuple(K.shape[:-2]):
-        axes = f"{tuple(K.shape[:-2])}, got {tuple(state.K.shape[:-2])}"
-        raise ValueError(f"state must have the leading axes of K, {axes}")
-    for name, X, Y in (("K", state.K, K), ("V", state.V, V)):
-        if X.shape[-1] != Y.shape[-1]:
-            raise ValueError(
-                f"{name} must have as many columns as in state, {X.shape[-1]}, got {Y.shape[-1]}"
-            )
+    for what, found, wanted in (
+        ("type", _type(state.T), COMPUTED_IN.get(_type(K), _type(K))),
+        ("degree", state.degree, options.degree),
+        ("leading axes", tuple(state.K.shape[:-2]), tuple(K.shape[:-2])),
+        ("d", state.K.shape[-1], K.shape[-1]),
+        ("d_v", state.V.shape[-1], V.shape[-1]),
+    ):
+        if found != wanted:
+            raise ValueError(f"state must have the {what} of this call, {wanted}, got {found}")
+
+
+def _type(X: Any) -> str:
+    return str(X.dtype)  # "torch.float32" for a tensor
 
 
 def extended(state: State | None, K: Any, V: Any) -> tuple[Any, Any]:
     """Return K and V after the rows of the state's incomplete tile."""
     if state is None or not state.K.shape[-2]:
         return K, V
-    join = _library(K).concatenate
+    join = library(K).concatenate
     return join((state.K, K), -2), join((state.V, V), -2)
 
 
@@ -93,13 +89,13 @@ def offset_of(V: Any, causal: bool, state: State | None) -> Any:
 @np.errstate(over="ignore")  # an infinite norm is a valid bound
 def state_after(state: State | None, K: Any, V: Any, T: Any, degree: int) -> State:
     """Return the state after extended K and V, whose complete tiles have been added to T."""
-    library, n_k = _library(K), K.shape[-2]
-    largest = library.amax(library.linalg.norm(K, None, -1, True), -2)[..., None, :]
+    xp, n_k = library(K), K.shape[-2]
+    largest = xp.amax(xp.linalg.norm(K, None, -1, True), -2)[..., None, :]
     if state is not None:
-        largest = library.maximum(largest, state.largest)
+        largest = xp.maximum(largest, state.largest)
     summed = n_k // CAUSAL_TILE * CAUSAL_TILE
     # Joined to nothing, they are copies: a view would keep all keys alive.
-    inside = [library.concatenate((X[..., summed:, :],)) for X in (K, V)]
+    inside = [xp.concatenate((X[..., summed:, :],)) for X in (K, V)]
     keys = n_k + (0 if state is None else state.summed)
     return State(T, inside[0], inside[1], offset_of(V, True, state), largest, degree, keys)
 
@@ -110,5 +106,6 @@ def is_tensor(X: Any) -> bool:
     return torch is not None and isinstance(X, torch.Tensor)
 
 
-def _library(X: Any) -> Any:
+def library(X: Any) -> Any:
+    """Return torch for a tensor, and otherwise numpy."""
     return sys.modules["torch"] if is_tensor(X) else np
