@@ -12,20 +12,19 @@ methods for comparison.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from . import per_head
 from .advice import Advice, advise
 from .error_certificates import NotCertified, RankTooLarge
-from .grouped_heads import groups_of
+from .grouped_heads import groups_of, is_tensor
 from .key_mask import attention_of_kept_keys, checked_mask, gradient_of_kept_keys
 from .options import check_output_gradient, check_shapes, checked_options, warn_of_layout
-from .per_head import backward_heads, forward_heads
 from .polynomials import Polynomial, largest_error, polynomial, smallest_degree
-from .state import check_state, is_tensor
+from .state import check_state, continued
 
 __all__ = [
     "Advice",
@@ -115,9 +114,12 @@ def attention(
         degree=degree, polynomial=polynomial, scale=scale, causal=causal, bound=bound, radius=radius,
         key_variance=key_variance, gradient_degree=gradient_degree, engine=engine, threads=threads,
     )  # fmt: skip
-    call: Callable[..., Any] = forward_heads
+    module: Any = per_head
+    call = per_head.forward_heads
     if is_tensor(Q):
-        from .torch_backend import attention_with_autograd as call
+        from . import torch_backend
+
+        module, call = torch_backend, torch_backend.attention_with_autograd
     Q, K, V = (X if is_tensor(X) else np.asarray(X) for X in (Q, K, V))
     check_shapes(Q.shape, K.shape, V.shape, options.causal)
     groups, mask = groups_of(Q.shape, K.shape, options.causal), checked_mask(key_mask, K)
@@ -125,13 +127,13 @@ def attention(
         warn_of_layout(Q.shape, K.shape)
     if state is not None or return_state:
         check_state(state, K, V, options, mask)
-        call = partial(call, state=state and state.each(groups.keys), return_state=return_state)
-    call, arrays = partial(call, options=options), (groups.queries(Q), groups.keys(K), groups.keys(V))
+        with groups.naming_rows(0 if state is None else state.K.shape[-2]):
+            O, state = continued(module.attention_with_state, Q, K, V, options, state, groups)
+        return (O, state) if return_state else O
+    arrays = groups.queries(Q), groups.keys(K), groups.keys(V)
     with groups.naming_rows():
-        found = attention_of_kept_keys(call, groups.mask(mask), *arrays, options.causal)
-    if return_state:
-        return groups.output(found[0]), found[1].each(groups.first)
-    return groups.output(found)
+        O = attention_of_kept_keys(partial(call, options=options), mask, *arrays, options.causal)
+    return groups.output(O)
 
 
 def gradient(
@@ -159,8 +161,8 @@ def gradient(
     check_output_gradient(dO.shape, Q.shape, V.shape)
     warn_of_layout(Q.shape, K.shape)
     groups, mask = groups_of(Q.shape, K.shape, options.causal), checked_mask(key_mask, K)
-    call = partial(backward_heads, options=options)
+    call = partial(per_head.backward_heads, options=options)
     arrays = groups.queries(Q), groups.keys(K), groups.keys(V), groups.queries(dO)
     with groups.naming_rows():
-        O, dQ, dK, dV = gradient_of_kept_keys(call, groups.mask(mask), *arrays, options.causal)
+        O, dQ, dK, dV = gradient_of_kept_keys(call, mask, *arrays, options.causal)
     return Gradient(groups.output(O), groups.output(dQ), groups.sum(dK), groups.sum(dV))

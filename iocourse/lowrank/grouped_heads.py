@@ -7,11 +7,12 @@ causal mask they stay apart, and K and V are repeated without a copy.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from .state import library
+import numpy as np
 
 
 class Groups(NamedTuple):
@@ -32,14 +33,10 @@ class Groups(NamedTuple):
         return X if self.size == 1 else X.reshape(*lead, -1, self.n, X.shape[-1])
 
     def keys(self, X: Any) -> Any:
-        """Return X (…, ·, ·) of the key heads, repeated along a new axis as (…, G, ·, ·) if causal."""
+        """Return X (…, ·, ·) of the key heads, repeated as (…, G, ·, ·) if causal; a key mask may stay."""
         if self.size == 1 or not self.causal:
             return X
         return library(X).broadcast_to(X[..., None, :, :], (*X.shape[:-2], self.size, *X.shape[-2:]))
-
-    def mask(self, X: Any) -> Any:
-        """Return a key mask (n_k,) or (…, n_k), or None, for the result of `keys`."""
-        return X[..., None, :] if self.size > 1 and self.causal and X is not None and X.ndim > 1 else X
 
     def first(self, X: Any) -> Any:
         """Return a copy of the first of each group of X (…, G, ·, ·), where all are equal."""
@@ -50,17 +47,30 @@ class Groups(NamedTuple):
         return dX.sum(-3) if self.size > 1 and self.causal else dX
 
     @contextmanager
-    def naming_rows(self) -> Iterator[None]:
-        """In an error, replace a query row's number among G·n queries by that in its own head."""
+    def naming_rows(self, earlier: int = 0) -> Iterator[None]:
+        """In an error, count a row of Q in its own head, and a row of K or V after `earlier` rows."""
         try:
             yield
         except ValueError as error:
             text = str(error)
-            if self.size == 1 or self.causal or text.startswith(("K ", "V ")):
+            of_keys = text.startswith(("K ", "V "))
+            number = lambda at: f"row {int(at[1]) - earlier if of_keys else int(at[1]) % self.n}"  # noqa: E731
+            if (renamed := re.sub(r"\brow (\d+)", number, text)) == text:
                 raise
-            raise type(error)(re.sub(r"\brow (\d+)", lambda at: f"row {int(at[1]) % self.n}", text)) from None
+            raise type(error)(renamed) from None
 
 
 def groups_of(Q: tuple[int, ...], K: tuple[int, ...], causal: bool) -> Groups:
     """Return the groups of these shapes, which have been checked."""
     return Groups(Q[-3] // K[-3] if len(Q) > 2 else 1, Q[-2], causal)
+
+
+def is_tensor(X: Any) -> bool:
+    """Return True for a torch tensor, without importing torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(X, torch.Tensor)
+
+
+def library(X: Any) -> Any:
+    """Return torch for a tensor, and otherwise numpy."""
+    return sys.modules["torch"] if is_tensor(X) else np

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import count
 from math import sqrt
 from typing import Any
 
@@ -110,13 +112,16 @@ def check_shapes(Q: tuple[int, ...], K: tuple[int, ...], V: tuple[int, ...], cau
 
 
 def warn_of_layout(Q: tuple[int, ...], K: tuple[int, ...]) -> None:
-    """Warn at the caller's caller if the arrays may be (n, H, d): many heads of a few tokens."""
+    """Warn the caller of this package if the arrays may be (n, H, d): many heads of a few tokens."""
     heads, n = Q[-3] if len(Q) > 2 else 1, Q[-2]
     if heads >= MANY_HEADS and heads == K[-3] and 1 < n <= FEW_TOKENS and n % K[-2] == 0:
+        level = next(
+            at for at in count(1) if not sys._getframe(at).f_globals["__name__"].startswith(__package__)
+        )
         warnings.warn(
             f"Q is read as (…, H, n, d): {heads} heads of {n} tokens. If it is (…, n, H, d), pass "
             "Q.swapaxes(-3, -2), or if it has many short sequences Q[..., None, :, :]. The same for K and V.",
-            stacklevel=3,
+            stacklevel=level,
         )
 
 

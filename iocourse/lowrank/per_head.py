@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import isfinite
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,34 +23,32 @@ from .options import (
     head_approximation,
 )
 from .polynomials import Polynomial
-from .state import ARRAYS, State, extended, offset_of, state_after
 from .statistics import FIRST, add_gradient, of_second_derivative, value_offset
 
 SMALL = 10**7  # rows times features; for smaller problems NumPy is faster than compiling with Numba
 TYPES = (np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.float16))
 
 
-def forward_heads(
-    Q: Any, K: Any, V: Any, options: Options, state: State | None = None, return_state: bool = False
-) -> Any:
-    """Return O (…, n, d_v) of all heads, and with `return_state` (O, State)."""
+def forward_heads(Q: Any, K: Any, V: Any, options: Options) -> Array:
+    """Return O (…, n, d_v) of all heads."""
     kind, (Q, K, V) = widened(options, Q=Q, K=K, V=V)
     heads, options = checked(Q, K, V, options)
-    found, states = [], []
-    for at, (q, k, v) in zip(np.ndindex(*Q.shape[:-2]), heads, strict=True):
-        past = None if state is None else state.each(itemgetter(at))
-        k, v = extended(past, k, v)
-        was = head_forward(q, k, v, options, options.degree, past).found
-        found.append(was.O)
-        if return_state:
-            states.append(state_after(past, k, v, was.T, options.degree))
-    O = _stacked(found, Q.shape[:-2]).astype(kind, copy=False)
-    if not return_state:
-        return O
-    parts: dict[str, Any] = {
-        name: _stacked([getattr(one, name) for one in states], Q.shape[:-2]) for name in ARRAYS
-    }
-    return O, states[0]._replace(**parts)
+    found = [head_forward(*head, options, options.degree).found.O for head in heads]
+    return _stacked(found, Q.shape[:-2]).astype(kind, copy=False)
+
+
+def attention_with_state(
+    Q: Array, K: Array, V: Array, options: Options, *past: Array | None
+) -> tuple[Array, Array]:
+    """Return O of causal attention and T after the complete tiles of K; past: see `state.continued`."""
+    _, (Q, K, V) = widened(options, Q=Q, K=K, V=V)
+    heads, options = checked(Q, K, V, options)
+    found = []
+    for at, head in zip(np.ndindex(*Q.shape[:-2]), heads, strict=True):
+        of_head = (None if X is None else X[at] for X in past)
+        found.append(head_forward(*head, options, options.degree, *of_head).found)
+    O, T = (_stacked([getattr(f, name) for f in found], Q.shape[:-2]) for name in ("O", "T"))
+    return O, T
 
 
 def backward_heads(Q: Any, K: Any, V: Any, dO: Any, options: Options) -> tuple[Array, Array, Array, Array]:
@@ -137,48 +134,52 @@ quiet = np.errstate(over="ignore", invalid="ignore", divide="ignore")  # results
 
 @quiet
 def head_forward(
-    Q: Array, K: Array, V: Array, options: Options, g: int, past: State | None = None
-) -> Attended:
+    Q: Array, K: Array, V: Array, options: Options, g: int, T: Array | None = None,
+    offset: Array | None = None, largest: Array | None = None,
+) -> Attended:  # fmt: skip
     """Return attention of one head at degree g with certified denominators, for checked inputs.
 
-    past: state of the head before K and V, which are extended by its rows.
+    T, offset, largest: those of a `state.State` with complete tiles, which are before K.
     """
-    offset, summed = offset_of(V, options.causal, past), 0 if past is None else past.summed
+    offset = value_offset(V, options.causal) if offset is None else offset
     values = V - offset if offset.any() else V
-    was = _attended(Q, K, values, options, g, past)
+    was = _attended(Q, K, values, options, g, T)
     # `fine` is a sufficient test. A result that fails it is examined below, and may still be certified.
     found, s, fine = was
     p = s.polynomial
     if not fine or (s.shift is None and p.positive_to < np.inf):  # the lower bound of den depends on the row
-        keys: Any = summed + np.arange(len(K) - len(Q) + 1, len(K) + 1) if options.causal else len(K)
-        # One key of the largest norm stands for those of the state.
-        longest = np.eye(0 if past is None else 1, K.shape[1]) * (1 if past is None else past.largest)
-        rows = lambda: (s.queries(Q), np.concatenate([s.keys(K), longest]))  # noqa: E731
+        keys: Any = np.arange(len(K) - len(Q) + 1, len(K) + 1) if options.causal else len(K)
+        rows = lambda: (s.queries(Q), s.keys(K))  # noqa: E731
+        if T is not None and largest is not None:
+            keys += int(T[0, -1])  # the first monomial is 1, so its sum is the number of keys
+            longest = np.eye(1, K.shape[1]) * largest  # in place of the keys of the state
+            rows = lambda: (s.queries(Q), np.concatenate([K, longest]))  # noqa: E731
         error_certificates.check_denominators(p, rows, found.den, keys, centred=s.shift is not None)
     if not fine:
         finite = bool(np.isfinite(found.O).all())
         ranges = (error_certificates.extent(X) for X in (found.O, values))
         # The range of the values in a state is not known.
-        if not finite or not (summed or error_certificates.within(*ranges)):
+        if not finite or (T is None and not error_certificates.within(*ranges)):
             error_certificates.refuse_output(p, finite)
     if not options.causal:  # causal attention must not use statistics of the whole sequence
         _warn_if_inaccurate(Q, K, s, options)
     if offset.any():
         found.O[...] += offset
-        _replace_first_tile(found.O, Q, K, V, s, summed)
+        if T is None:
+            _replace_first_tile(found.O, Q, K, V, s)
     return was
 
 
-def _replace_first_tile(O: Array, Q: Array, K: Array, V: Array, s: Approximation, summed: int = 0) -> None:
+def _replace_first_tile(O: Array, Q: Array, K: Array, V: Array, s: Approximation) -> None:
     """Compute the rows of O in the first tile of causal attention again, which is exact, from this V.
 
     No row may depend on later tokens, and the offset of V is that of all rows of the tile. Without it, sums
     of large values need float64.
     """
     first = len(K) - len(Q)
-    if s.shift is None and summed + first < FIRST:
-        x, k = s.queries(Q[: FIRST - first].astype(np.float64)), K[:FIRST]
-        P = np.tril(np.exp(x @ k.T), first)
+    if s.shift is None and first < FIRST:
+        x = s.queries(Q[: FIRST - first].astype(np.float64))
+        P = np.tril(np.exp(x @ K[:FIRST].T), first)
         O[: len(x)] = P @ V[:FIRST] / P.sum(1, keepdims=True)
 
 
@@ -192,13 +193,13 @@ def _warn_if_inaccurate(Q: Array, K: Array, s: Approximation, options: Options) 
         error_certificates.warn_of_error(s.factor**2 * (spread * Q @ np.ones(Q.shape[1], Q.dtype)), s.plan.g)
 
 
-def _attended(Q: Array, K: Array, V: Array, options: Options, g: int, past: State | None = None) -> Attended:
+def _attended(Q: Array, K: Array, V: Array, options: Options, g: int, T: Array | None = None) -> Attended:
     """Run the forward pass of an available engine."""
     threads = options.threads or 1
     compiled = is_compiled(options)
     passes, s = fast if compiled else plain, head_approximation(K, options, g, compiled)
     if options.causal:
-        found = passes.causal_forward(Q, K, V, s, None if past is None else past.T)
+        found = passes.causal_forward(Q, K, V, s, T)
     else:
         found = fast.forward(Q, K, V, s, threads) if compiled else plain.forward(Q, K, V, s)
     # One pass over outputs and denominators suffices for most calls.

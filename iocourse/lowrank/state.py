@@ -6,17 +6,17 @@ does not grow. The rows of the incomplete tile are kept, because attention is ex
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from .grouped_heads import Groups, is_tensor, library
 from .numpy_backend import CAUSAL_TILE
 from .options import Options
 from .statistics import value_offset
 
-COMPUTED_IN = {"float16": "float32", "torch.float16": "torch.float32", "torch.bfloat16": "torch.float32"}
+SHORT = ("float16", "torch.float16", "torch.bfloat16")  # computed in float32
 
 
 class State(NamedTuple):
@@ -24,7 +24,8 @@ class State(NamedTuple):
 
     T (…, rank, d_v + 1): sums over the keys of complete tiles of the monomials times [v - offset, 1], without
     weights; the last column has the sums of the normaliser. K (…, r, d), V (…, r, d_v): rows of the
-    incomplete tile. offset (…, 1, d_v): see `value_offset`. largest (…, 1, 1): largest norm of a key so far.
+    incomplete tile. offset (…, 1, d_v): see `value_offset`; it is fixed by the first complete tile.
+    largest (…, 1, 1): largest norm of a key so far.
     """
 
     T: Any
@@ -35,17 +36,9 @@ class State(NamedTuple):
     degree: int
     keys: int
 
-    @property
-    def summed(self) -> int:
-        """Number of keys in T."""
-        return self.keys - int(self.K.shape[-2])
-
     def each(self, function: Callable[[Any], Any]) -> State:
         """Return the state with `function` of each of its arrays."""
-        return self._replace(**{name: function(getattr(self, name)) for name in ARRAYS})
-
-
-ARRAYS = State._fields[:-2]
+        return self._replace(**{name: function(getattr(self, name)) for name in self._fields[:-2]})
 
 
 def check_state(state: Any, K: Any, V: Any, options: Options, key_mask: Any) -> None:
@@ -59,7 +52,7 @@ def check_state(state: Any, K: Any, V: Any, options: Options, key_mask: Any) -> 
     if not isinstance(state, State):
         raise TypeError(f"state must be a State, from return_state=True, got {type(state).__name__}")
     for what, found, wanted in (
-        ("type", _type(state.T), COMPUTED_IN.get(_type(K), _type(K))),
+        ("type", str(state.T.dtype), str(_wide(K[..., :0, :]).dtype)),  # "torch.float32" for a tensor
         ("degree", state.degree, options.degree),
         ("leading axes", tuple(state.K.shape[:-2]), tuple(K.shape[:-2])),
         ("d", state.K.shape[-1], K.shape[-1]),
@@ -69,43 +62,38 @@ def check_state(state: Any, K: Any, V: Any, options: Options, key_mask: Any) -> 
             raise ValueError(f"state must have the {what} of this call, {wanted}, got {found}")
 
 
-def _type(X: Any) -> str:
-    return str(X.dtype)  # "torch.float32" for a tensor
-
-
-def extended(state: State | None, K: Any, V: Any) -> tuple[Any, Any]:
-    """Return K and V after the rows of the state's incomplete tile."""
-    if state is None or not state.K.shape[-2]:
-        return K, V
-    join = library(K).concatenate
-    return join((state.K, K), -2), join((state.V, V), -2)
-
-
-def offset_of(V: Any, causal: bool, state: State | None) -> Any:
-    """Return `value_offset` of extended V, or that of the state once it has a complete tile."""
-    return state.offset if state is not None and state.summed else value_offset(V, causal)
-
-
 @np.errstate(over="ignore")  # an infinite norm is a valid bound
-def state_after(state: State | None, K: Any, V: Any, T: Any, degree: int) -> State:
-    """Return the state after extended K and V, whose complete tiles have been added to T."""
-    xp, n_k = library(K), K.shape[-2]
-    largest = xp.amax(xp.linalg.norm(K, None, -1, True), -2)[..., None, :]
+def continued(
+    call: Callable[..., Any], Q: Any, K: Any, V: Any, options: Options, state: State | None, groups: Groups
+) -> tuple[Any, State]:
+    """Return O and the state after K, by `call`(Q, K, V, options, T, offset, largest), which returns O and T.
+
+    Its K and V begin with the rows of the incomplete tile. T and largest are None before a complete tile.
+    """
+    xp, kind, summed = library(K), Q.dtype, 0
+    Q, K, V = (_wide(X) for X in (Q, K, V))
     if state is not None:
-        largest = xp.maximum(largest, state.largest)
-    summed = n_k // CAUSAL_TILE * CAUSAL_TILE
+        summed = state.keys - state.K.shape[-2]
+        K, V = (xp.concatenate(pair, -2) for pair in ((state.K, K), (state.V, V)))
+    T, offset, largest = None, None, None
+    if state is not None and summed:
+        T, offset, largest = state.T, state.offset, state.largest
+    else:
+        offset = value_offset(V, True)
+    past = (X if X is None else groups.keys(X) for X in (T, offset, largest))
+    O, T = call(groups.queries(Q), groups.keys(K), groups.keys(V), options, *past)
+    norm = xp.amax(xp.linalg.norm(K, None, -1, True), -2)[..., None, :]
+    tiles, keys = K.shape[-2] // CAUSAL_TILE, summed + K.shape[-2]
     # Joined to nothing, they are copies: a view would keep all keys alive.
-    inside = [xp.concatenate((X[..., summed:, :],)) for X in (K, V)]
-    keys = n_k + (0 if state is None else state.summed)
-    return State(T, inside[0], inside[1], offset_of(V, True, state), largest, degree, keys)
+    k, v = (xp.concatenate((X[..., tiles * CAUSAL_TILE :, :],), -2) for X in (K, V))
+    norm = norm if largest is None else xp.maximum(norm, largest)
+    return _as(groups.output(O), kind), State(groups.first(T), k, v, offset, norm, options.degree, keys)
 
 
-def is_tensor(X: Any) -> bool:
-    """Return True for a torch tensor, without importing torch."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(X, torch.Tensor)
+def _wide(X: Any) -> Any:
+    """Return X in the type that is computed in."""
+    return _as(X, library(X).float32) if str(X.dtype) in SHORT else X
 
 
-def library(X: Any) -> Any:
-    """Return torch for a tensor, and otherwise numpy."""
-    return sys.modules["torch"] if is_tensor(X) else np
+def _as(X: Any, kind: Any) -> Any:
+    return X.to(kind) if is_tensor(X) else X.astype(kind, copy=False)

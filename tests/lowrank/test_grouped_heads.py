@@ -80,7 +80,7 @@ def test_tokens_before_heads_cause_a_warning():
     assert text.startswith("Q is read as (…, H, n, d): 512 heads of 4 tokens. If it is (…, n, H, d), pass ")
     assert "\n" not in text and layout_warning((3, 200, 8, 4), (3, 200, 2, 4))
     taylor = {"polynomial": "taylor", "causal": True}
-    for shape in ((4, 512, 8), (1000, 20, 8), (1000, 1, 10, 8), (16, 16, 8), (512, 8)):
+    for shape in ((4, 512, 8), (1000, 20, 8), (1000, 1, 10, 8), (16, 16, 8), (512, 1, 8), (512, 8)):
         assert not layout_warning(shape, shape) and not layout_warning(shape, shape, **taylor)
     assert not layout_warning((512, 1, 8), (512, 300, 8), **taylor)  # decoding
     _, state = lowrank.attention(*np.ones((3, 512, 64, 8)), degree=2, return_state=True, **taylor)
