@@ -26,7 +26,7 @@ from .polynomials import Polynomial
 from .statistics import FIRST, add_gradient, of_second_derivative, value_offset
 
 SMALL = 10**7  # rows times features; for smaller problems NumPy is faster than compiling with Numba
-TYPES = (np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.float16))
+TYPES = (np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64))
 
 
 def forward_heads(Q: Any, K: Any, V: Any, options: Options) -> Array:
@@ -84,7 +84,7 @@ def widened(options: Options, **arrays: Any) -> tuple[np.dtype[Any], list[Array]
     kinds = {name: np.asarray(X).dtype for name, X in arrays.items()}
     for name, kind in kinds.items():
         if kind not in TYPES:
-            raise TypeError(f"{name} must have dtype float32, float64 or float16, got {kind}")
+            raise TypeError(f"{name} must have dtype float16, float32 or float64, got {kind}")
         if kind != kinds["Q"]:
             raise TypeError(f"{name} must have the dtype of Q, {kinds['Q']}, got {kind}")
     wide = np.promote_types(kinds["Q"], np.float32)

@@ -7,8 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from long_runs import many
 
-from iocourse import lowrank
-
 TOLERANCE = {np.float64: 1e-10, np.float32: 5e-5}
 OPTIONS = {
     "hermite": {"key_variance": 0.4},
@@ -112,9 +110,3 @@ def test_statistics_of_the_sequence_are_refused(engine, options, missing):
     arrays = dense_attention.draw(8, (), 10, 10, 3, 3)
     with pytest.raises(ValueError, match=rf"needs {missing}, because.*later.*Pass {missing}"):
         dense_attention.by(engine, *arrays, degree=2, causal=True, **options)
-
-
-def test_as_many_queries_as_keys():
-    Q, K, V, _ = dense_attention.draw(9, (), 10, 11, 3, 3)
-    with pytest.raises(ValueError, match="same number of queries and keys, got 10 queries and 11 keys"):
-        lowrank.attention(Q, K, V, degree=2, polynomial="taylor", causal=True)
