@@ -165,13 +165,13 @@ def head_forward(
         _warn_if_inaccurate(Q, K, s, options)
     if offset.any():
         found.O[...] += offset
-        if T is None:
-            _replace_first_tile(found.O, Q, K, V, s)
+    if T is None:
+        _replace_first_tile(found.O, Q, K, V, s)
     return was
 
 
 def _replace_first_tile(O: Array, Q: Array, K: Array, V: Array, s: Approximation) -> None:
-    """Compute the rows of O in the first tile of causal attention again, which is exact, from this V.
+    """If causal, compute the rows of O in the first tile again, which is exact, from this V.
 
     No row may depend on later tokens, and the offset of V is that of all rows of the tile. Without it, sums
     of large values need float64.
