@@ -90,7 +90,7 @@ def attention(
             those that take part.
         state: state of the tokens before K, from an earlier call with causal=True, the same degree and
             return_state=True. Many calls give the result of one call with all tokens; a decoding step has
-            n = n_k = 1. The state has the size of (rank + 64) · (d_v + 1 + d) numbers at most per head of K.
+            n = n_k = 1. Per head of K it has rank · (d_v + 1) sums, and fewer than 64 keys and values.
         return_state: if True, return (O, state), with the state after K.
 
     Returns:

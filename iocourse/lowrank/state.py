@@ -6,6 +6,7 @@ does not grow. The rows of the incomplete tile are kept, because attention is ex
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from .numpy_backend import CAUSAL_TILE
 from .options import Options
 from .statistics import value_offset
 
-SHORT = ("float16", "torch.float16", "torch.bfloat16")  # computed in float32
+SHORT = re.compile("b?float16")  # types of a call that are computed in float32
 
 
 class State(NamedTuple):
@@ -52,7 +53,7 @@ def check_state(state: Any, K: Any, V: Any, options: Options, key_mask: Any) -> 
     if not isinstance(state, State):
         raise TypeError(f"state must be a State, from return_state=True, got {type(state).__name__}")
     for what, found, wanted in (
-        ("type", str(state.T.dtype), str(_wide(K[..., :0, :]).dtype)),  # "torch.float32" for a tensor
+        ("type", str(state.T.dtype), SHORT.sub("float32", str(K.dtype))),  # "torch.float32" for a tensor
         ("degree", state.degree, options.degree),
         ("leading axes", tuple(state.K.shape[:-2]), tuple(K.shape[:-2])),
         ("d", state.K.shape[-1], K.shape[-1]),
@@ -71,15 +72,14 @@ def continued(
     Its K and V begin with the rows of the incomplete tile. T and largest are None before a complete tile.
     """
     xp, kind, summed = library(K), Q.dtype, 0
-    Q, K, V = (_wide(X) for X in (Q, K, V))
+    if SHORT.search(str(kind)) and kind == K.dtype == V.dtype:
+        Q, K, V = (_as(X, xp.float32) for X in (Q, K, V))
     if state is not None:
         summed = state.keys - state.K.shape[-2]
         K, V = (xp.concatenate(pair, -2) for pair in ((state.K, K), (state.V, V)))
-    T, offset, largest = None, None, None
+    T, offset, largest = None, value_offset(V, True), None
     if state is not None and summed:
         T, offset, largest = state.T, state.offset, state.largest
-    else:
-        offset = value_offset(V, True)
     past = (X if X is None else groups.keys(X) for X in (T, offset, largest))
     O, T = call(groups.queries(Q), groups.keys(K), groups.keys(V), options, *past)
     norm = xp.amax(xp.linalg.norm(K, None, -1, True), -2)[..., None, :]
@@ -88,11 +88,6 @@ def continued(
     k, v = (xp.concatenate((X[..., tiles * CAUSAL_TILE :, :],), -2) for X in (K, V))
     norm = norm if largest is None else xp.maximum(norm, largest)
     return _as(groups.output(O), kind), State(groups.first(T), k, v, offset, norm, options.degree, keys)
-
-
-def _wide(X: Any) -> Any:
-    """Return X in the type that is computed in."""
-    return _as(X, library(X).float32) if str(X.dtype) in SHORT else X
 
 
 def _as(X: Any, kind: Any) -> Any:
