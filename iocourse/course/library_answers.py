@@ -124,7 +124,7 @@ ANSWERS: dict[str, AnswersOf] = {
     "triton.runtime.interpreter": _interpreted_kernels,
     "triton.runtime.autotuner": _autotuned_kernels,
     "iocourse.lowrank.polynomials": "largest_error smallest_degree",
-    "iocourse.lowrank.per_head": "forward_heads backward_heads",
+    "iocourse.lowrank.per_head": "forward_heads backward_heads attention_with_state",
     "iocourse.lowrank.numpy_backend": "forward backward causal_forward causal_backward",
     "iocourse.lowrank.numba_backend": "forward from_state backward causal_forward causal_backward",
     "iocourse.lowrank.torch_backend": (

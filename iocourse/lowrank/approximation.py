@@ -48,17 +48,22 @@ class Approximation:
         """Return K minus the shift."""
         return K if self.shift is None else K - self.shift.astype(K.dtype)
 
-    def row_factors(self, x: Array) -> Array | float:
-        """Return the factor of each feature of the scaled queries x (n, d): (rank, n), or 1.0 if shared."""
+    def row_factors(self, x: Array, true_scale: bool = False) -> Array | float:
+        """Return the factor of each feature of the scaled queries x (n, d): (rank, n), or 1.0 if shared.
+
+        true_scale: multiply also by e^(σ²/2), which is needed to add exact terms.
+        """
         if self.covariance is None:
             return 1.0
-        return self.series(x.T)[0][(self.plan.g - self.plan.degrees) // 2]
+        factors, scale = self.series(x.T)
+        found = factors[(self.plan.g - self.plan.degrees) // 2]
+        return found * scale if true_scale else found
 
     def series(self, x: Array) -> tuple[Array, Array]:
         """Return the factors of the scaled queries x (d, n) by degree, (⌊g/2⌋ + 1, n), and e^(σ²/2), (n,).
 
         Row ⌊(g - l)/2⌋ belongs to degree l: the exponential series of -σ²/2 cut after that many terms, where
-        σ² is xᵀ covariance x, clipped. e^(σ²/2) is needed as another factor to add exact terms.
+        σ² is xᵀ covariance x, clipped.
         """
         covariance = np.asarray(self.covariance, x.dtype)
         variance = np.minimum(((covariance @ x) * x).sum(0), CLIP)

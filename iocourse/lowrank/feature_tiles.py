@@ -84,8 +84,7 @@ class FeatureTile:
     """Features of the tokens of one tile, in arrays that are used again for the next tile.
 
     memory (rows, columns): for the arrays, from `tile_memory`, with columns for the largest tile.
-    queries: True for scaled queries with their row factors, False for shifted keys. The tokens can be in
-    `parts` of equal size; states are (parts, rank, m), or (rank, m) if all have the same.
+    queries: True for scaled queries with their row factors, False for shifted keys.
     """
 
     def __init__(self, s: Approximation, m: int, memory: Array, queries: bool) -> None:
@@ -95,37 +94,31 @@ class FeatureTile:
         counts = (cut.stored, factors, factors * m, factors * m, cut.stored)
         self._arrays = np.split(memory, np.cumsum(counts))[: len(counts)]
 
-    def load(self, X: Array, parts: int = 1, true_scale: bool = False) -> None:
-        """Compute the features of the rows X (columns, d).
-
-        true_scale: multiply those of queries by e^(σ²/2), see `Approximation.series`.
-        """
-        self.parts, cut, n = parts, self.layout, len(X)
+    def load(self, X: Array) -> None:
+        """Compute the features of the rows X (columns, d)."""
+        cut, n = self.layout, len(X)
         self.F, self.factors, P, xW, self.dF = (array[:, :n] for array in self._arrays)
         self.P, self.xW = (array.reshape(len(self.factors), -1, n) for array in (P, xW))
-        self.F[0], self.factors[0], self.scale = 1, 1, None
+        self.F[0], self.factors[0] = 1, 1
         self.x = self.F[1 : 1 + X.shape[1]]
         self.x[...] = (self.s.queries(X) if self.of_queries else self.s.keys(X)).T
         fill(self.F, cut.steps)
         self.factors[cut.series :] = self.x[: cut.open]
         if self.of_queries and self.s.covariance is not None:
-            self.factors[: cut.series], scale = self.s.series(self.x)
-            self.scale = scale if true_scale else None
+            self.factors[: cut.series], _ = self.s.series(self.x)
 
     def values(self, W: Array) -> None:
         """Set the values W (columns, m), of which `sums` and `gradient` are computed."""
         self.W = np.ascontiguousarray(W.T)
-        if self.scale is not None:
-            self.W *= self.scale
         if len(self.factors) == 1:  # it is 1
             self.xW = self.W[None]
         else:
             np.multiply(self.factors[:, None], self.W, out=self.xW)
 
     def sums(self, out: Array) -> None:
-        """Store Σ features Wᵀ of each part in `out` (parts, rank, m)."""
+        """Store Σ features Wᵀ in `out` (rank, m)."""
         for factor, rows, stored, _ in self.layout.products:
-            np.matmul(self.in_parts(self.F[stored]), self.in_parts(self.xW[factor]).mT, out=out[:, rows])
+            np.matmul(self.F[stored], self.xW[factor].T, out=out[rows])
 
     def product(self, T: Array) -> Array:
         """Return Tᵀ features, (m, columns)."""
@@ -133,8 +126,6 @@ class FeatureTile:
             self._multiply(T, each)
         single = len(self.factors) == 1  # it is 1
         found: Array = self.P[0] if single else np.einsum("imc,ic->mc", self.P, self.factors)
-        if self.scale is not None:
-            found *= self.scale
         return found
 
     def gradient(self, T: Array, multiplied: bool = False) -> Array:
@@ -144,11 +135,11 @@ class FeatureTile:
         """
         cut = self.layout
         for each in cut.products:
-            xW, dF = self.in_parts(self.xW[each.factor]), self.in_parts(self.dF[each.stored])
+            xW, dF = self.xW[each.factor], self.dF[each.stored]
             if each.factor < cut.series:
-                np.matmul(T[..., each.rows, :], xW, out=dF)
+                np.matmul(T[each.rows], xW, out=dF)
                 continue
-            dF += T[..., each.rows, :] @ xW
+            dF += T[each.rows] @ xW
             if not multiplied:
                 self._multiply(T, each)
         self.dF[1 : 1 + cut.open] += np.einsum("imc,mc->ic", self.P[cut.series :], self.W)
@@ -160,17 +151,13 @@ class FeatureTile:
             self.dF[source] += up
         return self.dF[1 : 1 + len(self.x)]
 
-    def in_parts(self, X: Array) -> Array:
-        """Return X (rows, columns) as (parts, rows, columns of a part), a view."""
-        return X.reshape(len(X), self.parts, -1).swapaxes(0, 1)
-
     def _multiply(self, T: Array, each: Product) -> None:
         """Store one product of T with features in P, or add it."""
-        rows, P = T[..., each.rows, :].mT, self.in_parts(self.P[each.factor])
+        P, F = self.P[each.factor], self.F[each.stored]
         if each.first:
-            np.matmul(rows, self.in_parts(self.F[each.stored]), out=P)
+            np.matmul(T[each.rows].T, F, out=P)
         else:
-            P += rows @ self.in_parts(self.F[each.stored])
+            P += T[each.rows].T @ F
 
 
 def columns_of(s: Approximation, m: int, n: int) -> int:
@@ -180,10 +167,10 @@ def columns_of(s: Approximation, m: int, n: int) -> int:
     return min(n, MOST, max(LEAST, fit))
 
 
-def tile_memory(s: Approximation, m: int, columns: int, like: Array, tiles: int) -> Array:
-    """Return memory for the arrays of some `FeatureTile`s, (tiles, rows, columns).
+def tile_memory(s: Approximation, m: int, columns: int, like: Array) -> Array:
+    """Return memory for the arrays of a `FeatureTile`, (rows, columns).
 
     It is one array, because the process keeps one for the next call, but returns several to the system.
     """
     cut = layout(s.plan, m, s.covariance is not None)
-    return np.empty((tiles, 2 * cut.stored + (cut.series + cut.open) * (2 * m + 1), columns), like.dtype)
+    return np.empty((2 * cut.stored + (cut.series + cut.open) * (2 * m + 1), columns), like.dtype)

@@ -12,17 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..monomials import Array
-from .options import check_output_gradient, check_shapes
 
 Places = tuple[int | slice, ...]
 Kept = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 
-def calls(key_mask: Any, K: Any) -> Iterator[tuple[Places, Kept]]:
-    """Yield, for each row of the mask, the heads that it applies to and the indices of the keys it keeps.
+def checked_mask(key_mask: Any, K: Any) -> Mask | None:
+    """Return the mask, if any, as an array for the keys K (…, n_k, d).
 
     Raises TypeError or ValueError for a mask that is not Boolean, has another shape, or keeps no key.
     """
+    if key_mask is None:
+        return None
     mask = np.asarray(key_mask.detach().cpu() if hasattr(key_mask, "detach") else key_mask)
     if mask.dtype != np.bool_:
         raise TypeError(
@@ -39,45 +41,53 @@ def calls(key_mask: Any, K: Any) -> Iterator[tuple[Places, Kept]]:
             f"its size or 1, got {mask.shape}. For one mask per batch and K of shape (batch, heads, n_k, d), "
             "pass key_mask[:, None]"
         )
-    lead = mask.shape[:-1]
+    if not mask.any(-1).all():
+        row = tuple(int(at) for at in np.argwhere(~mask.any(-1))[0])
+        raise ValueError(f"key_mask keeps no key in its row {row}; at least one must take part")
+    return mask
+
+
+def _calls(mask: Mask, n: int, causal: bool) -> Iterator[tuple[Places, Any, Kept]]:
+    """Yield, for each row of the mask, its heads, and the indices of the queries and the keys of the call.
+
+    With a causal mask the n queries are the last tokens. Those of keys that are left out are left out too.
+    """
+    lead, first = mask.shape[:-1], mask.shape[-1] - n
     for row in np.ndindex(*lead):
         kept = np.flatnonzero(mask[row])
-        if not len(kept):
-            raise ValueError(f"key_mask keeps no key in its row {row}; at least one must take part")
-        yield tuple(at if size > 1 else slice(None) for at, size in zip(row, lead, strict=True)), kept
+        queries: Any = kept[kept >= first] - first if causal else slice(None)
+        if not causal or len(queries):
+            yield (
+                tuple(at if size > 1 else slice(None) for at, size in zip(row, lead, strict=True)),
+                queries,
+                kept,
+            )
 
 
 def attention_of_kept_keys(
-    call: Callable[..., Any], key_mask: Any, Q: Any, K: Any, V: Any, causal: bool
+    call: Callable[..., Any], mask: Mask | None, Q: Any, K: Any, V: Any, causal: bool
 ) -> Any:
-    """Return O of `call`(q, k, v) with the keys that the mask keeps, for arrays or tensors.
-
-    With a causal mask token i is query i and key i: it is left out as a query too, and its row of O is 0.
-    """
-    check_shapes(Q.shape, K.shape, V.shape, causal)
+    """Return O of `call`(q, k, v) with the keys that the mask keeps; rows that are left out are 0."""
+    if mask is None:
+        return call(Q, K, V)
     O = zeros(Q, (*Q.shape[:-1], V.shape[-1]))
-    for at, kept in calls(key_mask, K):
-        queries: Any = kept if causal else slice(None)
-        found = call(Q[at][..., queries, :], *(X[at][..., kept, :] for X in (K, V)))
-        O[at][..., queries, :] = found
+    for at, queries, keys in _calls(mask, Q.shape[-2], causal):
+        O[at][..., queries, :] = call(Q[at][..., queries, :], *(X[at][..., keys, :] for X in (K, V)))
     return O
 
 
 def gradient_of_kept_keys(
-    call: Callable[..., Any], key_mask: Any, Q: Array, K: Array, V: Array, dO: Array, causal: bool
-) -> tuple[Array, Array, Array, Array]:
+    call: Callable[..., Any], mask: Mask | None, Q: Array, K: Array, V: Array, dO: Array, causal: bool
+) -> tuple[Array, ...]:
     """Return O, dQ, dK, dV of `call`(q, k, v, dO); rows that are left out are 0."""
-    check_shapes(Q.shape, K.shape, V.shape, causal)
-    check_output_gradient(dO.shape, Q.shape, V.shape)
-    whole = zeros(Q, dO.shape), zeros(Q, Q.shape), zeros(Q, K.shape), zeros(Q, V.shape)
-    for at, kept in calls(key_mask, K):
-        queries: Any = kept if causal else slice(None)
-        rows = queries, queries, kept, kept
-        q, k, v, g = (
-            X[at][..., r, :] for X, r in zip((Q, K, V, dO), (queries, kept, kept, queries), strict=True)
-        )
-        for X, r, found in zip(whole, rows, call(q, k, v, g), strict=True):
-            X[at][..., r, :] = found
+    if mask is None:
+        return tuple(call(Q, K, V, dO))
+    whole = tuple(zeros(Q, X.shape) for X in (dO, Q, K, V))
+    for at, queries, keys in _calls(mask, Q.shape[-2], causal):
+        rows = queries, keys, keys, queries
+        found = call(*(X[at][..., r, :] for X, r in zip((Q, K, V, dO), rows, strict=True)))
+        for X, r, part in zip(whole, (queries, queries, keys, keys), found, strict=True):
+            X[at][..., r, :] = part
     return whole
 
 

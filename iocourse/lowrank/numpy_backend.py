@@ -1,6 +1,6 @@
 """Attention with a polynomial for the exponential, and its gradient, in NumPy.
 
-No n × n array is formed, and n × rank features exist for one tile at a time (`feature_tiles`):
+No n × n array is formed, and features exist for one tile at a time (`feature_tiles`):
 
     T = Σⱼ w ∘ ψ(kⱼ) [vⱼ, 1]ᵀ        (rank, d_v + 1)
     [Nᵢ, denᵢ] = φ(qᵢ)ᵀ T,   Oᵢ = Nᵢ / denᵢ
@@ -17,9 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..monomials import Array
+from ..monomials import Array, features, features_vjp
 from .approximation import Approximation
-from .causal_groups import CausalGroups
 from .feature_tiles import FeatureTile, columns_of, tile_memory
 
 CAUSAL_TILE = 64
@@ -68,14 +67,14 @@ def forward(Q: Array, K: Array, V: Array, s: Approximation) -> Forward:
 def _state(K: Array, V: Array, s: Approximation) -> Array:
     """Return the weighted state T of all keys."""
     m = V.shape[1] + 1
-    T, added = np.zeros((s.plan.rank, m), K.dtype), np.empty((1, s.plan.rank, m), K.dtype)
+    T, added = np.zeros((s.plan.rank, m), K.dtype), np.empty((s.plan.rank, m), K.dtype)
     size = columns_of(s, m, len(K))
-    k = FeatureTile(s, m, tile_memory(s, m, size, K, tiles=1)[0], queries=False)
+    k = FeatureTile(s, m, tile_memory(s, m, size, K), queries=False)
     for rows in slices(len(K), size):
         k.load(K[rows])
         k.values(with_ones(V[rows]))
         k.sums(added)
-        T += added[0]
+        T += added
     # Once for the state and not for each key, because the weights belong to the features.
     T *= s.weights(K)
     return T
@@ -87,7 +86,7 @@ def _products(Q: Array, T: Array, s: Approximation) -> Iterator[tuple[slice, Arr
         yield slice(0, len(Q)), (T[:1] + s.queries(Q)[:, : len(T) - 1] @ T[1:]).T
         return
     m, size = T.shape[1], columns_of(s, T.shape[1], len(Q))
-    q = FeatureTile(s, m, tile_memory(s, m, size, Q, tiles=1)[0], queries=True)
+    q = FeatureTile(s, m, tile_memory(s, m, size, Q), queries=True)
     for rows in slices(len(Q), size):
         q.load(Q[rows])
         yield rows, q.product(T)
@@ -104,16 +103,16 @@ def from_state(Q: Array, T: Array, s: Approximation) -> Array:
 def backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Approximation) -> Gradients:
     """Return the gradient of Σ dO ∘ O without the part through shift and covariance, see `statistics`."""
     dQ, dK, dV = np.empty_like(Q), np.empty_like(K), np.empty_like(V)
-    U, added = np.zeros_like(f.T), np.empty((1, *f.T.shape), Q.dtype)
+    U, added = np.zeros_like(f.T), np.empty_like(f.T)
     m, size = f.T.shape[1], columns_of(s, f.T.shape[1], max(len(Q), len(K)))
-    memory = tile_memory(s, m, size, Q, tiles=1)[0]
+    memory = tile_memory(s, m, size, Q)
     q, k = FeatureTile(s, m, memory, queries=True), FeatureTile(s, m, memory, queries=False)  # one at a time
     for rows in slices(len(Q), size):
         q.load(Q[rows])
         q.values(over_denominators(dO[rows], f.O[rows], f.den[rows]))
         dQ[rows] = q.gradient(f.T).T
         q.sums(added)
-        U += added[0]
+        U += added
     dQ *= s.factor
     U *= s.weights(Q)
     for rows in slices(len(K), size):
@@ -124,67 +123,62 @@ def backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Approximati
     return Gradients(dQ, dK, dV)
 
 
-def causal_forward(
-    Q: Array, K: Array, V: Array, s: Approximation, tile: int = CAUSAL_TILE, first: int = 0,
-    T: Array | None = None,
-) -> Forward:  # fmt: skip
-    """Return approximate causal attention of Q (n, d), K (n_k, d), V (n_k, d_v), where n = n_k - first.
+def _causal_tiles(n: int, n_k: int) -> list[tuple[slice, slice, int]]:
+    """Return, for each tile of keys, its rows of Q and of K, and its number of keys before its first query.
 
-    Row i of Q is that of token first + i. T (rank, d_v + 1): weighted state of tokens before those of K, in
-    complete tiles; None if there are none. The T of the result has the complete tiles of K added.
+    The queries are the last n of n_k tokens, so the first tiles may have none.
     """
-    groups = CausalGroups(Q, K, V, s, tile, first)
-    if T is not None:
-        groups.state = T
-    O, den = np.empty((len(Q), V.shape[1]), Q.dtype), np.empty(len(Q), Q.dtype)
-    for span in groups.spans:
-        groups.load(*span)
-        earlier = groups.states_before()
-        if groups.has_queries:
-            N = groups.q.product(earlier)
-            # Within a tile, attention is exact.
-            groups.q.in_parts(N)[...] += groups.in_tiles(groups.values).mT @ groups.inside()
-            groups.store(N[:-1] / N[-1], O, first)
-            groups.store(N[-1:], den[:, None], first)
-    return Forward(O, den, groups.state)
+    first = n_k - n
+    begins = [(at, max(at, first), min(at + CAUSAL_TILE, n_k)) for at in range(0, n_k, CAUSAL_TILE)]
+    return [(slice(b - first, max(b, end) - first), slice(at, end), b - at) for at, b, end in begins]
 
 
-def causal_backward(
-    Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Approximation, tile: int = CAUSAL_TILE,
-    first: int = 0,
-) -> Gradients:  # fmt: skip
-    """Return the gradient of Σ dO ∘ O of causal attention, without a state before the keys.
+def _inside(q: Array, k: Array, before: int) -> Array:
+    """Return exp of the scores within a tile, and 0 where the key is after the query."""
+    return np.tril(np.exp(q @ k.T), before)
+
+
+def causal_forward(Q: Array, K: Array, V: Array, s: Approximation, T: Array | None = None) -> Forward:
+    """Return approximate causal attention of Q (n, d), the last n ≤ n_k tokens, K (n_k, d), V (n_k, d_v).
+
+    T: state of earlier tokens, sums of complete tiles without weights. That of the result includes the
+    complete tiles of K.
+    """
+    T = np.zeros((s.plan.rank, V.shape[1] + 1), Q.dtype) if T is None else T.copy()
+    found = np.empty((len(Q), V.shape[1] + 1), Q.dtype)
+    for rows, keys, before in _causal_tiles(len(Q), len(K)):
+        x, k, values = s.queries(Q[rows]), s.keys(K[keys]), with_ones(V[keys])
+        if len(x):
+            phi = features(x, s.plan) * (s.weights(Q) * s.row_factors(x, true_scale=True))
+            found[rows] = phi.T @ T + _inside(x, k, before) @ values
+        # Only after this tile's rows: within a tile, attention is exact.
+        if len(k) == CAUSAL_TILE:
+            T += features(k, s.plan) @ values
+    # A copy, because a view of the last column would keep all of `found` alive.
+    return Forward(found[:, :-1] / found[:, -1:], found[:, -1].copy(), T)
+
+
+def causal_backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Approximation) -> Gradients:
+    """Return the gradient of Σ dO ∘ O of causal attention.
 
     dQ is computed in increasing order with the state of the earlier keys; dK and dV in decreasing order with
     the state of the later queries.
     """
     G = over_denominators(dO, f.O, f.den)
     dQ, dK, dV = np.empty_like(Q), np.empty_like(K), np.empty_like(V)
-    groups = CausalGroups(Q, K, V, s, tile, first)
-    q, k = groups.q, groups.k
-    for span in groups.spans:
-        groups.load(*span)
-        earlier = groups.states_before()
-        if groups.has_queries:
-            g = groups.rows(G, first)
-            q.values(g)
-            dx = q.gradient(earlier)
-            near = groups.score_gradient(groups.inside(), g)
-            q.in_parts(dx)[...] += k.in_parts(k.x) @ near
-            groups.store(dx, dQ, first)
-    dQ *= s.factor
-    groups.state = np.zeros_like(groups.state)
-    # Backwards, because keys get their gradient from later queries: their state is a suffix sum.
-    for span in reversed(groups.spans):
-        groups.load(*span)
-        g = groups.rows(G, first)
-        later = groups.states_after(g)
-        dv, dk = k.product(later), k.gradient(later, multiplied=True)
-        if groups.has_queries:
-            inside = groups.inside()
-            near = groups.score_gradient(inside, g)
-            k.in_parts(dv)[...] += groups.in_tiles(g).mT @ inside.mT
-            k.in_parts(dk)[...] += q.in_parts(q.x) @ near.mT
-        groups.store(dv[:-1], dV)
-        groups.store(dk, dK)
+    T, U = np.zeros_like(f.T), np.zeros_like(f.T)
+    tiles = _causal_tiles(len(Q), len(K))
+    for rows, keys, before in tiles:
+        x, k, values = s.queries(Q[rows]), s.keys(K[keys]), with_ones(V[keys])
+        far = T @ G[rows].T * s.row_factors(x, true_scale=True)
+        near = _inside(x, k, before) * (G[rows] @ values.T)
+        dQ[rows] = (features_vjp(far, features(x, s.plan), x, s.plan) + near @ k) * s.factor
+        T += s.weights(Q) * (features(k, s.plan) @ values)
+    # Backwards, because keys get their gradient from later queries: U is a suffix sum.
+    for rows, keys, before in reversed(tiles):
+        x, k, values = s.queries(Q[rows]), s.keys(K[keys]), with_ones(V[keys])
+        near, psi = _inside(x, k, before), features(k, s.plan)
+        dV[keys] = (psi.T @ U + near.T @ G[rows])[:, :-1]
+        dK[keys] = features_vjp(U @ values.T, psi, k, s.plan) + (near * (G[rows] @ values.T)).T @ x
+        U += s.weights(Q) * ((features(x, s.plan) * s.row_factors(x, true_scale=True)) @ G[rows])
     return Gradients(dQ, dK, dV)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import count
 from math import sqrt
 from typing import Any
 
@@ -19,6 +22,7 @@ from .polynomials import NAMES, Polynomial, polynomial
 NUMBERS = (int, float, np.integer, np.floating)
 LARGEST_SCALE = 1e18  # products of a larger scale with float32 entries may overflow
 ENGINES = ("numpy", "numba", "torch")
+MANY_HEADS, FEW_TOKENS = 128, 16  # a layer with as many heads, and as few tokens, is rare
 
 
 @dataclass(frozen=True)
@@ -89,17 +93,35 @@ def check_shapes(Q: tuple[int, ...], K: tuple[int, ...], V: tuple[int, ...], cau
     for name, shape in (("Q", Q), ("K", K), ("V", V)):
         if len(shape) < 2 or min(shape) < 1:
             raise ValueError(f"{name} must have shape (…, rows, columns) without zeros, got {tuple(shape)}")
-    if tuple(K[:-2]) != tuple(Q[:-2]) or tuple(V[:-2]) != tuple(Q[:-2]):
+    # Query heads may share key heads in groups of equal size, along the last of the leading axes.
+    grouped = len(Q) == len(K) > 2 and Q[:-3] == K[:-3] and Q[-3] % K[-3] == 0
+    if K[:-2] != V[:-2] or not (K[:-2] == Q[:-2] or grouped):
         raise ValueError(
-            f"Q, K and V must have the same heads and batch, got {Q[:-2]}, {K[:-2]} and {V[:-2]}"
+            f"Q, K and V must have the same heads and batch, got {Q[:-2]}, {K[:-2]} and {V[:-2]}. Only Q may "
+            "have more heads, a multiple of those of K and V"
         )
     if K[-1] != Q[-1]:
         raise ValueError(f"K must have as many columns as Q, got {K[-1]} and {Q[-1]}")
     if V[-2] != K[-2]:
         raise ValueError(f"V must have as many rows as K, got {V[-2]} and {K[-2]}")
-    if causal and Q[-2] != K[-2]:
+    if causal and Q[-2] > K[-2]:
         raise ValueError(
-            f"causal=True needs the same number of queries and keys, got {Q[-2]} queries and {K[-2]} keys"
+            "causal=True needs at least as many keys as queries, which are the last tokens, got "
+            f"{Q[-2]} queries and {K[-2]} keys"
+        )
+
+
+def warn_of_layout(Q: tuple[int, ...], K: tuple[int, ...]) -> None:
+    """Warn the caller of this package if the arrays may be (n, H, d): many heads of a few tokens."""
+    heads, n = Q[-3] if len(Q) > 2 else 1, Q[-2]
+    if heads >= MANY_HEADS and heads == K[-3] and 1 < n <= FEW_TOKENS and n % K[-2] == 0:
+        level = next(
+            at for at in count(1) if not sys._getframe(at).f_globals["__name__"].startswith(__package__)
+        )
+        warnings.warn(
+            f"Q is read as (…, H, n, d): {heads} heads of {n} tokens. If it is (…, n, H, d), pass "
+            "Q.swapaxes(-3, -2), or if it has many short sequences Q[..., None, :, :]. The same for K and V.",
+            stacklevel=level,
         )
 
 

@@ -26,26 +26,37 @@ from .polynomials import Polynomial
 from .statistics import FIRST, add_gradient, of_second_derivative, value_offset
 
 SMALL = 10**7  # rows times features; for smaller problems NumPy is faster than compiling with Numba
-TYPES = (np.dtype(np.float32), np.dtype(np.float64))
+TYPES = (np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64))
 
 
 def forward_heads(Q: Any, K: Any, V: Any, options: Options) -> Array:
     """Return O (…, n, d_v) of all heads."""
-    _check_engine(options)
-    Q, K, V = np.asarray(Q), np.asarray(K), np.asarray(V)
+    kind, (Q, K, V) = widened(options, Q=Q, K=K, V=V)
     heads, options = checked(Q, K, V, options)
     found = [head_forward(*head, options, options.degree).found.O for head in heads]
-    return _stacked(found, Q.shape[:-2])
+    return _stacked(found, Q.shape[:-2]).astype(kind, copy=False)
+
+
+def attention_with_state(
+    Q: Array, K: Array, V: Array, options: Options, *past: Array | None
+) -> tuple[Array, Array]:
+    """Return O of causal attention and T after the complete tiles of K; past: see `state.continued`."""
+    _, (Q, K, V) = widened(options, Q=Q, K=K, V=V)
+    heads, options = checked(Q, K, V, options)
+    found = []
+    for at, head in zip(np.ndindex(*Q.shape[:-2]), heads, strict=True):
+        of_head = (None if X is None else X[at] for X in past)
+        found.append(head_forward(*head, options, options.degree, *of_head).found)
+    O, T = (_stacked([getattr(f, name) for f in found], Q.shape[:-2]) for name in ("O", "T"))
+    return O, T
 
 
 def backward_heads(Q: Any, K: Any, V: Any, dO: Any, options: Options) -> tuple[Array, Array, Array, Array]:
     """Return O, dQ, dK, dV of all heads, each (…, rows, columns)."""
-    _check_engine(options)
-    Q, K, V, dO = np.asarray(Q), np.asarray(K), np.asarray(V), np.asarray(dO)
+    kind, (Q, K, V, dO) = widened(options, Q=Q, K=K, V=V, dO=dO)
     heads, options = checked(Q, K, V, options)
     lead = Q.shape[:-2]
     check_output_gradient(dO.shape, Q.shape, V.shape)
-    check_type("dO", dO, Q)
     G = as_heads(dO)
     for head in G:
         error_certificates.check_finite("dO", head)
@@ -53,7 +64,7 @@ def backward_heads(Q: Any, K: Any, V: Any, dO: Any, options: Options) -> tuple[A
     for (q, k, v), g in zip(heads, G, strict=True):
         was = head_forward(q, k, v, options, options.degree)
         found.append((was.found.O, *head_backward(q, k, v, was, g, options)))
-    O, dQ, dK, dV = (_stacked(list(each), lead) for each in zip(*found, strict=True))
+    O, dQ, dK, dV = (_stacked(list(X), lead).astype(kind, copy=False) for X in zip(*found, strict=True))
     return O, dQ, dK, dV
 
 
@@ -61,6 +72,23 @@ def _stacked(heads: list[Array], lead: tuple[int, ...]) -> Array:
     if len(heads) == 1:
         return heads[0].reshape(*lead, *heads[0].shape) if lead else heads[0]
     return np.stack(heads).reshape(*lead, *heads[0].shape)
+
+
+def widened(options: Options, **arrays: Any) -> tuple[np.dtype[Any], list[Array]]:
+    """Return the type of Q, and the inputs as arrays: float16 as float32, in which it is computed.
+
+    Raises TypeError for another type, or one that is not that of Q.
+    """
+    if options.engine == "torch":
+        raise ValueError("engine='torch' needs torch tensors, but Q is a NumPy array")
+    kinds = {name: np.asarray(X).dtype for name, X in arrays.items()}
+    for name, kind in kinds.items():
+        if kind not in TYPES:
+            raise TypeError(f"{name} must have dtype float16, float32 or float64, got {kind}")
+        if kind != kinds["Q"]:
+            raise TypeError(f"{name} must have the dtype of Q, {kinds['Q']}, got {kind}")
+    wide = np.promote_types(kinds["Q"], np.float32)
+    return kinds["Q"], [np.asarray(X, wide) for X in arrays.values()]
 
 
 def checked(
@@ -71,14 +99,12 @@ def checked(
     In the returned options the engine is "numpy" if the problem is too small to be worth compiling.
     """
     check_shapes(Q.shape, K.shape, V.shape, options.causal)
-    if Q.dtype not in TYPES or Q.dtype != K.dtype or Q.dtype != V.dtype:
-        for name, X in (("Q", Q), ("K", K), ("V", V)):
-            check_type(name, X, Q)
-    heads = [(Q, K, V)] if Q.ndim == 2 else list(zip(as_heads(Q), as_heads(K), as_heads(V), strict=True))
+    heads = list(zip(as_heads(Q), as_heads(K), as_heads(V), strict=True))
+    d = Q.shape[-1]
     for g in {options.degree, options.gradient_degree or options.degree}:
-        error_certificates.check_rank(Q.shape[-1], g, V.shape[-1], len(heads), Q.dtype.itemsize)
+        error_certificates.check_rank(d, g, V.shape[-1], len(heads), Q.dtype.itemsize)
     if options.engine is None:
-        work = Q.size // Q.shape[-1] * rank_of(Q.shape[-1], options.degree)
+        work = max(Q.size, K.size) // d * rank_of(d, options.degree)
         options = replace(options, engine="numpy") if work < SMALL else options
     compiled = is_compiled(options)
     for head in heads:
@@ -87,22 +113,9 @@ def checked(
     return heads, options
 
 
-def check_type(name: str, X: Array, Q: Array) -> None:
-    """Raise TypeError unless X has dtype float32 or float64, and that of Q."""
-    if X.dtype not in TYPES:
-        raise TypeError(f"{name} must have dtype float32 or float64, got {X.dtype}")
-    if X.dtype != Q.dtype:
-        raise TypeError(f"{name} must have the dtype of Q, {Q.dtype}, got {X.dtype}")
-
-
-def _check_engine(options: Options) -> None:
-    if options.engine == "torch":
-        raise ValueError("engine='torch' needs torch tensors, but Q is a NumPy array")
-
-
 def as_heads(X: Array) -> list[Array]:
-    """Return X (…, n, d) as a list of arrays (n, d)."""
-    return [X] if X.ndim == 2 else list(X.reshape(-1, *X.shape[-2:]))
+    """Return X (…, n, d) as a list of arrays (n, d), also of a broadcast array without a copy."""
+    return [X[at] for at in np.ndindex(*X.shape[:-2])]
 
 
 # ---- one head
@@ -120,35 +133,54 @@ quiet = np.errstate(over="ignore", invalid="ignore", divide="ignore")  # results
 
 
 @quiet
-def head_forward(Q: Array, K: Array, V: Array, options: Options, g: int) -> Attended:
-    """Return attention of one head at degree g with certified denominators, for checked inputs."""
-    offset = value_offset(V, options.causal)
+def head_forward(
+    Q: Array, K: Array, V: Array, options: Options, g: int, T: Array | None = None,
+    offset: Array | None = None, largest: Array | None = None,
+) -> Attended:  # fmt: skip
+    """Return attention of one head at degree g with certified denominators, for checked inputs.
+
+    T, offset, largest: those of a `state.State` with complete tiles, which are before K.
+    """
+    offset = value_offset(V, options.causal) if offset is None else offset
     values = V - offset if offset.any() else V
-    was = _attended(Q, K, values, options, g)
+    was = _attended(Q, K, values, options, g, T)
     # `fine` is a sufficient test. A result that fails it is examined below, and may still be certified.
     found, s, fine = was
     p = s.polynomial
     if not fine or (s.shift is None and p.positive_to < np.inf):  # the lower bound of den depends on the row
-        keys: Any = np.arange(1, len(Q) + 1) if options.causal else len(K)
+        keys: Any = np.arange(len(K) - len(Q) + 1, len(K) + 1) if options.causal else len(K)
         rows = lambda: (s.queries(Q), s.keys(K))  # noqa: E731
+        if T is not None and largest is not None:
+            keys += int(T[0, -1])  # the first monomial is 1, so its sum is the number of keys
+            longest = np.eye(1, K.shape[1]) * largest  # in place of the keys of the state
+            rows = lambda: (s.queries(Q), np.concatenate([K, longest]))  # noqa: E731
         error_certificates.check_denominators(p, rows, found.den, keys, centred=s.shift is not None)
     if not fine:
         finite = bool(np.isfinite(found.O).all())
         ranges = (error_certificates.extent(X) for X in (found.O, values))
-        if not finite or not error_certificates.within(*ranges):
+        # The range of the values in a state is not known.
+        if not finite or (T is None and not error_certificates.within(*ranges)):
             error_certificates.refuse_output(p, finite)
     if not options.causal:  # causal attention must not use statistics of the whole sequence
         _warn_if_inaccurate(Q, K, s, options)
     if offset.any():
         found.O[...] += offset
-        if options.causal:  # no row may depend on later tokens, and the offset is that of the first tile
-            found.O[:FIRST] = _first_tile(Q, K, V, options, g)
+    if T is None:
+        _replace_first_tile(found.O, Q, K, V, s)
     return was
 
 
-def _first_tile(Q: Array, K: Array, V: Array, options: Options, g: int) -> Array:
-    """Return O of the first tile of causal attention, which does not depend on the other tokens."""
-    return _attended(Q[:FIRST], K[:FIRST], V[:FIRST], options, g).found.O
+def _replace_first_tile(O: Array, Q: Array, K: Array, V: Array, s: Approximation) -> None:
+    """If causal, compute the rows of O in the first tile again, which is exact, from this V.
+
+    No row may depend on later tokens, and the offset of V is that of all rows of the tile. Without it, sums
+    of large values need float64.
+    """
+    first = len(K) - len(Q)
+    if s.shift is None and first < FIRST:
+        x = s.queries(Q[: FIRST - first].astype(np.float64))
+        P = np.tril(np.exp(x @ K[:FIRST].T), first)
+        O[: len(x)] = P @ V[:FIRST] / P.sum(1, keepdims=True)
 
 
 def _warn_if_inaccurate(Q: Array, K: Array, s: Approximation, options: Options) -> None:
@@ -161,13 +193,13 @@ def _warn_if_inaccurate(Q: Array, K: Array, s: Approximation, options: Options) 
         error_certificates.warn_of_error(s.factor**2 * (spread * Q @ np.ones(Q.shape[1], Q.dtype)), s.plan.g)
 
 
-def _attended(Q: Array, K: Array, V: Array, options: Options, g: int) -> Attended:
+def _attended(Q: Array, K: Array, V: Array, options: Options, g: int, T: Array | None = None) -> Attended:
     """Run the forward pass of an available engine."""
     threads = options.threads or 1
     compiled = is_compiled(options)
     passes, s = fast if compiled else plain, head_approximation(K, options, g, compiled)
     if options.causal:
-        found = passes.causal_forward(Q, K, V, s)
+        found = passes.causal_forward(Q, K, V, s, T)
     else:
         found = fast.forward(Q, K, V, s, threads) if compiled else plain.forward(Q, K, V, s)
     # One pass over outputs and denominators suffices for most calls.
@@ -183,9 +215,9 @@ def head_backward(Q: Array, K: Array, V: Array, was: Attended, dO: Array, option
         was = head_forward(Q, K, V, options, options.gradient_degree or 0)
     s, offset = was.approximation, value_offset(V, options.causal)
     if offset.any():
-        V, O = V - offset, was.found.O - offset
-        if options.causal:  # made without the offset
-            O[:FIRST] = _first_tile(Q, K, V, options, s.plan.g)
+        O = was.found.O - offset
+        V = V - offset
+        _replace_first_tile(O, Q, K, V, s)
         was = was._replace(found=was.found._replace(O=O))
     found = _pulled_back(Q, K, V, was, dO, options)
     add_gradient(found.dQ, found.dK, Q, K, dO, was.found, _two_degrees_lower(Q, K, V, was, options), s)
@@ -216,9 +248,8 @@ def _pulled_back(Q: Array, K: Array, V: Array, was: Attended, dO: Array, options
     f, s, _ = was
     compiled = is_compiled(options)
     if options.causal:
-        return (
-            fast.causal_backward(Q, K, V, f, dO, s) if compiled else plain.causal_backward(Q, K, V, f, dO, s)
-        )
+        found: Gradients = (fast if compiled else plain).causal_backward(Q, K, V, f, dO, s)
+        return found
     if compiled:
         return fast.backward(Q, K, V, f, dO, s, options.threads or 1)
     return plain.backward(Q, K, V, f, dO, s)
