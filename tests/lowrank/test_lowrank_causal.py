@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from dense_attention import agree, by, draw, options_of, softmax
 
-from iocourse import lowrank
 from iocourse.lowrank.polynomials import NAMES
 
 

@@ -19,6 +19,8 @@ EXTRA = {
     "minimax": {"radius": 4.0},
 }
 names = st.sampled_from(list(EXTRA))
+sizes = st.tuples(st.integers(1, 9), st.integers(1, 9))
+widths = st.tuples(st.sampled_from([np.float32, np.float64]), sizes)
 TOLERANCE = {np.float32: 1e-6, np.float64: 1e-12}
 
 
@@ -49,7 +51,7 @@ def in_parts(engines, cuts, Q, K, V, **options):
 
 @given(
     st.integers(1, 220), st.lists(st.integers(1, 219), max_size=5), st.sampled_from([(), (2,), (2, 2)]),
-    dense_attention.widths, st.integers(1, 5), names, st.sampled_from([0, 100]), st.integers(0, 10**6),
+    widths, st.integers(1, 5), names, st.sampled_from([0, 100]), st.integers(0, 10**6),
 )  # fmt: skip
 @settings(max_examples=many(15, 40))
 def test_many_calls_are_one(engine, n, cuts, heads, wide, degree, name, mean, seed):
@@ -96,7 +98,7 @@ def test_the_state_has_the_sums_that_it_describes(engine):
 
 
 @given(
-    st.integers(1, 200), st.integers(1, 200), dense_attention.widths, names, st.booleans(), st.integers(0, 99)
+    st.integers(1, 200), st.integers(1, 200), widths, names, st.booleans(), st.integers(0, 99)
 )
 @settings(max_examples=many(10, 30))
 def test_queries_are_the_last_tokens(engine, n, n_k, wide, name, large, seed):
