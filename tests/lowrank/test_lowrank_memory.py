@@ -146,7 +146,7 @@ def test_a_process_grows_by_what_comes_back_and_half(engine, causal):
     inputs, outputs = 4 * one, 4 * one  # Q, K, V, dO; O, dQ, dK, dV
     states, tile = 4 * 2 * rank * 13, 4 * 4 * rank * 256
     if engine == "torch torch":
-        from iocourse.lowrank.torch_backend import CPU_WORDS
+        from iocourse.lowrank.torch_passes import CPU_WORDS
 
         tile = 2 * 4 * CPU_WORDS
     allowed = 1.5 * (inputs + outputs + states + tile) - inputs
@@ -157,7 +157,7 @@ def test_a_process_grows_by_what_comes_back_and_half(engine, causal):
 @in_kilobytes
 def test_torch_has_two_tiles_of_features_and_no_copy_of_what_comes_back():
     needs("torch")
-    from iocourse.lowrank.torch_backend import CPU_WORDS
+    from iocourse.lowrank.torch_passes import CPU_WORDS
 
     n = 200_000
     one, tile = 4 * n * 12, 4 * CPU_WORDS
