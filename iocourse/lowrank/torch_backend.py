@@ -1,4 +1,4 @@
-"""Low-rank attention of torch tensors with autograd, torch.func and torch.compile; and with a state, without.
+"""Low-rank attention of torch tensors: autograd and torch.func, engines, and certificates of engine "torch".
 
 Q, K, V, O, the denominators and a state of rank × (d_v + 1) numbers per head are saved for the backward pass.
 On the CPU `per_head` computes one head after the other, on NumPy arrays that share the tensors' memory. On
@@ -7,7 +7,6 @@ other devices `torch_passes` computes all heads at once, and this module certifi
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -22,9 +21,9 @@ from . import error_certificates, per_head
 from . import numba_backend as fast
 from . import torch_passes as passes
 from .numpy_backend import Forward, Gradients
-from .options import Options, check_shapes, head_approximation
+from .options import Options, check_entries, check_shapes, head_approximation
 from .statistics import FIRST, add_gradient, of_second_derivative, value_offset
-from .torch_passes import BatchApproximation
+from .torch_passes import BatchApproximation, BatchForward
 
 EXACT_TYPES = (torch.float32, torch.float64)
 SHORT_TYPES = (torch.float16, torch.bfloat16)
@@ -40,14 +39,9 @@ def attention_with_autograd(Q: Tensor, K: Tensor, V: Tensor, options: Options) -
 
 
 def attention_with_state(
-    Q: Tensor,
-    K: Tensor,
-    V: Tensor,
-    options: Options,
-    T: Tensor | None,
-    offset: Tensor,
-    largest: Tensor | None,
-) -> tuple[Tensor, Tensor]:
+    Q: Tensor, K: Tensor, V: Tensor, options: Options,
+    T: Tensor | None, offset: Tensor, largest: Tensor | None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return O (…, n, d_v) of causal attention that continues a state, and T after the complete tiles of K.
 
     Args:
@@ -67,10 +61,9 @@ def attention_with_state(
             "attention with a state has no gradient, but Q, K or V requires grad. Pass detached tensors, or "
             "all tokens in one call without a state"
         )
-    exact, options = _checked_types(Q, K, V, options)
+    (q, k, v), options = _checked_types(Q, K, V, options)
     with torch.no_grad(), torch.autocast(Q.device.type, enabled=False):
-        q, k, v = exact
-        _check_entries(q, k, v, options)
+        _check_inputs(q, k, v, options)
         s = _approximation(k, options, options.degree)
         found = passes.causal_forward(q, k, v - offset, s, T)
         _certify(q, k, v - offset, found, s, options, T, largest)
@@ -78,11 +71,6 @@ def attention_with_state(
         if T is None:
             _replace_first_tile(found.O, q, k, v, s)
     return found.O.to(Q.dtype), found.T
-
-
-def untraced(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `call` so that torch.compile does not trace it; unchanged if nothing is traced."""
-    return torch.compiler.disable(call) if torch.compiler.is_compiling() else call
 
 
 def _checked_types(Q: Tensor, K: Tensor, V: Tensor, options: Options) -> tuple[list[Tensor], Options]:
@@ -97,13 +85,9 @@ def _checked_types(Q: Tensor, K: Tensor, V: Tensor, options: Options) -> tuple[l
     check_shapes(Q.shape, K.shape, V.shape, options.causal)
     exact = [X.float() if X.dtype in SHORT_TYPES else X.resolve_neg() for X in (Q, K, V)]
     engine, threads = _engine(Q, options), options.threads or torch.get_num_threads()
-    rows = max(Q.numel(), K.numel()) // Q.shape[-1]
-    if (
-        options.engine is None
-        and engine == "numba"
-        and rows * rank_of(Q.shape[-1], options.degree) < per_head.SMALL
-    ):
-        engine = "numpy"
+    if options.engine is None and engine == "numba":
+        work = max(Q.numel(), K.numel()) // Q.shape[-1] * rank_of(Q.shape[-1], options.degree)
+        engine = "numpy" if work < per_head.SMALL else "numba"
     return exact, replace(options, engine=engine, threads=threads)
 
 
@@ -153,14 +137,11 @@ class _Attention(_Mapped):
         *tensors, ctx.options = inputs
         ctx.save_for_backward(*tensors, *output)  # O too, so that autograd sees it changed in place
         ctx.mark_non_differentiable(*output[1:])
-        ctx.set_materialize_grads(False)  # not zeros of the size of T
         # There create_graph is always True, and `_Gradient` refuses a second derivative.
         ctx.in_torch_func = torch._C._are_functorch_transforms_active()
 
     @staticmethod
-    def backward(ctx: Any, dO: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
-        if dO is None:
-            return (None,) * 4
+    def backward(ctx: Any, dO: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled() and not ctx.in_torch_func:
             _refuse_second_derivative()
         return (*_Gradient.apply(*ctx.saved_tensors, dO.resolve_neg(), ctx.options), None)
@@ -171,10 +152,9 @@ class _Gradient(_Mapped):
 
     @staticmethod
     def forward(*inputs: Any) -> tuple[Tensor, ...]:
-        *tensors, options = inputs
-        run = _backward if options.engine == "torch" else _backward_per_head
-        with torch.autocast(tensors[0].device.type, enabled=False):
-            return run(*tensors, options)
+        run: Any = _backward if inputs[-1].engine == "torch" else _backward_per_head
+        with torch.autocast(inputs[0].device.type, enabled=False):
+            return tuple(run(*inputs))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -198,7 +178,8 @@ def _refuse_second_derivative() -> None:
 
 
 def _forward_per_head(Q: Tensor, K: Tensor, V: Tensor, options: Options) -> tuple[Tensor, ...]:
-    heads, options = per_head.checked(*(X.detach().numpy() for X in (Q, K, V)), options)
+    q, k, v = (X.detach().numpy() for X in (Q, K, V))
+    heads, options = per_head.checked(q, k, v, options)
     each = [per_head.head_forward(*head, options, options.degree).found for head in heads]
     return tuple(_joined(list(arrays), Q.shape[:-2]) for arrays in zip(*each, strict=True))
 
@@ -226,7 +207,7 @@ def _joined(arrays: list[Any], lead: tuple[int, ...]) -> Tensor:
 
 
 def _forward(Q: Tensor, K: Tensor, V: Tensor, options: Options) -> tuple[Tensor, ...]:
-    _check_entries(Q, K, V, options)
+    _check_inputs(Q, K, V, options)
     return tuple(_attended(Q, K, V, options, options.degree)[0])
 
 
@@ -235,7 +216,7 @@ def _backward(
 ) -> tuple[Tensor, ...]:
     g = options.gradient_degree or options.degree
     if g == options.degree:
-        found, s = Forward(O, den, T), _approximation(K, options, g)
+        found, s = BatchForward(O, den, T), _approximation(K, options, g)
     else:  # the gradient is that of the polynomial of this degree
         found, s = _attended(Q, K, V, options, g)
     offset = value_offset(V, options.causal)
@@ -250,21 +231,20 @@ def _backward(
     return tuple(gradients)
 
 
-def _check_entries(Q: Tensor, K: Tensor, V: Tensor, options: Options) -> None:
+def _check_inputs(Q: Tensor, K: Tensor, V: Tensor, options: Options) -> None:
     """Raise ValueError or RankTooLarge for inputs that are not valid, see `per_head.checked`."""
     # None: the machine's main memory
     memory = torch.cuda.get_device_properties(Q.device).total_memory if Q.is_cuda else None
+    heads = Q.shape[:-2].numel()
     for g in {options.degree, options.gradient_degree or options.degree}:
-        heads = Q.shape[:-2].numel()
         error_certificates.check_rank(Q.shape[-1], g, V.shape[-1], heads, Q.element_size(), memory)
     bound = inf if options.bound is None else options.bound
     sizes = torch.stack([_largest(X) for X in (Q, K, V)])
     if bool(sizes.isfinite().all() & (sizes[:2] <= bound).all()):  # one transfer: a GPU is synchronised once
         return
-    for name, X in (("Q", Q), ("K", K), ("V", V)):
-        for at in np.ndindex(*X.shape[:-2]):
-            error_certificates.check_finite(name, X[at].cpu().numpy())
-            error_certificates.check_bound(name, X[at].cpu().numpy(), options.bound if name != "V" else None)
+    for at in np.ndindex(*Q.shape[:-2]):
+        q, k, v = (X[at].cpu().numpy() for X in (Q, K, V))
+        check_entries(q, k, v, options)
 
 
 def _approximation(K: Tensor, options: Options, g: int) -> BatchApproximation:
@@ -283,7 +263,7 @@ def _approximation(K: Tensor, options: Options, g: int) -> BatchApproximation:
 
 def _attended(
     Q: Tensor, K: Tensor, V: Tensor, options: Options, g: int
-) -> tuple[Forward, BatchApproximation]:
+) -> tuple[BatchForward, BatchApproximation]:
     """Return the certified result at degree g, and its approximation."""
     s, offset = _approximation(K, options, g), value_offset(V, options.causal)
     attend = passes.causal_forward if options.causal else passes.forward
@@ -306,14 +286,15 @@ def _replace_first_tile(O: Tensor, Q: Tensor, K: Tensor, V: Tensor, s: BatchAppr
         O[..., :count, :] = passes.causal_forward(Q[..., :count, :], K[..., first, :], V[..., first, :], s).O
 
 
-def _two_degrees_lower(Q: Tensor, K: Tensor, V: Tensor, f: Forward, s: BatchApproximation) -> Tensor | None:
+def _two_degrees_lower(
+    Q: Tensor, K: Tensor, V: Tensor, f: BatchForward, s: BatchApproximation
+) -> Tensor | None:
     """Return [N, den] (…, n, d_v + 1) of degree g - 2, as `per_head` does for one head."""
-    causal = s.shift is None
-    if s.covariance is None or (s.plan.g == 1 and not causal):
+    if s.covariance is None or (s.plan.g == 1 and not s.causal):
         return None
     low = of_second_derivative(s)
     low = replace(low, weights=passes.weights(low.plan, low.polynomial, K))
-    if not causal:
+    if not s.causal:
         return passes.from_state(Q, f.T[..., : rank_of(s.plan.d, s.plan.g - 2), :], low)
     found = passes.causal_forward(Q, K, V, low)
     return passes.with_ones(found.O) * found.den[..., None]
@@ -323,7 +304,7 @@ def _two_degrees_lower(Q: Tensor, K: Tensor, V: Tensor, f: Forward, s: BatchAppr
 
 
 def _certify(
-    Q: Tensor, K: Tensor, V: Tensor, found: Forward, s: BatchApproximation, options: Options,
+    Q: Tensor, K: Tensor, V: Tensor, found: BatchForward, s: BatchApproximation, options: Options,
     T: Tensor | None = None, largest: Tensor | None = None,
 ) -> None:  # fmt: skip
     """Raise or warn if `error_certificates` does not certify the result; otherwise do nothing.
@@ -344,7 +325,7 @@ def _certify(
             return
     keys = s.keys(K)
     for at in np.ndindex(*Q.shape[:-2]):
-        rows = partial(_on_cpu, Q[at] * s.factor, keys[at], None if T is None else largest[at])
+        rows = partial(_on_cpu, Q[at] * s.factor, keys[at], None if largest is None else largest[at])
         counts: Any = np.arange(n_k - n + 1, n_k + 1) if causal else n_k
         if T is not None:
             counts += int(T[at][0, -1])  # the first monomial is 1, so its sum is the number of keys

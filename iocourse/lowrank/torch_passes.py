@@ -1,21 +1,21 @@
 """Forward and backward passes of low-rank attention in torch, on any device and for all heads at once.
 
 Q (…, n, d), K (…, n_k, d), V (…, n_k, d_v) have equal leading axes, also of stride 0: only tiles are copied.
-The passes are those of `numpy_backend` for one head, and their results have the same names: O (…, n, d_v),
-den (…, n), T (…, rank, d_v + 1), dQ, dK, dV. They hold the features of one tile of tokens at a time; no
-n × rank array is stored.
+The passes are those of `numpy_backend` for one head. They hold the features of one tile of tokens at a time;
+no n × rank array is stored.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import factorial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..monomials import Plan
-from .numpy_backend import CAUSAL_TILE, Forward, Gradients, slices
+from .numpy_backend import CAUSAL_TILE, Gradients, slices
 from .polynomials import CLIP, Polynomial
 
 FEATURE_WORDS = 1 << 22  # words of one tile of features, over all heads
@@ -34,14 +34,21 @@ class BatchApproximation:
     covariance: Tensor | None
     fitted: bool = False
 
+    @property
+    def causal(self) -> bool:
+        return self.shift is None
+
     def keys(self, K: Tensor) -> Tensor:
         return K if self.shift is None else K - self.shift
 
-    def times_row_factors(self, found: Tensor, x: Tensor, true_scale: bool = False) -> Tensor:
-        """Multiply the features (…, rank, n) of x (…, n, d) in place by `Approximation.row_factors`."""
+    def times_row_factors(self, found: Tensor, x: Tensor) -> Tensor:
+        """Multiply the features (…, rank, n) of x (…, n, d) in place by `Approximation.row_factors`.
+
+        With the true scale if attention is causal, because exact terms are added there.
+        """
         if self.covariance is None:
             return found
-        g, starts = self.plan.g, self.plan.starts
+        g, starts, true_scale = self.plan.g, self.plan.starts, self.causal
         variance = ((x @ self.covariance) * x).sum(-1).clamp(max=CLIP)  # (…, n)
         terms = [(-variance / 2) ** m / factorial(m) for m in range(g // 2 + 1)]
         series = torch.stack(terms, -2).cumsum(-2)  # (…, ⌊g/2⌋ + 1, n)
@@ -50,6 +57,14 @@ class BatchApproximation:
         for degree in range(g + 1 if true_scale else g - 1):  # of the others it is 1
             found[..., starts[degree] : starts[degree + 1], :] *= series[..., None, (g - degree) // 2, :]
         return found
+
+
+class BatchForward(NamedTuple):
+    """`numpy_backend.Forward` for all heads: O (…, n, d_v), den (…, n), T (…, rank, d_v + 1)."""
+
+    O: Tensor
+    den: Tensor
+    T: Tensor
 
 
 # ---- features
@@ -90,8 +105,8 @@ def with_ones(x: Tensor) -> Tensor:
 
 def _tile(X: Tensor, rank: int) -> int:
     """Return the number of rows of X (…, n, d) whose features are computed at a time."""
-    words = FEATURE_WORDS if X.is_cuda else CPU_WORDS
-    return max(64, words // (X.shape[:-2].numel() * rank))
+    words, heads = FEATURE_WORDS if X.is_cuda else CPU_WORDS, int(X.shape[:-2].numel())
+    return max(64, words // (heads * rank))
 
 
 def key_covariance(K: Tensor, shift: Tensor) -> Tensor:
@@ -105,33 +120,34 @@ def key_covariance(K: Tensor, shift: Tensor) -> Tensor:
 # ---- steps that the passes share; each takes one tile
 
 
-def _room(Q: Tensor, V: Tensor, T: Tensor) -> Forward:
-    """Return a Forward with uninitialised O and den, and the state T."""
-    return Forward(V.new_empty(*Q.shape[:-1], V.shape[-1]), V.new_empty(Q.shape[:-1]), T)
+def _room(Q: Tensor, V: Tensor, T: Tensor) -> BatchForward:
+    """Return a BatchForward with uninitialised O and den, and the state T."""
+    return BatchForward(V.new_empty(*Q.shape[:-1], V.shape[-1]), V.new_empty(Q.shape[:-1]), T)
 
 
-def _divide(f: Forward, rows: slice, found: Tensor) -> None:
+def _divide(f: BatchForward, rows: slice, found: Tensor) -> None:
     """Store O and den of these rows in f, from their [N, den]."""
     f.den[..., rows] = found[..., -1]
     torch.div(found[..., :-1], found[..., -1:], out=f.O[..., rows, :])
 
 
-def _over_denominators(f: Forward, dO: Tensor, rows: slice) -> Tensor:
+def _over_denominators(f: BatchForward, dO: Tensor, rows: slice) -> Tensor:
     """Return [dO, -δ] / den of these rows."""
     g = dO[..., rows, :]
     delta = (g * f.O[..., rows, :]).sum(-1, keepdim=True)
     return torch.cat([g, -delta], -1) / f.den[..., rows, None]
 
 
-def _queries_back(
-    x: Tensor, T: Tensor, g: Tensor, s: BatchApproximation, true_scale: bool = False
-) -> tuple[Tensor, Tensor]:
-    """Return the gradient of scaled queries x from g = [dO, -δ] / den, and the features of x.
+def _queries_back(x: Tensor, T: Tensor, g: Tensor, s: BatchApproximation, U: Tensor | None = None) -> Tensor:
+    """Return the gradient of scaled queries x from g = [dO, -δ] / den, and add them to the state U if given.
 
     At most two arrays of the size of the tile's features exist at a time.
     """
     phi = features(x, s.plan)
-    return features_vjp(s.times_row_factors(T @ g.mT, x, true_scale), phi, x, s.plan), phi
+    dx = features_vjp(s.times_row_factors(T @ g.mT, x), phi, x, s.plan)
+    if U is not None:
+        U += s.times_row_factors(phi, x) @ g
+    return dx
 
 
 def _keys_back(U: Tensor, k: Tensor, values: Tensor, s: BatchApproximation) -> tuple[Tensor, Tensor]:
@@ -151,7 +167,7 @@ def key_sums(K: Tensor, V: Tensor, s: BatchApproximation) -> Tensor:
     return T
 
 
-def forward(Q: Tensor, K: Tensor, V: Tensor, s: BatchApproximation) -> Forward:
+def forward(Q: Tensor, K: Tensor, V: Tensor, s: BatchApproximation) -> BatchForward:
     """Return `numpy_backend.forward` of all heads."""
     T = key_sums(K, V, s).mul_(s.weights)
     found = _room(Q, V, T)
@@ -167,25 +183,25 @@ def from_state(Q: Tensor, T: Tensor, s: BatchApproximation) -> Tensor:
     return torch.cat(found, -2)
 
 
-def backward(Q: Tensor, K: Tensor, V: Tensor, f: Forward, dO: Tensor, s: BatchApproximation) -> Gradients:
+def backward(
+    Q: Tensor, K: Tensor, V: Tensor, f: BatchForward, dO: Tensor, s: BatchApproximation
+) -> Gradients:
     """Return the gradients of all heads, as `numpy_backend.backward` does for one."""
     found = Gradients(*(X.new_empty(X.shape) for X in (Q, K, V)))
     U = torch.zeros_like(f.T)
     for rows in slices(Q.shape[-2], _tile(Q, s.plan.rank)):
         x, g = Q[..., rows, :] * s.factor, _over_denominators(f, dO, rows)
-        dx, phi = _queries_back(x, f.T, g, s)
-        found.dQ[..., rows, :] = dx * s.factor
-        U += s.times_row_factors(phi, x) @ g
-    _all_keys_back(found, U.mul_(s.weights), K, V, s)
+        found.dQ[..., rows, :] = _queries_back(x, f.T, g, s, U) * s.factor
+    _all_keys_back(found.dK, found.dV, U.mul_(s.weights), K, V, s)
     return found
 
 
-def _all_keys_back(found: Gradients, U: Tensor, K: Tensor, V: Tensor, s: BatchApproximation) -> None:
-    """Store the gradients of keys K and values V, the first of all, from the weighted state U."""
+def _all_keys_back(dK: Tensor, dV: Tensor, U: Tensor, K: Tensor, V: Tensor, s: BatchApproximation) -> None:
+    """Store the gradients of keys K and values V in dK and dV, from the weighted state U."""
     for rows in slices(K.shape[-2], _tile(K, s.plan.rank)):
         k = s.keys(K[..., rows, :])
-        found.dK[..., rows, :], dvalues = _keys_back(U, k, with_ones(V[..., rows, :]), s)
-        found.dV[..., rows, :] = dvalues[..., :-1]
+        dK[..., rows, :], dvalues = _keys_back(U, k, with_ones(V[..., rows, :]), s)
+        dV[..., rows, :] = dvalues[..., :-1]
 
 
 # ---- causal: the queries are the last tokens, and attention is exact within a tile
@@ -207,7 +223,7 @@ def _inside(q: Tensor, k: Tensor) -> Tensor:
 
 def causal_forward(
     Q: Tensor, K: Tensor, V: Tensor, s: BatchApproximation, T: Tensor | None = None
-) -> Forward:
+) -> BatchForward:
     """Return causal attention of all heads, as `numpy_backend.causal_forward` does for one.
 
     T: state without weights of the tiles before these keys, or None. That of the result includes the complete
@@ -221,7 +237,7 @@ def causal_forward(
     found = _room(Q, V, state)
     for rows, keys in tiles:
         x, k, values = _loaded(Q, K, V, rows, keys, s)
-        phi = s.times_row_factors(features(x, s.plan), x, true_scale=True)
+        phi = s.times_row_factors(features(x, s.plan), x)
         _divide(found, rows, phi.mT @ (s.weights * state) + _inside(x, k) @ values)
         if k.shape[-2] == CAUSAL_TILE:
             state += features(k, s.plan) @ values
@@ -236,7 +252,7 @@ def _loaded(
 
 
 def causal_backward(
-    Q: Tensor, K: Tensor, V: Tensor, f: Forward, dO: Tensor, s: BatchApproximation
+    Q: Tensor, K: Tensor, V: Tensor, f: BatchForward, dO: Tensor, s: BatchApproximation
 ) -> Gradients:
     """Return the gradients of all heads, as `numpy_backend.causal_backward` does for one."""
     found = Gradients(*(X.new_empty(X.shape) for X in (Q, K, V)))
@@ -246,9 +262,8 @@ def causal_backward(
     for rows, keys in tiles:
         x, k, values = _loaded(Q, K, V, rows, keys, s)
         g = _over_denominators(f, dO, rows)
-        far, _ = _queries_back(x, T, g, s, true_scale=True)
         near = _inside(x, k) * (g @ values.mT)
-        found.dQ[..., rows, :] = (far + near @ k) * s.factor
+        found.dQ[..., rows, :] = (_queries_back(x, T, g, s) + near @ k) * s.factor
         T += s.weights * (features(k, s.plan) @ values)
     U = torch.zeros_like(T)
     # In decreasing order, because keys get their gradient from later queries: U is a suffix sum.
@@ -258,6 +273,7 @@ def causal_backward(
         dk, dvalues = _keys_back(U, k, values, s)
         found.dK[..., keys, :] = dk + (near * (g @ values.mT)).mT @ x
         found.dV[..., keys, :] = (dvalues + near.mT @ g)[..., :-1]
-        U += s.weights * (s.times_row_factors(features(x, s.plan), x, true_scale=True) @ g)
-    _all_keys_back(found, U, K[..., :first, :], V[..., :first, :], s)
+        U += s.weights * (s.times_row_factors(features(x, s.plan), x) @ g)
+    dK, dV, k, v = (X[..., :first, :] for X in (found.dK, found.dV, K, V))
+    _all_keys_back(dK, dV, U, k, v, s)
     return found
