@@ -76,7 +76,8 @@ for name in ("torch", "triton", "numba", "llvmlite"):
     sys.modules[name] = None
 import iocourse
 kernels = {"selftest_kernel", "kernels", "gpu", "traffic", "profile", "__main__"}
-with_torch = {"iocourse.lowrank." + name for name in ("transformer", "character_model", "torch_backend")}
+with_torch = {"iocourse.lowrank." + name for name in ("transformer", "character_model")}
+with_torch |= {"iocourse.lowrank." + name for name in ("torch_backend", "torch_passes")}
 with_torch |= {"iocourse.doctor." + name for name in ("bfloat16_repair", "fast_interpreter")}
 with_torch |= {"iocourse.distributed.engines." + name for name in ("torch_backend", "multiprocess")}
 compiled = ("products", "tiles", "dense", "causal", "checks")

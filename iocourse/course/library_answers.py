@@ -127,9 +127,8 @@ ANSWERS: dict[str, AnswersOf] = {
     "iocourse.lowrank.per_head": "forward_heads backward_heads attention_with_state",
     "iocourse.lowrank.numpy_backend": "forward backward causal_forward causal_backward",
     "iocourse.lowrank.numba_backend": "forward from_state backward causal_forward causal_backward",
-    "iocourse.lowrank.torch_backend": (
-        "attention_with_autograd features_vjp forward backward causal_forward causal_backward"
-    ),
+    "iocourse.lowrank.torch_backend": "attention_with_autograd attention_with_state",
+    "iocourse.lowrank.torch_passes": "features_vjp forward backward causal_forward causal_backward",
     "iocourse.lowrank.paper_gradient": (
         "kronecker_factors row_wise_kronecker kronecker associative in_paper_notation"
     ),

@@ -92,7 +92,7 @@ def work(n):
 work(7000)  # loads, compiles and allocates everything that is needed once
 print(work({n}) * 1024)
 """
-RANK, WORDS = rank_of(12, 3), 1 << 19  # torch_backend.CPU_WORDS
+RANK, WORDS = rank_of(12, 3), 1 << 19  # torch_passes.CPU_WORDS
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ru_maxrss is in other units elsewhere")

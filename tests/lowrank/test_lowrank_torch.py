@@ -1,0 +1,92 @@
+"""Low-rank attention of tensors: torch.func, torch.compile, fewer queries than keys, and a state."""
+
+import dense_attention
+import numpy as np
+import pytest
+
+from iocourse import lowrank
+
+torch = pytest.importorskip("torch")
+
+from iocourse.lowrank import torch_passes  # noqa: E402
+
+func, vmap = torch.func, torch.func.vmap
+QKV = (0, 1, 2)
+ARRAYS = dense_attention.draw(0, (2, 4), 20, 30, 3, 2)
+
+
+@pytest.fixture(params=["numpy", "numba", "torch"])
+def engine(request):
+    if request.param == "numba":
+        pytest.importorskip("numba")
+    return request.param
+
+
+@pytest.fixture
+def attend(engine):
+    return lambda q, k, v: lowrank.attention(q, k, v, degree=3, engine=engine)
+
+
+def through_vjp(attend, q, k, v, dO):
+    O, pull_back = func.vjp(attend, q, k, v)
+    return O, *pull_back(dO)
+
+
+def through_grad(attend, q, k, v, dO):
+    gradients = func.grad(lambda *x: (attend(*x) * dO).sum(), QKV)(q, k, v)
+    return attend(q, k, v), *gradients
+
+
+def grad_through_vmap(attend, q, k, v, dO):
+    mapped = vmap(attend, (2, -1, 1), 1)
+    return through_grad(lambda q, k, v: mapped(q.movedim(1, 2), k.movedim(1, -1), v), q, k, v, dO)
+
+
+def vmap_through_grad(attend, *inputs):
+    return vmap(vmap(lambda *x: through_grad(attend, *x)))(*inputs)
+
+
+def through_jacrev(attend, q, k, v, dO):
+    jacobians = vmap(vmap(func.jacrev(attend, QKV)))(q, k, v)
+    return attend(q, k, v), *(torch.einsum("abim,abimjc->abjc", dO, J) for J in jacobians)
+
+
+@pytest.mark.parametrize("through", [through_vjp, grad_through_vmap, vmap_through_grad, through_jacrev])
+def test_transforms_of_torch_func(attend, through):
+    found = through(attend, *map(torch.from_numpy, ARRAYS))
+    wanted = dense_attention.every_head(*ARRAYS, degree=3)
+    dense_attention.agree([x.numpy() for x in found], wanted, 1e-12, ARRAYS[3])
+
+
+def test_vmap_with_keys_that_all_share(attend):
+    Q, K, V, dO = ARRAYS
+    shared = np.broadcast_to(K[:1], K.shape)
+    O, dQ, dK, dV = dense_attention.every_head(Q, shared, V, dO, degree=3)
+    q, k, v, g = map(torch.from_numpy, (Q, K[0], V, dO))
+    found = through_grad(vmap(attend, (0, None, 0)), q, k, v, g)
+    dense_attention.agree([x.numpy() for x in found], (O, dQ, dK.sum(0), dV), 1e-12, dO)
+
+
+@pytest.mark.parametrize(
+    "transform, line",
+    [
+        (func.hessian, "no forward-mode derivative. Use reverse mode"),
+        (lambda f: func.jacrev(func.jacrev(f)), "cannot be differentiated again. Pass create_graph=False"),
+        (lambda f: lambda q: func.jvp(f, (q,), (q,)), "no forward-mode derivative"),
+    ],
+)
+def test_second_and_forward_derivatives_are_refused_in_one_line(attend, transform, line):
+    q, k, v = (torch.from_numpy(X[0, 0]) for X in ARRAYS[:3])
+    with pytest.raises(RuntimeError, match=f"^[^\n]*{line}[^\n]*$"):
+        transform(lambda q: attend(q, k, v).square().sum())(q)
+
+
+def test_expanded_keys_are_not_copied(monkeypatch):
+    Q, K, V, _ = dense_attention.draw(3, (3,), 30, 40, 3, 2)
+    seen, real = [], torch_passes.forward
+    monkeypatch.setattr(torch_passes, "forward", lambda Q, K, V, s: seen.append(K) or real(Q, K, V, s))
+    q, k, v = torch.from_numpy(Q), *(torch.from_numpy(X[0]).expand(3, -1, -1) for X in (K, V))
+    found = lowrank.attention(q, k, v, degree=3, engine="torch")
+    assert seen[0].data_ptr() == k.data_ptr() and seen[0].stride() == (0, 3, 1)
+    for one, query in zip(found, q, strict=True):
+        torch.testing.assert_close(one, lowrank.attention(query, k[0], v[0], degree=3, engine="torch"))
