@@ -8,11 +8,12 @@ from iocourse import lowrank
 
 torch = pytest.importorskip("torch")
 
-from iocourse.lowrank import torch_passes  # noqa: E402
+from iocourse.lowrank import error_certificates, torch_passes  # noqa: E402
 
 func, vmap = torch.func, torch.func.vmap
 QKV = (0, 1, 2)
 ARRAYS = dense_attention.draw(0, (2, 4), 20, 30, 3, 2)
+CAUSAL = {"degree": 3, "causal": True, "key_variance": 0.4}
 
 
 @pytest.fixture(params=["numpy", "numba", "torch"])
@@ -81,6 +82,40 @@ def test_second_and_forward_derivatives_are_refused_in_one_line(attend, transfor
         transform(lambda q: attend(q, k, v).square().sum())(q)
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # Dynamo hides it
+def test_torch_compile_calls_it_without_noise(attend, capfd):
+    """Warnings are errors here; Dynamo must not trace the library, whose own warnings it cannot compile."""
+    leaves = [torch.from_numpy(X).requires_grad_() for X in ARRAYS[:3]]
+    plain = lambda q, k, v: attend(q * 2, k, v).sin()  # noqa: E731
+    both = lambda run: (O := run(*leaves), *torch.autograd.grad(O.sum(), leaves))  # noqa: E731
+    wanted, _ = both(plain), capfd.readouterr()  # of Numba
+    compiled = torch.compile(plain, backend="eager")
+    try:
+        for _ in range(2):
+            assert all(map(torch.equal, both(compiled), wanted))
+        with pytest.raises(lowrank.NotCertified, match=r"^row 15 of Q has the denominator"):
+            compiled(10 * leaves[0].detach(), *leaves[1:])
+    finally:
+        torch._dynamo.reset()
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("n", [1, 40, 64, 70, 130])
+def test_causal_queries_are_the_last_tokens(engine, n):
+    Q, K, V, dO = dense_attention.draw(1, (2,), 140, 140, 3, 2)
+    V += 10  # so that an offset is taken off
+    dO[:, :-n] = 0
+    O, dQ, dK, dV = dense_attention.every_head(Q, K, V, dO, **CAUSAL)
+    found = dense_attention.by(f"torch {engine}", Q[:, -n:], K, V, dO[:, -n:], **CAUSAL)
+    dense_attention.agree(found, (O[:, -n:], dQ[:, -n:], dK, dV), 1e-10, dO)
+
+
+def test_gradcheck_of_fewer_queries(engine):
+    q, k, v = (torch.from_numpy(X).requires_grad_() for X in dense_attention.draw(2, (), 20, 150, 2, 1)[:3])
+    attend = lambda *x: lowrank.attention(*x, engine=engine, **CAUSAL)  # noqa: E731
+    assert torch.autograd.gradcheck(attend, (q, k, v), fast_mode=True)
+
+
 def test_expanded_keys_are_not_copied(monkeypatch):
     Q, K, V, _ = dense_attention.draw(3, (3,), 30, 40, 3, 2)
     seen, real = [], torch_passes.forward
@@ -90,3 +125,24 @@ def test_expanded_keys_are_not_copied(monkeypatch):
     assert seen[0].data_ptr() == k.data_ptr() and seen[0].stride() == (0, 3, 1)
     for one, query in zip(found, q, strict=True):
         torch.testing.assert_close(one, lowrank.attention(query, k[0], v[0], degree=3, engine="torch"))
+
+
+def test_keys_of_a_state_are_counted(monkeypatch):
+    """The lower bound of a denominator is proportional to the number of keys."""
+    q, k, v = (torch.from_numpy(X) for X in dense_attention.draw(4, (), 130, 130, 3, 2)[:3])
+    options, seen = {"degree": 3, "polynomial": "taylor", "causal": True, "engine": "torch"}, []
+    _, state = lowrank.attention(q[:128], k[:128], v[:128], return_state=True, **options)
+    monkeypatch.setattr(error_certificates, "check_denominators", lambda *given, **_: seen.append(given[3]))
+    lowrank.attention(q[128:], k[128:], v[128:], state=state, **options)
+    assert list(seen[0]) == [129, 130]
+
+
+def test_a_gradient_through_a_state_is_refused():
+    q, k, v = (torch.from_numpy(X).requires_grad_() for X in ARRAYS[:3])
+    with pytest.raises(
+        RuntimeError, match=r"^attention with a state has no gradient, but Q, K or V requires"
+    ):
+        lowrank.attention(q, k, v, return_state=True, **CAUSAL)
+    with torch.no_grad():
+        O, _ = lowrank.attention(q, k, v, return_state=True, **CAUSAL)
+    torch.testing.assert_close(O, lowrank.attention(q, k, v, **CAUSAL).detach())
