@@ -5,9 +5,9 @@ modules in this order: `monomials` (features of a row, one folder up), `polynomi
 and their errors), `approximation` (for one head), `numpy_backend` (forward and gradient, for all keys or
 causal), `paper_gradient` (the gradient in the paper's form), `error_certificates` (checks that raise errors);
 then `statistics` (the gradient through means and variances), `numba_backend` (the same passes compiled),
-`torch_backend` (for torch, with autograd), `per_head`, which chooses the engine for NumPy arrays, `key_mask`
-(calls without some keys), `state` (decoding) and `grouped_heads`. `baselines` contains other linear-time
-methods for comparison.
+`torch_passes` and `torch_backend` (for torch, with autograd), `per_head`, which chooses the engine for NumPy
+arrays, `key_mask` (calls without some keys), `state` (decoding) and `grouped_heads`. `baselines` contains
+other linear-time methods for comparison.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from .key_mask import attention_of_kept_keys, checked_mask, gradient_of_kept_key
 from .options import check_output_gradient, check_shapes, checked_options, warn_of_layout
 from .polynomials import Polynomial, largest_error, polynomial, smallest_degree
 from .state import check_state, continued
+from .untraced import untraced
 
 __all__ = [
     "Advice",
@@ -50,6 +51,7 @@ class Gradient(NamedTuple):
     dV: Any
 
 
+@untraced
 def attention(
     Q: Any, K: Any, V: Any, *, degree: int, polynomial: str = "hermite", scale: float | None = None,
     causal: bool = False, bound: float | None = None, radius: float | None = None,
@@ -136,6 +138,7 @@ def attention(
     return groups.output(O)
 
 
+@untraced
 def gradient(
     Q: Any, K: Any, V: Any, dO: Any, *, degree: int, polynomial: str = "hermite", scale: float | None = None,
     causal: bool = False, bound: float | None = None, radius: float | None = None,

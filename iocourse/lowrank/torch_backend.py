@@ -63,9 +63,9 @@ def attention_with_state(
         )
     (q, k, v), options = _checked_types(Q, K, V, options)
     if options.engine != "torch":
-        arrays = (X.detach().numpy() for X in (q, k, v))
+        q, k, v = (X.detach().numpy() for X in (q, k, v))
         past = (X if X is None else X.numpy() for X in (T, offset, largest))
-        O, T = map(torch.from_numpy, per_head.attention_with_state(*arrays, options, *past))
+        O, T = map(torch.from_numpy, per_head.attention_with_state(q, k, v, options, *past))
         return O.to(Q.dtype), T
     with torch.no_grad(), torch.autocast(Q.device.type, enabled=False):
         _check_inputs(q, k, v, options)

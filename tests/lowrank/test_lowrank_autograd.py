@@ -2,7 +2,6 @@
 
 import weakref
 
-import numpy as np
 import pytest
 
 from iocourse import lowrank

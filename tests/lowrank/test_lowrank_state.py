@@ -97,9 +97,7 @@ def test_the_state_has_the_sums_that_it_describes(engine):
         np.testing.assert_array_equal(now, was)
 
 
-@given(
-    st.integers(1, 200), st.integers(1, 200), widths, names, st.booleans(), st.integers(0, 99)
-)
+@given(st.integers(1, 200), st.integers(1, 200), widths, names, st.booleans(), st.integers(0, 99))
 @settings(max_examples=many(10, 30))
 def test_queries_are_the_last_tokens(engine, n, n_k, wide, name, large, seed):
     """O, dQ, dK and dV are those of the dense formula for all tokens, where no other row has a dO."""
