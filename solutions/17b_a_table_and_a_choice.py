@@ -217,7 +217,8 @@ def usual(x, y):
 
 
 def reproduce(last=7):
-    print("d      n   their metric   usual, theirs   usual, softmax: Taylor 2   own 2   own 3   mean of V")
+    print("d      n   their metric   usual, theirs   usual, softmax:"
+          " Taylor 2   own 2   own 3   mean of V")
     for d, q, k, v in drawn_rows(last):
         x, y = their_algorithm(q, k, v), their_exact(q, k, v)
         o = exact.softmax((q @ k.T).astype(float)) @ v
@@ -260,7 +261,7 @@ print(f"first run {first:.1f} ms; then median {np.median(later):.1f}, "
 #
 # ## 17.9 The table, redone
 #
-# Again, with care: the same data and metric; one run, one thread for all, warm, interleaved, medians, in milliseconds. The baseline is exact softmax attention, and it needs the same care as low rank. PyTorch's attention (SDPA) alone is not enough: with zero columns added up to a multiple of 16 it computes the same output, and at some $d$ it takes less time. So the record has several exact runs: SDPA; SDPA with such padding; attention that writes its weights in place; and, with Numba, compiled loops that were written for this purpose. Every quotient of times is over the fastest exact run of its row, which is named. "The script" is the published algorithm itself, timed in the same run. (`python -m tools.bench lowrank` does it; its record is kept with the package.)
+# The same data and metric again, in one run: one thread, warm, interleaved, medians. The baseline is exact softmax attention, and it needs the same care as low rank. PyTorch's attention (SDPA) alone is not enough: with zero columns added up to a multiple of 16 it computes the same output, and at some $d$ it takes less time. So the record has several exact runs: SDPA; padded SDPA; attention that writes its weights in place; and compiled loops that were written for this purpose. Every quotient of times is over the fastest exact run of its row, which is named. "The script" is the published algorithm itself, timed in the same run. (`python -m tools.bench lowrank` does it; its record is kept with the package.)
 #
 # Next to each quotient of times is the quotient of multiply-adds. Exact attention has $2N^2d$ of them in its products and low rank with $r$ features $2Nr(d + 1)$, so it is $\frac{N}{r} \cdot \frac{d}{d + 1}$. It is the same on every machine and for every program. Each row also has the error of a control that outputs the mean of $V$ for every query.
 #
@@ -294,16 +295,16 @@ def better_than_script(rows, g):
 def print_row(row, degrees=(2, 3, 4)):
     """One row: the fastest exact run, the mean of V, the script, and some degrees."""
     exact_ms = row["baseline_ms"]
-    print(f"d = {row['d']}, n = {row['n']:,}: fastest exact run {row['baseline']}, {exact_ms:.4g} ms;"
-          f" mean of V: error {row['mean_of_v_error']['judged']:.3g} %")
+    print(f"d = {row['d']}, n = {row['n']:,}: fastest exact run {row['baseline']},"
+          f" {exact_ms:.4g} ms; mean of V: error {row['mean_of_v_error']['judged']:.3g} %")
     lines = [(f"degree {one['g']}", one["ms"], one["multiply_adds"], one["judged"])
              for one in row["degrees"] if one["g"] in degrees]
     if "their_ms" in row:
         script = row["their_ms"], row["their_multiply_adds"], row["their_error"]
         lines.insert(0, ("script", *script))
     for name, ms, adds, error in lines:
-        print(f"  {name:8} {ms:8.3f} ms: {exact_ms / ms:6.1f}× in time, {adds:7.1f}× in multiply-adds,"
-              f" error {error:6.3f} %")
+        print(f"  {name:8} {ms:8.3f} ms: {exact_ms / ms:6.1f}× in time,"
+              f" {adds:7.1f}× in multiply-adds, error {error:6.3f} %")
 
 
 lowrank_run = load_record("lowrank")
@@ -655,7 +656,6 @@ attempt(exposed) if claims else print(record_source(lowrank_run))
 # - Kernels move what the closed forms say, to the word (lessons 10 to 13), and how much of that reaches DRAM is a matter of the order of programs (lesson 14c).
 # - With bounded logits and small $d$ attention and its gradient take a time that is linear in $N$, and $4Nd$ and $7Nd$ words if their states fit; otherwise forward fewer words than exact attention from about half a rank to $1.4$ ranks on (lessons 15 and 16). The error can be certified or predicted beforehand, and at initial weights it grew no faster than about the square root of the depth (lesson 17).
 # - It is of no use for the eight heads of a trained model (lesson 17).
-# - At trained weights the errors of layers in the gradient add in quadrature, within a factor of 0.82 to 1.10 in 54 cases of a small model. With free logits $\sigma$ grows in 200 steps to between 1.17 and 3.34, the error of each layer grows with it, and degree 6 leaves 21 to 38 percent. Within $\pm 2$ errors grow 5.8 to 13.1 times at nearly constant $\sigma$; degree 4 leaves at most 0.679 percent.
 # <!-- unit = (2**22 * 64)**2 / 2**18 -->
 # <!-- "no faster than about the square root of the depth" if max(law["exponent"] for law in load_record("depth")["layers"]["growth"]) < 0.55 -->
 # <!-- ranks = [schedules.break_even_length(*at, whole_rows=whole).ranks for at in ((12, 3, 4096), (12, 4, 4096), (12, 4, 16_384), (64, 2, 65_536)) for whole in (False, True)] -->
@@ -663,24 +663,7 @@ attempt(exposed) if claims else print(record_source(lowrank_run))
 # <!-- "from about half a rank" if 0.5 < min(ranks) < 0.6 -->
 # <!-- 12.25, 6.18 = (schedules.flash1.count(2**22, 64, 2**18, published=p).total / unit for p in (True, False)) -->
 # <!-- 8.00, 4.10 = (schedules.flash2.count(2**22, 64, 2**18, published=p).total / unit for p in (True, False)) -->
-# <!-- of_gradient = load_record("depth")["trained_gradient"]["rows"] -->
-# <!-- of = lambda bound, step, key, *degrees: [row[key] for row in of_gradient if (row["bound"], row["step"]) == (bound, step) and row["degree"] in (degrees or (2, 4, 6))] -->
-# <!-- ratios = [row["together"] / row["root_of_squares"] for row in of_gradient] -->
-# <!-- 54, 0.82, 1.10 = len(ratios), min(ratios), max(ratios) -->
-# <!-- "add in quadrature" if max(abs(ratio - 1) for ratio in ratios) < 0.2 -->
-# <!-- 200 = of_gradient[-1]["step"] -->
-# <!-- 1.17, 3.34 = min(map(min, of(None, 200, "sigma"))), max(map(max, of(None, 200, "sigma"))) -->
-# <!-- "the error of each layer grows with it" if all(x < y < z for of_steps in zip(*(of(None, step, "alone") for step in (0, 60, 200))) for x, y, z in zip(*of_steps)) -->
-# <!-- 21, 38 = 100 * min(of(None, 200, "together", 6)), 100 * max(of(None, 200, "together", 6)) -->
-# <!-- growth = [last / first for first, last in zip(of(2, 0, "together"), of(2, 200, "together"))] -->
-# <!-- 5.8, 13.1 = min(growth), max(growth) -->
-# <!-- "at nearly constant $\sigma$" if max(max(row["sigma"]) / min(row["sigma"]) for row in of_gradient if row["bound"]) < 1.05 > max(map(max, of(2, 200, "sigma"))) / 0.705 -->
-# <!-- 0.679 = 100 * max(of(2, 200, "together", 4)) -->
-
-# %%
-explore.depth_errors(load_record("depth"), what="trained")
-
-# %% [markdown]
+#
 # **Open**, as far as we know:
 #
 # - The two borders of the map, around $d^2$ and around $Nd$, where the best schedule and the best bound are a factor of 2 apart; and whether cutting rows can bring the backward pass below 14, down to 12 (section 9.8).
