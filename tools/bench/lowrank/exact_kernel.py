@@ -64,11 +64,12 @@ def gradient(
     o, sums = _forward(q, k, v, causal)
     (n, d), (n_k, d_v) = q.shape, v.shape
     do = do / sums[:, None]
-    queries = _padded(np.hstack([q * LOG2_E, do, -(do * o).sum(1, keepdims=True)]), BLOCK)
+    queries = _padded(q * LOG2_E, ROWS)
+    changes_of_o = _padded(np.hstack([do, -(do * o).sum(1, keepdims=True)]), ROWS)
     keys = _padded(np.pad(k, ((0, 0), (0, -d % _width(d)))), _lanes())
     tiles = _tiles(np.hstack([k, v]))
     dq, changes = np.zeros((len(queries), keys.shape[1]), np.float32), np.empty_like(tiles)
-    _backward_loop(d, d_v)(queries, keys, tiles, causal, dq, changes)
+    _backward_loop(d, d_v)(queries, changes_of_o, keys, tiles, causal, dq, changes)
     dk, dv = np.split(changes.swapaxes(1, 2).reshape(len(keys), d + d_v)[:n_k], [d], 1)
     return o, dq[:n, :d].copy(), dk / LOG2_E, dv.copy()
 
@@ -82,7 +83,7 @@ def check(q: Array, k: Array, v: Array) -> None:
         raise ValueError(f"q, k, v must be float32 matrices with at least one entry, got {found}")
     if q.shape[1] != k.shape[1] or len(k) != len(v):
         raise ValueError(f"sizes must be (n, d), (n_k, d), (n_k, d_v), got {q.shape}, {k.shape}, {v.shape}")
-    most = np.prod([np.linalg.norm(x.astype(np.float64), axis=1).max() for x in (q, k)])
+    most = np.sqrt(np.prod([np.einsum("ij,ij->i", x, x).max() for x in (q, k)], dtype=np.float64))
     if not most <= MOST:  # also for NaN
         raise ValueError(f"max |q| · max |k| must be at most {MOST:g}, got {most:g}; use SDPA for larger scores")
 
@@ -90,10 +91,10 @@ def check(q: Array, k: Array, v: Array) -> None:
 def _forward(q: Array, k: Array, v: Array, causal: bool) -> tuple[Array, Array]:
     """Return O (n, d_v) and the row sums (n,)."""
     check(q, k, v)
-    keys = _padded(np.hstack([k, v, np.ones((len(k), 1), np.float32)]), ROWS)
-    found = np.empty((len(q), v.shape[1] + 1), np.float32)
-    _forward_loop(q.shape[1], v.shape[1])(_tiles(q * LOG2_E), keys, causal, found)
-    return found[:, :-1] / found[:, -1:], found[:, -1]
+    q, k, v = map(np.ascontiguousarray, (q, k, v))
+    o, sums = np.empty((len(q), v.shape[1]), np.float32), np.empty(len(q), np.float32)
+    _forward_loop(q.shape[1], v.shape[1])(q, k, v, causal, o, sums)
+    return o, sums
 
 
 def _padded(x: Array, step: int) -> Array:
@@ -126,21 +127,25 @@ def _forward_loop(d: int, d_v: int) -> Any:
     from numba import njit
 
     lanes = _lanes()
-    add_output, add_masked = (_compiled(_add_output(d, d_v + 1, masked)) for masked in (False, True))
+    add_output, add_masked = (_compiled(_add_output(d, d_v, rows)) for rows in (ROWS, 1))
 
     @njit(nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
-    def loop(Q: Array, K: Array, causal: bool, O: Array) -> None:
-        o = np.empty((d_v + 1, lanes), np.float32)
-        for first in range(0, len(O), lanes):
+    def loop(Q: Array, K: Array, V: Array, causal: bool, O: Array, sums: Array) -> None:
+        q, o = np.zeros((d, lanes), np.float32), np.empty((d_v + 1, lanes), np.float32)
+        for first in range(0, len(Q), lanes):
+            for i in range(first, min(first + lanes, len(Q))):
+                for c in range(d):
+                    q[c, i - first] = Q[i, c] * LOG2_E
             o[:] = 0
-            blocks = visible = len(K) // ROWS
-            if causal:
-                blocks, visible = min(blocks, (first + lanes - 1) // ROWS + 1), min(blocks, (first + 1) // ROWS)
-            add_output(o, 0, K, 0, Q, first // lanes, visible, 0)
-            j = visible * ROWS
-            add_masked(o, 0, K, j, Q, first // lanes, blocks - visible, j - first)
-            for i in range(first, min(first + lanes, len(O))):
-                O[i] = o[:, i - first]
+            keys = min(len(K), first + lanes) if causal else len(K)
+            blocks = min(keys, first + 1 if causal else keys) // ROWS
+            add_output(o, 0, K, V, 0, q, 0, blocks, 0)
+            j = blocks * ROWS
+            add_masked(o, 0, K, V, j, q, 0, keys - j, j - first if causal else -keys)
+            for i in range(first, min(first + lanes, len(Q))):
+                sums[i] = o[d_v, i - first]
+                for c in range(d_v):
+                    O[i, c] = o[c, i - first] / sums[i]
 
     return loop
 
@@ -156,52 +161,53 @@ def _backward_loop(d: int, d_v: int) -> Any:
     add_dq = _compiled(_add_dq(d), _width(d))
 
     @njit(nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
-    def loop(Q: Array, K: Array, KV: Array, causal: bool, dQ: Array, dKV: Array) -> None:
+    def loop(Q: Array, dO: Array, K: Array, KV: Array, causal: bool, dQ: Array, dKV: Array) -> None:
         tile = np.empty((end + BLOCK, lanes), np.float32)  # dK and dV of the keys in the lanes, then dS
         for at in range(len(KV)):
             first = at * lanes
             tile[:end] = 0
-            for i in range(first // BLOCK * BLOCK if causal else 0, len(Q), BLOCK):
+            for i in range(first // ROWS * ROWS if causal else 0, len(Q), BLOCK):
+                count = min(BLOCK, len(Q) - i)
                 if causal and i < first + lanes:
-                    change_masked(tile, 0, Q, i, KV, at, BLOCK // rows, i - first)
+                    change_masked(tile, 0, Q, dO, i, KV, at, count // rows, i - first)
                 else:
-                    change(tile, 0, Q, i, KV, at, BLOCK // rows, 0)
-                add_dq(dQ, i, tile, end, K, first, BLOCK // ROWS, 0)
+                    change(tile, 0, Q, dO, i, KV, at, count // rows, 0)
+                add_dq(dQ, i, tile, tile, end, K, first, count // ROWS, 0)
             dKV[at] = tile[:end]
 
     return loop
 
 
-Emit = Callable[["_Vectors", Any, Any, Any, Any, Any], None]
+Emit = Callable[["_Vectors", Any, Any, Any, Any, Any, Any], None]
 
 
-def _add_output(d: int, columns: int, masked: bool) -> Emit:
-    """C (columns, lanes) += Σ v w over keys A, with rows k, v, for queries B (d, lanes)."""
+def _add_output(d: int, d_v: int, rows: int) -> Emit:
+    """C (d_v + 1, lanes) += Σ (v, 1) w over keys A with values D, for queries B (d, lanes). One row is masked."""
 
-    def emit(new: _Vectors, C: Any, A: Any, B: Any, block: Any, offset: Any) -> None:
-        keys = new.rows(A, block, ROWS, d + columns)
-        w = new.weights(new.products(keys, B, range(d)), (">=", block, offset) if masked else None)
-        new.add_products(C, 0, keys, range(d, d + columns), w)
+    def emit(new: _Vectors, C: Any, A: Any, D: Any, B: Any, block: Any, offset: Any) -> None:
+        keys, values = new.rows(A, block, rows, d), new.rows(D, block, rows, d_v)
+        w = new.weights(new.products(keys, B, range(d)), (">=", block, offset) if rows == 1 else None)
+        new.add_products(C, 0, values, d_v, w)
+        new.add(C, d_v, w)
 
     return emit
 
 
 def _change(d: int, d_v: int, rows: int, masked: bool) -> Emit:
-    """C (d + d_v, lanes) += Σ q dS and Σ do w over queries A, with rows q, do, -do·O, for B (d + d_v, lanes).
+    """C (d + d_v, lanes) += Σ q dS and Σ do w over queries A and D with rows do, -do·O, for B (d + d_v, lanes).
 
     B has keys and values. dS is stored in C after these sums.
     """
 
-    def emit(new: _Vectors, C: Any, A: Any, B: Any, block: Any, offset: Any) -> None:
-        end = d + d_v
-        queries = new.rows(A, block, rows, end + 1)
+    def emit(new: _Vectors, C: Any, A: Any, D: Any, B: Any, block: Any, offset: Any) -> None:
+        queries, changes = new.rows(A, block, rows, d), new.rows(D, block, rows, d_v + 1)
         w = new.weights(new.products(queries, B, range(d)), ("<=", block, offset) if masked else None)
-        minus_delta = [new.splat(query, end) for query in queries]
-        ds = [new.builder.fmul(*each) for each in zip(w, new.products(queries, B, range(d, end), minus_delta), strict=True)]
-        for stored, x in zip(new.rows(new.near(C, end * new.width), block, rows, new.width), ds, strict=True):
+        ds = new.products(changes, new.near(B, d * new.width), range(d_v), [new.splat(row, d_v) for row in changes])
+        ds = [new.builder.fmul(x, y) for x, y in zip(w, ds, strict=True)]
+        for stored, x in zip(new.rows(new.near(C, (d + d_v) * new.width), block, rows, new.width), ds, strict=True):
             new.store(x, stored, 0)
-        new.add_products(C, d, queries, range(d, end), w)
-        new.add_products(C, 0, queries, range(d), ds)
+        new.add_products(C, d, changes, d_v, w)
+        new.add_products(C, 0, queries, d, ds)
 
     return emit
 
@@ -211,11 +217,10 @@ def _add_dq(d: int) -> Emit:
     lanes, width = _lanes(), _width(d)
     wide = d + -d % width
 
-    def emit(new: _Vectors, C: Any, A: Any, B: Any, block: Any, offset: Any) -> None:
+    def emit(new: _Vectors, C: Any, A: Any, D: Any, B: Any, block: Any, offset: Any) -> None:
         changes, dq = new.rows(A, block, ROWS, lanes), new.rows(C, block, ROWS, wide)
         for column in range(0, wide, width):
-            k = new.near(B, column)
-            sums = new.products(changes, k, range(lanes), step=wide)
+            sums = new.products(changes, new.near(B, column), range(lanes), step=wide)
             for row, x in zip(dq, sums, strict=True):
                 new.store(new.builder.fadd(new.load(row, column), x), row, column)
 
@@ -236,15 +241,15 @@ def _compiled(emit: Emit, width: int = 0) -> Any:
         zero = context.get_constant(types.intp, 0)
         pointers = [
             cgutils.get_item_pointer(context, builder, kind, context.make_array(kind)(context, builder, array), [row] + [zero] * (kind.ndim - 1))
-            for kind, array, row in zip(signature.args[:6:2], arguments[:6:2], arguments[1:6:2], strict=True)
+            for kind, array, row in ((signature.args[a], arguments[a], arguments[i]) for a, i in ((0, 1), (2, 4), (3, 4), (5, 6)))
         ]
-        with cgutils.for_range(builder, arguments[6]) as loop:
-            emit(_Vectors(builder, width or _lanes()), *pointers, loop.index, arguments[7])
+        with cgutils.for_range(builder, arguments[7]) as loop:
+            emit(_Vectors(builder, width or _lanes()), *pointers, loop.index, arguments[8])
         return context.get_dummy_value()
 
     @intrinsic  # type: ignore[untyped-decorator]
-    def run(typing: Any, C: Any, c: Any, A: Any, a: Any, B: Any, b: Any, n: Any, offset: Any) -> Any:
-        return types.void(C, types.intp, A, types.intp, B, types.intp, types.intp, types.intp), generate
+    def run(typing: Any, C: Any, c: Any, A: Any, D: Any, a: Any, B: Any, b: Any, n: Any, offset: Any) -> Any:
+        return types.void(C, types.intp, A, D, types.intp, B, types.intp, types.intp, types.intp), generate
 
     return run
 
@@ -304,11 +309,17 @@ class _Vectors:
         return sums
 
     def add_products(self, C, first, rows, columns, w):
-        for at, c in enumerate(columns, first):
+        for c in range(columns):
             total = self.builder.fmul(self.splat(rows[0], c), w[0])
             for row, x in zip(rows[1:], w[1:], strict=True):
                 total = self.fma(self.splat(row, c), x, total)
-            self.store(self.builder.fadd(self.load(C, at * self.width), total), C, at * self.width)
+            self.add(C, first + c, [total])
+
+    def add(self, C, row, vectors):
+        total = vectors[0]
+        for x in vectors[1:]:
+            total = self.builder.fadd(total, x)
+        self.store(self.builder.fadd(self.load(C, row * self.width), total), C, row * self.width)
 
     def weights(self, scores, mask):
         w = [self.power(x) for x in scores]
