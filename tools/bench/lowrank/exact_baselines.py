@@ -5,134 +5,141 @@ Scores are q·k, not scaled again, as in the published protocol.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from iocourse.lowrank.error_certificates import machine_memory
-from tools.bench.lowrank.timing import lap
+from tools.bench.lowrank import exact_kernel
+from tools.bench.lowrank.timing import Work, lap
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+SDPA, PADDED, IN_PLACE = "SDPA", "SDPA, padded", "in place"
+PADDED_TO = 16  # columns; SDPA is slow for the columns beyond the last multiple of this number
 BLOCK_WORDS = (2**15, 2**16, 2**17, 2**18)  # scores in memory at a time, sizes that fit in the caches
 WHOLE_TO = 5120  # n up to which the complete matrix of scores is also tried
 TRIED_ROWS = 1024  # queries with which the fastest block size is found
 FLOAT64_TO = 5120  # n up to which the reference is float64; beyond that it is SDPA in float32
 LARGE, LARGE_MEMORY = 40_960, 12 * 10**9  # from this n on, in-place is skipped if there are fewer bytes
 
+InPlace = Callable[..., Any]  # takes a number of rows, by default all
 
-class InPlace:
-    """In-place softmax attention exp(QKᵀ) V / sums, without a running maximum and without allocations.
+
+def forward_runs(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> dict[str, Work]:
+    """Return the exact runs of the forward pass by name: complete calls, but the padding is not timed.
+
+    In-place runs would also compute the masked half of the pairs, so there are none with a causal mask.
+    Compiled loops, on one thread, need Numba and scores within their range.
+    """
+    kernel = partial(exact_kernel.forward, causal=causal)
+    return _runs((q, k, v), causal, partial(partial, sdpa, causal=causal), in_place, kernel)
+
+
+def gradient_runs(q: Tensor, k: Tensor, v: Tensor, do: Tensor, causal: bool = False) -> dict[str, Work]:
+    """Return the exact runs of both passes by name, as in `forward_runs`."""
+    kernel = partial(exact_kernel.gradient, causal=causal)
+    return _runs((q, k, v, do), causal, partial(_by_autograd, causal=causal), in_place_gradient, kernel)
+
+
+def _runs(
+    inputs: Sequence[Tensor], causal: bool, by_torch: Callable[..., Work],
+    made_in_place: Callable[..., InPlace], kernel: Callable[..., Any],
+) -> dict[str, Work]:  # fmt: skip
+    q, k, v = inputs[:3]
+    runs = {SDPA: by_torch(*inputs)}
+    if q.shape[1] % PADDED_TO or v.shape[1] % PADDED_TO:
+        runs[PADDED] = by_torch(*map(padded, inputs))
+    if not causal and fits(len(q)):
+        runs[IN_PLACE] = fastest(partial(made_in_place, *inputs), len(q), len(k))
+    arrays = [x.detach().numpy() for x in inputs]
+    if exact_kernel.installed() and exact_kernel.score_bound(*arrays[:2]) <= exact_kernel.MOST:
+        runs[exact_kernel.NAME] = partial(kernel, *arrays)
+    return runs
+
+
+def padded(x: Tensor) -> Tensor:
+    """Return x with columns of zeros up to a multiple of PADDED_TO, which change no score."""
+    from torch.nn.functional import pad
+
+    return pad(x, (0, -x.shape[1] % PADDED_TO))
+
+
+def _by_autograd(q: Tensor, k: Tensor, v: Tensor, do: Tensor, *, causal: bool) -> Work:
+    import torch
+
+    inputs = [x.clone().requires_grad_() for x in (q, k, v)]
+    return lambda: torch.autograd.grad(sdpa(inputs[0], inputs[1], inputs[2], causal), inputs, do)
+
+
+def in_place(q: Tensor, k: Tensor, v: Tensor, block: int) -> InPlace:
+    """Return in-place attention exp(QKᵀ) V / sums, without a running maximum and without allocations.
 
     A block of rows of scores is computed, exponentiated in place, summed and multiplied by V.
     """
+    import torch
 
-    def __init__(self, q: Tensor, k: Tensor, v: Tensor, block: int) -> None:
-        """Allocate the buffers for `block` rows of scores."""
-        import torch
+    scores = torch.empty(min(block, len(q)), len(k))
+    sums, o = torch.empty(len(q), 1), torch.empty(len(q), v.shape[1])
 
-        self._q, self._kt, self._v = q, k.T, v
-        self._scores = torch.empty(min(block, len(q)), len(k))
-        self._sums = torch.ones(len(q), 1)
-        self._o = torch.empty(len(q), v.shape[1])
+    def run(rows: int = len(q)) -> Tensor:
+        for at in range(0, rows, block):
+            some = slice(at, min(at + block, rows))
+            weights = torch.mm(q[some], k.T, out=scores[: some.stop - at]).exp_()
+            torch.sum(weights, 1, keepdim=True, out=sums[some])
+            torch.mm(weights, v, out=o[some]).div_(sums[some])
+        return o
 
-    def __call__(self, rows: int | None = None) -> Tensor:
-        """Compute O (n, d), or only its first `rows` rows."""
-        import torch
-
-        for some in _blocks(rows or len(self._q), len(self._scores)):
-            scores, sums, o = self._exponentials(some), self._sums[some], self._o[some]
-            torch.sum(scores, 1, keepdim=True, out=sums)
-            torch.mm(scores, self._v, out=o)
-            o.div_(sums)
-        return self._o
-
-    def _exponentials(self, some: slice) -> Tensor:
-        import torch
-
-        scores = self._scores[: some.stop - some.start]
-        return torch.mm(self._q[some], self._kt, out=scores).exp_()
+    return run
 
 
-def _blocks(n: int, step: int) -> list[slice]:
-    return [slice(at, min(at + step, n)) for at in range(0, n, step)]
-
-
-class InPlaceGradient:
-    """In-place gradient of softmax attention without allocations; each score is computed once.
+def in_place_gradient(q: Tensor, k: Tensor, v: Tensor, do: Tensor, block: int) -> InPlace:
+    """Return the in-place gradient (dQ, dK, dV) without allocations; each score is computed once.
 
     One buffer has the weights of a block of rows and another their gradients. From these the block's O and dQ
     and its part of dK and dV are computed. dO must be known in advance, which autograd cannot assume.
     """
+    import torch
 
-    def __init__(self, q: Tensor, k: Tensor, v: Tensor, do: Tensor, block: int) -> None:
-        """Allocate the buffers for `block` rows of weights."""
-        import torch
+    both = torch.empty(2, min(block, len(q)), len(k))
+    all_sums = torch.empty(min(block, len(q)), 1)
+    o, dq, dk, dv = (torch.empty_like(x) for x in (do, q, k, v))
 
-        self._q, self._k, self._v, self._do = q, k, v, do
-        self._weights, self._changes = (torch.empty(min(block, len(q)), len(k)) for _ in range(2))
-        self._sums = torch.empty(min(block, len(q)), 1)
-        self._o, self._dq, self._dk, self._dv = (torch.empty_like(x) for x in (do, q, k, v))
+    def run(rows: int = len(q)) -> tuple[Tensor, Tensor, Tensor]:
+        dk.zero_()
+        dv.zero_()
+        for at in range(0, rows, block):
+            some = slice(at, min(at + block, rows))
+            (weights, changes), sums = both[:, : some.stop - at], all_sums[: some.stop - at]
+            torch.mm(q[some], k.T, out=weights)
+            torch.sum(weights.exp_(), 1, keepdim=True, out=sums)
+            weights.div_(sums)
+            torch.mm(weights, v, out=o[some])
+            dv.addmm_(weights.T, do[some])
+            torch.mm(do[some], v.T, out=changes)
+            torch.sum(o[some].mul_(do[some]), 1, keepdim=True, out=sums)
+            changes.sub_(sums).mul_(weights)
+            torch.mm(changes, k, out=dq[some])
+            dk.addmm_(changes.T, q[some])
+        return dq, dk, dv
 
-    def __call__(self, rows: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute dQ, dK, dV (n, d), or only the part from the first `rows` rows of Q."""
-        self._dk.zero_()
-        self._dv.zero_()
-        for some in _blocks(rows or len(self._q), len(self._weights)):
-            self._block(some)
-        return self._dq, self._dk, self._dv
-
-    def _block(self, some: slice) -> None:
-        import torch
-
-        count = some.stop - some.start
-        weights, changes, sums = self._weights[:count], self._changes[:count], self._sums[:count]
-        do, o = self._do[some], self._o[some]
-        torch.mm(self._q[some], self._k.T, out=weights)
-        torch.sum(weights.exp_(), 1, keepdim=True, out=sums)
-        weights.div_(sums)
-        torch.mm(weights, self._v, out=o)
-        self._dv.addmm_(weights.T, do)
-        torch.mm(do, self._v.T, out=changes)
-        torch.sum(o.mul_(do), 1, keepdim=True, out=sums)
-        changes.sub_(sums).mul_(weights)
-        torch.mm(changes, self._k, out=self._dq[some])
-        self._dk.addmm_(changes.T, self._q[some])
+    return run
 
 
-InPlaceWork = InPlace | InPlaceGradient
+def fits(n: int, memory: int | None = None) -> bool:
+    """Return False if in-place attention of n tokens is skipped; memory: bytes of the machine."""
+    return n < LARGE or (machine_memory() if memory is None else memory) >= LARGE_MEMORY
 
 
-class Best(NamedTuple):
-    """The fastest in-place exact attention, or None if it is skipped, and a note on its block or the skip."""
-
-    attend: Callable[[], Any] | None
-    note: str
-
-
-def best_in_place(q: Tensor, k: Tensor, v: Tensor, memory: int | None = None) -> Best:
-    """Return in-place softmax attention with the block size that is fastest here; memory: in bytes."""
-    return _best(partial(InPlace, q, k, v), len(q), len(k), memory)
-
-
-def best_gradient(q: Tensor, k: Tensor, v: Tensor, do: Tensor, memory: int | None = None) -> Best:
-    """Return the in-place gradient with the block size that is fastest here; memory: in bytes."""
-    return _best(partial(InPlaceGradient, q, k, v, do), len(q), len(k), memory)
-
-
-def _best(make: Callable[[int], InPlaceWork], n: int, n_k: int, memory: int | None) -> Best:
-    memory = machine_memory() if memory is None else memory
-    if n >= LARGE and memory < LARGE_MEMORY:
-        return Best(None, f"skipped at n = {n:,}, which wants 12 GB of memory; here are {memory / 1e9:.1f}")
+def fastest(make: Callable[[int], InPlace], n: int, n_k: int) -> InPlace:
+    """Return in-place attention, made by a number of rows per block, with the number that is fastest here."""
     blocks = {max(1, min(n, words // n_k)) for words in BLOCK_WORDS} | ({n} if n <= WHOLE_TO else set())
-    tried = {block: make(block) for block in sorted(blocks)}
-    took = {block: _seconds_a_row(one, n, block) for block, one in tried.items()}
-    block = min(took, key=lambda one: took[one])
-    return Best(tried[block], "the whole matrix" if block == n else f"{block:,} rows of scores at a time")
+    took = {block: _seconds_a_row(make(block), n, block) for block in sorted(blocks)}
+    return make(min(took, key=lambda block: took[block]))
 
 
-def _seconds_a_row(attend: InPlaceWork, n: int, block: int) -> float:
+def _seconds_a_row(attend: InPlace, n: int, block: int) -> float:
     """Return the minimum of three runs in seconds per row; of long inputs only some rows are computed."""
     rows = min(n, max(TRIED_ROWS, block))
     return min(lap(partial(attend, rows)) for _ in range(3)) / rows
