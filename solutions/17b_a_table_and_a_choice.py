@@ -671,7 +671,7 @@ attempt(exposed) if claims else print(record_source(lowrank_run))
 # - Training at scale with bounded logits: how much does a bound cost? Sections 17.3 and 17.5 show two small cases.
 # - The clock. A GPU number of this course is a count, unless a dated record contains it.
 #
-# You began with the claim "FlashAttention uses memory efficiently", and the habit of making claims checkable.
+# You began with the claim "FlashAttention uses memory efficiently". Now you can check such a claim.
 # <!-- 2 as definition -->
 #
 # ## Misconceptions

@@ -61,7 +61,7 @@ def layout(p: Plan, m: int, by_degree: bool) -> Layout:
     # Suffixes shrink, so the blocks that are not stored are the first ones.
     blocks = [step for step in p.steps if step.first >= base and step.last - step.first > m]
     end = blocks[-1].last if blocks else base
-    gap = end - base  # a stored feature of degree g is so many rows before its row of the state
+    gap = end - base  # a stored feature of degree g is stored `gap` rows before its row of the state
     ranges = [(0, starts[g - 1] if by_degree else 0, base, 0), (0, end, p.rank, gap)]
     ranges += [(j, starts[max(g - 2 * j - 1, 0)], starts[g - 2 * j + 1], 0) for j in range(1, series)]
     ranges += [(series + i, step.first, step.last, step.first - step.source) for i, step in enumerate(blocks)]

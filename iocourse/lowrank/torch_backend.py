@@ -283,7 +283,7 @@ def _attended(
 def _replace_first_tile(O: Tensor, Q: Tensor, K: Tensor, V: Tensor, s: BatchApproximation) -> None:
     """Compute the rows of O in the first tile of causal attention again, from V without an offset.
 
-    No row may depend on later tokens, and the offset is that of the whole tile.
+    No row may depend on later tokens, and the offset is that of all rows of the tile.
     """
     count = min(FIRST, K.shape[-2]) - (K.shape[-2] - Q.shape[-2])
     if count > 0:

@@ -132,7 +132,7 @@ def test_fewer_queries_with_a_mask_and_more_than_keys(engine):
 
 @pytest.mark.parametrize("mean", [0, 100])
 def test_the_error_stays_below_a_hundred_thousandth_of_the_spread(engine, mean):
-    """Whatever the mean of V, also through a state. Half a unit of 100 is 3.8e-6."""
+    """The mean of V does not matter, also through a state. Half a unit of 100 is 3.8e-6."""
     Q, K, V, _ = dense_attention.draw(5, (), 60_000, 60_000, 3, 3, np.float32, size=0.5)
     V += np.float32(mean)
     wide = [X.astype(np.float64) for X in (Q, K, V - np.float64(mean))]

@@ -1,5 +1,7 @@
 """Low-rank attention and its gradient equal the dense formula, on every engine and for all memory layouts."""
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from dense_attention import agree, attend, by, draw, every_head, off, options_of, softmax
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 from long_runs import many
 
 from iocourse import lowrank
+from iocourse.lowrank import feature_tiles
 from iocourse.lowrank.polynomials import CLIP, NAMES
 
 TOLERANCE = {np.float64: 1e-10, np.float32: 5e-5}
@@ -49,6 +52,23 @@ def test_every_engine_computes_the_dense_formula(engine, causal, problem, degree
     assert all(X.dtype == dtype for X in found)
     tolerance = TOLERANCE[dtype] * (CANCELS if "radius" in options else 1)
     agree(found, every_head(*arrays, **options), tolerance, arrays[3])
+
+
+@given(
+    st.tuples(*[st.integers(1, 70)] * 2, st.integers(1, 6), st.integers(1, 12)),
+    st.integers(1, 5), st.sampled_from(["hermite", "taylor"]), st.integers(1, 40), seed,
+)  # fmt: skip
+@settings(max_examples=many(40, 100))
+def test_numpy_computes_the_dense_formula_in_tiles_of_any_size(sizes, degree, name, columns, seed):
+    """Most shapes end with an incomplete tile, and have stored and omitted blocks of the last degree."""
+    arrays, options = draw(seed, (), *sizes, size=0.3), {"degree": degree, "polynomial": name}
+    with patch.multiple(feature_tiles, MOST=columns, LEAST=1):
+        try:
+            found = by("numpy", *arrays, **options)
+        except lowrank.NotCertified:
+            assert is_justified(arrays, options)
+            return
+    agree(found, every_head(*arrays, **options), 1e-11, arrays[3])
 
 
 @pytest.mark.parametrize("causal", [False, True])

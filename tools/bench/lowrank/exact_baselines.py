@@ -178,38 +178,3 @@ def sampled_truth(q: Tensor, k: Tensor, v: Tensor, do: Tensor, rows: Tensor) -> 
         g = do[row].double()
         dq[at] = (p * (v @ g - o[at] @ g)) @ k
     return o, dq
-
-
-# --- stand-in for the runs of another change: to be replaced by it at the merge ----------------------------
-def forward_runs(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> dict[str, Callable[[], object]]:
-    """Return exact forward passes by name."""
-    runs: dict[str, Callable[[], object]] = {"SDPA": partial(sdpa, q, k, v, causal)}
-    if q.shape[1] % 16:
-        runs["SDPA, padded"] = partial(_padded, q, k, v, causal)
-    if not causal and (best := best_in_place(q, k, v)).attend:
-        runs["in place"] = best.attend
-    return runs
-
-
-def gradient_runs(
-    q: Tensor, k: Tensor, v: Tensor, do: Tensor, causal: bool = False
-) -> dict[str, Callable[[], object]]:
-    """Return exact forward and backward passes by name."""
-    import torch
-
-    inputs = [x.clone().requires_grad_() for x in (q, k, v)]
-    runs: dict[str, Callable[[], object]] = {
-        "SDPA": lambda: torch.autograd.grad(sdpa(*inputs, causal), inputs, do)
-    }
-    if q.shape[1] % 16:
-        runs["SDPA, padded"] = lambda: torch.autograd.grad(_padded(*inputs, causal), inputs, do)
-    if not causal and (best := best_gradient(q, k, v, do)).attend:
-        runs["in place"] = best.attend
-    return runs
-
-
-def _padded(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
-    from torch.nn.functional import pad
-
-    d = q.shape[1]
-    return sdpa(*(pad(x, (0, -d % 16)) for x in (q, k, v)), causal)[:, :d]

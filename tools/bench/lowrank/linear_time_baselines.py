@@ -22,7 +22,7 @@ from iocourse.monomials import rank_of
 from tools.bench import Row
 from tools.bench.lowrank.exact_baselines import sdpa
 from tools.bench.lowrank.published_protocol import relative_error
-from tools.bench.lowrank.rows import exact_runs
+from tools.bench.lowrank.rows import engine, exact_runs
 from tools.bench.lowrank.timing import Plan, Work, interleaved
 
 Inputs = tuple[Rows, Rows, Rows]  # q, k (n, d), v (n, d_v), float32, scores not scaled again
@@ -48,7 +48,9 @@ def polynomial(name: str, degree: int) -> Attend:
     def attend(q: Rows, k: Rows, v: Rows, seed: int) -> Rows:
         with warnings.catch_warnings():  # ignore warnings of too low degrees, whose errors are measured
             warnings.simplefilter("ignore", RuntimeWarning)
-            found: Rows = lowrank.attention(q, k, v, degree=degree, polynomial=name, scale=1.0)
+            found: Rows = lowrank.attention(
+                q, k, v, degree=degree, polynomial=name, scale=1.0, engine=engine()
+            )
         return found
 
     return attend

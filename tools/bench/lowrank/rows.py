@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import iocourse.lowrank as lowrank
+from iocourse.lowrank import numba_backend
 from iocourse.lowrank.numpy_backend import CAUSAL_TILE
 from iocourse.monomials import rank_of
 from tools.bench import Row
@@ -36,10 +37,16 @@ def degrees(d: int) -> list[int]:
     return [g for g in range(2, 6 if d <= FIVE_TO else 5) if rank_of(d, g) <= MOST_RANK]
 
 
+def engine() -> str:
+    """Return the engine of our runs: by default small calls would run in NumPy, to save the compilation."""
+    return "numba" if numba_backend.installed() else "numpy"
+
+
 def ours(inputs: Sequence[Tensor], g: int, threads: int, causal: bool = False) -> Work:
     """Return the library's call for q, k, v (n, d), which computes O, or the gradients too if dO is there."""
     d = inputs[0].shape[1]
-    known = {"key_variance": 1 / d} if causal else {}  # of the keys' distribution, so of no later key
+    known: Row = {"key_variance": 1 / d} if causal else {}  # of the keys' distribution, so of no later key
+    known["engine"] = engine()
     call = lowrank.attention if len(inputs) == 3 else lowrank.gradient
     arrays = [x.numpy() for x in inputs]
     return partial(call, *arrays, degree=g, scale=1.0, causal=causal, threads=threads, **known)

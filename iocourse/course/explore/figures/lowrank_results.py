@@ -59,7 +59,7 @@ def lowrank_vs_published(
 ) -> Picture:
     """Error, quotient of times and quotient of multiply-adds of each published row, for every degree.
 
-    A quotient of times, except a published one, is the time of the record's fastest exact run over that of
+    A quotient of times, except a published one, is the least time of the record's exact runs over that of
     the method. The quotient of multiply-adds does not depend on the machine. Errors use the published metric
     ‖x - y‖ / ‖x + y‖, of O, or with gradients of the worst of dQ, dK and dV. The mean of V is the control.
     The rows of other shapes are in the numbers.
@@ -197,7 +197,7 @@ def lowrank_baselines(
 ) -> Picture:
     """Error of O against features, multiply-adds or measured time, one panel per spread of the logits.
 
-    The mean of V has one feature. Against the others, exact attention is its fastest run. All runs, and the
+    The mean of V has one feature. Against the others, exact attention is its run with the least time. All runs, and the
     panels of the heads of a real model, are in the numbers.
 
     Args:
@@ -232,7 +232,7 @@ def lowrank_baselines(
 
 
 def _contenders_table(record: Record) -> str:
-    """Format the errors and times of all methods, and the fastest method below some errors, by problem."""
+    """Format the errors and times of all methods, and the method with the least time below some errors, by problem."""
     problems = panels_of([*record["panels"], *record["heads"]])
     counts = sorted({row["features"] or 0 for rows in problems.values() for row in rows})
     lines = [["problem", "features", *("none" if m == 0 else f"{m:,}" for m in counts)]]
@@ -272,7 +272,7 @@ FILLS = {"ours": Fill(BLUE, ""), "the script": Fill(SKY, "/"), "exact": Fill(GRE
 def lowrank_times(record: Record | None, d: int = 12, g: int = 3, n: int | None = None) -> Picture:
     """Bars of milliseconds for one row at degree g, on a logarithmic scale: exact runs, the script, ours.
 
-    A bar that is not exact is labelled with its quotient over the fastest exact run, the quotient of the
+    A bar that is not exact is labelled with its quotient over the least exact time, the quotient of the
     multiply-adds, and the error in per cent. The metric is ‖x - y‖ / ‖x + y‖, of O, or of the largest of dQ,
     dK and dV if there is a gradient. The error of the mean of V is the control.
 
@@ -280,7 +280,7 @@ def lowrank_times(record: Record | None, d: int = 12, g: int = 3, n: int | None 
         record: the record of `python -m tools.bench lowrank`; None draws a placeholder.
         d: head dimension.
         g: degree.
-        n: tokens; by default the first recorded at d, 10 · 2ᵈ for a published row.
+        n: tokens; None is the first recorded number at d, 10 · 2ᵈ for a published row.
 
     Raises:
         ValueError: d, g or n is not recorded; the message lists the recorded values.
@@ -330,7 +330,7 @@ def _facts(row: Measured) -> list[str]:
 
 
 def lowrank_times_words(found: Sequence[Compared], d: int, g: int, n: int) -> str:
-    """Return the headline: our forward pass compared with the fastest exact run and the published script."""
+    """Return the headline: our forward pass compared with the baseline and the published script."""
     by_name = {row.who: row for row in found[0].rows}
     exact, ours = found[0].rows[0], found[0].rows[-1]
     script, control = by_name["the script"], by_name["mean of V"]

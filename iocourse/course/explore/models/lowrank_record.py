@@ -1,4 +1,4 @@
-"""Read a record of `python -m tools.bench lowrank`: the methods of a row, and the fastest method."""
+"""Read a record of `python -m tools.bench lowrank`: the methods of a row, and the one with the least time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WHAT = {
 class Measured(NamedTuple):
     """One method of a row; what does not apply is None.
 
-    ms: milliseconds. quotient: time of the fastest exact run, divided by that of the method. multiply_adds:
+    ms: milliseconds. quotient: least time of the exact runs, divided by that of the method. multiply_adds:
     the same quotient of the multiply-adds. error: in the published metric, per cent, of O, or with gradients
     the largest of dQ, dK and dV. usual: the usual relative error of the same outputs.
     """
@@ -33,7 +33,7 @@ class Measured(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """One row of one section at one degree: exact runs (the fastest first), the mean of V, ours last.
+    """One row of one section at one degree: exact runs by time, the mean of V, ours last.
 
     In the forward section the published script is before ours: on its own operator, and on softmax.
     """
@@ -57,7 +57,7 @@ def tokens(record: Row, d: int) -> list[int]:
 
 
 def degrees(record: Row, d: int, n: int | None = None) -> list[int]:
-    """Return the recorded degrees of the forward pass at d and n (by default the first of `tokens`).
+    """Return the recorded degrees of the forward pass at d and n (None: the first of `tokens`).
 
     Raises ValueError if d or n is not recorded.
     """
@@ -82,7 +82,7 @@ def compared(record: Row, d: int, g: int, n: int | None = None) -> list[Compared
 
 
 def methods(row: Row) -> list[Measured]:
-    """Return the methods of a row: exact runs (the fastest first), mean of V, published script, degrees."""
+    """Return the methods of a row: exact runs by time, mean of V, published script, degrees."""
     exact = row["baseline_ms"]
     runs = sorted(row["exact_ms"].items(), key=lambda run: float(run[1]))
     found = [Measured(f"exact, {name}", ms) for name, ms in runs]
@@ -105,7 +105,7 @@ def worst(one: Row) -> float:
 
 
 def baselines(rows: Sequence[Row]) -> str:
-    """Name the fastest exact run of every row: the baseline of its quotients."""
+    """Name the baseline of every row's quotients: the exact run with the least time."""
     names: dict[str, list[str]] = {}
     for row in rows:
         names.setdefault(row["baseline"], []).append(f"({row['d']}, {row['n']:,})")
