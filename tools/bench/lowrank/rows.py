@@ -13,11 +13,12 @@ from iocourse.gpu.timing import Timing
 from iocourse.monomials import rank_of
 from tools.bench import Row
 from tools.bench.lowrank import published_protocol
-from tools.bench.lowrank.exact_baselines import Best, best_gradient, best_in_place, sdpa, truth
+from tools.bench.lowrank.exact_baselines import IN_PLACE, SDPA, forward_runs, gradient_runs, sdpa, truth
 from tools.bench.lowrank.library_calls import Ours
 from tools.bench.lowrank.timing import Plan, Work, interleaved
 
-IN_PLACE, SDPA, THEIRS = "in place", "SDPA", "theirs"
+THEIRS = "theirs"
+SKIPPED = "skipped: not enough memory"
 MASKED = "not made: SDPA skips the masked half of the pairs, a matrix that is masked in place does not"
 NAMES = ("O", "dQ", "dK", "dV")
 FIVE_TO = 8  # the largest d at which degree 5 takes part
@@ -39,9 +40,8 @@ def forward(d: int, plan: Plan) -> Row:
     data = published_protocol.row(d)
     q, k, v = data.q, data.k, data.v
     theirs, (o,) = published_protocol.their_operator(q, k, v), truth(q, k, v)
-    best = best_in_place(q, k, v)
-    works = _those_made({IN_PLACE: best})
-    works |= {SDPA: lambda: sdpa(q, k, v), THEIRS: lambda: published_protocol.their_algorithm(q, k, v)}
+    works = _two_baselines(forward_runs(q, k, v))
+    works |= {THEIRS: lambda: published_protocol.their_algorithm(q, k, v)}
     found = []
     for g in degrees(d):
         ours = Ours(q, k, v, None, g, plan.threads)
@@ -54,7 +54,7 @@ def forward(d: int, plan: Plan) -> Row:
             "their_error": published_protocol.their_error(operator, theirs),
         })  # fmt: skip
     took = interleaved(works, plan.seconds)
-    head = _head(data) | _baselines(took) | {"in_place_note": best.note}
+    head = _head(data) | _baselines(took) | {"in_place_note": SKIPPED}
     head |= {
         "their_error": published_protocol.their_error(published_protocol.their_algorithm(q, k, v), theirs)
     }
@@ -76,8 +76,7 @@ def _both_passes(d: int, plan: Plan, causal: bool) -> Row:
     data = published_protocol.row(d)
     do = torch.randn(data.v.shape, generator=torch.Generator().manual_seed(SEED))
     exact = truth(data.q, data.k, data.v, do, causal)
-    best = Best(None, MASKED) if causal else best_gradient(data.q, data.k, data.v, do)
-    works = _those_made({IN_PLACE: best}) | {SDPA: _sdpa_both(data, do, causal)}
+    works = _two_baselines(gradient_runs(data.q, data.k, data.v, do, causal))
     if causal:
         works["SDPA forward"] = lambda: sdpa(data.q, data.k, data.v, causal=True)
     found = []
@@ -89,19 +88,14 @@ def _both_passes(d: int, plan: Plan, causal: bool) -> Row:
         got = [torch.from_numpy(x) for x in ours.backward()]
         found.append(_degree(d, g) | _gradient_errors(got, exact))
     took = interleaved(works, plan.seconds)
-    head = _head(data) | _baselines(took) | {"in_place_note": best.note}
+    head = _head(data) | _baselines(took) | {"in_place_note": MASKED if causal else SKIPPED}
     if causal:
         head["sdpa_forward_ms"] = took["SDPA forward"].ms
     return head | {"degrees": [one | _times(one, took, head) for one in found]}
 
 
-def _those_made(candidates: Mapping[str, Best]) -> dict[Any, Work]:
-    return {name: best.attend for name, best in candidates.items() if best.attend is not None}
-
-
-def _sdpa_both(data: published_protocol.Data, do: Tensor, causal: bool) -> Work:
-    q, k, v = (x.clone().requires_grad_() for x in (data.q, data.k, data.v))
-    return lambda: torch.autograd.grad(sdpa(q, k, v, causal), (q, k, v), do)
+def _two_baselines(runs: Mapping[str, Work]) -> dict[Any, Work]:
+    return {name: run for name, run in runs.items() if name in (IN_PLACE, SDPA)}
 
 
 def _gradient_errors(got: Sequence[Tensor], exact: Sequence[Tensor]) -> Row:
