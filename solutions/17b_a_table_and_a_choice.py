@@ -261,7 +261,7 @@ print(f"first run {first:.1f} ms; then median {np.median(later):.1f}, "
 #
 # ## 17.9 The table, redone
 #
-# The same data and metric again, in one run: one thread, warm, interleaved, medians. The baseline is exact softmax attention, and it needs the same care as low rank. PyTorch's attention (SDPA) alone is not enough: with zero columns added up to a multiple of 16 it computes the same output, and at some $d$ it takes less time. So the record has several exact runs: SDPA; padded SDPA; attention that writes its weights in place; and compiled loops that were written for this purpose. Every quotient of times is over the fastest exact run of its row, which is named. "The script" is the published algorithm itself, timed in the same run. (`python -m tools.bench lowrank` does it; its record is kept with the package.)
+# The same data and metric again, in one run: one thread, warm, interleaved, medians. The baseline is exact softmax attention, and it needs the same care as low rank. PyTorch's attention (SDPA) alone is not enough: with zero columns added up to a multiple of 16 it computes the same output, and at some $d$ it takes less time. So the record has several exact runs: SDPA; padded SDPA; attention that writes its weights in place; and compiled loops that were written for this purpose. Every quotient of times is over the fastest exact run of its row, which is named. "The script" is the published algorithm itself, timed in the same run. (`python -m tools.bench lowrank` does it.)
 #
 # Next to each quotient of times is the quotient of multiply-adds. Exact attention has $2N^2d$ of them in its products and low rank with $r$ features $2Nr(d + 1)$, so it is $\frac{N}{r} \cdot \frac{d}{d + 1}$. It is the same on every machine and for every program. Each row also has the error of a control that outputs the mean of $V$ for every query.
 #
@@ -334,9 +334,7 @@ explore.lowrank_vs_published(lowrank_run)
 #
 # The *published* speed-ups in the picture were measured on another machine, and cannot be divided by these. And the script's error is that of its own operator, ours that of softmax.
 #
-# So the idea is better than its table, with each monomial once in place of all products, each row's own polynomial, and features that are made in a small tile and never stored. The first is not ours: Heinsen and Kozachkov (2602.00294) build Taylor's features on that symmetry. The factors are against exact attention on the *same* CPU, one thread, and they grow with $n$ because exact attention is quadratic, so a large factor can be had by choosing $n$. (Or $d$: at $d = 11$ SDPA takes longer per pair than at $d = 12$.) The record has four more rows, with fewer tokens or more columns:
-# <!-- per_pair = lambda row: row["exact_ms"]["SDPA"] / row["n"]**2 -->
-# <!-- "SDPA takes longer per pair than at $d = 12$" if per_pair(published[-2]) > per_pair(published[-1]) -->
+# So the idea is better than its table, with each monomial once in place of all products, each row's own polynomial, and features that are made in a small tile and never stored. The first is not ours: Heinsen and Kozachkov (2602.00294) build Taylor's features on that symmetry. The factors are against exact attention on the *same* CPU, one thread, and they grow with $n$ because exact attention is quadratic, so a large factor can be had by choosing $n$. The record has four more rows, with fewer tokens or more columns:
 # <!-- "four more rows" if len(record["forward"]) == len(published) + 4 -->
 
 # %%
@@ -351,12 +349,11 @@ if lowrank_run:
 # <!-- "more multiply-adds than exact attention" if third(32, 4096)["multiply_adds"] < 1 and third(32, 4096)["speedup"] < 1 -->
 # <!-- 4,096 = record["forward"][-1]["n"] -->
 #
-# The paper is about the gradient and did not measure it. Here are both passes, from the same record, with all keys and under the causal mask, over the fastest exact run of both passes. An error is the worst of $dQ$, $dK$ and $dV$ in the published metric; the mean of $V$ has no gradient by $Q$ and $K$, so its error is 100 percent. The script has no gradient. In both passes exact attention has $6N^2d$ multiply-adds in its products, if it computes each score once, and low rank $6Nr(d + 1)$: the quotient is that of the forward pass. Under the mask exact attention has half of the pairs, while low rank has more products, because it computes its states twice, and exact tiles of 64 tokens.
+# The paper is about the gradient and did not measure it. Here are both passes, with all keys and under the causal mask, over the fastest exact run of both passes. An error is the worst of $dQ$, $dK$ and $dV$ in the published metric; the mean of $V$ has no gradient by $Q$ and $K$, so its error is 100 percent. In both passes exact attention has $6N^2d$ multiply-adds in its products, if it computes each score once, and low rank $6Nr(d + 1)$: the quotient is that of the forward pass. Under the mask exact attention has half of the pairs.
 # <!-- "over the fastest exact run of both passes" if all(row["baseline_ms"] == min(row["exact_ms"].values()) for part in ("gradient", "causal_gradient") for row in record[part]) -->
 # <!-- "An error is the worst of $dQ$, $dK$ and $dV$" if all(one["judged"] == max(one["their_errors"][x] for x in ("dQ", "dK", "dV")) for part in ("gradient", "causal_gradient") for row in record[part] for one in row["degrees"]) -->
 # <!-- 100 = record["gradient"][0]["mean_of_v_error"]["errors"]["dQ"] -->
 # <!-- "the quotient is that of the forward pass" if all(abs(a["multiply_adds"] / b["multiply_adds"] - 1) < 1e-9 for x, y in zip(record["forward"], record["gradient"]) for a, b in zip(x["degrees"], y["degrees"])) -->
-# <!-- 64 = checkout("tools.bench.lowrank.rows").CAUSAL_TILE -->
 
 # %%
 if lowrank_run:
@@ -385,7 +382,7 @@ explore.lowrank_table()
 explore.lowrank_scaling(lowrank_run)
 
 # %% [markdown]
-# Ours grows like $n$, exact attention like $n^2$, in both passes. The line of exact attention is that of one exact run. Beyond the lengths at which it was timed its line is extrapolated.
+# Ours grows like $n$, exact attention like $n^2$, in both passes. Beyond the lengths at which it was timed, the line of exact attention is extrapolated.
 #
 # **On a GPU** there is no recorded run yet. There both passes run in torch, without a kernel of their own. The time that they take is not known to this course.
 # <!-- "no recorded run" if "gpu" not in record -->
@@ -610,7 +607,7 @@ attempt(exposed) if claims else print(record_source(lowrank_run))
 # %% [markdown]
 # <details><summary>Which rows fall, and by what</summary>
 #
-# Claims 1 and 8 hold. The trick that gains most is the plainest: a forward pass against both passes. A slower exact run as the baseline and a second thread also gain. Row 6 looks harmless, one's own lower quartile under the other's upper one: it gains as much as the two runs spread, which on a quiet machine may be within the tolerance. Row 3 has an honest speed-up, and the mean of its errors in place of the worst. And row 7 may even be true: exact attention *is* quadratic, and was timed up to 40,960 tokens. But then it is a calculation, and has to be called one.
+# Claims 1 and 8 hold. The trick that gains most is the plainest: a forward pass against both passes. A slower exact run as the baseline and a second thread also gain. Row 6 looks harmless, one's own lower quartile under the other's upper one: it gains as much as the two runs spread. Row 3 has an honest speed-up, and the mean of its errors in place of the worst. And row 7 may even be true: exact attention *is* quadratic, and was timed up to 40,960 tokens. But then it is a calculation, and has to be called one.
 # <!-- runs = course.misleading_table.runs_of(record) -->
 # <!-- claimed = course.misleading_table.table(runs) -->
 # <!-- judged = [lesson17.honest_row(claim, runs) for claim in claimed] -->
@@ -669,7 +666,6 @@ attempt(exposed) if claims else print(record_source(lowrank_run))
 # - The two borders of the map, around $d^2$ and around $Nd$, where the best schedule and the best bound are a factor of 2 apart; and whether cutting rows can bring the backward pass below 14, down to 12 (section 9.8).
 # - For approximate attention: the constants, and a bound at a fixed error and our rank. The abstract of Papp, Sobczyk and Zouzias (2605.23751) announces lower bounds for each regime, with algorithms after Alman and Song whose words are almost linear in $N$; and for arithmetic Gupta and others (2505.14840) have about $N^{2 - 1/d}$ steps at fixed $d$, however large the entries. Ours are upper bounds at a fixed error, which fixes the rank $r$: about $\max(4Nd, 2rNd^2/M)$ words forward and $\max(7Nd, 8rNd^2/M)$ back. From below, section 15.5 covers one class and a given rank.
 # - Training at scale with bounded logits: how much does a bound cost? Sections 17.3 and 17.5 show two small cases.
-# - The clock. A GPU number of this course is a count, unless a dated record contains it.
 #
 # You began with the claim "FlashAttention uses memory efficiently". Now you can check such a claim.
 # <!-- 2 as definition -->

@@ -15,6 +15,7 @@ from iocourse.errors import UsageError  # noqa: E402
 from iocourse.lowrank import numba_backend  # noqa: E402
 from tools.bench import lowrank  # noqa: E402
 from tools.bench.__main__ import SUBJECTS, main  # noqa: E402
+<<<<<<< HEAD
 from tools.bench.lowrank import published_protocol, rows, scaling  # noqa: E402
 from tools.bench.lowrank.exact_baselines import (  # noqa: E402
     InPlace,
@@ -25,6 +26,11 @@ from tools.bench.lowrank.exact_baselines import (  # noqa: E402
     truth,
 )
 from tools.bench.lowrank.timing import QUICK, Plan  # noqa: E402
+=======
+from tools.bench.lowrank import published_protocol, scaling  # noqa: E402
+from tools.bench.lowrank.library_calls import Ours  # noqa: E402
+from tools.bench.lowrank.timing import QUICK, WHOLE, Plan  # noqa: E402
+>>>>>>> w-exact
 
 SECTIONS = ("forward", "gradient", "causal", "causal_gradient")
 METHODS = {
@@ -39,16 +45,6 @@ TINY = Plan(
 
 def normal(*sizes, seed=0):
     return torch.randn(*sizes, generator=torch.Generator().manual_seed(seed))
-
-
-def materialised(q, k, v, do, causal=False):
-    """O, dQ, dK, dV by autograd of the matrix written out, in float64."""
-    inputs = [x.double().clone().requires_grad_() for x in (q, k, v)]
-    scores = inputs[0] @ inputs[1].T
-    if causal:
-        scores = scores.masked_fill(torch.ones_like(scores, dtype=bool).triu(1), -torch.inf)
-    o = scores.softmax(1) @ inputs[2]
-    return [o.detach(), *torch.autograd.grad(o, inputs, do.double())]
 
 
 # --- the published protocol --------------------------------------------------------------------------------
@@ -102,6 +98,7 @@ def test_their_error_is_half_of_the_usual_one():
     assert published_protocol.their_error(x, y) == pytest.approx(0.05, rel=1e-3)
 
 
+<<<<<<< HEAD
 # --- exact attention ---------------------------------------------------------------------------------------
 
 
@@ -151,6 +148,9 @@ def test_so_are_the_sampled_rows():
 
 
 # --- rows --------------------------------------------------------------------------------------------------
+=======
+# --- ours --------------------------------------------------------------------------------------------------
+>>>>>>> w-exact
 
 
 @pytest.mark.parametrize("causal", [False, True])

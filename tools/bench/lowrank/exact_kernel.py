@@ -64,7 +64,7 @@ def gradient(
     if do.dtype != np.float32 or do.shape != o.shape:
         raise ValueError(f"do must be float32 of shape {o.shape}, got {do.dtype} {do.shape}")
     (n, d), (n_k, d_v) = q.shape, v.shape
-    do = do / sums[:, None]
+    q, k, v, do = map(np.ascontiguousarray, (q, k, v, do / sums[:, None]))
     do_delta = np.hstack([do, -(do * o).sum(1, keepdims=True)])
     keys = _padded(np.pad(k, ((0, 0), (0, -d % _width(d)))), _lanes())
     tiles = _tiles(np.hstack([k, v]))
@@ -72,7 +72,8 @@ def gradient(
     changes = np.empty_like(tiles)
     _backward_loop(d, d_v)(queries, _padded(do_delta, ROWS), keys, tiles, causal, dq, changes)
     dk, dv = np.split(changes.swapaxes(1, 2).reshape(len(keys), d + d_v)[:n_k], [d], 1)
-    return o, dq[:n, :d].copy(), dk / LOG2_E, dv.copy()
+    dq, dk, dv = map(np.ascontiguousarray, (dq[:n, :d], dk / LOG2_E, dv))
+    return o, dq, dk, dv
 
 
 def check(q: Array, k: Array, v: Array) -> None:
@@ -258,6 +259,8 @@ def _emitted(emit: Callable[..., None], width: int, **sizes: int) -> Any:
 
     @intrinsic  # type: ignore[untyped-decorator]
     def run(typing: Any, C: Any, c: Any, A: Any, D: Any, a: Any, B: Any, b: Any, n: Any, token: Any) -> Any:
+        if any(array.layout != "C" for array in (C, A, D, B)):
+            raise TypeError("arrays must be contiguous")
         integer = types.intp
         return types.void(C, integer, A, D, integer, B, integer, integer, integer), generate
 

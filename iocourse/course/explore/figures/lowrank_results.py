@@ -197,8 +197,8 @@ def lowrank_baselines(
 ) -> Picture:
     """Error of O against features, multiply-adds or measured time, one panel per spread of the logits.
 
-    The mean of V has one feature. Against the others, exact attention is its run with the least time. All runs, and the
-    panels of the heads of a real model, are in the numbers.
+    The mean of V has one feature. Against the others, exact attention is its run with the least time. All
+    runs, and the panels of the heads of a real model, are in the numbers.
 
     Args:
         record: the record of `python -m tools.bench lowrank`; None draws a placeholder.
@@ -232,7 +232,7 @@ def lowrank_baselines(
 
 
 def _contenders_table(record: Record) -> str:
-    """Format the errors and times of all methods, and the method with the least time below some errors, by problem."""
+    """Format errors and times of all methods, and the one with the least time below some errors, by problem."""
     problems = panels_of([*record["panels"], *record["heads"]])
     counts = sorted({row["features"] or 0 for rows in problems.values() for row in rows})
     lines = [["problem", "features", *("none" if m == 0 else f"{m:,}" for m in counts)]]
