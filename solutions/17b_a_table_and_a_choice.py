@@ -261,7 +261,7 @@ print(f"first run {first:.1f} ms; then median {np.median(later):.1f}, "
 #
 # ## 17.9 The table, redone
 #
-# The same data and metric again, in one run: one thread, warm, interleaved, medians. The baseline is exact softmax attention, and it needs the same care as low rank. PyTorch's attention (SDPA) alone is not enough: with zero columns added up to a multiple of 16 it computes the same output, and at some $d$ it takes less time. So the record has several exact runs: SDPA; padded SDPA; attention that writes its weights in place; and compiled loops that were written for this purpose. Every quotient of times is over the fastest exact run of its row, which is named. "The script" is the published algorithm itself, timed in the same run. (`python -m tools.bench lowrank` does it.)
+# The same data and metric, in one run on one thread: warm, interleaved, medians. The baseline is exact softmax attention, and it needs the same care as low rank. PyTorch's attention (SDPA) alone is not enough: with zero columns added up to a multiple of 16 it computes the same output, and at some $d$ it takes less time. So the record has several exact runs: SDPA; padded SDPA; attention that writes its weights in place; and compiled loops that were written for this purpose. Every quotient of times is over the fastest exact run of its row, which is named. "The script" is the published algorithm itself, timed in the same run. (`python -m tools.bench lowrank` does it.)
 #
 # Next to each quotient of times is the quotient of multiply-adds. Exact attention has $2N^2d$ of them in its products and low rank with $r$ features $2Nr(d + 1)$, so it is $\frac{N}{r} \cdot \frac{d}{d + 1}$. It is the same on every machine and for every program. Each row also has the error of a control that outputs the mean of $V$ for every query.
 #
@@ -343,7 +343,7 @@ if lowrank_run:
         print_row(row, degrees=(3,))
 
 # %% [markdown]
-# At $d = 12$ the quotients of degree 3 fall with $n$. At $d = 32$ degree 3 has more multiply-adds than exact attention of 4,096 tokens, and takes longer. So a quotient means nothing without $d$, $n$, the degree, the error and the exact run.
+# At $d = 12$ the quotients of degree 3 fall with $n$. At $d = 32$ degree 3 has more multiply-adds than exact attention of 4,096 tokens, and takes longer. So a quotient needs its $d$, $n$, degree, error and exact run.
 # <!-- third = lambda d, n: next(one for row in record["forward"] if (row["d"], row["n"]) == (d, n) for one in row["degrees"] if one["g"] == 3) -->
 # <!-- "the quotients of degree 3 fall with $n$" if all(third(12, 4096)[key] < third(12, 10_240)[key] < third(12, 40_960)[key] for key in ("speedup", "multiply_adds")) -->
 # <!-- "more multiply-adds than exact attention" if third(32, 4096)["multiply_adds"] < 1 and third(32, 4096)["speedup"] < 1 -->

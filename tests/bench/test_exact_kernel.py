@@ -19,7 +19,7 @@ from tools.bench.lowrank.exact_baselines import (  # noqa: E402
 
 needs_numba = pytest.mark.skipif(not exact_kernel.installed(), reason="Numba is not installed")
 TOLERANCE = 5e-6
-SHAPES = (  # n, n_k, d, d_v: no number of tokens is a multiple of the lanes, the rows or the blocks
+SHAPES = (  # n, n_k, d, d_v: token counts are not multiples of the lanes, the rows or the blocks
     (70, 130, 1, 2), (130, 70, 3, 3), (333, 333, 8, 5), (97, 201, 11, 11),
     (2, 50, 12, 12), (201, 201, 12, 12), (50, 7, 16, 16), (85, 77, 32, 33),
 )  # fmt: skip

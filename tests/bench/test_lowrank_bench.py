@@ -15,22 +15,8 @@ from iocourse.errors import UsageError  # noqa: E402
 from iocourse.lowrank import numba_backend  # noqa: E402
 from tools.bench import lowrank  # noqa: E402
 from tools.bench.__main__ import SUBJECTS, main  # noqa: E402
-<<<<<<< HEAD
 from tools.bench.lowrank import published_protocol, rows, scaling  # noqa: E402
-from tools.bench.lowrank.exact_baselines import (  # noqa: E402
-    InPlace,
-    InPlaceGradient,
-    best_gradient,
-    best_in_place,
-    sampled_truth,
-    truth,
-)
 from tools.bench.lowrank.timing import QUICK, Plan  # noqa: E402
-=======
-from tools.bench.lowrank import published_protocol, scaling  # noqa: E402
-from tools.bench.lowrank.library_calls import Ours  # noqa: E402
-from tools.bench.lowrank.timing import QUICK, WHOLE, Plan  # noqa: E402
->>>>>>> w-exact
 
 SECTIONS = ("forward", "gradient", "causal", "causal_gradient")
 METHODS = {
@@ -45,6 +31,16 @@ TINY = Plan(
 
 def normal(*sizes, seed=0):
     return torch.randn(*sizes, generator=torch.Generator().manual_seed(seed))
+
+
+def materialised(q, k, v, do, causal=False):
+    """O, dQ, dK, dV by autograd of the matrix written out, in float64."""
+    inputs = [x.double().clone().requires_grad_() for x in (q, k, v)]
+    scores = inputs[0] @ inputs[1].T
+    if causal:
+        scores = scores.masked_fill(torch.ones_like(scores, dtype=bool).triu(1), -torch.inf)
+    o = scores.softmax(1) @ inputs[2]
+    return [o.detach(), *torch.autograd.grad(o, inputs, do.double())]
 
 
 # --- the published protocol --------------------------------------------------------------------------------
@@ -98,59 +94,7 @@ def test_their_error_is_half_of_the_usual_one():
     assert published_protocol.their_error(x, y) == pytest.approx(0.05, rel=1e-3)
 
 
-<<<<<<< HEAD
-# --- exact attention ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("block", [1, 7, 60, 100])
-@pytest.mark.parametrize("make", [InPlace, InPlaceGradient])
-def test_in_place_is_what_it_should_be_whatever_the_block(make, block):
-    q, k, v, do = normal(4, 60, 5) / 2
-    inputs = (q, k, v, do) if make is InPlaceGradient else (q, k, v)
-    exact = materialised(q, k, v, do)
-    wanted = {InPlace: exact[:1], InPlaceGradient: exact[1:]}[make]
-    work = make(*inputs, block)
-    for _ in range(2):  # its buffers are used again; dK and dV begin at zero again
-        found = work() if make is InPlaceGradient else [work()]
-        for x, y in zip(found, wanted, strict=True):
-            assert torch.allclose(x.double(), y, rtol=1e-5, atol=1e-5)
-
-
-def test_the_best_in_place_is_one_of_its_blocks():
-    q, k, v = normal(3, 300, 4)
-    best = best_in_place(q, k, v)
-    assert torch.allclose(best.attend().double(), materialised(q, k, v, v)[0], atol=1e-5)
-    assert best.note == "the whole matrix" or best.note.endswith("rows of scores at a time")
-
-
-def test_in_place_is_skipped_at_40960_below_12_gb():
-    q = torch.zeros(40_960, 1)
-    kinds = ((best_in_place, 3), (best_gradient, 4))
-    for best in (find(*[q] * tensors, memory=11 * 10**9) for find, tensors in kinds):
-        assert best.attend is None
-        assert best.note == "skipped at n = 40,960, which wants 12 GB of memory; here are 11.0"
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_what_errors_are_held_against_is_exact(causal):
-    q, k, v, do = normal(4, 70, 5, seed=2)
-    for x, y in zip(truth(q, k, v, do, causal), materialised(q, k, v, do, causal), strict=True):
-        assert torch.allclose(x, y, atol=1e-10)
-    assert not q.requires_grad
-
-
-def test_so_are_the_sampled_rows():
-    q, k, v, do = normal(4, 70, 5, seed=3)
-    rows = torch.tensor([0, 13, 69])
-    o, dq = sampled_truth(q, k, v, do, rows)
-    exact = materialised(q, k, v, do)
-    assert torch.allclose(o, exact[0][rows], atol=1e-10) and torch.allclose(dq, exact[1][rows], atol=1e-10)
-
-
 # --- rows --------------------------------------------------------------------------------------------------
-=======
-# --- ours --------------------------------------------------------------------------------------------------
->>>>>>> w-exact
 
 
 @pytest.mark.parametrize("causal", [False, True])

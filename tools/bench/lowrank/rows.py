@@ -15,20 +15,10 @@ from iocourse.lowrank.numpy_backend import CAUSAL_TILE
 from iocourse.monomials import rank_of
 from tools.bench import Row
 from tools.bench.lowrank import published_protocol
-<<<<<<< HEAD
 from tools.bench.lowrank.exact_baselines import forward_runs, gradient_runs, truth
 from tools.bench.lowrank.timing import Plan, Work, interleaved
 
 SECTIONS = {False: ("forward", "gradient"), True: ("causal", "causal_gradient")}
-=======
-from tools.bench.lowrank.exact_baselines import IN_PLACE, SDPA, forward_runs, gradient_runs, sdpa, truth
-from tools.bench.lowrank.library_calls import Ours
-from tools.bench.lowrank.timing import Plan, Work, interleaved
-
-THEIRS = "theirs"
-SKIPPED = "skipped: not enough memory"
-MASKED = "not made: SDPA skips the masked half of the pairs, a matrix that is masked in place does not"
->>>>>>> w-exact
 NAMES = ("O", "dQ", "dK", "dV")
 FIVE_TO = 8  # the largest d at which degree 5 is measured
 MOST_RANK = 7000
@@ -79,7 +69,6 @@ def measure(d: int, n: int, causal: bool, plan: Plan) -> dict[str, Row]:
     `their_ms`, `their_error` and `their_softmax_error` (forward) belong to the published script: its error on
     its own operator, and that of its features on softmax.
     """
-<<<<<<< HEAD
     q, k, v, do = draw(d, n)
     exact, control = truth(q, k, v, do, causal), equal_weights(q, v, do, causal)
     error, speedup = published_protocol.TABLE[d] if (d, n) in published_protocol.ROWS else (None, None)
@@ -107,31 +96,6 @@ def measure(d: int, n: int, causal: bool, plan: Plan) -> dict[str, Row]:
         ]  # fmt: skip
         found[section] = row
     return found
-=======
-    data = published_protocol.row(d)
-    q, k, v = data.q, data.k, data.v
-    theirs, (o,) = published_protocol.their_operator(q, k, v), truth(q, k, v)
-    works = _two_baselines(forward_runs(q, k, v))
-    works |= {THEIRS: lambda: published_protocol.their_algorithm(q, k, v)}
-    found = []
-    for g in degrees(d):
-        ours = Ours(q, k, v, None, g, plan.threads)
-        works |= {("ours", g): ours.forward, ("torch", g): ours.torch_forward}
-        works |= {("operator", g): ours.their_operator}
-        softmax, operator = torch.from_numpy(ours.forward()), torch.from_numpy(ours.their_operator())
-        found.append(_degree(d, g) | {
-            "judged_error": published_protocol.their_error(softmax, o),
-            "error": published_protocol.relative_error(softmax, o),
-            "their_error": published_protocol.their_error(operator, theirs),
-        })  # fmt: skip
-    took = interleaved(works, plan.seconds)
-    head = _head(data) | _baselines(took) | {"in_place_note": SKIPPED}
-    head |= {
-        "their_error": published_protocol.their_error(published_protocol.their_algorithm(q, k, v), theirs)
-    }
-    head |= {"their_ms": took[THEIRS].ms}
-    return head | {"degrees": [one | _times(one, took, head) for one in found]}
->>>>>>> w-exact
 
 
 def script(q: Tensor, k: Tensor, v: Tensor, softmax: Tensor) -> Row:
@@ -153,41 +117,9 @@ def equal_weights(q: Tensor, v: Tensor, do: Tensor, causal: bool) -> list[Tensor
     return [o.detach(), torch.zeros_like(q), torch.zeros_like(q), dv]
 
 
-<<<<<<< HEAD
 def errors(got: Sequence[Tensor], exact: Sequence[Tensor]) -> Row:
     """Return the usual and the published errors by output, in per cent, and the judged one."""
     pairs = list(zip(NAMES, got, exact, strict=False))
-=======
-def _both_passes(d: int, plan: Plan, causal: bool) -> Row:
-    data = published_protocol.row(d)
-    do = torch.randn(data.v.shape, generator=torch.Generator().manual_seed(SEED))
-    exact = truth(data.q, data.k, data.v, do, causal)
-    works = _two_baselines(gradient_runs(data.q, data.k, data.v, do, causal))
-    if causal:
-        works["SDPA forward"] = lambda: sdpa(data.q, data.k, data.v, causal=True)
-    found = []
-    for g in degrees(d):
-        ours = Ours(data.q, data.k, data.v, do, g, plan.threads, causal)
-        works |= {("ours", g): ours.backward, ("torch", g): ours.torch_backward}
-        if causal:
-            works["forward", g] = ours.forward
-        got = [torch.from_numpy(x) for x in ours.backward()]
-        found.append(_degree(d, g) | _gradient_errors(got, exact))
-    took = interleaved(works, plan.seconds)
-    head = _head(data) | _baselines(took) | {"in_place_note": MASKED if causal else SKIPPED}
-    if causal:
-        head["sdpa_forward_ms"] = took["SDPA forward"].ms
-    return head | {"degrees": [one | _times(one, took, head) for one in found]}
-
-
-def _two_baselines(runs: Mapping[str, Work]) -> dict[Any, Work]:
-    return {name: run for name, run in runs.items() if name in (IN_PLACE, SDPA)}
-
-
-def _gradient_errors(got: Sequence[Tensor], exact: Sequence[Tensor]) -> Row:
-    """Return both error metrics of O, dQ, dK, dV, and the worst gradient in the published metric."""
-    pairs = list(zip(NAMES, got, exact, strict=True))
->>>>>>> w-exact
     theirs = {name: published_protocol.their_error(x, y) for name, x, y in pairs}
     usual = {name: published_protocol.relative_error(x, y) for name, x, y in pairs}
     judged = max(list(theirs.values())[1:] or theirs.values())

@@ -232,7 +232,7 @@ def lowrank_baselines(
 
 
 def _contenders_table(record: Record) -> str:
-    """Format errors and times of all methods, and the one with the least time below some errors, by problem."""
+    """Format errors and times of all methods by problem, and the one with the least time below an error."""
     problems = panels_of([*record["panels"], *record["heads"]])
     counts = sorted({row["features"] or 0 for rows in problems.values() for row in rows})
     lines = [["problem", "features", *("none" if m == 0 else f"{m:,}" for m in counts)]]
