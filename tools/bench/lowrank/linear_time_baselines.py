@@ -113,7 +113,8 @@ def rows(about: Row, drawn: Sequence[Inputs], most: int, seconds: float) -> list
     found: list[Row] = []
     works: dict[int, Work] = {}
     for name, run in exact_runs(tensors[0]).items():
-        off = relative_error(run(), right[0])
+        o = torch.as_tensor(run())[:, :d]  # without padding
+        off = relative_error(o, right[0])
         outcome: Row = {"error": off} if off <= EXACT else {"refused": "it is not exact for these logits"}
         works |= {len(found): run} if "error" in outcome else {}
         adds = multiply_adds("exact", n, n, d, d, 1)
