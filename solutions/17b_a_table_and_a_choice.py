@@ -261,7 +261,7 @@ print(f"first run {first:.1f} ms; then median {np.median(later):.1f}, "
 #
 # ## 17.9 The table, redone
 #
-# The same data and metric, on one thread: warm, interleaved, medians. The baseline is exact softmax attention, and it needs the same care as low rank. PyTorch's attention (SDPA) alone is not enough: with zero columns added up to a multiple of 16 it computes the same output, and at some $d$ it takes less time. So the record has several exact runs: SDPA; padded SDPA; attention that writes its weights in place; and compiled loops that were written for this purpose. Every quotient of times is over the fastest exact run of its row, which is named. "The script" is the published algorithm itself, timed in the same run. (`python -m tools.bench lowrank` does it.)
+# The same data and metric, on one thread: warm, interleaved, medians. The baseline, exact softmax attention, needs the same care as low rank. PyTorch's attention (SDPA) alone is not enough: with zero columns added up to a multiple of 16 it computes the same output, and at some $d$ it takes less time. So the record has several exact runs: SDPA; padded SDPA; attention that writes its weights in place; and compiled loops that were written for this purpose. Every quotient of times is over the fastest exact run of its row, which is named. "The script" is the published algorithm itself, timed in the same run. (`python -m tools.bench lowrank` does it.)
 #
 # Next to each quotient of times is the quotient of multiply-adds. Exact attention has $2N^2d$ of them in its products and low rank with $r$ features $2Nr(d + 1)$, so it is $\frac{N}{r} \cdot \frac{d}{d + 1}$. It is the same on every machine and for every program. Each row also has the error of a control that outputs the mean of $V$ for every query.
 #
@@ -270,7 +270,7 @@ print(f"first run {first:.1f} ms; then median {np.median(later):.1f}, "
 # <!-- published = [row for row in record["forward"] if row["published_error"]] -->
 # <!-- 16 as definition -->
 # <!-- "at some $d$ it takes less time" if any(row["exact_ms"].get("SDPA, padded", math.inf) < 0.95 * row["exact_ms"]["SDPA"] for row in published) -->
-# <!-- "The baseline is exact softmax attention" if all(row["baseline_ms"] == min(row["exact_ms"].values()) for part in ("forward", "gradient", "causal_gradient") for row in record[part]) -->
+# <!-- "The baseline, exact softmax attention" if all(row["baseline_ms"] == min(row["exact_ms"].values()) for part in ("forward", "gradient", "causal_gradient") for row in record[part]) -->
 # <!-- "Every quotient of times is over the fastest exact run" if all(one["speedup"] == row["baseline_ms"] / one["ms"] for row in record["forward"] for one in row["degrees"]) -->
 # <!-- "Degree 4 has the smallest errors of those shown" if all(min((one for one in row["degrees"] if one["g"] <= 4), key=lambda one: one["judged"])["g"] == 4 for row in published) -->
 #
