@@ -64,7 +64,7 @@ def test_compiled_loops_agree_with_float64(shape):
     for causal in (False, True):
         found = exact_kernel.gradient(*arrays(inputs), causal=causal)
         assert all(x.dtype == np.float32 and x.flags.c_contiguous for x in found)
-        assert worst_error(found, materialised(*inputs, causal)) < TOLERANCE
+        assert worst_error(found, materialised(*inputs, causal)) < 1e-6  # scores of at most 5
         assert np.array_equal(exact_kernel.forward(*arrays(inputs[:3]), causal=causal), found[0])
     assert all(torch.equal(x, y) for x, y in zip(inputs, before, strict=True))
 
