@@ -20,7 +20,7 @@ import numpy as np
 from . import per_head
 from .advice import Advice, advise
 from .error_certificates import NotCertified, RankTooLarge
-from .grouped_heads import groups_of, is_tensor
+from .grouped_heads import check_one_library, groups_of, is_tensor
 from .key_mask import attention_of_kept_keys, checked_mask, gradient_of_kept_keys
 from .options import check_output_gradient, check_shapes, checked_options, warn_of_layout
 from .polynomials import Polynomial, largest_error, polynomial, smallest_degree
@@ -122,6 +122,7 @@ def attention(
         from . import torch_backend
 
         module, call = torch_backend, torch_backend.attention_with_autograd
+    check_one_library(Q=Q, K=K, V=V)
     Q, K, V = (X if is_tensor(X) else np.asarray(X) for X in (Q, K, V))
     check_shapes(Q.shape, K.shape, V.shape, options.causal)
     groups, mask = groups_of(Q.shape, K.shape, options.causal), checked_mask(key_mask, K)
@@ -159,6 +160,7 @@ def gradient(
         raise TypeError(
             "Q must be a NumPy array, got a torch tensor. Use attention(Q, K, V, …) and O.backward(dO)"
         )
+    check_one_library(Q=Q, K=K, V=V, dO=dO)
     Q, K, V, dO = (np.asarray(X) for X in (Q, K, V, dO))
     check_shapes(Q.shape, K.shape, V.shape, options.causal)
     check_output_gradient(dO.shape, Q.shape, V.shape)

@@ -71,6 +71,13 @@ def is_tensor(X: Any) -> bool:
     return torch is not None and isinstance(X, torch.Tensor)
 
 
+def check_one_library(**inputs: Any) -> None:
+    """Raise TypeError if an input is a torch tensor and Q is not."""
+    for name, X in inputs.items():
+        if is_tensor(X) and not is_tensor(inputs["Q"]):
+            raise TypeError(f"{name} is a torch tensor, but Q is not. Pass all as tensors, or all as arrays")
+
+
 def library(X: Any) -> Any:
     """Return torch for a tensor, and otherwise numpy."""
     return sys.modules["torch"] if is_tensor(X) else np

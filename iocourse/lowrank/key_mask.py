@@ -25,7 +25,13 @@ def checked_mask(key_mask: Any, K: Any) -> Mask | None:
     """
     if key_mask is None:
         return None
-    mask = np.asarray(key_mask.detach().cpu() if hasattr(key_mask, "detach") else key_mask)
+    try:
+        mask = np.asarray(key_mask.detach().cpu() if hasattr(key_mask, "detach") else key_mask)
+    except RuntimeError:  # a tensor within a transform of torch.func has no data
+        raise TypeError(
+            "key_mask must be a NumPy array within a transform of torch.func, got a tensor. Pass "
+            "key_mask.numpy(), made outside the transform"
+        ) from None
     if mask.dtype != np.bool_:
         raise TypeError(
             f"key_mask must be Boolean, True where a key takes part, got {mask.dtype}. For ones and zeros "

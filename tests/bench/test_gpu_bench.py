@@ -498,7 +498,8 @@ def test_pictures_are_written_where_they_are_asked_for(capsys, tmp_path, monkeyp
 def test_the_options_are_for_one_subject_only(capsys, tmp_path):
     for option, value in (("tutorial", "x"), ("minutes", "1"), ("only", "x"), ("install", "x")):
         assert main(["ratios", f"--{option}", value]) == 2
-        assert f"ratios does not take --{option}. Use it with: gpu" in capsys.readouterr().err
+        subjects = "depth, gpu" if option == "only" else "gpu"
+        assert f"ratios does not take --{option}. Use it with: {subjects}\n" in capsys.readouterr().err
     assert main(["gpu", "--tutorial", str(tmp_path)]) == 2
     said = capsys.readouterr().err
     assert "--tutorial must be a copy of Triton's 06-fused-attention.py" in said and "is not a file" in said

@@ -146,3 +146,25 @@ def test_a_gradient_through_a_state_is_refused():
     with torch.no_grad():
         O, _ = lowrank.attention(q, k, v, return_state=True, **CAUSAL)
     torch.testing.assert_close(O, lowrank.attention(q, k, v, **CAUSAL).detach())
+
+
+def test_tensors_and_arrays_are_not_mixed():
+    arrays = dense_attention.draw(3, (), 9, 9, 3, 2)
+    tensors = [torch.from_numpy(X) for X in arrays]
+    with pytest.raises(TypeError, match=r"^K is a torch tensor, but Q is not\. Pass all as tensors"):
+        lowrank.attention(arrays[0], *tensors[1:3], degree=2)
+    with pytest.raises(TypeError, match=r"^dO is a torch tensor, but Q is not"):
+        lowrank.gradient(*arrays[:3], tensors[3], degree=2)
+
+
+def test_a_mask_within_a_transform_is_an_array():
+    q, k, v, _ = (torch.from_numpy(X) for X in dense_attention.draw(4, (), 9, 9, 3, 2))
+    mask = torch.arange(9) < 6
+
+    def loss(x, mask):
+        return lowrank.attention(x, k, v, degree=2, key_mask=mask).sum()
+
+    wanted = torch.func.grad(lambda x: lowrank.attention(x, k[:6], v[:6], degree=2).sum())(q)
+    torch.testing.assert_close(torch.func.grad(loss)(q, mask.numpy()), wanted)
+    with pytest.raises(TypeError, match=r"^key_mask must be a NumPy array within a transform"):
+        torch.func.grad(loss)(q, mask)
